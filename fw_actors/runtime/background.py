@@ -204,7 +204,8 @@ class Work:
         """Waits for the actor that began this work."""
         self.scope: WorkerScope | None = None
         question = cell.serves
-        self.serves = question if question is not None and question.kept else None
+        due = question is not None and question.detached and not question.answered
+        self.serves = question if due else None
         """The request whose kept reply this work is for."""
         variables = cell.runtime.carry
         self.carried = carried_values(variables) if variables else None

@@ -47,7 +47,8 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     work_waits_for: tuple[WaitNode, ...] = ()
     """Edges of the wait-for graph: what work for the kept reply waits for."""
     detached: bool = False
-    _given: bool = False
+    answered: bool = False
+    """Whether the actor has answered or failed it."""
     _asker: trio.lowlevel.Task | None = None
     _seconds: float = 0.0
     _deadline: DeadlineQueue | None = None
@@ -63,11 +64,6 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     def waits_for(self) -> Sequence[WaitNode]:
         """Edges of the wait-for graph; see `deadlock`."""
         return (self._cell, *self.work_waits_for)
-
-    @property
-    def answered(self) -> bool:
-        """Whether the actor has answered or failed it."""
-        return self._given
 
     @property
     def due(self) -> float:
@@ -91,9 +87,9 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
         Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        if self._given:
+        if self.answered:
             raise self._answered()
-        self._given = True
+        self.answered = True
         if self.wanted:
             self._value = value
             self._close()
@@ -107,9 +103,9 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
         Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        if self._given:
+        if self.answered:
             raise self._answered()
-        self._given = True
+        self.answered = True
         if self.wanted:
             self._error = error
             self._close()
@@ -120,15 +116,10 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
     def settle(self, error: Exception) -> bool:
         """Fail the request if it was not answered yet; return whether that was so."""
-        if self._given or self.sent:
+        if self.answered or self.sent:
             return False
         self.fail(error)
         return True
-
-    @property
-    def kept(self) -> bool:
-        """Whether the answer was left for later, and is still due."""
-        return self.detached and not self._given
 
     def abandon(self, error: ActorError) -> None:
         """Raise `error` in the asker because the actor cannot answer any more."""
