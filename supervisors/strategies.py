@@ -171,10 +171,6 @@ def backoff_delay(streak: int, intensity: RestartIntensity, entropy: Entropy) ->
     """Return the delay before the restart after failure number `streak` in a row."""
     if streak <= 1:
         return 0.0
-    delay = intensity.backoff
-    for _ in range(streak - 2):
-        if delay >= intensity.backoff_cap:
-            break
-        delay *= 2
-    delay = min(delay, intensity.backoff_cap)
+    doublings = min(streak - 2, 64)  # the cap is reached, or the backoff is 0
+    delay = min(intensity.backoff * 2.0**doublings, intensity.backoff_cap)
     return delay * entropy.uniform(1.0, 1.0 + intensity.jitter)

@@ -213,9 +213,10 @@ class Supervisor:
 
         Those of `kept` are started again, and keep their mailboxes.
         """
-        async with trio.open_nursery() as nursery:
-            for member in members:
-                if member in self._dynamic:
+        dynamic = [member for member in members if member in self._dynamic]
+        if dynamic:
+            async with trio.open_nursery() as nursery:
+                for member in dynamic:
                     stop = partial(self._stop_member, member, deadline, for_restart=member in kept)
                     nursery.start_soon(stop)
         for member in reversed(members):

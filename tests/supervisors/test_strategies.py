@@ -14,6 +14,7 @@ from supervisors.strategies import (
     LeaveEnded,
     RestartGroup,
     ShutDown,
+    backoff_delay,
     decide,
 )
 
@@ -116,6 +117,13 @@ def waits(times: list[float], intensity: RestartIntensity = PLAIN, child: str = 
 def test_backoff_starts_at_zero_and_doubles_up_to_its_cap() -> None:
     patient = RestartIntensity(restarts=9, backoff=1.0, backoff_cap=4.0, jitter=0.0)
     assert waits([0, 1, 2, 3, 4, 5], patient) == [0, 1, 2, 4, 4, 4]
+
+
+@pytest.mark.parametrize(("backoff", "delay"), [(0.0, 0.0), (1e-9, 4.0)])
+def test_backoff_of_a_very_long_streak_is_its_cap_or_nothing(backoff: float, delay: float) -> None:
+    """R-72: without an overflow."""
+    patient = RestartIntensity(backoff=backoff, backoff_cap=4.0, jitter=0.0)
+    assert backoff_delay(100_000, patient, SeededEntropy(1)) == delay
 
 
 def test_backoff_resets_after_calm_seconds() -> None:
