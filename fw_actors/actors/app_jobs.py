@@ -39,7 +39,10 @@ Handle = Callable[[Tx, str, str], Fw]
 class AppJobs(QueueWorker):
     """Works on the queue of app jobs."""
 
-    mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=SLOTS, max_timers=4)
+    # One more than its slots: an actor that is full of work would not take the Drain.
+    mailbox = MailboxPolicy(
+        capacity=1024, overflow=Overflow.REFUSE, max_work=SLOTS + 1, max_timers=4
+    )
 
     def __init__(
         self,

@@ -26,7 +26,10 @@ LEASE_SECONDS: Final = 60.0
 class Mailer(QueueWorker):
     """Works on the queue `mail`."""
 
-    mailbox = MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=SLOTS, max_timers=4)
+    # One more than its slots: an actor that is full of work would not take the Drain.
+    mailbox = MailboxPolicy(
+        capacity=1024, overflow=Overflow.REFUSE, max_work=SLOTS + 1, max_timers=4
+    )
 
     def __init__(
         self,

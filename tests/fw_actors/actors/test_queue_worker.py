@@ -26,7 +26,7 @@ LEASE_SECONDS = 10.0
 class SlowQueue(QueueWorker):
     """Each try takes as long as the bench says, and ends as the job's function says."""
 
-    mailbox = MailboxPolicy(max_work=2)
+    mailbox = MailboxPolicy(max_work=3)
 
     def __init__(self, bench: Bench) -> None:
         policy = QueuePolicy("slow", 2, LEASE_SECONDS, Backoff(30, 3600))
