@@ -27,6 +27,7 @@ ENDS_SESSIONS = r"logout|login|revokeMySession"
 BUILT_IN = r"/resource/(API|Audit|Email|Error|Role|User|Version|Webhook)"
 # The credentials are given below; the throttles are wide, or they would answer most requests.
 SETTINGS = "[generation]\nwith-security-parameters = false\n"
+BATCH = r"webhooks\.emitMany"
 POLICY = (
     '{"site": {"name": "fuzz"}, "apps": ["examples.notes"], "auth": {"addressAttempts": 1000000,'
     ' "recoveryAttempts": 1000000, "maxLoginAttempts": 1000}}'
@@ -74,13 +75,21 @@ def signed_in(site: LiveSite) -> str:
 def test_all_that_a_manager_may_ask_is_answered_as_described(site: LiveSite) -> None:
     """But for what ends sessions: it would end this one."""
     sid = signed_in(site)
-    left_out = f"{ENDS_SESSIONS}|/auth/|{BUILT_IN}"
+    left_out = f"{ENDS_SESSIONS}|/auth/|{BUILT_IN}|{BATCH}"
     phases = ("--phases", "coverage,fuzzing", "--max-examples", "3")
     fuzz(site, *phases, "--exclude-path-regex", left_out, sid=sid)
     with site.client() as client:
         client.cookies.clear()
         client.cookies["sid"] = sid
         assert client.get("/api/boot").json()["user"]["name"] == "admin", "it was signed in"
+
+
+@pytest.mark.timeout(300)
+def test_a_batch_of_events_is_answered_as_described(site: LiveSite) -> None:
+    """It refuses an event of a wrong shape by itself, in an answer of 200 (B-87)."""
+    phases = ("--phases", "coverage,fuzzing", "--max-examples", "3")
+    refused = ("--exclude-checks", "negative_data_rejection")
+    fuzz(site, *phases, *refused, "--include-path-regex", BATCH, sid=signed_in(site))
 
 
 @pytest.mark.timeout(300)
