@@ -67,7 +67,8 @@ def test_undocumented_names_are_those_of_the_installed_version() -> None:
 def test_installed_version_is_below_the_ceiling_of_pyproject(name: str) -> None:
     """Each has a ceiling at the next minor version, since any may change what is used."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["service"], *extras["dev"]]
     (line,) = [each for each in wanted if re.match(rf"{name}(?:\[\w+\])?>=", each)]
     ceiling = line.rpartition("<")[2]
     assert re.fullmatch(r"[\d.]+", ceiling), line
