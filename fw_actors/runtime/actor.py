@@ -37,6 +37,8 @@ class Actor:
     """What becomes of an error of the runtime that a handler does not catch."""
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that a handler may raise as it may raise `Refused`."""
+    slow_seconds: ClassVar[float] = 0.1
+    """The time from which a handler is logged as slow; infinity for one that waits a lot."""
     handlers: ClassVar[HandlerTable] = {}
     context: Context
 
@@ -121,10 +123,10 @@ class Context:
         """Run `await fn(*args)` concurrently, then send the message `then(outcome)` to this actor.
 
         Without `then` no message is sent, and an error that `fn` raises is only logged. If the
-        instance ends first, the work is cancelled and no message is sent. With `max_work`
-        pieces the actor takes no message from its mailbox until one ends, and further pieces of the
-        present handler wait for their turn. Raises MailboxFull if more of them wait than the
-        mailbox has room for messages, or, without `wait`, if this piece could not begin at once.
+        instance ends first, the work is cancelled and no message is sent. Pieces beyond
+        `max_work` wait for their turn, and the actor takes no message from its mailbox while one
+        does. Raises MailboxFull if more of them wait than the mailbox has room for messages, or,
+        without `wait`, if this piece would have to.
         """
         self._cell.begin_work(Work(self._cell, fn, args, then), wait=wait)
 

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 MAX_PARKED_WORKERS: Final = 256
 JOBS_PER_CHECKPOINT: Final = 16
+JOBS_PER_LOOK: Final = 2  # at the clock
+SECONDS_PER_CHECKPOINT: Final = 0.002
 MAX_STARTING_WORKERS: Final = 2
 
 
@@ -86,6 +89,7 @@ class Workers:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
+        self._now = trio.lowlevel.current_clock().current_time
         # A worker must not inherit the context variables of the caller that made it necessary.
         self._context = copy_context()
         self._queue: deque[Job] = deque()
@@ -153,8 +157,8 @@ class Workers:
 
     async def _run_jobs(self, scope: WorkerScope, place: HandlerTask, clean: CleanContext) -> bool:
         """Run jobs until there is none; return False if this worker must not run another one."""
-        queue = self._queue
-        done = 0
+        queue, now = self._queue, self._now
+        done, began = 0, inf
         while queue and not scope.cancelled:  # a job that is cancelled takes its worker with it
             job = queue.popleft()
             while self._starting < MAX_STARTING_WORKERS and self._starting < len(queue):
@@ -167,8 +171,11 @@ class Workers:
             if clean.is_changed():
                 return False
             done += 1
-            if done % JOBS_PER_CHECKPOINT == 0:
-                await trio.lowlevel.checkpoint()
+            if done % JOBS_PER_LOOK == 0:
+                if done % JOBS_PER_CHECKPOINT == 0 or now() - began > SECONDS_PER_CHECKPOINT:
+                    await trio.lowlevel.checkpoint()
+                    began = inf
+                began = min(began, now())
         return not scope.cancelled
 
 
@@ -179,6 +186,7 @@ class Work:
     __slots__ = (
         "_abandoned",
         "_args",
+        "_begun",
         "_cell",
         "_fn",
         "_outcome",
@@ -199,7 +207,7 @@ class Work:
         """`ActorCell.begin_work` begins it."""
         self._cell, self._fn, self._args, self._then = cell, fn, args, then
         self._outcome: Outcome[Any] | None = None
-        self._abandoned = False
+        self._abandoned = self._begun = False
         self._own_waits = 0
         """Waits for the actor that began this work."""
         self.scope: WorkerScope | None = None
@@ -214,6 +222,7 @@ class Work:
         """Run the function, and queue the completion unless the instance has ended."""
         if self._abandoned:
             return
+        self._begun = True
         try:
             with carrying(self.carried):
                 result: Outcome[Any] = Value(await self._fn(*self._args))
@@ -234,9 +243,9 @@ class Work:
         runtime.log.error("work_failed", actor=self._cell.name, error=told, exc_info=error)
 
     @property
-    def waits_for_its_actor(self) -> bool:
-        """Whether the function waits for the actor that began it."""
-        return self._own_waits > 0
+    def stuck(self) -> bool:
+        """Whether the function waits for the actor that began it, or has to wait for its turn."""
+        return self._own_waits > 0 or not self._begun
 
     def begin_wait(self, other: WaitNode) -> None:
         """Add an edge from the request that this work is for.
@@ -253,9 +262,7 @@ class Work:
         if other.cell is self._cell:
             self._own_waits += 1
             if self._cell.full_of_work and all(
-                operation.waits_for_its_actor
-                for operation in self._cell.pending
-                if isinstance(operation, Work)
+                operation.stuck for operation in self._cell.pending if isinstance(operation, Work)
             ):
                 self.end_wait(other)
                 raise AskCycle([name, name])

@@ -94,7 +94,11 @@ class CrashedError(Exception):
 
 MAX_INSPECTIONS: Final = 16
 RECENT_TYPES: Final = 16
-MESSAGES_PER_BATCH: Final = 128
+SECONDS_PER_BATCH: Final = 0.002
+COARSE: Final = (range(8), range(24), range(32), range(32), range(32))
+"""A batch of 128 messages: the clock is read after each of these stretches."""
+FINE: Final = (range(1),) * 128
+"""The same for an actor whose last handlers were slow."""
 
 FaultInjector = Callable[["ActorCell", Item], Item | None]
 """Decides what becomes of an item that leaves the mailbox; see `testing`."""
@@ -120,6 +124,7 @@ class ActorCell(ABC):
         "_pending",
         "_recent",
         "_serves",
+        "_slow",
         "_suspended",
         "_tracer",
         "_waiting_work",
@@ -183,6 +188,8 @@ class ActorCell(ABC):
         self._mailbox_held = False
         """Whether the messages in the mailbox are left for the next instance."""
         self._inspections: deque[PendingReply[Any]] | None = None
+        self._slow = False
+        """Whether the last handlers took long enough to look at the clock after each."""
         self._suspended = False
         self._tracer: Callable[[Message], object] | None = None
         self._fault_injector: FaultInjector | None = None
@@ -405,9 +412,9 @@ class ActorCell(ABC):
     def begin_work(self, work: Work, *, wait: bool) -> None:
         """Begin a piece of work, or queue it until another one ends.
 
-        With `max_work` pieces the actor takes nothing from its mailbox until one ends. A handler
-        that begins more has them queued, up to the capacity of the mailbox. Raises MailboxFull
-        beyond that, or at once without `wait`, and ActorGone without an instance.
+        While pieces beyond `max_work` are queued, the actor takes nothing from its mailbox. Up to
+        the capacity of the mailbox may be. Raises MailboxFull beyond that, or without `wait` for
+        a piece that would have to be queued, and ActorGone without an instance.
         """
         limits = self._limits()
         most = limits.max_work + (limits.capacity if wait and limits.max_work else 0)
@@ -421,7 +428,6 @@ class ActorCell(ABC):
             if self._waiting_work is None:
                 self._waiting_work = deque()
             self._waiting_work.append(work)
-        if self.works >= limits.max_work:
             self._full_of_work = self._control_due = True
 
     def remove_work(self, work: PendingOperation) -> None:
@@ -429,7 +435,7 @@ class ActorCell(ABC):
         self.works -= 1
         if self._waiting_work:
             self.runtime.workers.submit(self._waiting_work.popleft())
-        self._full_of_work = self.works >= self._limits().max_work
+        self._full_of_work = bool(self._waiting_work)
         self.remove_pending(work)
 
     def end_work(self, work: PendingOperation) -> None:
@@ -549,7 +555,7 @@ class ActorCell(ABC):
     # Dispatch.
 
     async def _run_batch(self, actor: Actor) -> bool:  # noqa: C901, PLR0912, PLR0915 - hottest of all
-        """Handle up to MESSAGES_PER_BATCH messages; return whether more may be waiting.
+        """Handle messages, limited by number and time; return whether more may be waiting.
 
         After True the caller must make a checkpoint, so that other tasks can run.
         Raises CrashedError if a handler failed: its message is lost, its asker has ActorFailed.
@@ -558,57 +564,76 @@ class ActorCell(ABC):
         handlers, take, now = actor.handlers, self.mailbox.take, self.runtime.deadlines.now
         remember = self._recent.append
         reply: PendingReply[Any] | None = None
-        before, untimed = now(), False
+        began = before = now()
+        untimed = False
         try:
-            for _ in range(MESSAGES_PER_BATCH):
-                item: Any = self._next_item(actor) if self._control_due else take()
-                kind = type(item)
-                if kind is PendingReply:
-                    reply, item = item, item.message
-                    if not reply.wanted or (reply.parent is not None and reply.abandon_orphan()):
-                        self.cancelled += 1
+            for stretch in FINE if self._slow else COARSE:
+                for _ in stretch:
+                    item: Any = self._next_item(actor) if self._control_due else take()
+                    kind = type(item)
+                    if kind is PendingReply:
+                        reply, item = item, item.message
+                        if not reply.wanted or (
+                            reply.parent is not None and reply.abandon_orphan()
+                        ):
+                            self.cancelled += 1
+                            reply = None
+                            continue
+                        self._current = self._serves = reply
+                        kind = type(item)
+                    try:
+                        function, is_async = handlers[kind]
+                    except KeyError:
+                        self._reject(item)
+                        reply = self._serves = None
+                        continue
+                    remember(kind)
+                    untimed = True
+                    if reply is not None and reply.carried:
+                        function = carrying_handler(reply.carried, function, is_async=is_async)
+                        is_async = True
+                    try:
+                        result = function(actor, item)
+                        if is_async:
+                            result = await result
+                            after = now()
+                            self._add_time(actor, 1, after - before)
+                            before, untimed = after, False
+                        elif result is not None and type(result) not in PLAIN_RESULTS:
+                            check_result(function, result)
+                    except Exception as error:
+                        self._pass_on(actor, kind, error)
                         reply = None
                         continue
-                    self._current = self._serves = reply
-                    kind = type(item)
-                try:
-                    function, is_async = handlers[kind]
-                except KeyError:
-                    self._reject(item)
-                    reply = self._serves = None
-                    continue
-                remember(kind)
-                untimed = True
-                if reply is not None and reply.carried:
-                    function = carrying_handler(reply.carried, function, is_async=is_async)
-                    is_async = True
-                try:
-                    result = function(actor, item)
-                    if is_async:
-                        result = await result
-                        after = now()
-                        self.handler_seconds += after - before
-                        before, untimed = after, False
-                    elif result is not None and type(result) not in PLAIN_RESULTS:
-                        check_result(function, result)
-                except Exception as error:
-                    self._pass_on(actor, kind, error)
-                    reply = None
-                    continue
-                if reply is not None:
-                    if self._current is reply:  # else the handler kept it
-                        self._current = None
-                        reply.answer(result)
-                    reply = self._serves = None
-                self.handled += 1
+                    if reply is not None:
+                        if self._current is reply:  # else the handler kept it
+                            self._current = None
+                            reply.answer(result)
+                        reply = self._serves = None
+                    self.handled += 1
+                after = now()
+                self._slow = after - before > SECONDS_PER_BATCH / 8
+                if untimed:  # one clock read for some plain handlers, not for each
+                    self._add_time(actor, len(stretch), after - before)
+                    untimed = False
+                if after - began > SECONDS_PER_BATCH:
+                    break
+                before = after
         except (trio.WouldBlock, trio.EndOfChannel):
             return False
         finally:
-            if untimed:  # two clock reads for a run of plain handlers, not for each
-                self.handler_seconds += now() - before
+            if untimed:
+                self._add_time(actor, RECENT_TYPES, now() - before)
             if len(self._recent) > RECENT_TYPES:
                 del self._recent[:-RECENT_TYPES]
         return True
+
+    def _add_time(self, actor: Actor, handlers: int, seconds: float) -> None:
+        """Add the time of up to so many handlers; log it if they were slow."""
+        self.handler_seconds += seconds
+        if seconds >= actor.slow_seconds:
+            kinds = {kind.__name__: None for kind in self._recent[-handlers:]}
+            self.runtime.note_slow(self.name, type(actor), tuple(kinds), seconds)
 
     def _pass_on(self, actor: Actor, kind: type[Message], error: Exception) -> None:
         """Settle the present message by an error of its handler, or fail the instance.

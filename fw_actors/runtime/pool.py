@@ -90,6 +90,11 @@ class KeyedCell(ActorCell):
         return self._pending is None
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether the instance runs its `stopping`, or will, before the next message."""
+        return self._stopping
+
+    @property
     def stop_requested(self) -> bool:
         """Whether to end the instance as soon as it is idle."""
         return self._stop_requested
@@ -211,6 +216,7 @@ class KeyedCell(ActorCell):
         self._refuse_inspections()
 
 
+PASSIVATIONS_PER_STEP: Final = 128
 CLOCK_RESOLUTION: Final = 1e-6  # seconds: an alarm set for less might be rounded to the present
 
 
@@ -240,6 +246,9 @@ class IdleQueue:
         """Whether `expire` is going to be called."""
         return self._alarm is not None
 
+    def __contains__(self, cell: KeyedCell) -> bool:
+        return cell in self._idle_since
+
     def add(self, cell: KeyedCell) -> None:
         """Append a cell that has just become idle."""
         self._idle_since[cell] = self._deadlines.now()
@@ -255,25 +264,40 @@ class IdleQueue:
         return next(iter(self._idle_since), None)
 
     def expire(self) -> None:
-        """Passivate the cells that were idle long enough; called by the runtime's deadlines."""
+        """Passivate cells that were idle long enough; called by the runtime's deadlines.
+
+        Up to a number of cells at a time, so that other tasks can run.
+        """
         self._alarm = None
         due = self._deadlines.now() - self._idle_seconds + CLOCK_RESOLUTION
-        while (oldest := self.oldest()) is not None:
+        for _ in range(PASSIVATIONS_PER_STEP):
+            oldest = self.oldest()
+            if oldest is None:
+                return
             idle_since = self._idle_since[oldest]
             if idle_since > due:
                 self._set_alarm(max(CLOCK_RESOLUTION, idle_since - due))
                 return
             self.discard(oldest)
             self._passivate(oldest)
+        if self._idle_since:
+            self._set_alarm(CLOCK_RESOLUTION)
 
-    def close(self) -> None:
-        """Passivate all cells, and set no alarm until one is added again."""
-        while (oldest := self.oldest()) is not None:
-            self.discard(oldest)
-            self._passivate(oldest)
+    def passivate_some(self) -> bool:
+        """Passivate up to a number of cells; return whether there are more.
+
+        Sets no alarm until a cell is added again.
+        """
         if self._alarm is not None:
             self._deadlines.withdraw(self, self._alarm)
             self._alarm = None
+        for _ in range(PASSIVATIONS_PER_STEP):
+            oldest = self.oldest()
+            if oldest is None:
+                return False
+            self.discard(oldest)
+            self._passivate(oldest)
+        return True
 
     def _set_alarm(self, seconds: float) -> None:
         self._alarm = seconds
@@ -494,7 +518,7 @@ class KeyedPool:
             self._active[cell] = None
             self._inactive_totals.subtract(cell)
         self._idle.discard(cell)
-        if cell.mailbox is self.no_mailbox:
+        if cell.mailbox is self.no_mailbox and not cell.is_stopping:
             self._give_mailbox(cell)
 
     def deactivated(self, cell: KeyedCell) -> None:
@@ -545,10 +569,13 @@ class KeyedPool:
 
     async def _close(self, deadline: float) -> None:
         self._closed = True
+        self.no_mailbox.close()
         for cell in self.cells():
-            cell.mailbox.close()
-            cancel_timers(cell)
-        self._idle.close()
+            if cell not in self._idle:
+                cell.mailbox.close()
+                cancel_timers(cell)
+        while self._idle.passivate_some():
+            await trio.lowlevel.cancel_shielded_checkpoint()
         try:
             if self._cells:
                 with trio.move_on_at(deadline):
@@ -627,6 +654,8 @@ class KeyedPool:
         cell.open_mailbox(self._spare_mailboxes.pop() if self._spare_mailboxes else None)
 
     def _take_mailbox(self, cell: KeyedCell) -> None:
+        if cell.mailbox is self.no_mailbox:  # it only ran its `stopping`
+            return
         mailbox = cell.release_mailbox()
         if len(self._spare_mailboxes) < SPARE_MAILBOXES and not self._closed:
             self._spare_mailboxes.append(mailbox)

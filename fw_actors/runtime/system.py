@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -113,6 +114,7 @@ class Runtime:
         self.dead_letters = DeadLetters(clock, log)
         self._scrub = scrub
         self._late_replies = 0
+        self._slow: Counter[type[Actor]] = Counter()
         self._nodes: dict[Inspectable, None] = {}
         # Weak: a cell that nothing runs and no ref points to is forgotten.
         self._cells: WeakValueDictionary[str, SingleCell] = WeakValueDictionary()
@@ -176,6 +178,24 @@ class Runtime:
     def one_line(self, error: BaseException) -> str:
         """Return an error as one short line, without secrets."""
         return one_line(error, self._scrub)
+
+    def note_slow(
+        self, name: str, kind: type[Actor], types: tuple[str, ...], seconds: float
+    ) -> None:
+        """Log that handlers of messages of these types took long in all.
+
+        The 1st, 2nd, 4th, 8th... of each class of actors.
+        """
+        self._slow[kind] += 1
+        count = self._slow[kind]
+        if count & (count - 1) == 0:
+            self.log.warning(
+                "slow_handler",
+                actor=name,
+                message_types=types,
+                seconds=round(seconds, 3),
+                count=count,
+            )
 
     def count_late_reply(self) -> None:
         """Count an answer whose asker has gone."""

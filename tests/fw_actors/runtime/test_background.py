@@ -89,7 +89,7 @@ class Working(Waits):
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_work_at_its_limit_holds_the_mailbox(runtime: Runtime, keyed: bool) -> None:
+async def test_work_beyond_its_limit_holds_the_mailbox(runtime: Runtime, keyed: bool) -> None:
     """R-38: forty callers at once are served one after the other; nothing fails."""
     actor = Working()
     pool = KeyedPool(runtime, "p", lambda key: actor)
@@ -110,17 +110,29 @@ async def test_work_at_its_limit_holds_the_mailbox(runtime: Runtime, keyed: bool
     await pool.close()
 
 
-async def test_work_at_its_limit_makes_senders_wait(runtime: Runtime) -> None:
+async def test_work_at_its_limit_does_not_hold_the_mailbox_yet(runtime: Runtime) -> None:
+    """R-38: an actor that counts its work by itself hears all that it is told."""
+    diary: list[Any] = []
+    async with runtime.running("a", lambda: Waits(diary)) as ref:
+        for _ in range(2):
+            await ref.send(Begin(10.0))
+        await ref.send(Note(1))
+        await wait_all_tasks_blocked()
+        assert diary == [1]
+
+
+async def test_work_beyond_its_limit_makes_senders_wait(runtime: Runtime) -> None:
     """R-38: the overflow policy of the mailbox decides."""
     actor = Working()
     async with runtime.running("a", lambda: actor) as ref:
-        for _ in range(4):
+        for _ in range(5):
             await ref.send(Begin(10.0))
+            await wait_all_tasks_blocked()
         assert not ref.tell(Begin(10.0))
         with trio.move_on_after(5) as scope:
             await ref.send(Begin(10.0))
         assert scope.cancelled_caught
-        assert (await ref.inspect()).works == 2
+        assert (await ref.inspect()).works == 3
 
 
 async def test_work_beyond_its_limit_waits_its_turn_in_a_handler(runtime: Runtime) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 from outcome import Value
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from fw_actors.runtime import (
     ActorFailed,
@@ -373,3 +373,34 @@ async def test_pool_counts_an_actor_again_that_a_message_called_back(runtime: Ru
     await trio.sleep(2)
     assert len(pool) == 2
     await pool.close(trio.current_time() + 60)
+
+
+@pytest.mark.parametrize("kind", [Sample, Leaving])
+@pytest.mark.parametrize("by_close", [False, True])
+async def test_pool_passivates_in_steps(
+    runtime: Runtime, nursery: trio.Nursery, kind: type[Sample], by_close: bool
+) -> None:
+    """R-57: other tasks run between any 128 passivations, of idle actors and at the end."""
+    pool = KeyedPool(runtime, "p", lambda key: kind([]), idle_seconds=60.0)
+    for number in range(1000):
+        pool[str(number)].tell(Note(1))
+    while pool.statistics().active:
+        await trio.lowlevel.checkpoint()
+    if by_close:
+        nursery.start_soon(pool.close)
+    else:
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock)
+        clock.jump(61.0)
+    most, last = 0, 1000
+    for _ in range(1000):
+        if by_close:
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.sleep(1e-6)
+        idle = pool.statistics().idle
+        most, last = max(most, last - idle), idle
+    assert last == 0
+    assert most <= 2 * 128  # the last step of one pass of trio and the first of the next one
+    await pool.close()
+    assert len(pool) == 0

@@ -1,0 +1,105 @@
+"""Fairness by time: one busy actor does not hold up the others."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, Ref, Runtime, handles
+from tests.fw_actors.runtime.sample_actors import Add, LogBook, Nap, Note, Sample
+
+
+class Busy(Actor):
+    """Each note takes so many ms of the processor."""
+
+    mailbox = MailboxPolicy(capacity=10_000)
+
+    def __init__(self) -> None:
+        self.clock = trio.lowlevel.current_clock()
+        self.handled = 0
+
+    @handles(Note)
+    def note(self, message: Note) -> None:
+        assert isinstance(self.clock, MockClock)
+        self.clock.jump(message.number / 1000)
+        self.handled += 1
+
+    @handles(Nap)
+    async def nap(self, message: Nap) -> int:
+        await trio.sleep(message.seconds)
+        return 1
+
+
+async def longest_pause(told: int, refs: list[Ref], milliseconds: int) -> float:
+    """Tell notes, and return the longest time in seconds that another task was held up."""
+    for ref in refs:
+        for _ in range(told):
+            ref.tell(Note(milliseconds))
+    longest, last = 0.0, trio.current_time()
+    for _ in range(told * len(refs)):
+        await trio.lowlevel.checkpoint()
+        longest, last = max(longest, trio.current_time() - last), trio.current_time()
+    return longest
+
+
+async def test_actor_with_slow_handlers_lets_others_run(runtime: Runtime) -> None:
+    """R-14: after the first few messages, the clock is looked at after each."""
+    async with runtime.running("busy", Busy) as ref:
+        assert await longest_pause(200, [ref], 5) <= 0.05
+        assert await longest_pause(200, [ref], 5) <= 0.01
+
+
+async def test_keyed_actors_with_slow_handlers_let_others_run(runtime: Runtime) -> None:
+    """R-14: workers look at the clock between their jobs, too."""
+    pool = KeyedPool(runtime, "p", lambda key: Busy())
+    assert await longest_pause(1, [pool[str(number)] for number in range(200)], 5) < 0.5
+    await pool.close()
+
+
+async def test_actor_with_quick_handlers_keeps_its_turn(runtime: Runtime) -> None:
+    """R-14: 128 messages."""
+    actor = Busy()
+    async with runtime.running("busy", lambda: actor) as ref:
+        await wait_all_tasks_blocked()
+        for _ in range(300):
+            ref.tell(Note(0))
+        seen = set()
+        while actor.handled < 300:
+            await trio.lowlevel.checkpoint()
+            seen.add(actor.handled)
+        assert seen <= {0, 128, 256, 300}
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_slow_handler_is_logged(runtime: Runtime, log: LogBook, keyed: bool) -> None:
+    """R-24: the 1st, 2nd, 4th of a class."""
+    pool = KeyedPool(runtime, "p", lambda key: Busy())
+    async with runtime.running("busy", Busy) as single:
+        ref: Ref = pool["k"] if keyed else single
+        for milliseconds in (10, 200, 300, 400, 500):
+            ref.tell(Note(milliseconds))
+            await wait_all_tasks_blocked()
+        lines = log.named("slow_handler")
+        assert [line["count"] for line in lines] == [1, 2, 4]
+        assert lines[0]["actor"] == ref.name
+        assert lines[0]["message_types"] == ("Note",)
+        assert lines[0]["seconds"] == 0.2
+    await pool.close()
+
+
+async def test_slow_async_handler_is_logged_unless_its_class_waits(
+    runtime: Runtime, log: LogBook
+) -> None:
+    """R-24."""
+
+    class Waiting(Sample):
+        slow_seconds = 60.0
+
+    async with runtime.running("a", Waiting) as waiting, runtime.running("b", Busy) as busy:
+        await waiting.ask(Nap(5.0), deadline=10.0)
+        await busy.ask(Nap(0.05), deadline=10.0)
+        assert log.named("slow_handler") == []
+        await busy.ask(Nap(5.0), deadline=10.0)
+        await waiting.ask(Add(1), deadline=1.0)
+        assert [line["actor"] for line in log.named("slow_handler")] == ["b"]
