@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from hmac import HMAC
+from math import inf
 from typing import Final, Protocol
 
 import msgspec
@@ -125,6 +126,7 @@ class DeliveryActor(Actor):
     """Owns one delivery while it is leased: each attempt is recorded, or its lease given back."""
 
     mailbox = MailboxPolicy(capacity=4, overflow=Overflow.REFUSE)
+    slow_seconds = inf  # it waits for the receiver
 
     def __init__(self, delivery: str, dependencies: DeliveryDependencies) -> None:
         """`delivery` is its name, the key of this actor."""
