@@ -120,9 +120,9 @@ class Supervisor:
     async def start_child(self, spec: ChildSpec) -> ActorRef | None:
         """Start a dynamic child and wait until it is ready; return the address of an actor.
 
-        It is restarted as its `restart` says, and leaves the supervisor when it has ended. A call
-        that is cancelled stops the child again. A failure to start is raised, is not counted, and
-        leaves nothing behind.
+        It is restarted as its `restart` says, and leaves the supervisor when it has ended. After a
+        call that is cancelled the supervisor stops the child again. A failure to start is raised,
+        is not counted, and leaves nothing behind.
 
         Raises: TooManyChildren; ValueError if the id is in use; ActorGone if the supervisor, or
         meanwhile the child, is stopped; ActorFailed if the actor failed, or the error of the
@@ -141,7 +141,7 @@ class Supervisor:
             with waiting_for(member.child.cells()):
                 error = await member.start(self._nursery)
         except BaseException:
-            await self._dismiss(member)
+            self._dismiss_soon(member)
             raise
         if error is not None:
             self._log_failure(member, error)
@@ -154,15 +154,15 @@ class Supervisor:
     async def stop_child(self, id: str) -> bool:
         """Stop a child in order, within its shutdown seconds, and forget it.
 
-        Returns False if there is none of that id, for example because it has just ended. A call
-        that is cancelled still stops the child.
+        Returns False if there is none of that id, for example because it has just ended. After
+        a call that is cancelled the supervisor still stops the child.
         Raises AskCycle in a handler if the child is, or waits for, the caller.
         """
         member = self._members.get(id)
         if member is None:
             return False
         with waiting_for(member.child.cells()):
-            await self._dismiss(member)
+            await self._dismiss_soon(member).wait()
         return True
 
     async def stop(self, deadline: float, *, for_restart: bool = False) -> None:
@@ -222,6 +222,20 @@ class Supervisor:
         for member in reversed(members):
             if member not in self._dynamic:
                 await self._stop_member(member, deadline, for_restart=member in kept)
+
+    def _dismiss_soon(self, member: Member) -> trio.Event:
+        """Dismiss a member in a task of the supervisor; return what is set then."""
+        member.leaving = True
+        if self._stopping:
+            return self._stopped  # the member is one of those that are stopped
+        dismissed = trio.Event()
+
+        async def dismiss() -> None:
+            await self._dismiss(member)
+            dismissed.set()
+
+        self._nursery.start_soon(dismiss)
+        return dismissed
 
     async def _dismiss(self, member: Member) -> None:
         """Stop a member and forget it."""

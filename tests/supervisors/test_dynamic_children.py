@@ -216,9 +216,25 @@ async def test_start_child_cancelled_stops_the_child_again(runtime: Runtime) -> 
         with trio.move_on_after(0.5) as scope:
             await supervisor.start_child(actor_child("b", lambda: Courteous(diary)))
         assert scope.cancelled_caught
+        assert trio.current_time() == 0.5
+        await trio.sleep(5)
+        assert diary == ["hello", "bye"]
         assert ids(supervisor) == []
         with pytest.raises(ActorGone):
             await runtime.ref("b").ask(Add(1))
+
+
+async def test_stop_child_cancelled_still_stops_the_child(runtime: Runtime) -> None:
+    """R-78: and does not make its caller wait."""
+    async with open_supervisor(runtime, "top", []) as supervisor:
+        ref = await supervisor.start_child(actor_child("b", Sample))
+        ref.tell(Nap(3.0))
+        with trio.move_on_after(1.0):
+            await supervisor.stop_child("b")
+        assert trio.current_time() == 1.0
+        assert ids(supervisor) == ["b"]
+        await trio.sleep(3)
+        assert ids(supervisor) == []
 
 
 async def test_stop_child_during_a_restart_delay_ends_it(runtime: Runtime) -> None:

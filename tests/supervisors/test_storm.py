@@ -15,11 +15,14 @@ from fw_actors.runtime import (
 )
 from supervisors import (
     ChildSpec,
+    DynamicSupervisor,
     Restart,
     RestartIntensity,
     Strategy,
+    Supervisor,
     SupervisorFailed,
     actor_child,
+    dynamic_child,
     open_supervisor,
     pool_child,
     supervisor_child,
@@ -49,6 +52,8 @@ class Storm:
         self.runtime = runtime
         self.dice = random.Random(seed)
         self.pool = KeyedPool(runtime, "pool", self._make, capacity=40, idle_seconds=2.0)
+        self.guests = DynamicSupervisor("guests", limit=8)
+        self.top: Supervisor | None = None
 
     def tree(self) -> list[ChildSpec]:
         inner = supervisor_child(
@@ -62,6 +67,7 @@ class Storm:
             actor_child("w", Waits, restart=Restart.TRANSIENT),
             inner,
             pool_child("pool", self.pool),
+            dynamic_child(self.guests, intensity=RestartIntensity(restarts=10)),
         ]
 
     async def rage(self) -> None:
@@ -84,11 +90,23 @@ class Storm:
                 await self._someone().send(
                     dice.choice([Note(1), Begin(0.2), Later(0.2, 1), *final])
                 )
+            with suppress(ActorError, ValueError), trio.move_on_after(dice.uniform(0, 2)):
+                await self._invite_or_send_away()
             await trio.sleep(dice.uniform(0, 0.2))
             self.runtime.snapshot()
 
+    async def _invite_or_send_away(self) -> None:
+        dice = self.dice
+        host = dice.choice([self.guests, self.top or self.guests])
+        name = f"{dice.choice('xyz')}{dice.randrange(4)}"
+        if dice.random() < 0.4:
+            await host.stop_child(name)
+        else:
+            make = dice.choice([Sample, Courteous])
+            await host.start_child(actor_child(name, make, restart=dice.choice(list(Restart))))
+
     def _someone(self) -> Ref:
-        name = self.dice.choice("awbcpp")
+        name = self.dice.choice(["a", "w", "b", "c", "p", "p", "x0", "x1", "y2", "z3"])
         if name == "p":
             return self.pool[str(self.dice.randrange(60))]
         return self.runtime.ref(name)
@@ -105,7 +123,8 @@ async def test_supervisor_survives_a_storm_and_stops_in_time(runtime: Runtime, o
             strategy=storm.dice.choice(list(Strategy)),
             intensity=RestartIntensity(restarts=20),
             stop_seconds=STOP_SECONDS,
-        ):
+            limit=6,
+        ) as storm.top:
             await storm.rage()
     assert trio.current_time() <= seconds + STOP_SECONDS
     await trio.sleep(3)
