@@ -28,7 +28,7 @@ from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
-from fw_actors.runtime.system import Log, Runtime, SilentLog, open_runtime
+from fw_actors.runtime.system import Log, Runtime, SilentLog, StderrLog, open_runtime
 from fw_actors.runtime.watches import Down, Up, Watch
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "RuntimeSnapshot",
     "SeededEntropy",
     "SilentLog",
+    "StderrLog",
     "SystemClock",
     "SystemEntropy",
     "Timer",

@@ -111,6 +111,7 @@ class ActorCell(ABC):
 
     __slots__ = (
         "__weakref__",
+        "_cause",
         "_completion_was_last",
         "_completions",
         "_control_due",
@@ -172,6 +173,8 @@ class ActorCell(ABC):
         self._overflow = Overflow.WAIT
         self._control_due = False
         """Whether the next message comes from `_next_item` instead of straight from the mailbox."""
+        self._cause: Exception | None = None
+        """The failure of the present instance, until all its askers are settled."""
         self._current: PendingReply[Any] | None = None
         """The request that the running handler has to answer."""
         self._serves: PendingReply[Any] | None = None
@@ -480,8 +483,9 @@ class ActorCell(ABC):
         self.failed += 1
         self.last_error = self.runtime.one_line(error)
         if self._current is not None:
-            self._current.abandon(ActorFailed(self.name, self.last_error))
+            self._current.abandon(ActorFailed(self.name, self.last_error, error))
             self._current = None
+        self._cause = error
         self.runtime.log.error(
             "actor_failed",
             actor=self.name,
@@ -517,7 +521,7 @@ class ActorCell(ABC):
         for operation in pending:
             operation.abandon(self._end_error(failure))
         self.works = self.timers = 0
-        self._ends_told = self._waiting_work = None
+        self._ends_told = self._waiting_work = self._cause = None
         self._full_of_work = False
         if self.actor is not None:
             self.actor = None
@@ -550,7 +554,7 @@ class ActorCell(ABC):
         """Return a new error for each asker: one shared by tasks would mix their tracebacks."""
         if failure is None:
             return ActorGone(self.name)
-        return ActorFailed(self.name, failure)
+        return ActorFailed(self.name, failure, self._cause)
 
     # Dispatch.
 

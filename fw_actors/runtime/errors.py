@@ -34,12 +34,14 @@ class ActorGone(ActorError):
 class ActorFailed(ActorError):
     """Raised by `ask` if the actor failed before it answered; a new error for each asker.
 
-    `error` is the failure as one line. The failure itself, with its traceback, is in the log.
+    `error` is the failure as one line. The failure itself, with its traceback, is in the log, and
+    is the cause of this error where it is known.
     """
 
-    def __init__(self, actor: str, error: str) -> None:
+    def __init__(self, actor: str, error: str, cause: BaseException | None = None) -> None:
         self.actor, self.error = actor, error
         super().__init__(f"{actor!r} failed: {error}")
+        self.__cause__ = cause
 
 
 class MailboxFull(ActorError):
@@ -111,10 +113,31 @@ def passed_on(
     return first
 
 
+def main_error(group: BaseExceptionGroup[BaseException], actor: str) -> BaseException:
+    """Return the one error of a group that the others follow from, or else the group.
+
+    When an actor fails or is ended by an error, whoever waits for its answer gets an error, too.
+    """
+    found = list(leaves(group))
+    others = [
+        leaf
+        for leaf in found
+        if not (isinstance(leaf, ActorFailed | ActorGone) and leaf.actor == actor)
+    ]
+    if len(others) == 1 or len(found) == 1:
+        return (others or found)[0]
+    failures = [leaf for leaf in found if isinstance(leaf, ActorFailed)]
+    return failures[0] if not others and failures else group
+
+
 def one_line(error: BaseException, scrub: Callable[[str], str] = str) -> str:
     """Return an error as one short line: its type, and its text without line breaks.
 
-    `scrub` removes secrets from the text before it is cut.
+    A group is shown as its errors. `scrub` removes secrets from the text before it is cut.
     """
+    return "; ".join(_line_of(leaf, scrub) for leaf in leaves(error))[:400]
+
+
+def _line_of(error: BaseException, scrub: Callable[[str], str]) -> str:
     text = " ".join(scrub(str(error)).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -187,7 +187,9 @@ class KeyedCell(ActorCell):
         except CrashedError as crash:
             first = self.mailbox.take()
             if isinstance(first, PendingReply):
-                first.abandon(ActorFailed(self.name, self.runtime.one_line(crash.error)))
+                first.abandon(
+                    ActorFailed(self.name, self.runtime.one_line(crash.error), crash.error)
+                )
             raise
 
     async def _run_started(self, actor: Actor) -> None:

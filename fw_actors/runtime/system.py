@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -9,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
 from threading import get_ident
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 from weakref import WeakValueDictionary
 
@@ -16,7 +18,7 @@ import trio
 
 from fw_actors.runtime.background import Workers, WorkerStatistics
 from fw_actors.runtime.clock import Clock, Entropy
-from fw_actors.runtime.errors import one_line
+from fw_actors.runtime.errors import main_error, one_line
 from fw_actors.runtime.mailbox import DeadLetters, MessagesFromThreads
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
@@ -42,6 +44,31 @@ class Log(Protocol):
     def error(self, event: str, **fields: object) -> object: ...
 
 
+class StderrLog:
+    """A logger that writes a line to the standard error stream, and the traceback of an error."""
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Do nothing."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Write an event."""
+        self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Write an event."""
+        self._write("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Write an event."""
+        self._write("error", event, fields)
+
+    def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
+        error = fields.pop("exc_info", None)
+        text = "".join(f" {name}={value!r}" for name, value in fields.items())
+        trace = "".join(format_exception(error)) if isinstance(error, BaseException) else ""
+        sys.stderr.write(f"{level} {event}{text}\n{trace}")
+
+
 class SilentLog:
     """A logger that drops everything; for tests and benchmarks."""
 
@@ -59,16 +86,16 @@ class SilentLog:
 
 
 @contextmanager
-def unwrap_single_error() -> Iterator[None]:
+def unwrap_single_error(actor: str | None = None) -> Iterator[None]:
     """Raise the only error of an exception group as itself; leave groups of more alone.
 
     For blocks such as `open_runtime` whose nursery is an implementation detail: callers want to
-    catch the error itself.
+    catch the error itself. Errors that follow from the end of `actor` do not count.
     """
     try:
         yield
     except BaseExceptionGroup as group:
-        error: BaseException = group
+        error: BaseException = group if actor is None else main_error(group, actor)
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error from error.__cause__
@@ -145,14 +172,15 @@ class Runtime:
     ) -> AsyncIterator[ActorRef[ActorT]]:
         """Run an actor without a supervisor while the block runs; then stop it in order.
 
-        A failure of the actor cancels the block, which then raises ActorFailed.
+        A failure of the actor cancels the block, which then raises ActorFailed, also if the block
+        waited for an answer.
         Raises ValueError if an actor of that name is running.
         """
         cell = self.cell(name)
         cell.check_not_running()
         self.add_node(cell)
         try:
-            with unwrap_single_error():
+            with unwrap_single_error(name):
                 async with trio.open_nursery() as nursery:
                     ref: ActorRef[ActorT] = await nursery.start(cell.run, make)
                     try:
@@ -251,14 +279,15 @@ async def open_runtime(
     """Open a runtime for the time of the block.
 
     When the block ends, also by cancellation, pools that are still open have five seconds to
-    finish. `log` is a structlog-like logger; without one nothing is logged. `scrub` removes
+    finish. `log` is a structlog-like logger; without one, lines are written to the standard error
+    stream. `scrub` removes
     secrets from the texts of errors, which appear in snapshots, answers and the log. The context
     variables `carry`, such as a request's id, have the sender's values in handlers of what is asked
     and sent, and in work.
     """
     with unwrap_single_error():
         async with trio.open_nursery() as nursery:
-            runtime = Runtime(nursery, clock, entropy, log or SilentLog(), scrub, carry)
+            runtime = Runtime(nursery, clock, entropy, log or StderrLog(), scrub, carry)
             nursery.start_soon(runtime.deadlines.run)
             try:
                 yield runtime
