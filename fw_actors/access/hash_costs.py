@@ -1,4 +1,9 @@
-"""Counts of stored password hashes per cost, updated wherever a hash is written.
+"""Costs of stored password hashes: their counts, updated wherever a hash is written, and decoys.
+
+A try at an unknown identifier is verified against a decoy. Hashes that were made before FW_ARGON2
+was changed keep their cost until their owner's next sign-in, so a decoy of one fixed cost would
+tell every such account apart. Decoys are drawn from the costs of the stored hashes, in their
+proportion, by a point that an identifier always has.
 
 A transaction that changes the counts adds rows and locks none, so that concurrent rehashes do not
 wait for each other. The count of a cost is the sum of its rows; a refresh that reads many rows
@@ -9,18 +14,21 @@ millions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 import sqlalchemy as sa
 
 from fw_actors.config import Argon2
-from fw_actors.hashing import StoredCosts, cost_of
+from fw_actors.hashing import cost_of
 from fw_actors.store import Row, Statement, Tx
 from fw_actors.store.schema import PASSWORD_COST
 
 REFRESH_MS: Final = 10_000
 MAX_ROWS: Final = 1000  # a refresh that finds more merges the rows
+_POINT_BYTES: Final = 8
 
 _T: Final = PASSWORD_COST.c
 _ADD: Final = Statement(
@@ -30,6 +38,49 @@ _SUMS: Final = Statement(
     sa.select(_T.cost, sa.func.sum(_T.hashes), sa.func.count()).group_by(_T.cost)
 )
 _TAKE: Final = Statement(sa.delete(PASSWORD_COST).returning(_T.cost, _T.hashes))
+
+
+@dataclass(frozen=True)
+class StoredCosts:
+    """The number of stored hashes of each cost, cheapest first."""
+
+    counts: tuple[tuple[Argon2, int], ...]
+
+    @classmethod
+    def of(cls, counts: Mapping[Argon2, int]) -> StoredCosts:
+        """Put counts in order; what is not above zero is left out."""
+        there = [(cost, count) for cost, count in counts.items() if count > 0]
+        return cls(tuple(sorted(there, key=lambda each: _work(each[0]))))
+
+    @property
+    def total(self) -> int:
+        """The number of hashes."""
+        return sum(count for _, count in self.counts)
+
+    def outdated(self, live: Argon2) -> int:
+        """Return how many hashes have another cost than new ones get."""
+        return sum(count for cost, count in self.counts if cost != live)
+
+    def draw(self, identifier_key: bytes) -> Argon2 | None:
+        """Return the cost of an identifier's decoy; None while no hash is stored.
+
+        `identifier_key` is an HMAC of the identifier. Its last bytes are a point between 0 and 1
+        that nobody outside can compute; the cost in whose share of all hashes the point lies is
+        drawn. The shares are in order of cost, so that few points change sides while hashes are
+        made anew, and all of those in the same direction as the accounts do.
+        """
+        point = int.from_bytes(identifier_key[-_POINT_BYTES:], "big")
+        scaled = point * self.total >> 8 * _POINT_BYTES  # below the total
+        for (cost, _), up_to in zip(
+            self.counts, accumulate(count for _, count in self.counts), strict=True
+        ):
+            if scaled < up_to:
+                return cost
+        return None
+
+
+def _work(cost: Argon2) -> tuple[int, int, int, int]:
+    return (cost.memory_kib * cost.time, cost.memory_kib, cost.time, cost.parallelism)
 
 
 def count_change(tx: Tx, before: str | None, after: str | None) -> None:

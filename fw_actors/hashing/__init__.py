@@ -1,12 +1,12 @@
 """Password hashing with argon2, the only code that uses it."""
 
-from fw_actors.hashing.costs import StoredCosts, cost_of
 from fw_actors.hashing.hasher import (
     Hasher,
     HasherStatistics,
     HashQueue,
     PasswordCheck,
     PreparedPassword,
+    cost_of,
     too_many,
 )
 
@@ -16,7 +16,6 @@ __all__ = [
     "HasherStatistics",
     "PasswordCheck",
     "PreparedPassword",
-    "StoredCosts",
     "cost_of",
     "too_many",
 ]

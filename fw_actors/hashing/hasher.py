@@ -27,9 +27,8 @@ import argon2
 import outcome
 import trio
 
-from fw_actors.config import Argon2, Config
+from fw_actors.config import MAX_ARGON2, Argon2, Config
 from fw_actors.errors import OverloadedError
-from fw_actors.hashing.costs import parameters_of
 from fw_actors.rules.concurrency import FairQueue, QueueFull, Requester
 from fw_actors.rules.password_policy import MAX_RUNES, validate_password
 from fw_actors.runtime import Entropy
@@ -52,6 +51,33 @@ def common_passwords() -> frozenset[str]:
     """
     text = resources.files(__package__).joinpath(_COMMON_PASSWORDS).read_text("utf-8")
     return frozenset(line for line in text.splitlines() if not line.startswith(_COMMENT))
+
+
+def parameters_of(stored: str | None) -> argon2.Parameters | None:
+    """Return what a stored hash asks for; None for one that is none, or that costs too much.
+
+    It may come from a restored or edited store: its cost is bounded, too.
+    """
+    if not stored:
+        return None
+    try:
+        asked = argon2.extract_parameters(stored)
+    except argon2.exceptions.InvalidHashError:
+        return None
+    within_limits = (
+        asked.memory_cost <= MAX_ARGON2.memory_kib
+        and asked.time_cost <= MAX_ARGON2.time
+        and asked.parallelism <= MAX_ARGON2.parallelism
+    )
+    return asked if within_limits else None
+
+
+def cost_of(stored: str | None) -> Argon2 | None:
+    """Return the cost of a stored hash; None for one that `parameters_of` gives none of."""
+    asked = parameters_of(stored)
+    if asked is None:
+        return None
+    return Argon2(asked.memory_cost, asked.time_cost, asked.parallelism)
 
 
 class HashQueue(Enum):

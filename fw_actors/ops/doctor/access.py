@@ -15,13 +15,12 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 
 from fw_actors.access.api_keys import KeyCounts
-from fw_actors.access.hash_costs import stored_costs
+from fw_actors.access.hash_costs import StoredCosts, stored_costs
 from fw_actors.config import Argon2, Config, LoginPolicy
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.fields import Vault as VaultField
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.documents.vault import UnreadableError
-from fw_actors.hashing import StoredCosts
 from fw_actors.ops.console_facts import locked_identifiers
 from fw_actors.ops.site import Site
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning

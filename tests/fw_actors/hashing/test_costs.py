@@ -7,8 +7,9 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fw_actors.access.hash_costs import StoredCosts
 from fw_actors.config import Argon2
-from fw_actors.hashing import StoredCosts, cost_of
+from fw_actors.hashing import cost_of
 
 OLD, NEW, NEWEST = Argon2(19_456, 2, 1), Argon2(65_536, 3, 1), Argon2(131_072, 3, 1)
 

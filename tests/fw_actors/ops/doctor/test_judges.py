@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fw_actors.access.api_keys import KeyCounts
+from fw_actors.access.hash_costs import StoredCosts
 from fw_actors.config import Argon2, LoginPolicy, Mail
-from fw_actors.hashing import StoredCosts
 from fw_actors.ops.doctor.access import (
     DemoFacts,
     SecretFacts,
