@@ -30,10 +30,10 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
+from fw_actors.runtime.cell import SECONDS_PER_BATCH
 from supervisors import RestartIntensity, actor_child, open_supervisor
 
 BUSY_SECONDS: Final = 0.001  # of one handler of the busy neighbour
-TURN_SECONDS: Final = 0.002  # after which an actor leaves the processor to others
 KEYS: Final = 10_000
 MEMBERS: Final = 100
 BOUND: Final = 1024
@@ -108,7 +108,7 @@ def rows(effort: Effort) -> Iterator[Row]:
             name="busy_neighbour",
             unit="ms (p99)",
             ours=partial(trio.run, busy_neighbour, neighbours),
-            reference=lambda: 2 * TURN_SECONDS * 1000,
+            reference=lambda: 2 * SECONDS_PER_BATCH * 1000,
             reference_name="twice the limit of a turn",
             less_is_better=True,
         ).measure(effort)
