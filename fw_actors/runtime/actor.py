@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, TypeVarTuple
 
 from outcome import Outcome
 
-from fw_actors.runtime.background import Timer, Work
+from fw_actors.runtime.background import Ticker, Timer, Work
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.deadlock import current_waiter
 from fw_actors.runtime.errors import Faults
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+NAMES_KEPT: Final = 64  # of timers; further ones drop those that are not pending
 
 
 class Actor:
@@ -66,10 +68,12 @@ class KeyedActor(Actor):
 class Context:
     """The runtime as an actor sees it. For trio's thread only, while the instance lives."""
 
-    __slots__ = ("_cell", "clock", "entropy", "key", "log", "time")
+    __slots__ = ("_cell", "_timers", "clock", "entropy", "key", "log", "time")
 
     def __init__(self, cell: ActorCell, key: str | None = None) -> None:
         self._cell = cell
+        self._timers: dict[str, Timer] | None = None
+        """Named timers; created on demand."""
         self.clock: Clock = cell.runtime.clock
         """The wall clock."""
         self.entropy: Entropy = cell.runtime.entropy
@@ -140,12 +144,45 @@ class Context:
         """How many pieces of this actor's work have not ended."""
         return self._cell.works
 
-    def after(self, seconds: float, message: Message) -> Timer:
+    def after(self, seconds: float, message: Message, *, name: str | None = None) -> Timer:
         """Send `message` to this actor in `seconds`, unless the timer is cancelled.
 
+        A timer with a `name` replaces the one of that name.
         Raises MailboxFull if `max_timers` of this actor's timers and watches are pending.
         """
-        return Timer(self._cell, seconds, message)
+        self._drop_timer(name)
+        return self._keep_timer(name, Timer(self._cell, seconds, message))
+
+    def every(
+        self,
+        seconds: float,
+        message: Message,
+        *,
+        first: float | None = None,
+        name: str | None = None,
+    ) -> Timer:
+        """Send `message` to this actor every so many seconds, until the timer is cancelled.
+
+        For the first time in `first` seconds, without it in `seconds`. The times do not drift. One
+        that comes while the message before is still to be handled is skipped. A keyed actor with
+        such a timer is not idle. `name` and errors as for `after`; ValueError unless `seconds` is
+        positive.
+        """
+        self._drop_timer(name)
+        ticker = Ticker(self._cell, seconds, message, seconds if first is None else first)
+        return self._keep_timer(name, ticker)
+
+    def _drop_timer(self, name: str | None) -> None:
+        if name is not None and self._timers and (timer := self._timers.pop(name, None)):
+            timer.cancel()
+
+    def _keep_timer(self, name: str | None, timer: Timer) -> Timer:
+        if name is not None:
+            known = self._timers or {}
+            if len(known) >= NAMES_KEPT:
+                known = {other: kept for other, kept in known.items() if kept.pending}
+            self._timers = {**known, name: timer}
+        return timer
 
     def watch(
         self,

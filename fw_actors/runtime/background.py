@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -329,6 +329,39 @@ class Timer:
         """Drop the message because the instance has ended."""
         self._pending = False
         self._cell.runtime.deadlines.withdraw(self, self._seconds)
+
+
+class Ticker(Timer):
+    """A message again and again, from `context.every`."""
+
+    __slots__ = ("_due", "_queued")
+
+    def __init__(self, cell: ActorCell, seconds: float, message: Message, first: float) -> None:
+        """Raises ValueError unless `seconds` is positive, and as `ActorCell.add_timer`."""
+        if seconds <= 0:
+            raise ValueError(f"seconds must be positive, not {seconds!r}")
+        self._cell, self._seconds, self._message = cell, seconds, message
+        self._pending, self._queued = True, False
+        self._due = cell.runtime.deadlines.now() + first
+        cell.add_timer(self)
+        cell.runtime.deadlines.add_at(self, self._due)
+
+    def expire(self) -> None:
+        """Queue the completion unless the one before is still to be handled; set the next time."""
+        deadlines = self._cell.runtime.deadlines
+        now = deadlines.now()
+        self._due += self._seconds * max(1, ceil((now - self._due) / self._seconds))
+        if self._due <= now:
+            self._due += self._seconds
+        deadlines.add_at(self, self._due)
+        if not self._queued:
+            self._queued = True
+            self._cell.complete(self)
+
+    def take(self) -> Message | None:
+        """Return the message; None if it was cancelled after `expire`."""
+        self._queued = False
+        return self._message if self._pending else None
 
 
 def cancel_timers(cell: ActorCell) -> None:
