@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
+import fw_actors.runtime
+import supervisors
 from fw_actors.runtime import (
     ActorFailed,
     KeyedPool,
@@ -138,7 +140,8 @@ EVENT = re.compile(r"log\.(?:info|warning|error)\(\s*\"(\w+)\"")
 
 def test_page_names_the_events_that_the_code_logs() -> None:
     """R-81: alerts are written from the page."""
-    files = [*(ROOT / "fw_actors/runtime").glob("*.py"), *(ROOT / "supervisors").glob("*.py")]
+    folders = [Path(str(package.__file__)).parent for package in (fw_actors.runtime, supervisors)]
+    files = [file for folder in folders for file in folder.glob("*.py")]
     logged = {event for file in files for event in EVENT.findall(file.read_text())}
     page = (ROOT / "docs/runtime.md").read_text()
     table = page[page.index("| Event | Meaning |") :].split("\n\n")[0]
