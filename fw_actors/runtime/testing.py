@@ -6,22 +6,36 @@
     assert [injected.fault for injected in injector.injected] == [Drop(), Delay(3.0), Crash()]
 
 It works on a single actor over all its instances, or on a pool as a whole.
+
+A probe stands in for an actor, and keeps what it is told:
+
+    async with probing(runtime, "mailer") as probe:
+        ...
+        assert (await probe.got(Send)).address == "ann@example.com"
+        await probe.silent(5.0)
+
+`task_order(seed)` makes the order in which trio runs its tasks repeatable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
+import trio
+
+from fw_actors.runtime.actor import Actor
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.mailbox import Item
-from fw_actors.runtime.messages import Message
+from fw_actors.runtime.messages import Handler, Message
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.system import Runtime
+from fw_actors.runtime.task_order import task_order as task_order  # noqa: PLC0414 - to be found here
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +147,68 @@ def injecting(target: ActorRef | KeyedPool, plan: Plan) -> Iterator[Injector]:
         yield injector
     finally:
         cell_or_pool.inject_faults(None)
+
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class Probe:
+    """The messages that `probing` has received and `got` has not yet returned."""
+
+    def __init__(self, answers: Mapping[type[Message], object]) -> None:
+        self.answers = dict(answers)
+        """The answer to each type of request; None to any other."""
+        self.messages: list[Message] = []
+        self._arrived = trio.Event()
+
+    def receive(self, message: Message) -> object:
+        """Keep a message, and return its answer."""
+        self.messages.append(message)
+        self._arrived.set()
+        self._arrived = trio.Event()
+        return self.answers.get(type(message))
+
+    async def got(self, kind: type[MessageT], within: float = 1.0) -> MessageT:
+        """Return the first message of this type, once; wait for it, for at most `within` seconds.
+
+        Raises AssertionError if none has arrived.
+        """
+        with trio.move_on_after(within):
+            while True:
+                for message in self.messages:
+                    if type(message) is kind:
+                        self.messages.remove(message)
+                        return message
+                await self._arrived.wait()
+        raise AssertionError(f"no {kind.__name__} within {within:g} s, only {self.messages!r}")
+
+    async def silent(self, seconds: float) -> None:
+        """Raise AssertionError if a message is there, or arrives within so many seconds."""
+        await trio.sleep(seconds)
+        if self.messages:
+            raise AssertionError(f"within {seconds:g} s there were {self.messages!r}")
+
+
+class ProbeActor(Actor):
+    """The actor of a probe: handles messages of every type."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+
+
+class _AnyMessage(dict[type[Message], Handler]):
+    def __missing__(self, kind: type[Message]) -> Handler:
+        return Handler(lambda actor, message: actor.probe.receive(message), is_async=False)
+
+
+ProbeActor.handlers = _AnyMessage()
+
+
+@asynccontextmanager
+async def probing(
+    runtime: Runtime, name: str, answers: Mapping[type[Message], object] | None = None
+) -> AsyncIterator[Probe]:
+    """Run a probe at the address `name` while the block runs."""
+    probe = Probe(answers or {})
+    async with runtime.running(name, lambda: ProbeActor(probe)):
+        yield probe

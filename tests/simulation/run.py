@@ -17,6 +17,7 @@ from trio.testing import MockClock
 from fw_actors.access.users import add_user
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
+from fw_actors.runtime.testing import task_order
 from tests.simulation.access_work import AccessWork
 from tests.simulation.clients import Client
 from tests.simulation.disasters import Disasters
@@ -28,7 +29,6 @@ from tests.simulation.replay_work import ReplayWork
 from tests.simulation.scope_work import ScopeWork
 from tests.simulation.verdict import judge_end, settled
 from tests.simulation.world import World
-from tests.task_order import task_order
 
 SECONDS: Final = 20.0
 SETTLE_SECONDS: Final = 1200.0

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from fw_actors.runtime import Runtime, SeededEntropy, TrioClock, open_runtime
+from fw_actors.runtime.testing import task_order
 from tests.fw_actors.runtime.sample_actors import LogBook
-from tests.task_order import task_order
 from tests.virtual_time import in_virtual_time
 
 ORDERS: Final = int(os.environ.get("TASK_ORDERS", "50"))

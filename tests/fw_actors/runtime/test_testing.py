@@ -17,7 +17,16 @@ from fw_actors.runtime import (
     Runtime,
     SeededEntropy,
 )
-from fw_actors.runtime.testing import Crash, Delay, Drop, Fault, InjectedFault, injecting, nth
+from fw_actors.runtime.testing import (
+    Crash,
+    Delay,
+    Drop,
+    Fault,
+    InjectedFault,
+    injecting,
+    nth,
+    probing,
+)
 from supervisors import actor_child, open_supervisor
 from tests.fw_actors.runtime.sample_actors import Add, Later, LogBook, Note, Sample
 
@@ -118,3 +127,36 @@ async def test_injecting_leaves_timers_alone(runtime: Runtime) -> None:
             ref.tell(Later(1.0, 2))
             await trio.sleep(2)
     assert diary == [2]
+
+
+async def test_probe_keeps_what_it_is_told(runtime: Runtime) -> None:
+    """Each message is returned once, and by its type."""
+    async with probing(runtime, "mailer", {Add: 7}) as probe:
+        ref = runtime.ref("mailer")
+        ref.tell(Note(1))
+        ref.tell(Note(2))
+        assert await ref.ask(Add(1), deadline=1.0) == 7
+        assert (await probe.got(Add)).number == 1
+        assert [(await probe.got(Note)).number for _ in range(2)] == [1, 2]
+        await probe.silent(5.0)
+
+
+async def test_probe_waits_for_a_message(runtime: Runtime, nursery: trio.Nursery) -> None:
+    async with probing(runtime, "mailer") as probe:
+        ref = runtime.ref("mailer")
+
+        async def tell_later() -> None:
+            await trio.sleep(2)
+            ref.tell(Note(1))
+
+        nursery.start_soon(tell_later)
+        with pytest.raises(AssertionError, match="no Note within 1 s"):
+            await probe.got(Note)
+        assert (await probe.got(Note, within=5.0)).number == 1
+
+
+async def test_probe_is_not_silent_if_a_message_arrives(runtime: Runtime) -> None:
+    async with probing(runtime, "mailer") as probe:
+        runtime.ref("mailer").tell(Note(1))
+        with pytest.raises(AssertionError, match="Note"):
+            await probe.silent(1.0)

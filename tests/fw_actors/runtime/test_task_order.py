@@ -21,9 +21,9 @@ from fw_actors.runtime import (
     TrioClock,
     open_runtime,
 )
+from fw_actors.runtime.testing import task_order
 from supervisors import RestartIntensity, actor_child, open_supervisor, pool_child
 from tests.fw_actors.runtime.sample_actors import Add, Begin, Break, Nap, Sample
-from tests.task_order import task_order
 
 ROOT = Path(__file__).parents[1]
 
@@ -114,9 +114,8 @@ def test_a_story_of_actors_is_the_same_byte_for_byte_under_the_same_seed() -> No
 
 
 def test_it_is_the_same_in_another_process_with_another_hash_seed() -> None:
-    code = (
-        "import sys; from tests.test_task_order import traced; sys.stdout.buffer.write(traced(7))"
-    )
+    module = "tests.fw_actors.runtime.test_task_order"
+    code = f"import sys; from {module} import traced; sys.stdout.buffer.write(traced(7))"
     for hash_seed in ("1", "2"):
         environ = {**os.environ, "PYTHONHASHSEED": hash_seed}
         done = subprocess.run(

@@ -8,7 +8,7 @@ generator that belongs to the test.
 
 from __future__ import annotations
 
-import random
+import random  # noqa: TID251 - a generator of the seed, for trio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
