@@ -95,7 +95,7 @@ def _compile_as(element: type[FunctionElement[Any]], *, sqlite: str, postgresql:
         def compiled(
             element: Any, compiler: SQLCompiler, template: str = template, **kw: Any
         ) -> str:
-            return template.format(compiler.process(element.clauses, **kw))
+            return template.replace("{}", compiler.process(element.clauses, **kw))
 
 
 _compile_as(_Elements, sqlite="json_each({})", postgresql="jsonb_array_elements(CAST({} AS JSONB))")
