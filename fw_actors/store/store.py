@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import trio
+
 from fw_actors.runtime.clock import Clock
 from fw_actors.store.executor import EngineCounts, Executor
 from fw_actors.store.transaction import Tx
@@ -159,9 +161,13 @@ class Store:
         return self._listeners.add(callback)
 
     def tell_others(self) -> None:
-        """Tell the processes that wait for commits of others that there was one."""
+        """Tell the processes that wait for commits of others that there was one.
+
+        Several calls in one run of trio's loop are told once.
+        """
         if self._notices is not None:
-            self._notices.send()
+            token = trio.lowlevel.current_trio_token()
+            token.run_sync_soon(self._notices.send, idempotent=True)
 
     def poll(self) -> None:
         """Check at once for commits of other processes, instead of within a second."""
