@@ -25,7 +25,7 @@ from fw_actors.runtime.testing import task_order
 from supervisors import RestartIntensity, actor_child, open_supervisor, pool_child
 from tests.fw_actors.runtime.sample_actors import Add, Begin, Break, Nap, Sample
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 
 
 async def order_of(tasks: int) -> list[int]:
