@@ -1,4 +1,4 @@
-"""Which extra of the wheel brings a library that is missing."""
+"""Advises which extra of the wheel to install for a missing library."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Actor:
 
     mailbox: ClassVar[MailboxPolicy] = MailboxPolicy()
     faults: ClassVar[Faults] = Faults.PASS_ON
-    """What becomes of an error of the runtime that a handler does not catch."""
+    """The treatment of runtime errors that a handler does not catch."""
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors that a handler may raise as it may raise `Refused`."""
     slow_seconds: ClassVar[float] = 0.1
@@ -141,7 +141,7 @@ class Context:
 
     @property
     def works(self) -> int:
-        """How many pieces of this actor's work have not ended."""
+        """The number of pieces of this actor's work that have not ended."""
         return self._cell.works
 
     def after(self, seconds: float, message: Message, *, name: str | None = None) -> Timer:

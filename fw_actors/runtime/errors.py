@@ -80,7 +80,7 @@ class Refused(Exception):
 
 
 class Faults(Enum):
-    """What becomes of an error of the runtime that a handler does not catch."""
+    """The treatments of runtime errors that a handler does not catch."""
 
     PASS_ON = "the asker gets the error, and the actor goes on"
     CRASH = "the instance fails, as for any other error"

@@ -217,7 +217,7 @@ class SingleCell(ActorCell):
         self.scheduled = True
 
     def end_work(self, work: PendingOperation) -> None:
-        """See `ActorCell.end_work`; a stop waits for this too."""
+        """End a piece of work, for whose end a stop may wait; see `ActorCell.end_work`."""
         if not self.scheduled:
             self.schedule()
         self.remove_work(work)

@@ -46,7 +46,7 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """What there is to be said of an actor when a watch begins."""
+    """The state of a watched actor when the watch begins."""
 
     alive: bool
     life: int | None

@@ -125,7 +125,7 @@ _ENDED: Final = "This transaction has ended; its handle can't be used any more."
 
 
 class CursorTx(Tx):
-    """What the transactions of both databases share: statements on one cursor, and savepoints.
+    """The common base of both databases' transactions: statements on one cursor, savepoints.
 
     A statement passes through no further code of ours than this class: there are many in each
     request. Made for each item; `end()` is called when its function returns.
@@ -133,7 +133,7 @@ class CursorTx(Tx):
 
     dialect: ClassVar[str]
     refusals: ClassVar[tuple[type[Exception], ...]]
-    """What the cursor raises for a statement that the database refuses."""
+    """The errors that the cursor raises for a refused statement."""
 
     def __init__(
         self,
