@@ -132,12 +132,12 @@ class Context:
         does. Raises MailboxFull if more of them wait than the mailbox has room for messages, or,
         without `wait`, if this piece would have to.
         """
-        self._cell.begin_work(Work(self._cell, fn, args, then), wait=wait)
+        self._cell.operations.begin_work(Work(self._cell, fn, args, then), wait=wait)
 
     @property
     def room_for_work(self) -> int:
         """The number of pieces of work that would begin at once."""
-        return self._cell.room_for_work
+        return self._cell.operations.room_for_work
 
     @property
     def works(self) -> int:

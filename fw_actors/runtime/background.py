@@ -204,7 +204,7 @@ class Work:
         args: tuple[Any, ...],
         then: Callable[[Outcome[Any]], Message] | None,
     ) -> None:
-        """`ActorCell.begin_work` begins it."""
+        """`PendingOperations.begin_work` begins it."""
         self._cell, self._fn, self._args, self._then = cell, fn, args, then
         self._outcome: Outcome[Any] | None = None
         self._abandoned = self._begun = False
@@ -278,7 +278,7 @@ class Work:
         """End the operation and return its message."""
         assert self._outcome is not None
         assert self._then is not None
-        self._cell.remove_work(self)
+        self._cell.operations.remove_work(self)
         return self._then(self._outcome)
 
     def abandon(self, error: ActorError) -> None:
@@ -295,10 +295,10 @@ class Timer:
     serves: Final = None
 
     def __init__(self, cell: ActorCell, seconds: float, message: Message) -> None:
-        """Raises MailboxFull and ActorGone, as `ActorCell.add_timer`."""
+        """Raises MailboxFull and ActorGone, as `PendingOperations.add_timer`."""
         self._cell, self._seconds, self._message = cell, seconds, message
         self._pending = True
-        cell.add_timer(self)
+        cell.operations.add_timer(self)
         cell.runtime.deadlines.add(self, seconds)
 
     @property
@@ -311,7 +311,7 @@ class Timer:
         if self._pending:
             self._pending = False
             self._cell.runtime.deadlines.withdraw(self, self._seconds)
-            self._cell.remove_timer(self)
+            self._cell.operations.remove_timer(self)
 
     def expire(self) -> None:
         """Queue the completion."""
@@ -322,7 +322,7 @@ class Timer:
         if not self._pending:
             return None
         self._pending = False
-        self._cell.remove_timer(self)
+        self._cell.operations.remove_timer(self)
         return self._message
 
     def abandon(self, error: ActorError) -> None:
@@ -337,13 +337,13 @@ class Ticker(Timer):
     __slots__ = ("_due", "_queued")
 
     def __init__(self, cell: ActorCell, seconds: float, message: Message, first: float) -> None:
-        """Raises ValueError unless `seconds` is positive, and as `ActorCell.add_timer`."""
+        """Raises ValueError unless `seconds` is positive, and as `PendingOperations.add_timer`."""
         if seconds <= 0:
             raise ValueError(f"seconds must be positive, not {seconds!r}")
         self._cell, self._seconds, self._message = cell, seconds, message
         self._pending, self._queued = True, False
         self._due = cell.runtime.deadlines.now() + first
-        cell.add_timer(self)
+        cell.operations.add_timer(self)
         cell.runtime.deadlines.add_at(self, self._due)
 
     def expire(self) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from enum import Enum
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -40,16 +40,18 @@ from fw_actors.runtime.errors import (
 )
 from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
 from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
+from fw_actors.runtime.operations import PendingOperations
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of
 from fw_actors.runtime.variables import carrying_handler
-from fw_actors.runtime.watches import Down, EndsTold, Up
+from fw_actors.runtime.watches import Down, Up
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
     from fw_actors.runtime.background import Work
     from fw_actors.runtime.deadlock import WaitNode
-    from fw_actors.runtime.mailbox import Mailbox, MailboxPolicy
+    from fw_actors.runtime.mailbox import Mailbox
+    from fw_actors.runtime.operations import Completion, PendingOperation
     from fw_actors.runtime.ref import Ref
     from fw_actors.runtime.system import Runtime
     from fw_actors.runtime.watches import Watch
@@ -64,24 +66,6 @@ class ActorState(Enum):
     SUSPENDED = "suspended"
     STOPPING = "stopping"
     FAILED = "failed"
-
-
-class PendingOperation(Protocol):
-    """A kept reply, work, timer or watch: the instance that started it has not ended it yet."""
-
-    def abandon(self, error: ActorError) -> None:
-        """End the operation because the instance has ended. Must not raise."""
-
-
-class Completion(PendingOperation, Protocol):
-    """A pending operation that ends with a message to its own actor."""
-
-    @property
-    def serves(self) -> PendingReply[Any] | None:
-        """The request that the operation was begun for, if it is known."""
-
-    def take(self) -> Message | PendingReply[Any] | None:
-        """End the operation and return its message; None if it was cancelled meanwhile."""
 
 
 class CrashedError(Exception):
@@ -113,22 +97,18 @@ class ActorCell(ABC):
         "__weakref__",
         "_cause",
         "_completion_was_last",
-        "_completions",
         "_control_due",
         "_current",
-        "_ends_told",
         "_fault_injector",
-        "_full_of_work",
         "_inspections",
         "_mailbox_held",
+        "_operations",
         "_overflow",
-        "_pending",
         "_recent",
         "_serves",
         "_slow",
         "_suspended",
         "_tracer",
-        "_waiting_work",
         "_watch_table",
         "actor",
         "cancelled",
@@ -143,9 +123,7 @@ class ActorCell(ABC):
         "restarts",
         "runtime",
         "scheduled",
-        "timers",
         "waits_for",
-        "works",
     )
 
     def __init__(
@@ -161,10 +139,6 @@ class ActorCell(ABC):
         """The number of the present instance, or else of the last one; 0 before the first."""
         self.scheduled = True
         """Whether a task runs this cell, or will without a call of `schedule`."""
-        self.works = 0
-        """Pieces of work that were begun and whose completion was not taken yet."""
-        self.timers = 0
-        """Pending timers and watches."""
         self.waits_for: tuple[WaitNode, ...] = ()
         """Edges of the wait-for graph; see `deadlock`."""
         self.handled = self.failed = self.cancelled = self.restarts = self.passed_on = 0
@@ -181,13 +155,8 @@ class ActorCell(ABC):
         """The request that the present message is, or that work was begun for whose result it is.
 
         Its reply may be kept, or answered already."""
-        self._pending: dict[PendingOperation, None] | None = None  # created on demand: 64 bytes
-        self._completions: deque[Completion] | None = None
+        self._operations: PendingOperations | None = None
         self._completion_was_last = False
-        self._waiting_work: deque[Work] | None = None
-        """Pieces beyond `max_work`, in order."""
-        self._full_of_work = False
-        """Whether the mailbox has to wait until a piece of work ends."""
         self._mailbox_held = False
         """Whether the messages in the mailbox are left for the next instance."""
         self._inspections: deque[PendingReply[Any]] | None = None
@@ -197,7 +166,6 @@ class ActorCell(ABC):
         self._tracer: Callable[[Message], object] | None = None
         self._fault_injector: FaultInjector | None = None
         self._watch_table = watch_table
-        self._ends_told: EndsTold | None = None
         self._recent: list[type[Message]] = []
         """Types of the last messages, oldest first; cut to `RECENT_TYPES` after each batch."""
 
@@ -283,9 +251,7 @@ class ActorCell(ABC):
 
     def complete(self, completion: Completion) -> None:
         """Queue the completion of a pending operation."""
-        if self._completions is None:
-            self._completions = deque()
-        self._completions.append(completion)
+        self.operations.completions.append(completion)
         self._control_due = True
         if not self.scheduled:
             self.schedule()
@@ -369,9 +335,38 @@ class ActorCell(ABC):
     # Pending operations.
 
     @property
+    def operations(self) -> PendingOperations:
+        """The pending operations of the present instance. Raises ActorGone without one."""
+        if self._operations is None:
+            if self.actor is None:
+                raise ActorGone(self.name)
+            self._operations = PendingOperations(self, self.actor.mailbox)
+        return self._operations
+
+    @property
     def pending(self) -> tuple[PendingOperation, ...]:
         """The kept replies, work, timers and watches of the present instance."""
-        return tuple(self._pending or ())
+        return tuple(self._operations.pending) if self._operations is not None else ()
+
+    @property
+    def works(self) -> int:
+        """Pieces of work that were begun and whose completion was not taken yet."""
+        return self._operations.works if self._operations is not None else 0
+
+    @property
+    def timers(self) -> int:
+        """Pending timers and watches."""
+        return self._operations.timers if self._operations is not None else 0
+
+    @property
+    def full_of_work(self) -> bool:
+        """Whether the mailbox has to wait until a piece of work ends."""
+        return self._operations is not None and self._operations.full_of_work
+
+    @property
+    def serves(self) -> PendingReply[Any] | None:
+        """The request that the present message is, or is the result of work for."""
+        return self._serves
 
     def keep_reply(self) -> PendingReply[Any]:
         """Detach the reply to the present message from its handler's return value."""
@@ -379,98 +374,29 @@ class ActorCell(ABC):
         if reply is None or reply.sent:  # the message was told, or its reply is kept already
             return PendingReply(self, Message(), wanted=False)
         reply.detached = True
-        self.add_pending(reply)
+        self.operations.add(reply)
         return reply
 
-    @property
-    def serves(self) -> PendingReply[Any] | None:
-        """The request that the present message is, or is the result of work for."""
-        return self._serves
+    def end_reply(self, reply: PendingReply[Any]) -> None:
+        """Record the answer to a kept reply; does nothing for one that was abandoned."""
+        if self._operations is not None:
+            self._operations.remove(reply)
 
-    def add_pending(self, operation: PendingOperation) -> None:
-        """Record an operation of the present instance; an idle keyed actor has none."""
-        if self._pending is None:
-            self._pending = {}
-        self._pending[operation] = None
-
-    def remove_pending(self, operation: PendingOperation) -> None:
-        """Record the end of an operation; does nothing for one that was abandoned."""
-        if self._pending is None or operation not in self._pending:
-            return
-        del self._pending[operation]
-        if not self._pending:
-            self._pending = None
-            self._became_quiet()
-
-    @property
-    def full_of_work(self) -> bool:
-        """Whether the mailbox has to wait until a piece of work ends."""
-        return self._full_of_work
-
-    @property
-    def room_for_work(self) -> int:
-        """The number of pieces of work that would begin at once."""
-        return max(0, self._limits().max_work - self.works)
-
-    def begin_work(self, work: Work, *, wait: bool) -> None:
-        """Begin a piece of work, or queue it until another one ends.
-
-        While pieces beyond `max_work` are queued, the actor takes nothing from its mailbox. Up to
-        the capacity of the mailbox may be. Raises MailboxFull beyond that, or without `wait` for
-        a piece that would have to be queued, and ActorGone without an instance.
-        """
-        limits = self._limits()
-        most = limits.max_work + (limits.capacity if wait and limits.max_work else 0)
-        if self.works >= most:
-            raise MailboxFull(self.name, most, "pieces of work")
-        self.works += 1
-        self.add_pending(work)
-        if self.works <= limits.max_work:
-            self.runtime.workers.submit(work)
-        else:
-            if self._waiting_work is None:
-                self._waiting_work = deque()
-            self._waiting_work.append(work)
-            self._full_of_work = self._control_due = True
-
-    def remove_work(self, work: PendingOperation) -> None:
-        """Record the end of a piece of work, and begin the next one that waits."""
-        self.works -= 1
-        if self._waiting_work:
-            self.runtime.workers.submit(self._waiting_work.popleft())
-        self._full_of_work = bool(self._waiting_work)
-        self.remove_pending(work)
-
-    def end_work(self, work: PendingOperation) -> None:
+    def end_work(self, work: Work) -> None:
         """Record the end of a piece of work that sends no message, which would wake the actor."""
-        if self._full_of_work and not self.scheduled:
+        if self.full_of_work and not self.scheduled:
             self.schedule()
-        self.remove_work(work)
+        self.operations.remove_work(work)
 
-    def add_timer(self, timer: PendingOperation) -> None:
-        """Record a timer or watch. Raises MailboxFull at `max_timers`, ActorGone as `add_work`."""
-        limit = self._limits().max_timers
-        if self.timers >= limit:
-            raise MailboxFull(self.name, limit, "timers and watches")
-        self.timers += 1
-        self.add_pending(timer)
+    def operations_ended(self) -> None:
+        """React to the end of the last pending operation."""
+        if self._operations is not None and not self._operations.is_needed:
+            self._operations = None
+        self._became_quiet()
 
-    def remove_timer(self, timer: PendingOperation) -> None:
-        """Record the end of a timer or watch."""
-        self.timers -= 1
-        self.remove_pending(timer)
-
-    @property
-    def ends_told(self) -> EndsTold:
-        """The ends of other actors that this instance was told of by its watches."""
-        if self._ends_told is None:
-            self._ends_told = EndsTold(self._limits().max_timers)
-        return self._ends_told
-
-    def _limits(self) -> MailboxPolicy:
-        if self.actor is None:
-            raise ActorGone(self.name)
-        return self.actor.mailbox
+    def became_full_of_work(self) -> None:
+        """React to work that has to wait: look at it before the next message."""
+        self._control_due = True
 
     # Failure and end: all askers are settled here and nowhere else.
 
@@ -516,13 +442,11 @@ class ActorCell(ABC):
         if self._current is not None:
             self._current.abandon(self._end_error(failure))
             self._current = None
-        pending, self._pending, self._completions = self._pending or {}, None, None
         self._serves = None
-        for operation in pending:
-            operation.abandon(self._end_error(failure))
-        self.works = self.timers = 0
-        self._ends_told = self._waiting_work = self._cause = None
-        self._full_of_work = False
+        operations, self._operations = self._operations, None
+        if operations is not None:
+            operations.abandon_all(lambda: self._end_error(failure))
+        self._cause = None
         if self.actor is not None:
             self.actor = None
             if self._watch_table:
@@ -672,34 +596,35 @@ class ActorCell(ABC):
             self._answer_inspections(actor)
         if self._suspended:
             raise trio.WouldBlock
+        operations = self._operations
+        completions = operations.completions if operations is not None else None
         self._control_due = (
-            bool(self._completions)
+            bool(completions)
             or self._mailbox_held
-            or self._full_of_work
+            or self.full_of_work
             or self._tracer is not None
             or self._fault_injector is not None
         )
-        item = self._alternate() if self._completions else self._from_mailbox()
+        item = self._alternate(completions) if completions else self._from_mailbox()
         if self._tracer is not None:
             self._show(self._tracer, item)
         return item
 
     def _from_mailbox(self) -> Item | None:
-        if self._mailbox_held or self._full_of_work:
+        if self._mailbox_held or self.full_of_work:
             raise trio.WouldBlock
         item = self.mailbox.take()
         return item if self._fault_injector is None else self._fault_injector(self, item)
 
-    def _alternate(self) -> Item | None:
+    def _alternate(self, completions: deque[Completion]) -> Item | None:
         """Return the next item from mailbox or completions, in turns while both have one."""
-        assert self._completions
         if self._completion_was_last:
             self._completion_was_last = False
             with suppress(trio.WouldBlock, trio.EndOfChannel):
                 return self._from_mailbox()
         self._completion_was_last = True
         try:
-            completion = self._completions.popleft()
+            completion = completions.popleft()
             self._serves = completion.serves
             return completion.take()
         except Exception as error:  # `then` of work or watch could not make the message

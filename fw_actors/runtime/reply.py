@@ -96,7 +96,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         else:
             self._cell.runtime.count_late_reply()
         if self.detached:
-            self._cell.remove_pending(self)
+            self._cell.end_reply(self)
 
     def fail(self, error: Exception) -> None:
         """Raise `error` in the asker instead of an answer, once. Use a new error for each asker.
@@ -112,7 +112,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         else:
             self._cell.runtime.count_late_reply()
         if self.detached:
-            self._cell.remove_pending(self)
+            self._cell.end_reply(self)
 
     def settle(self, error: Exception) -> bool:
         """Fail the request if it was not answered yet; return whether that was so."""

@@ -15,7 +15,7 @@ from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.actor import Context, KeyedActor
 from fw_actors.runtime.background import cancel_timers
-from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, PendingOperation
+from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.mailbox import Mailbox
@@ -25,6 +25,7 @@ from fw_actors.runtime.variables import own_decimal_context
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
+    from fw_actors.runtime.background import Work
     from fw_actors.runtime.reply import PendingReply
     from fw_actors.runtime.snapshot import NodeSnapshot
     from fw_actors.runtime.system import Runtime
@@ -216,11 +217,11 @@ class SingleCell(ActorCell):
             self._parked = None
         self.scheduled = True
 
-    def end_work(self, work: PendingOperation) -> None:
+    def end_work(self, work: Work) -> None:
         """End a piece of work, for whose end a stop may wait; see `ActorCell.end_work`."""
         if not self.scheduled:
             self.schedule()
-        self.remove_work(work)
+        self.operations.remove_work(work)
 
     async def _start(self, make: Callable[[], Actor]) -> Actor:
         CURRENT.set(HandlerTask(self))

@@ -110,7 +110,7 @@ class DelayedMessage:
 
     def __init__(self, cell: ActorCell, item: Item, seconds: float) -> None:
         self._cell, self._item, self._seconds = cell, item, seconds
-        cell.add_pending(self)
+        cell.operations.add(self)
         cell.runtime.deadlines.add(self, seconds)
 
     def expire(self) -> None:
@@ -119,7 +119,7 @@ class DelayedMessage:
 
     def take(self) -> Item:
         """End the operation and return the message."""
-        self._cell.remove_pending(self)
+        self._cell.operations.remove(self)
         return self._item
 
     def abandon(self, error: ActorError) -> None:

@@ -68,14 +68,14 @@ class Watch:
         up: Callable[[Up], Message] | None,
         repeat: bool,
     ) -> None:
-        """Raises MailboxFull and ActorGone, as `ActorCell.add_timer`."""
+        """Raises MailboxFull and ActorGone, as `PendingOperations.add_timer`."""
         self._cell, self._ref, self._then, self._up, self._repeat = cell, ref, then, up, repeat
         self._undelivered: deque[Down | Up] = deque(maxlen=MAX_UNDELIVERED)
         self._pending = True
-        cell.add_timer(self)
+        cell.operations.add_timer(self)
         ref.add_watch(self)
         presence = ref.presence()
-        if not presence.alive and not cell.ends_told.covers(ref.name, presence.life):
+        if not presence.alive and not cell.operations.ends_told.covers(ref.name, presence.life):
             self.down(Down(ref.name, presence.last_error, presence.life or 0))
 
     def down(self, down: Down) -> None:
@@ -94,7 +94,7 @@ class Watch:
         if self._pending:
             self._pending = False
             self._ref.remove_watch(self)
-            self._cell.remove_timer(self)
+            self._cell.operations.remove_timer(self)
 
     def take(self) -> Message | None:
         """Return the next message, and end a watch that does not repeat; None if cancelled."""
@@ -106,7 +106,7 @@ class Watch:
         if isinstance(event, Up):
             assert self._up is not None
             return self._up(event)
-        self._cell.ends_told.add(self._ref.name, event.life)
+        self._cell.operations.ends_told.add(self._ref.name, event.life)
         if not self._repeat:
             self.cancel()
         return self._then(event)

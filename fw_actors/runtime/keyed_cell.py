@@ -1,0 +1,196 @@
+"""The cell of one key of a pool: an actor without a task of its own.
+
+It is a job for a worker while it has messages, and has a mailbox only then. `KeyedPool` keeps its
+cells, and says when one is passivated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextvars import copy_context
+from typing import TYPE_CHECKING
+
+import trio
+
+from fw_actors.runtime.actor import Actor, KeyedContext
+from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
+from fw_actors.runtime.errors import ActorFailed
+from fw_actors.runtime.mailbox import Mailbox
+from fw_actors.runtime.ref import KeyedRef
+from fw_actors.runtime.reply import PendingReply
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.background import WorkerScope
+    from fw_actors.runtime.pool import KeyedPool
+    from fw_actors.runtime.watches import Watch
+
+
+class KeyedCell(ActorCell):
+    """The cell of one key, a job for a worker. It has a mailbox of its own only while active."""
+
+    __slots__ = ("_start_due", "_stop_requested", "_stopping", "key", "pool", "scope")
+
+    def __init__(self, pool: KeyedPool, key: str) -> None:
+        super().__init__(pool.runtime, f"{pool.name}/{key}", pool.no_mailbox, pool.watches)
+        self.pool = pool
+        self.key = key
+        self.scheduled = False
+        self.scope: WorkerScope | None = None
+        self._start_due = False
+        """Whether the instance's `started` is still to be run."""
+        self._stop_requested = False
+        """Whether to end the instance as soon as it is idle."""
+        self._stopping = False
+        """Whether to end the instance before the next message."""
+        if pool.fault_injector is not None:
+            self.inject_faults(pool.fault_injector)
+
+    @property
+    def ref(self) -> KeyedRef:
+        """The address of this cell."""
+        return KeyedRef(self.pool, self.key)
+
+    @property
+    def state(self) -> ActorState:
+        """The actor's state in its lifecycle."""
+        if self._stopping:
+            return ActorState.STOPPING
+        return ActorState.RUNNING if self.actor is not None else ActorState.ABSENT
+
+    @property
+    def watches(self) -> Collection[Watch]:
+        """The watches of other actors on this one; the pool keeps them, also without a cell."""
+        return self.pool.watches.get(self.key, ())
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no operation is pending."""
+        return self._operations is None or not self._operations.pending
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the instance runs its `stopping`, or will, before the next message."""
+        return self._stopping
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether to end the instance as soon as it is idle."""
+        return self._stop_requested
+
+    def schedule(self) -> None:
+        """Have a worker run the cell."""
+        self.scheduled = True
+        self.pool.activated(self)
+        self.runtime.workers.submit(self)
+
+    def stop(self, deadline: float) -> None:
+        """End the instance as soon as it is idle; it is the pool that enforces deadlines."""
+        self._stop_requested = True
+
+    def open_mailbox(self, spare: Mailbox | None) -> None:
+        """Use the spare mailbox, or a new one of the actor's capacity."""
+        if spare is not None:
+            self.mailbox = spare
+        elif self.actor is not None:
+            self.mailbox = Mailbox(self.actor.mailbox.capacity)
+
+    def release_mailbox(self) -> Mailbox:
+        """Return the mailbox, which is empty, and use the pool's stand-in for it."""
+        mailbox, self.mailbox = self.mailbox, self.pool.no_mailbox
+        return mailbox
+
+    def passivate(self) -> bool:
+        """End the idle instance; return False if a worker has to run its `stopping` first."""
+        actor = self.actor
+        if actor is None or self._start_due or type(actor).stopping is Actor.stopping:
+            self.settle_instance(None)
+            return True
+        self._stopping = True
+        self.schedule()
+        return False
+
+    def construct(self) -> None:
+        """Create the instance; `run` calls its `started`. Raises CrashedError."""
+        try:
+            self.actor = actor = copy_context().run(self.pool.make, self.key)
+            actor.context = KeyedContext(self, self.key)
+            self._overflow = actor.mailbox.overflow
+            self.life = self.runtime.next_life()
+        except Exception as error:
+            raise self.record_failure("construct", error) from error
+        self._start_due = type(actor).started is not Actor.started
+        if self._watch_table and not self._start_due:
+            self._notify_up()
+
+    async def run(self) -> None:
+        """Handle messages until there are none; a failure ends the instance, not the run."""
+        try:
+            await self._run()
+        except BaseException:  # cancelled, because the pool is closed
+            self.settle_instance(None)
+            self.settle_mailbox()
+            raise
+        finally:
+            self.scheduled = False
+            self.pool.deactivated(self)
+
+    def _became_quiet(self) -> None:
+        """Become idle, unless there are messages to handle."""
+        if not self.scheduled and self.actor is not None:
+            self.pool.became_idle(self)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                if self._stopping:
+                    await self._stop()
+                if self.actor is None or self._start_due:
+                    if not self.mailbox.depth:
+                        return self._end_without_instance()
+                    await self._start()
+                if self.actor is not None and not await self._run_batch(self.actor):
+                    return None
+            except CrashedError as crash:
+                self.settle_instance(self.runtime.one_line(crash.error))
+                self.record_restart()
+            await trio.lowlevel.checkpoint()
+
+    async def _start(self) -> None:
+        """Make the instance ready; if that fails, the first message fails with it."""
+        try:
+            if self.actor is None:
+                self.construct()
+            if self._start_due and self.actor is not None:
+                await self._run_started(self.actor)
+        except CrashedError as crash:
+            first = self.mailbox.take()
+            if isinstance(first, PendingReply):
+                first.abandon(
+                    ActorFailed(self.name, self.runtime.one_line(crash.error), crash.error)
+                )
+            raise
+
+    async def _run_started(self, actor: Actor) -> None:
+        self._start_due = False
+        try:
+            await actor.started()
+        except Exception as error:
+            raise self.record_failure("start", error) from error
+        self._notify_up()
+
+    async def _stop(self) -> None:
+        actor = self.actor
+        try:
+            if actor is not None and not self._start_due:
+                await actor.stopping()
+        except Exception as error:
+            self.record_failure("stop", error)
+        finally:
+            self._stopping = self._stop_requested = False
+            self.pool.stopped()
+        self.settle_instance(None)
+
+    def _end_without_instance(self) -> None:
+        """Settle everything; the pool then forgets this cell."""
+        self.settle_instance(None)
+        self._refuse_inspections()
