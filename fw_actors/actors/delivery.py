@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 import trio
+from outcome import Outcome
 
 from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.actors.outcome_writer import Record, Recorded
@@ -90,6 +91,14 @@ class RetryDue(Message, frozen=True):
     at: int
 
 
+class OutcomeRecorded(Message, frozen=True):
+    """The answer of the OutcomeWriter about an attempt."""
+
+    due: LeasedDelivery
+    ended: AttemptOutcome
+    answer: Outcome[Recorded]
+
+
 class NotSent(Exception):
     """Raised if nothing is to be sent; the message becomes the delivery's `error`."""
 
@@ -135,41 +144,34 @@ class DeliveryActor(Actor):
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
         """Sign, send, free the receiver's slot, and have the outcome recorded."""
-        try:
-            ended = await self._send_or_give_back(message)
-            if ended is not None:
-                await self._record(message.due, ended)
-        finally:
-            self.context.stop()  # the next attempt is a row, due later
-
-    async def _send_or_give_back(self, message: Attempt) -> AttemptOutcome | None:
-        """Return the result of the attempt; None if the lease was given back without one."""
-        freed = SlotFreed(message.origin)
+        due, freed = message.due, SlotFreed(message.origin)
         try:
             ended, freed = await self._send(message)
         except LeaseOver:  # delayed by the store, or with the whole process
             self._deps.log.warning("delivery.lease_over", delivery=self._delivery)
-            await self._give_back(message.due)
-            return None
+            await self._give_back(due)
         except trio.Cancelled:
-            await self._give_back(message.due)
+            await self._give_back(due)
             raise
+        else:
+            # From here on the OutcomeWriter owns the lease: if a stop ends this actor, the outcome
+            # is still written, or the lease expires.
+            self.context.ask(
+                self._deps.outcomes,
+                Record(due, ended),
+                then=partial(OutcomeRecorded, due, ended),
+                deadline=RECORD_SECONDS,
+            )
         finally:
             self._deps.dispatcher.tell(freed)
-        return ended
+            self.context.stop()  # after the answer; the next attempt is a row, due later
 
-    async def _record(self, due: LeasedDelivery, ended: AttemptOutcome) -> None:
-        """Wait until the outcome is recorded, then log and measure it.
-
-        From here on the OutcomeWriter owns the lease: if a stop cancels this wait, the outcome is
-        still written, or the lease expires.
-        """
-        try:
-            recorded = await self._deps.outcomes.ask(Record(due, ended), deadline=RECORD_SECONDS)
-        except ActorError as fault:
-            recorded = Recorded(None, error=str(fault))
+    @handles(OutcomeRecorded)
+    def outcome_recorded(self, message: OutcomeRecorded) -> None:
+        """Log and measure the attempt."""
+        recorded = _recorded(message.answer)
         if recorded.status is not None:
-            self._report(due, ended, recorded.status)
+            self._report(message.due, message.ended, recorded.status)
         elif recorded.error:
             log = self._deps.log
             log.error("delivery.outcome_lost", delivery=self._delivery, error=recorded.error)
@@ -273,3 +275,11 @@ class DeliveryActor(Actor):
 
     def _ms_since(self, began: float) -> int:
         return round((self.context.time() - began) * MS_PER_SECOND)
+
+
+def _recorded(answer: Outcome[Recorded]) -> Recorded:
+    """Return the OutcomeWriter's answer; an error of the runtime says that there is none."""
+    try:
+        return answer.unwrap()
+    except ActorError as fault:
+        return Recorded(None, error=str(fault))

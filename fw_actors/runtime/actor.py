@@ -13,7 +13,7 @@ from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.deadlock import current_waiter
 from fw_actors.runtime.errors import Faults
 from fw_actors.runtime.mailbox import MailboxPolicy
-from fw_actors.runtime.messages import HandlerTable, Message, handler_table
+from fw_actors.runtime.messages import HandlerTable, Message, Request, handler_table
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.watches import Down, Up, Watch
 
@@ -133,6 +133,26 @@ class Context:
         without `wait`, if this piece would have to.
         """
         self._cell.operations.begin_work(Work(self._cell, fn, args, then), wait=wait)
+
+    def ask(
+        self,
+        ref: Ref,
+        request: Request[T],
+        *,
+        then: Callable[[Outcome[T]], Message],
+        deadline: float | None = None,
+        capped: bool = True,
+    ) -> None:
+        """Send a request without waiting; its answer comes as the message `then(outcome)`.
+
+        The outcome has the errors that `ref.ask` raises, and deadlines are as there. If the
+        instance ends first, the request is withdrawn and no message is sent. It counts as a piece
+        of work, but needs no task; one that has to wait for room in the other mailbox, or for its
+        turn, becomes an ordinary piece of work.
+
+        Raises MailboxFull as `work` does.
+        """
+        ref._begin_ask(self._cell, request, then, deadline, capped=capped)
 
     @property
     def room_for_work(self) -> int:

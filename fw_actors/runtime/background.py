@@ -31,6 +31,7 @@ from fw_actors.runtime.watches import Watch
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
+    from fw_actors.runtime.reply import PendingReply
 
 MAX_PARKED_WORKERS: Final = 256
 JOBS_PER_CHECKPOINT: Final = 16
@@ -211,9 +212,7 @@ class Work:
         self._own_waits = 0
         """Waits for the actor that began this work."""
         self.scope: WorkerScope | None = None
-        question = cell.serves
-        due = question is not None and question.detached and not question.answered
-        self.serves = question if due else None
+        self.serves = cell.kept_request
         """The request whose kept reply this work is for."""
         variables = cell.runtime.carry
         self.carried = carried_values(variables) if variables else None
@@ -262,7 +261,9 @@ class Work:
         if other.cell is self._cell:
             self._own_waits += 1
             if self._cell.full_of_work and all(
-                operation.stuck for operation in self._cell.pending if isinstance(operation, Work)
+                operation.stuck
+                for operation in self._cell.pending
+                if isinstance(operation, Work | Question)
             ):
                 self.end_wait(other)
                 raise AskCycle([name, name])
@@ -286,6 +287,52 @@ class Work:
         self._abandoned = True
         if self.scope is not None:
             self.scope.cancel()
+
+
+class Question:
+    """A request whose answer comes as a message, from `context.ask`; no task waits for it."""
+
+    stuck: Final = False  # never a request to the actor itself
+    __slots__ = ("_cell", "_reply", "_then", "serves")
+
+    def __init__(
+        self,
+        cell: ActorCell,
+        reply: PendingReply[Any],
+        then: Callable[[Outcome[Any]], Message],
+        serves: PendingReply[Any] | None,
+    ) -> None:
+        """`serves` is the request whose kept reply waits for this one."""
+        self._cell, self._reply, self._then, self.serves = cell, reply, then, serves
+        if serves is not None:
+            path = path_between(reply, serves)
+            if path:
+                raise AskCycle([cell.name, *path])
+            serves.work_waits_for = (*serves.work_waits_for, reply)
+
+    def settled(self) -> None:
+        """Queue the completion: the answer has come, or will not come."""
+        self._cell.complete(self)
+
+    def take(self) -> Message:
+        """End the operation and return its message."""
+        self._end_wait()
+        self._cell.operations.remove_work(self)
+        return self._then(self._reply.outcome)
+
+    def abandon(self, error: ActorError) -> None:
+        """Withdraw the request because the instance has ended."""
+        self.withdraw()
+
+    def withdraw(self) -> None:
+        """Stop waiting for the answer; no message will come."""
+        self._end_wait()
+        self._reply.withdraw()
+
+    def _end_wait(self) -> None:
+        if self.serves is not None:
+            waits = without(self.serves.work_waits_for, self._reply)
+            self.serves.work_waits_for = waits
 
 
 class Timer:

@@ -382,6 +382,12 @@ class ActorCell(ABC):
         if self._operations is not None:
             self._operations.remove(reply)
 
+    @property
+    def kept_request(self) -> PendingReply[Any] | None:
+        """The same if its reply is kept and still due: what is begun now is begun for it."""
+        served = self.serves
+        return served if served is not None and served.detached and not served.answered else None
+
     def end_work(self, work: Work) -> None:
         """Record the end of a piece of work that sends no message, which would wake the actor."""
         if self.full_of_work and not self.scheduled:

@@ -15,7 +15,7 @@ from fw_actors.runtime.errors import ActorError, MailboxFull
 from fw_actors.runtime.watches import EndsTold
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.background import Work
+    from fw_actors.runtime.background import Question, Work
     from fw_actors.runtime.cell import ActorCell
     from fw_actors.runtime.mailbox import MailboxPolicy
     from fw_actors.runtime.messages import Message
@@ -115,15 +115,19 @@ class PendingOperations:
         most = limits.max_work + (limits.capacity if wait and limits.max_work else 0)
         if self.works >= most:
             raise MailboxFull(self._cell.name, most, "pieces of work")
-        self.works += 1
-        self.add(work)
+        self.add_work(work)
         if self.works <= limits.max_work:
             self._cell.runtime.workers.submit(work)
         else:
             self._waiting_work.append(work)
             self._cell.became_full_of_work()
 
-    def remove_work(self, work: Work) -> None:
+    def add_work(self, work: Work | Question) -> None:
+        """Record a piece of work, or a request that counts as one."""
+        self.works += 1
+        self.add(work)
+
+    def remove_work(self, work: Work | Question) -> None:
         """Record the end of a piece of work, and begin the next one that waits."""
         self.works -= 1
         if self._waiting_work:

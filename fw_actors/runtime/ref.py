@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from math import inf
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
+from outcome import Outcome
 
+from fw_actors.runtime.background import Question, Work
 from fw_actors.runtime.deadlock import CURRENT, Waiter, current_waiter
-from fw_actors.runtime.errors import AskTimeout
+from fw_actors.runtime.errors import ActorError, AskTimeout
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection
@@ -133,19 +135,9 @@ class Ref(ABC):
         self, waiter: Waiter, reply: PendingReply[R], deadline: float | None, capped: bool
     ) -> R:
         """Ask in a handler, or in work."""
-        served = waiter.serves if capped else None
-        due: float | None = None
-        if served is not None and not served.answered:
-            reply.parent = served
-            left = served.due - reply.cell.runtime.deadlines.now()
-            if deadline is None or left < deadline:
-                deadline, due = left, served.due
-            if deadline <= 0 or not served.wanted or served.orphaned:
-                raise AskTimeout(self.name, max(0.0, deadline))
-        if deadline is None or deadline == inf:
-            if waiter.needs_deadline:
-                raise TypeError(f"ask of {self.name!r} in a handler needs a deadline")
-            deadline = due = None
+        deadline, due = reply.capped(waiter.serves if capped else None, deadline)
+        if deadline is None and waiter.needs_deadline:
+            raise TypeError(f"ask of {self.name!r} in a handler needs a deadline")
         waiter.begin_wait(reply)
         try:
             if not reply.cell.offer(reply):
@@ -153,6 +145,53 @@ class Ref(ABC):
             return await reply.wait(deadline, due)
         finally:
             waiter.end_wait(reply)
+
+    def _begin_ask(
+        self,
+        asker: ActorCell,
+        request: Request[R],
+        then: Callable[[Outcome[R]], Message],
+        deadline: float | None,
+        *,
+        capped: bool,
+    ) -> None:
+        """Ask for `Context.ask`: without a task if the request finds room at once."""
+        if asker.operations.room_for_work and self._ask_without_task(asker, request, then, deadline, capped):
+            return
+        ask = partial(self.ask, request, deadline, capped=capped)
+        asker.operations.begin_work(Work(asker, ask, (), then), wait=True)
+
+    def _ask_without_task(
+        self,
+        asker: ActorCell,
+        request: Request[R],
+        then: Callable[[Outcome[R]], Message],
+        deadline: float | None,
+        capped: bool,
+    ) -> bool:
+        """Return False, and leave nothing behind, if a task has to wait, or to raise an error."""
+        serves = asker.kept_request
+        try:
+            cell = self._target()
+            if cell is asker:  # full of work, it would not take the request
+                return False
+            reply: PendingReply[R] = PendingReply(cell, request)
+            seconds, due = reply.capped(serves if capped else None, deadline)
+            question = Question(asker, reply, then, serves)
+        except ActorError:
+            return False
+        if cell.runtime.carry:
+            reply.carried = carried_values(cell.runtime.carry)
+        reply.inform(question, seconds, due)
+        try:
+            accepted = cell.offer(reply)
+        except ActorError:
+            accepted = False
+        if accepted:
+            asker.operations.add_work(question)
+        else:
+            question.withdraw()
+        return accepted
 
     async def inspect(self, deadline: float = 1.0) -> Inspection:
         """Return the actor's state, read between two messages, ahead of its mailbox.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 import trio
+from outcome import Error, Outcome, Value
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.errors import ActorError, AlreadyAnswered, AskTimeout
@@ -21,6 +22,7 @@ from fw_actors.runtime.timers import DeadlineQueue
 from fw_actors.runtime.variables import Carried
 
 if TYPE_CHECKING:
+    from fw_actors.runtime.background import Question
     from fw_actors.runtime.cell import ActorCell
     from fw_actors.runtime.deadlock import WaitNode
 
@@ -50,6 +52,8 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     answered: bool = False
     """Whether the actor has answered or failed it."""
     _asker: trio.lowlevel.Task | None = None
+    _question: Question | None = None
+    """The asker of `Context.ask`, which no task waits for."""
     _seconds: float = 0.0
     _deadline: DeadlineQueue | None = None
     _value: Any = None
@@ -146,12 +150,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """
         if self.wanted:
             self._asker = current_task()
-            if due is not None:
-                self._seconds = seconds or 0.0
-                self._deadline = self._cell.runtime.deadlines.add_at(self, due)
-            elif seconds is not None:
-                self._seconds = seconds
-                self._deadline = self._cell.runtime.deadlines.add(self, seconds)
+            self._set_deadline(seconds, due)
             await wait_task_rescheduled(self._withdraw)
         else:
             # Answered already. Shielded, since a cancellation would lose that answer.
@@ -165,6 +164,46 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         finally:
             del error  # its traceback refers to this frame: a reference cycle otherwise
 
+    def capped(
+        self, served: PendingReply[Any] | None, seconds: float | None
+    ) -> tuple[float | None, float | None]:
+        """Become a part of `served`, and return the deadline that leaves: as `wait` takes it.
+
+        Raises AskTimeout if nobody waits for `served` any more.
+        """
+        due: float | None = None
+        if served is not None and not served.answered:
+            self.parent = served
+            left = served.due - self._cell.runtime.deadlines.now()
+            if seconds is None or left < seconds:
+                seconds, due = left, served.due
+            if seconds <= 0 or not served.wanted or served.orphaned:
+                raise AskTimeout(self._cell.name, max(0.0, seconds))
+        return (None, None) if seconds == inf else (seconds, due)
+
+    def inform(self, question: Question, seconds: float | None, due: float | None = None) -> None:
+        """Call `question.settled` once the answer has come, instead of waking a task."""
+        self._question = question
+        self._set_deadline(seconds, due)
+
+    @property
+    def outcome(self) -> Outcome[R]:
+        """The answer, or the error that the asker gets."""
+        return Value(self._value) if self._error is None else Error(self._error)
+
+    def withdraw(self) -> None:
+        """Stop waiting for the answer."""
+        self._asker = self._question = None
+        self._close()
+
+    def _set_deadline(self, seconds: float | None, due: float | None) -> None:
+        if due is not None:
+            self._seconds = seconds or 0.0
+            self._deadline = self._cell.runtime.deadlines.add_at(self, due)
+        elif seconds is not None:
+            self._seconds = seconds
+            self._deadline = self._cell.runtime.deadlines.add(self, seconds)
+
     def expire(self) -> None:
         """Raise AskTimeout in the asker because its deadline has passed."""
         if self.wanted:
@@ -172,8 +211,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._close()
 
     def _withdraw(self, _: RaiseCancel) -> Abort:
-        self._asker = None  # trio itself reschedules a task whose wait is cancelled
-        self._close()
+        self.withdraw()  # trio itself reschedules a task whose wait is cancelled
         return Abort.SUCCEEDED
 
     def _close(self) -> None:
@@ -183,3 +221,6 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._deadline = None
         if self._asker is not None:
             reschedule(self._asker)
+        elif self._question is not None:
+            question, self._question = self._question, None  # which refers to this reply
+            question.settled()
