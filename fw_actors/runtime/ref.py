@@ -156,7 +156,9 @@ class Ref(ABC):
         capped: bool,
     ) -> None:
         """Ask for `Context.ask`: without a task if the request finds room at once."""
-        if asker.operations.room_for_work and self._ask_without_task(asker, request, then, deadline, capped):
+        if asker.operations.room_for_work and self._ask_without_task(
+            asker, request, then, deadline, capped
+        ):
             return
         ask = partial(self.ask, request, deadline, capped=capped)
         asker.operations.begin_work(Work(asker, ask, (), then), wait=True)
