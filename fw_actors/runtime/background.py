@@ -26,6 +26,7 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask, Waiter, WaitNode, path_between, without
 from fw_actors.runtime.errors import ActorError, AskCycle
 from fw_actors.runtime.messages import Message
+from fw_actors.runtime.parking import WOKEN
 from fw_actors.runtime.variables import CleanContext, carried_values, carrying
 from fw_actors.runtime.watches import Watch
 
@@ -124,7 +125,7 @@ class Workers:
             return
         self._starting += 1
         if self._parked:
-            reschedule(self._parked.pop())
+            reschedule(self._parked.pop(), WOKEN)
         else:
             self._context.run(self._nursery.start_soon, self._worker)
 

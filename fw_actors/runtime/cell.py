@@ -78,7 +78,11 @@ class CrashedError(Exception):
 
 MAX_INSPECTIONS: Final = 16
 RECENT_TYPES: Final = 16
+RECENT_TYPES_KEPT: Final = 64  # after a batch: to cut the list after each would cost more
 SECONDS_PER_BATCH: Final = 0.002
+CHECKPOINTS_AFTER_LONG_BATCH: Final = 3
+"""trio runs all that is ready in random order, and a question takes two such rounds: to the actor,
+and back to its asker. With three rounds for others a busy actor delays it by one batch at most."""
 COARSE: Final = (range(8), range(24), range(32), range(32), range(32))
 """A batch of 128 messages: the clock is read after each of these stretches."""
 FINE: Final = (range(1),) * 128
@@ -167,7 +171,7 @@ class ActorCell(ABC):
         self._fault_injector: FaultInjector | None = None
         self._watch_table = watch_table
         self._recent: list[type[Message]] = []
-        """Types of the last messages, oldest first; cut to `RECENT_TYPES` after each batch."""
+        """Types of the last messages, oldest first; cut to `RECENT_TYPES` now and then."""
 
     # For the two kinds of cells to define.
 
@@ -488,77 +492,84 @@ class ActorCell(ABC):
 
     # Dispatch.
 
-    async def _run_batch(self, actor: Actor) -> bool:  # noqa: C901, PLR0912, PLR0915 - hottest of all
-        """Handle messages, limited by number and time; return whether more may be waiting.
+    async def _run_batch(self, actor: Actor) -> int:
+        """Handle messages, limited by number and time.
 
-        After True the caller must make a checkpoint, so that other tasks can run.
+        Returns the number of checkpoints that the caller must pass before the next batch, so that
+        other tasks can run; 0 if nothing is waiting.
         Raises CrashedError if a handler failed: its message is lost, its asker has ActorFailed.
         """
-        # A message that was told costs one call, that of its handler, beside the channel's own.
+        now = self.runtime.deadlines.now
+        began = before = now()
+        for stretch in FINE if self._slow else COARSE:
+            if not await self._run_handlers(actor, stretch, before):
+                return 0
+            after = now()
+            self._slow = after - before > SECONDS_PER_BATCH / 8
+            if after - began > SECONDS_PER_BATCH:
+                return CHECKPOINTS_AFTER_LONG_BATCH
+            before = after
+        return 1
+
+    async def _run_handlers(  # noqa: C901, PLR0912, PLR0915
+        self, actor: Actor, stretch: range, before: float
+    ) -> bool:
+        """Handle one message for each number of `stretch`; return False if there are no more.
+
+        `before` is the present time. The hottest lines of all, which is why they are not in further
+        functions: a message that was told costs one call, its handler's, beside the channel's own.
+        """
         handlers, take, now = actor.handlers, self.mailbox.take, self.runtime.deadlines.now
         remember = self._recent.append
         reply: PendingReply[Any] | None = None
-        began = before = now()
         untimed = False
         try:
-            for stretch in FINE if self._slow else COARSE:
-                for _ in stretch:
-                    item: Any = self._next_item(actor) if self._control_due else take()
+            for _ in stretch:
+                item: Any = self._next_item(actor) if self._control_due else take()
+                kind = type(item)
+                if kind is PendingReply:
+                    if not item.wanted or (item.parent is not None and item.abandon_orphan()):
+                        self.cancelled += 1
+                        continue
+                    self._current = self._serves = reply = item
+                    item = reply.message
                     kind = type(item)
-                    if kind is PendingReply:
-                        reply, item = item, item.message
-                        if not reply.wanted or (
-                            reply.parent is not None and reply.abandon_orphan()
-                        ):
-                            self.cancelled += 1
-                            reply = None
-                            continue
-                        self._current = self._serves = reply
-                        kind = type(item)
-                    try:
-                        function, is_async = handlers[kind]
-                    except KeyError:
-                        self._reject(item)
-                        reply = self._serves = None
-                        continue
-                    remember(kind)
-                    untimed = True
-                    if reply is not None and reply.carried:
-                        function = carrying_handler(reply.carried, function, is_async=is_async)
-                        is_async = True
-                    try:
-                        result = function(actor, item)
-                        if is_async:
-                            result = await result
-                            after = now()
-                            self._add_time(actor, 1, after - before)
-                            before, untimed = after, False
-                        elif result is not None and type(result) not in PLAIN_RESULTS:
-                            check_result(function, result)
-                    except Exception as error:
-                        self._pass_on(actor, kind, error)
-                        reply = None
-                        continue
-                    if reply is not None:
-                        if self._current is reply:  # else the handler kept it
-                            self._current = None
-                            reply.answer(result)
-                        reply = self._serves = None
-                    self.handled += 1
-                after = now()
-                self._slow = after - before > SECONDS_PER_BATCH / 8
-                if untimed:  # one clock read for some plain handlers, not for each
-                    self._add_time(actor, len(stretch), after - before)
-                    untimed = False
-                if after - began > SECONDS_PER_BATCH:
-                    break
-                before = after
+                try:
+                    function, is_async = handlers[kind]
+                except KeyError:
+                    self._reject(item)
+                    reply = self._serves = None
+                    continue
+                remember(kind)
+                untimed = True
+                if reply is not None and reply.carried:
+                    function = carrying_handler(reply.carried, function, is_async=is_async)
+                    is_async = True
+                try:
+                    result = function(actor, item)
+                    if is_async:
+                        result = await result
+                        after = now()
+                        self._add_time(actor, 1, after - before)
+                        before, untimed = after, False
+                    elif result is not None and type(result) not in PLAIN_RESULTS:
+                        check_result(function, result)
+                except Exception as error:
+                    self._pass_on(actor, kind, error)
+                    reply = None
+                    continue
+                self.handled += 1
+                if reply is not None:
+                    if self._current is reply:  # else the handler kept it
+                        self._current = None
+                        reply.answer(result)
+                    reply = self._serves = None
         except (trio.WouldBlock, trio.EndOfChannel):
             return False
         finally:
-            if untimed:
-                self._add_time(actor, RECENT_TYPES, now() - before)
-            if len(self._recent) > RECENT_TYPES:
+            if untimed:  # one clock read for some plain handlers, not for each
+                self._add_time(actor, len(stretch), now() - before)
+            if len(self._recent) > RECENT_TYPES_KEPT:
                 del self._recent[:-RECENT_TYPES]
         return True
 

@@ -141,19 +141,24 @@ class KeyedCell(ActorCell):
 
     async def _run(self) -> None:
         while True:
+            checkpoints = 1
             try:
                 if self._stopping:
                     await self._stop()
                 if self.actor is None or self._start_due:
                     if not self.mailbox.depth:
-                        return self._end_without_instance()
+                        self._end_without_instance()
+                        return
                     await self._start()
-                if self.actor is not None and not await self._run_batch(self.actor):
-                    return None
+                if self.actor is not None:
+                    checkpoints = await self._run_batch(self.actor)
+                    if not checkpoints:
+                        return
             except CrashedError as crash:
                 self.settle_instance(self.runtime.one_line(crash.error))
                 self.record_restart()
-            await trio.lowlevel.checkpoint()
+            for _ in range(checkpoints):
+                await trio.lowlevel.checkpoint()
 
     async def _start(self) -> None:
         """Make the instance ready; if that fails, the first message fails with it."""

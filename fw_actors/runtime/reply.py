@@ -18,6 +18,7 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.errors import ActorError, AlreadyAnswered, AskTimeout
 from fw_actors.runtime.messages import Message
+from fw_actors.runtime.parking import WOKEN
 from fw_actors.runtime.timers import DeadlineQueue
 from fw_actors.runtime.variables import Carried
 
@@ -220,7 +221,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._deadline.pop(self, None)
             self._deadline = None
         if self._asker is not None:
-            reschedule(self._asker)
+            reschedule(self._asker, WOKEN)
         elif self._question is not None:
             question, self._question = self._question, None  # which refers to this reply
             question.settled()

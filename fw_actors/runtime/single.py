@@ -19,6 +19,7 @@ from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.mailbox import Mailbox
+from fw_actors.runtime.parking import WOKEN
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.snapshot import node_of, place_of
 from fw_actors.runtime.variables import own_decimal_context
@@ -213,7 +214,9 @@ class SingleCell(ActorCell):
     def schedule(self) -> None:
         """Wake the parked task."""
         if self._parked is not None:
-            reschedule(self._parked)  # in another thread this raises, before anything is changed
+            reschedule(
+                self._parked, WOKEN
+            )  # in another thread this raises, before anything is changed
             self._parked = None
         self.scheduled = True
 
@@ -252,8 +255,10 @@ class SingleCell(ActorCell):
     async def _handle_messages(self, actor: Actor) -> None:
         task = current_task()
         while True:
-            if await self._run_batch(actor):
-                await trio.lowlevel.checkpoint()
+            checkpoints = await self._run_batch(actor)
+            if checkpoints:
+                for _ in range(checkpoints):
+                    await trio.lowlevel.checkpoint()
             elif (self._stop_requested or self._mailbox_held) and not self.works:
                 return
             else:

@@ -50,6 +50,27 @@ async def test_actor_with_slow_handlers_lets_others_run(runtime: Runtime) -> Non
         assert await longest_pause(200, [ref], 5) <= 0.01
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_busy_actor_delays_a_question_to_another_one_by_one_batch(
+    runtime: Runtime, keyed: bool
+) -> None:
+    """R-14: the question and its answer pass while the busy actor leaves the turn to others."""
+    pool = KeyedPool(runtime, "p", lambda key: Busy())
+    longest = 0.0
+    async with runtime.running("busy", Busy) as single, runtime.running("quick", Sample) as quick:
+        busy: Ref = pool["k"] if keyed else single
+        for _ in range(1000):
+            busy.tell(Note(1))
+        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # the first batch is one of 8: it was not known as slow
+        for _ in range(100):
+            began = trio.current_time()
+            await quick.ask(Nap(0), deadline=1.0)
+            longest = max(longest, trio.current_time() - began)
+    assert 0.001 < longest < 0.004  # 2 ms, and the message that was begun before these passed
+    await pool.close()
+
+
 async def test_keyed_actors_with_slow_handlers_let_others_run(runtime: Runtime) -> None:
     """R-14: workers look at the clock between their jobs, too."""
     pool = KeyedPool(runtime, "p", lambda key: Busy())
