@@ -34,7 +34,9 @@ _LONGEST: Final = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the folders; the tests of each stay as they are."""
     places = {folder: place for place, folder in enumerate(_LONGEST)}
-    items.sort(key=lambda i: places.get(i.path.relative_to(_HERE).parts[0], len(places)))
+    files = {item.path for item in items}
+    order = {file: places.get(file.relative_to(_HERE).parts[0], len(places)) for file in files}
+    items.sort(key=lambda item: order[item.path])
 
 
 def pytest_collection_finish() -> None:

@@ -26,6 +26,7 @@ def run(
 
 def in_virtual_time(items: Sequence[pytest.Item], folder: Path) -> None:
     """Mark the async tests below `folder`; call it from `pytest_collection_modifyitems`."""
+    files = {path for path in {item.path for item in items} if path.is_relative_to(folder)}
     for item in items:
-        if item.path.is_relative_to(folder) and iscoroutinefunction(getattr(item, "obj", None)):
+        if item.path in files and iscoroutinefunction(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.trio(run=run), append=False)

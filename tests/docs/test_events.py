@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,20 +50,26 @@ def _texts(value: ast.expr) -> Iterator[str]:
         yield text
 
 
-SERVICE = {event for event in logged("fw_actors", "supervisors", "web", "fw_cli") if "." in event}
-AREAS = {event.partition(".")[0] for event in SERVICE} - {"fw"}
+@cache
+def of_the_service() -> set[str]:
+    folders = ("fw_actors", "supervisors", "web", "fw_cli")
+    return {event for event in logged(*folders) if "." in event}
 
 
 def test_logged_finds_the_events_of_the_code() -> None:
     """Else the tests below would have nothing to compare."""
-    assert {"web.request", "delivery.ended", "job.failed", "mail.sent", "sign_in.ended"} <= SERVICE
+    assert {"web.request", "delivery.ended", "job.failed", "mail.sent", "sign_in.ended"} <= (
+        of_the_service()
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_page_names_only_events_of_the_code(page: Path) -> None:
     named = {name for name in TOKEN.findall(page.read_text()) if "." in name}
-    events = {name for name in named if name.partition(".")[0] in AREAS}
-    assert events - SERVICE - {action.value for action in Action} == set()
+    service = of_the_service()
+    areas = {event.partition(".")[0] for event in service} - {"fw"}
+    events = {name for name in named if name.partition(".")[0] in areas}
+    assert events - service - {action.value for action in Action} == set()
 
 
 def test_operating_page_names_only_events_in_its_section_on_the_log() -> None:
@@ -70,7 +77,7 @@ def test_operating_page_names_only_events_in_its_section_on_the_log() -> None:
     section = text.split("## The log")[1].split("\n## ")[0]
     named = {name for name in TOKEN.findall(section) if "." in name}
     assert named
-    assert named - SERVICE == set()
+    assert named - of_the_service() == set()
 
 
 def test_the_page_of_the_runtime_names_all_its_events_and_no_other() -> None:

@@ -43,6 +43,7 @@ from tests.fw_actors.runtime.sample_actors import (
     Note,
     Sample,
 )
+from tests.supervisors.orders import in_many_orders
 
 SLOW = RestartIntensity(restarts=9, backoff=1.0, jitter=0.0)
 NONE = RestartIntensity(restarts=0)
@@ -52,6 +53,7 @@ def ids(supervisor: Supervisor | DynamicSupervisor) -> list[str]:
     return [node.name for node in supervisor.children]
 
 
+@in_many_orders
 async def test_start_child_returns_its_address_when_it_is_ready(runtime: Runtime) -> None:
     """R-78."""
     diary: list[object] = []
@@ -65,6 +67,7 @@ async def test_start_child_returns_its_address_when_it_is_ready(runtime: Runtime
     assert diary == ["hello", "bye"]
 
 
+@in_many_orders
 async def test_stop_child_ends_it_in_order_and_frees_its_id(runtime: Runtime) -> None:
     """R-78, R-60."""
     diary: list[object] = []
@@ -91,6 +94,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("restart", "end", "stays"), ENDS)
+@in_many_orders
 async def test_child_that_ended_is_restarted_or_leaves(
     runtime: Runtime, restart: Restart, end: Message, stays: bool
 ) -> None:
@@ -104,6 +108,7 @@ async def test_child_that_ended_is_restarted_or_leaves(
             assert await ref.ask(Add(1)) == 1
 
 
+@in_many_orders
 async def test_child_temporary_may_fail_any_number_of_times(runtime: Runtime) -> None:
     """R-73: nothing is restarted, so nothing counts."""
     async with open_supervisor(runtime, "top", [], intensity=NONE) as supervisor:
@@ -115,6 +120,7 @@ async def test_child_temporary_may_fail_any_number_of_times(runtime: Runtime) ->
         assert ids(supervisor) == []
 
 
+@in_many_orders
 async def test_child_that_fails_too_often_escalates(runtime: Runtime) -> None:
     """R-73."""
 
@@ -128,6 +134,7 @@ async def test_child_that_fails_too_often_escalates(runtime: Runtime) -> None:
         await run()
 
 
+@in_many_orders
 async def test_children_that_have_ended_leave_nothing(runtime: Runtime, log: LogBook) -> None:
     """R-45."""
     async with open_supervisor(runtime, "top", []) as supervisor:
@@ -142,6 +149,7 @@ async def test_children_that_have_ended_leave_nothing(runtime: Runtime, log: Log
         assert (statistics.single_cells, statistics.deadlines.pending) == (0, 0)
 
 
+@in_many_orders
 async def test_start_child_is_refused_at_the_limit(runtime: Runtime) -> None:
     """R-79: static children do not count, and a place is free when a child has ended."""
     once = partial(actor_child, make=Sample, restart=Restart.TEMPORARY)
@@ -157,6 +165,7 @@ async def test_start_child_is_refused_at_the_limit(runtime: Runtime) -> None:
         assert ids(supervisor) == ["a", "c", "d"]
 
 
+@in_many_orders
 async def test_start_child_counts_those_that_are_starting(runtime: Runtime) -> None:
     """R-79."""
     refused: list[str] = []
@@ -176,6 +185,7 @@ async def test_start_child_counts_those_that_are_starting(runtime: Runtime) -> N
         assert len(refused) == 2
 
 
+@in_many_orders
 async def test_start_child_refuses_an_id_in_use(runtime: Runtime) -> None:
     async with open_supervisor(runtime, "top", [actor_child("a", Sample)]) as supervisor:
         with pytest.raises(ValueError, match="'top' has a child 'a' already"):
@@ -187,6 +197,7 @@ async def test_start_child_refuses_an_id_in_use(runtime: Runtime) -> None:
         assert ids(supervisor) == ["a"]
 
 
+@in_many_orders
 async def test_start_child_raises_a_failed_start_and_leaves_nothing(
     runtime: Runtime, log: LogBook
 ) -> None:
@@ -209,6 +220,7 @@ async def test_start_child_raises_a_failed_start_and_leaves_nothing(
     assert (len(log.named("actor_failed")), len(log.named("child_failed"))) == (3, 3)
 
 
+@in_many_orders
 async def test_start_child_cancelled_stops_the_child_again(runtime: Runtime) -> None:
     """R-78."""
     diary: list[object] = []
@@ -224,6 +236,7 @@ async def test_start_child_cancelled_stops_the_child_again(runtime: Runtime) -> 
             await runtime.ref("b").ask(Add(1))
 
 
+@in_many_orders
 async def test_stop_child_cancelled_still_stops_the_child(runtime: Runtime) -> None:
     """R-78: and does not make its caller wait."""
     async with open_supervisor(runtime, "top", []) as supervisor:
@@ -237,6 +250,7 @@ async def test_stop_child_cancelled_still_stops_the_child(runtime: Runtime) -> N
         assert ids(supervisor) == []
 
 
+@in_many_orders
 async def test_stop_child_during_a_restart_delay_ends_it(runtime: Runtime) -> None:
     """R-78."""
     async with open_supervisor(runtime, "top", [], intensity=SLOW) as supervisor:
@@ -250,6 +264,7 @@ async def test_stop_child_during_a_restart_delay_ends_it(runtime: Runtime) -> No
     assert len(runtime.deadlines) == 0
 
 
+@in_many_orders
 async def test_children_dynamic_stop_at_once_before_the_static_ones(runtime: Runtime) -> None:
     """R-75: a thousand connections with a second each do not take a thousand seconds."""
     diary: list[object] = []
@@ -265,6 +280,7 @@ async def test_children_dynamic_stop_at_once_before_the_static_ones(runtime: Run
 
 
 @pytest.mark.parametrize("strategy", [Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE])
+@in_many_orders
 async def test_children_dynamic_are_restarted_with_their_group(
     runtime: Runtime, strategy: Strategy
 ) -> None:
@@ -286,6 +302,7 @@ async def test_children_dynamic_are_restarted_with_their_group(
 
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 1.0])
+@in_many_orders
 async def test_start_child_during_a_restart_of_its_group_is_ready_in_the_end(
     runtime: Runtime, at: float
 ) -> None:
@@ -302,6 +319,7 @@ async def test_start_child_during_a_restart_of_its_group_is_ready_in_the_end(
         assert await runtime.ref("b").ask(Add(1), deadline=5.0) == 1
 
 
+@in_many_orders
 async def test_start_child_during_a_stop_is_refused(runtime: Runtime) -> None:
     """R-78: also one that had begun."""
     gone: list[str] = []
@@ -342,6 +360,7 @@ class Listener(Actor):
         return ref.name
 
 
+@in_many_orders
 async def test_dynamic_supervisor_is_used_by_an_actor(runtime: Runtime) -> None:
     """R-78."""
     connections = DynamicSupervisor("connections", limit=2)
@@ -363,6 +382,7 @@ async def test_dynamic_supervisor_is_used_by_an_actor(runtime: Runtime) -> None:
         await connections.stop_child("connection-1")
 
 
+@in_many_orders
 async def test_dynamic_supervisor_restarted_has_no_children(runtime: Runtime) -> None:
     """R-78: the address stays valid."""
     connections = DynamicSupervisor("connections")
@@ -381,6 +401,7 @@ def test_dynamic_supervisor_limit_must_be_positive() -> None:
         DynamicSupervisor("connections", limit=0)
 
 
+@in_many_orders
 async def test_start_child_whose_start_asks_its_starter_is_a_deadlock(runtime: Runtime) -> None:
     """R-44."""
     connections = DynamicSupervisor("connections")

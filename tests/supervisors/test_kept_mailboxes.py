@@ -27,12 +27,14 @@ from tests.fw_actors.runtime.sample_actors import (
     Sample,
     Waits,
 )
+from tests.supervisors.orders import in_many_orders
 
 GROUPS = [Strategy.ONE_FOR_ALL, Strategy.REST_FOR_ONE]
 SLOW = RestartIntensity(restarts=9, backoff=1.0, jitter=0.0)
 
 
 @pytest.mark.parametrize("strategy", GROUPS)
+@in_many_orders
 async def test_sibling_ends_after_the_message_in_hand_and_keeps_the_others(
     runtime: Runtime, strategy: Strategy
 ) -> None:
@@ -61,6 +63,7 @@ async def test_sibling_ends_after_the_message_in_hand_and_keeps_the_others(
     assert sum(runtime.snapshot().dead_letters.values()) == 0
 
 
+@in_many_orders
 async def test_sibling_with_a_full_mailbox_keeps_its_waiting_senders(runtime: Runtime) -> None:
     """R-76: the sender waits over the restart."""
     diary: list[object] = []
@@ -78,6 +81,7 @@ async def test_sibling_with_a_full_mailbox_keeps_its_waiting_senders(runtime: Ru
     assert sorted(map(str, diary)) == ["0", "1", "2", "3"]
 
 
+@in_many_orders
 async def test_sibling_ends_in_order_before_its_successor_starts(runtime: Runtime) -> None:
     """R-76: `stopping` runs, and a suspended actor ends as well."""
     diary: list[object] = []
@@ -90,6 +94,7 @@ async def test_sibling_ends_in_order_before_its_successor_starts(runtime: Runtim
         assert diary == ["hello", "bye", "hello", 1]
 
 
+@in_many_orders
 async def test_sibling_finishes_its_work_before_it_ends(runtime: Runtime) -> None:
     """R-76: the asker whose reply waits for work is answered."""
     specs = [actor_child("bad", Sample), actor_child("good", Sample)]
@@ -109,6 +114,7 @@ async def test_sibling_finishes_its_work_before_it_ends(runtime: Runtime) -> Non
     assert answers == [7]
 
 
+@in_many_orders
 async def test_sibling_that_takes_too_long_is_cut_and_keeps_its_mailbox(
     runtime: Runtime, log: LogBook
 ) -> None:
@@ -137,6 +143,7 @@ async def test_sibling_that_takes_too_long_is_cut_and_keeps_its_mailbox(
     assert [entry["child"] for entry in log.named("stop_overdue")] == ["good"]
 
 
+@in_many_orders
 async def test_sibling_stopped_during_the_delay_settles_its_mailbox(runtime: Runtime) -> None:
     """R-61: what the next instance would have handled becomes dead letters."""
     specs = [actor_child("bad", Sample), actor_child("good", Sample)]
@@ -152,6 +159,7 @@ async def test_sibling_stopped_during_the_delay_settles_its_mailbox(runtime: Run
     assert len(runtime.deadlines) == 0
 
 
+@in_many_orders
 async def test_sibling_temporary_handles_its_mailbox_and_is_gone(runtime: Runtime) -> None:
     """R-71, R-60: nobody else will handle it."""
     diary: list[object] = []
@@ -171,6 +179,7 @@ async def test_sibling_temporary_handles_its_mailbox_and_is_gone(runtime: Runtim
 
 
 @pytest.mark.parametrize("strategy", GROUPS)
+@in_many_orders
 async def test_supervisor_as_a_sibling_keeps_the_mailboxes_below_it(
     runtime: Runtime, strategy: Strategy
 ) -> None:
@@ -191,6 +200,7 @@ async def test_supervisor_as_a_sibling_keeps_the_mailboxes_below_it(
     assert diary == [1, 2]
 
 
+@in_many_orders
 async def test_supervisor_as_a_sibling_stopped_during_the_delay_settles_mailboxes(
     runtime: Runtime,
 ) -> None:

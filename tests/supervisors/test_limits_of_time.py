@@ -20,6 +20,7 @@ from supervisors import (
 )
 from supervisors.children import TaskStatus
 from tests.fw_actors.runtime.sample_actors import Add, Break, LogBook, Nap, Note, Sample
+from tests.supervisors.orders import in_many_orders
 
 QUICK = RestartIntensity(restarts=3, seconds=30.0, backoff=1.0, jitter=0.0)
 HERE = __file__
@@ -74,6 +75,7 @@ HANGING: list[tuple[ChildSpec, str]] = [
 
 
 @pytest.mark.parametrize(("spec", "event"), HANGING, ids=["actor", "task", "supervisor"])
+@in_many_orders
 async def test_start_that_takes_too_long_is_a_failure(
     runtime: Runtime, log: LogBook, spec: ChildSpec, event: str
 ) -> None:
@@ -88,6 +90,7 @@ async def test_start_that_takes_too_long_is_a_failure(
 
 
 @pytest.mark.parametrize(("spec", "event"), HANGING[:2], ids=["actor", "task"])
+@in_many_orders
 async def test_start_that_takes_too_long_says_where_it_is(
     runtime: Runtime, log: LogBook, spec: ChildSpec, event: str
 ) -> None:
@@ -99,12 +102,14 @@ async def test_start_that_takes_too_long_says_where_it_is(
     assert f"it waits at {HERE}:" in str(entry["error"])
 
 
+@in_many_orders
 async def test_start_that_is_in_time_is_none(runtime: Runtime) -> None:
     """R-77: the limit ends with the start."""
     async with open_supervisor(runtime, "top", [actor_child("a", Sample, start_seconds=3.0)]):
         assert await runtime.ref("a").ask(Nap(30.0)) == 1
 
 
+@in_many_orders
 async def test_restart_that_takes_too_long_counts_and_keeps_the_mailbox(runtime: Runtime) -> None:
     """R-77, R-12."""
     diary: list[object] = []
@@ -123,6 +128,7 @@ async def test_restart_that_takes_too_long_counts_and_keeps_the_mailbox(runtime:
     assert diary == [1]
 
 
+@in_many_orders
 async def test_start_that_ignores_its_cancellation_is_logged(
     runtime: Runtime, log: LogBook
 ) -> None:
@@ -144,6 +150,7 @@ def test_start_limit_must_be_positive(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("kind", [Deaf, Swallower, Sample])
+@in_many_orders
 async def test_stop_of_a_single_actor_past_its_deadline_says_where_it_is(
     runtime: Runtime, log: LogBook, kind: type[Sample]
 ) -> None:
@@ -157,6 +164,7 @@ async def test_stop_of_a_single_actor_past_its_deadline_says_where_it_is(
     assert "await trio.sleep" in linecache.getline(file, int(line))
 
 
+@in_many_orders
 async def test_stop_of_a_supervised_actor_past_its_deadline_is_logged_once(
     runtime: Runtime, log: LogBook
 ) -> None:
@@ -168,6 +176,7 @@ async def test_stop_of_a_supervised_actor_past_its_deadline_is_logged_once(
     assert [entry["child"] for entry in log.named("stop_overdue")] == ["a"]
 
 
+@in_many_orders
 async def test_stop_of_a_task_past_its_deadline_says_where_it_is(
     runtime: Runtime, log: LogBook
 ) -> None:
@@ -187,6 +196,7 @@ async def test_stop_of_a_task_past_its_deadline_says_where_it_is(
     assert trio.current_time() == 7.0
 
 
+@in_many_orders
 async def test_stop_in_time_is_not_logged(runtime: Runtime, log: LogBook) -> None:
     """R-63."""
     async with runtime.running("a", Sample, shutdown_seconds=2.0) as ref:

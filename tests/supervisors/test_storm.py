@@ -40,6 +40,7 @@ from tests.fw_actors.runtime.sample_actors import (
     Sample,
     Waits,
 )
+from tests.supervisors.orders import in_many_orders
 
 CALLERS = 20
 STOP_SECONDS = 8.0
@@ -112,6 +113,7 @@ class Storm:
         return self.runtime.ref(name)
 
 
+@in_many_orders
 async def test_supervisor_survives_a_storm_and_stops_in_time(runtime: Runtime, order: int) -> None:
     storm = Storm(runtime, order)
     seconds = storm.dice.uniform(1, 30)

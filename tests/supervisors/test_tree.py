@@ -34,6 +34,7 @@ from tests.fw_actors.runtime.sample_actors import (
     Sample,
     Waits,
 )
+from tests.supervisors.orders import in_many_orders
 
 NO_JITTER = RestartIntensity(restarts=3, seconds=30.0, backoff=1.0, jitter=0.0)
 Diary = list[Any]
@@ -69,6 +70,7 @@ async def unstartable(*, task_status: TaskStatus) -> None:
     raise OSError("no disk")
 
 
+@in_many_orders
 async def test_supervisor_starts_in_order_and_stops_in_reverse(runtime: Runtime) -> None:
     diary: Diary = []
     specs = [task_child(name, task(diary, name)) for name in "abc"]
@@ -79,6 +81,7 @@ async def test_supervisor_starts_in_order_and_stops_in_reverse(runtime: Runtime)
     assert runtime.snapshot().tree == ()
 
 
+@in_many_orders
 async def test_supervisor_undoes_a_failed_start_in_reverse(runtime: Runtime) -> None:
     diary: Diary = []
     specs = [
@@ -93,6 +96,7 @@ async def test_supervisor_undoes_a_failed_start_in_reverse(runtime: Runtime) -> 
     assert diary == ["a up", "b up", "b down", "a down"]
 
 
+@in_many_orders
 async def test_child_that_ends_before_started_has_failed(runtime: Runtime) -> None:
     async def silent(*, task_status: TaskStatus) -> None:
         await trio.sleep(1)
@@ -102,6 +106,7 @@ async def test_child_that_ends_before_started_has_failed(runtime: Runtime) -> No
             pass
 
 
+@in_many_orders
 async def test_restart_keeps_address_and_mailbox(runtime: Runtime, log: LogBook) -> None:
     diary: Diary = []
     specs = [actor_child("a", lambda: Sample(diary))]
@@ -117,6 +122,7 @@ async def test_restart_keeps_address_and_mailbox(runtime: Runtime, log: LogBook)
     assert log.named("child_failed") == []
 
 
+@in_many_orders
 async def test_restart_delay_keeps_the_mailbox_open(
     runtime: Runtime,
 ) -> None:
@@ -135,6 +141,7 @@ async def test_restart_delay_keeps_the_mailbox_open(
     assert diary == [1]
 
 
+@in_many_orders
 async def test_escalation_stops_the_children_in_order(
     runtime: Runtime,
 ) -> None:
@@ -151,6 +158,7 @@ async def test_escalation_stops_the_children_in_order(
     assert len(runtime.deadlines) == 0
 
 
+@in_many_orders
 async def test_restart_counts_start_failures(runtime: Runtime) -> None:
     runs = 0
 
@@ -170,6 +178,7 @@ async def test_restart_counts_start_failures(runtime: Runtime) -> None:
     assert trio.current_time() == 1 + 0 + 1 + 2
 
 
+@in_many_orders
 async def test_child_transient_may_end_and_temporary_may_fail(runtime: Runtime) -> None:
     specs = [
         actor_child("done", Sample, restart=Restart.TRANSIENT),
@@ -186,6 +195,7 @@ async def test_child_transient_may_end_and_temporary_may_fail(runtime: Runtime) 
     assert runtime.snapshot().dead_letters[DeadLetterReason.GONE] == 1
 
 
+@in_many_orders
 async def test_child_significant_ends_the_block_normally(
     runtime: Runtime,
 ) -> None:
@@ -209,6 +219,7 @@ RESTARTED: list[tuple[Strategy, list[str]]] = [
 
 
 @pytest.mark.parametrize(("strategy", "seen"), RESTARTED)
+@in_many_orders
 async def test_restart_follows_the_strategy_in_order(
     runtime: Runtime, strategy: Strategy, seen: Sequence[str]
 ) -> None:
@@ -226,6 +237,7 @@ async def test_restart_follows_the_strategy_in_order(
         assert await runtime.ref("b").ask(Add(1)) == 1
 
 
+@in_many_orders
 async def test_supervisor_cancelled_stops_in_order(runtime: Runtime) -> None:
     diary: Diary = []
     specs = [
@@ -242,6 +254,7 @@ async def test_supervisor_cancelled_stops_in_order(runtime: Runtime) -> None:
     assert diary == ["a up", "hello", "c up", "c down", 1, "bye", "a down"]
 
 
+@in_many_orders
 async def test_supervisor_raises_the_error_of_its_block_unwrapped(
     runtime: Runtime,
 ) -> None:
@@ -252,6 +265,7 @@ async def test_supervisor_raises_the_error_of_its_block_unwrapped(
     assert diary == ["a up", "a down"]
 
 
+@in_many_orders
 async def test_supervisor_cancelled_during_start_stops_what_began(runtime: Runtime) -> None:
     diary: Diary = []
     specs = [task_child(name, task(diary, name)) for name in "abc"]
@@ -261,6 +275,7 @@ async def test_supervisor_cancelled_during_start_stops_what_began(runtime: Runti
     assert diary == ["a up", "a down"]
 
 
+@in_many_orders
 async def test_restart_delay_cut_by_a_stop_settles_the_mailbox(
     runtime: Runtime,
 ) -> None:
@@ -273,6 +288,7 @@ async def test_restart_delay_cut_by_a_stop_settles_the_mailbox(
     assert len(runtime.deadlines) == 0
 
 
+@in_many_orders
 async def test_child_task_is_cancelled_after_shutdown_seconds(
     runtime: Runtime,
 ) -> None:
@@ -300,6 +316,7 @@ async def test_child_task_is_cancelled_after_shutdown_seconds(
     assert trio.current_time() == 5.0
 
 
+@in_many_orders
 async def test_supervisor_stop_has_one_deadline(runtime: Runtime) -> None:
     def slow(id: str) -> ChildSpec:
         return actor_child(id, Sample, shutdown_seconds=60.0)
@@ -316,6 +333,7 @@ async def test_supervisor_stop_has_one_deadline(runtime: Runtime) -> None:
     assert trio.current_time() == 10.0
 
 
+@in_many_orders
 async def test_escalation_is_a_failure_for_the_parent(runtime: Runtime) -> None:
     diary: Diary = []
     inner = [task_child("x", task(diary, "x")), actor_child("bad", Sample)]
@@ -341,6 +359,7 @@ async def test_escalation_is_a_failure_for_the_parent(runtime: Runtime) -> None:
     assert tree.restarts == 1
 
 
+@in_many_orders
 async def test_child_pool_is_closed_in_order(runtime: Runtime) -> None:
     diary: Diary = []
     pool = KeyedPool(runtime, "pool", lambda key: Courteous(diary))
@@ -354,6 +373,7 @@ async def test_child_pool_is_closed_in_order(runtime: Runtime) -> None:
     assert runtime.snapshot().tree == ()
 
 
+@in_many_orders
 async def test_supervisor_stop_from_its_own_child_is_a_deadlock(
     runtime: Runtime,
 ) -> None:
@@ -374,6 +394,7 @@ async def test_supervisor_stop_from_its_own_child_is_a_deadlock(
     assert cycles == [("rebel", "rebel")]
 
 
+@in_many_orders
 async def test_restart_delay_keeps_mailbox_limit_and_deadlines(
     runtime: Runtime,
 ) -> None:
@@ -393,6 +414,7 @@ async def test_restart_delay_keeps_mailbox_limit_and_deadlines(
     assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
+@in_many_orders
 async def test_supervisor_rejects_duplicate_ids(runtime: Runtime) -> None:
     with pytest.raises(ValueError, match="must have different ids"):
         async with open_supervisor(
@@ -401,6 +423,7 @@ async def test_supervisor_rejects_duplicate_ids(runtime: Runtime) -> None:
             pass
 
 
+@in_many_orders
 async def test_child_task_failure_is_one_log_line(runtime: Runtime, log: LogBook) -> None:
     specs = [task_child("bad", failing_after(1.0), restart=Restart.TEMPORARY)]
     async with open_supervisor(runtime, "top", specs):
@@ -409,6 +432,7 @@ async def test_child_task_failure_is_one_log_line(runtime: Runtime, log: LogBook
     assert (entry["child"], entry["error"]) == ("bad", "OSError: no disk")
 
 
+@in_many_orders
 async def test_restart_of_a_group_covers_a_simultaneous_end(
     runtime: Runtime,
 ) -> None:
@@ -426,6 +450,7 @@ async def test_restart_of_a_group_covers_a_simultaneous_end(
 
 
 @pytest.mark.parametrize("strategy", [Strategy.REST_FOR_ONE, Strategy.ONE_FOR_ALL])
+@in_many_orders
 async def test_restart_delay_keeps_the_order_of_siblings(
     runtime: Runtime, log: LogBook, strategy: Strategy
 ) -> None:
@@ -457,6 +482,7 @@ async def test_restart_delay_keeps_the_order_of_siblings(
     assert errors.count("OSError: b failed") == 1
 
 
+@in_many_orders
 async def test_child_task_failure_during_stop_is_one_log_line(
     runtime: Runtime, log: LogBook
 ) -> None:
@@ -473,6 +499,7 @@ async def test_child_task_failure_during_stop_is_one_log_line(
     assert (entry["child"], entry["error"]) == ("bad", "OSError: no disk")
 
 
+@in_many_orders
 async def test_child_stop_failure_is_logged_once_without_restart(
     runtime: Runtime, log: LogBook
 ) -> None:
@@ -507,6 +534,7 @@ async def test_child_stop_failure_is_logged_once_without_restart(
     assert logged == ["first", "bad", "first", "bad"]
 
 
+@in_many_orders
 async def test_supervisor_cancelled_before_start_starts_nothing(
     runtime: Runtime,
 ) -> None:
