@@ -117,6 +117,7 @@ class ActorCell(ABC):
         "actor",
         "cancelled",
         "failed",
+        "full_of_work",
         "handled",
         "handler_seconds",
         "last_error",
@@ -160,6 +161,8 @@ class ActorCell(ABC):
 
         Its reply may be kept, or answered already."""
         self._operations: PendingOperations | None = None
+        self.full_of_work = False
+        """Whether the mailbox has to wait until a piece of work ends."""
         self._completion_was_last = False
         self._mailbox_held = False
         """Whether the messages in the mailbox are left for the next instance."""
@@ -255,7 +258,10 @@ class ActorCell(ABC):
 
     def complete(self, completion: Completion) -> None:
         """Queue the completion of a pending operation."""
-        self.operations.completions.append(completion)
+        operations = self._operations or self.operations
+        if operations.completions is None:
+            operations.completions = deque()
+        operations.completions.append(completion)
         self._control_due = True
         if not self.scheduled:
             self.schedule()
@@ -363,11 +369,6 @@ class ActorCell(ABC):
         return self._operations.timers if self._operations is not None else 0
 
     @property
-    def full_of_work(self) -> bool:
-        """Whether the mailbox has to wait until a piece of work ends."""
-        return self._operations is not None and self._operations.full_of_work
-
-    @property
     def serves(self) -> PendingReply[Any] | None:
         """The request that the present message is, or is the result of work for."""
         return self._serves
@@ -406,7 +407,7 @@ class ActorCell(ABC):
 
     def became_full_of_work(self) -> None:
         """React to work that has to wait: look at it before the next message."""
-        self._control_due = True
+        self.full_of_work = self._control_due = True
 
     # Failure and end: all askers are settled here and nowhere else.
 
@@ -457,6 +458,7 @@ class ActorCell(ABC):
         if operations is not None:
             operations.abandon_all(lambda: self._end_error(failure))
         self._cause = None
+        self.full_of_work = False
         if self.actor is not None:
             self.actor = None
             if self._watch_table:

@@ -125,7 +125,25 @@ class KeyedCell(ActorCell):
     async def run(self) -> None:
         """Handle messages until there are none; a failure ends the instance, not the run."""
         try:
-            await self._run()
+            while True:
+                checkpoints = 1
+                try:
+                    if (
+                        self._stopping or self._start_due or self.actor is None
+                    ) and not await self._change_instance():
+                        return
+                    mailbox = self.mailbox
+                    if self.actor is not None:
+                        checkpoints = await self._run_batch(self.actor)
+                    if not checkpoints:
+                        if self.mailbox is mailbox:
+                            return
+                        checkpoints = 1  # it got one meanwhile, with a message
+                except CrashedError as crash:
+                    self.settle_instance(self.runtime.one_line(crash.error))
+                    self.record_restart()
+                for _ in range(checkpoints):
+                    await trio.lowlevel.checkpoint()
         except BaseException:  # cancelled, because the pool is closed
             self.settle_instance(None)
             self.settle_mailbox()
@@ -139,26 +157,16 @@ class KeyedCell(ActorCell):
         if not self.scheduled and self.actor is not None:
             self.pool.became_idle(self)
 
-    async def _run(self) -> None:
-        while True:
-            checkpoints = 1
-            try:
-                if self._stopping:
-                    await self._stop()
-                if self.actor is None or self._start_due:
-                    if not self.mailbox.depth:
-                        self._end_without_instance()
-                        return
-                    await self._start()
-                if self.actor is not None:
-                    checkpoints = await self._run_batch(self.actor)
-                    if not checkpoints:
-                        return
-            except CrashedError as crash:
-                self.settle_instance(self.runtime.one_line(crash.error))
-                self.record_restart()
-            for _ in range(checkpoints):
-                await trio.lowlevel.checkpoint()
+    async def _change_instance(self) -> bool:
+        """End the instance, or make one ready, as is due; return False if none is needed."""
+        if self._stopping:
+            await self._stop()
+        if self.actor is None or self._start_due:
+            if not self.mailbox.depth:
+                self._end_without_instance()
+                return False
+            await self._start()
+        return True
 
     async def _start(self) -> None:
         """Make the instance ready; if that fails, the first message fails with it."""

@@ -58,13 +58,13 @@ class PendingOperations:
         self._cell = cell
         self._limits = limits
         self.pending: dict[PendingOperation, None] = {}
-        self.completions: deque[Completion] = deque()
+        self.completions: deque[Completion] | None = None  # made when needed: 600 bytes
         """Operations that have ended, and whose message is still to be handled."""
         self.works = 0
         """Pieces of work that were begun and whose completion was not taken yet."""
         self.timers = 0
         """Pending timers and watches."""
-        self._waiting_work: deque[Work] = deque()
+        self._waiting_work: deque[Work] | None = None
         """Pieces beyond `max_work`, in order."""
         self._ends_told: EndsTold | None = None
 
@@ -87,17 +87,11 @@ class PendingOperations:
     def abandon_all(self, error: Callable[[], ActorError]) -> None:
         """End all operations because the instance has ended, each with an error of its own."""
         pending, self.pending = self.pending, {}
-        self.completions.clear()
-        self._waiting_work.clear()
+        self.completions = self._waiting_work = None
         for operation in pending:
             operation.abandon(error())
 
     # Work.
-
-    @property
-    def full_of_work(self) -> bool:
-        """Whether the mailbox has to wait until a piece of work ends."""
-        return bool(self._waiting_work)
 
     @property
     def room_for_work(self) -> int:
@@ -119,6 +113,8 @@ class PendingOperations:
         if self.works <= limits.max_work:
             self._cell.runtime.workers.submit(work)
         else:
+            if self._waiting_work is None:
+                self._waiting_work = deque()
             self._waiting_work.append(work)
             self._cell.became_full_of_work()
 
@@ -132,6 +128,7 @@ class PendingOperations:
         self.works -= 1
         if self._waiting_work:
             self._cell.runtime.workers.submit(self._waiting_work.popleft())
+            self._cell.full_of_work = bool(self._waiting_work)
         self.remove(work)
 
     # Timers and watches.

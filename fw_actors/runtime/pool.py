@@ -121,7 +121,12 @@ class KeyedPool:
     def tell(self, key: str, message: Message) -> bool:
         """Do what `pool[key].tell(message)` does; see `Ref.tell`."""
         try:
-            cell = self.cell(key)
+            cell = self._cells.get(key)
+            if cell is None:  # without becoming idle in between
+                cell = self._cells[key] = self._create(key)
+                self._give_mailbox(cell)
+            elif self._closed or cell.mailbox is self.no_mailbox:
+                cell = self.cell(key)
         except ActorError as error:
             reason = REFUSALS[type(error)]
             self.runtime.dead_letters.add(f"{self.name}/{key}", message, reason)
@@ -185,8 +190,6 @@ class KeyedPool:
             self._active[cell] = None
             self._inactive_totals.subtract(cell)
         self._idle.discard(cell)
-        if cell.mailbox is self.no_mailbox and not cell.is_stopping:
-            self._give_mailbox(cell)
 
     def deactivated(self, cell: KeyedCell) -> None:
         """Record that a cell has nothing to do; its mailbox is empty, or waits for its work."""
@@ -194,7 +197,8 @@ class KeyedPool:
             return
         del self._active[cell]
         self._inactive_totals.add(cell)
-        self._take_mailbox(cell)
+        if cell.mailbox is not self.no_mailbox:  # else it ran completions, or its `stopping`
+            self._take_mailbox(cell)
         if cell.is_quiet:
             self.became_idle(cell)
 
@@ -321,8 +325,6 @@ class KeyedPool:
         cell.open_mailbox(self._spare_mailboxes.pop() if self._spare_mailboxes else None)
 
     def _take_mailbox(self, cell: KeyedCell) -> None:
-        if cell.mailbox is self.no_mailbox:  # it only ran its `stopping`
-            return
         mailbox = cell.release_mailbox()
         if len(self._spare_mailboxes) < SPARE_MAILBOXES and not self._closed:
             self._spare_mailboxes.append(mailbox)

@@ -156,44 +156,44 @@ class Ref(ABC):
         capped: bool,
     ) -> None:
         """Ask for `Context.ask`: without a task if the request finds room at once."""
-        if asker.operations.room_for_work and self._ask_without_task(
-            asker, request, then, deadline, capped
-        ):
-            return
+        if asker.operations.room_for_work:
+            question = self._question(asker, request, then, deadline, capped)
+            if question is not None:
+                asker.operations.add_work(question)
+                return
         ask = partial(self.ask, request, deadline, capped=capped)
         asker.operations.begin_work(Work(asker, ask, (), then), wait=True)
 
-    def _ask_without_task(
+    def _question(
         self,
         asker: ActorCell,
         request: Request[R],
         then: Callable[[Outcome[R]], Message],
         deadline: float | None,
         capped: bool,
-    ) -> bool:
-        """Return False, and leave nothing behind, if a task has to wait, or to raise an error."""
+    ) -> Question | None:
+        """Send a request without a task; None if one has to wait, or to raise an error."""
         serves = asker.kept_request
+        due: float | None = None
+        question: Question | None = None
         try:
             cell = self._target()
             if cell is asker:  # full of work, it would not take the request
-                return False
+                return None
             reply: PendingReply[R] = PendingReply(cell, request)
-            seconds, due = reply.capped(serves if capped else None, deadline)
+            if cell.runtime.carry:
+                reply.carried = carried_values(cell.runtime.carry)
+            if serves is not None and capped:
+                deadline, due = reply.capped(serves, deadline)
             question = Question(asker, reply, then, serves)
+            reply.inform(question, deadline, due)
+            if cell.offer(reply):
+                return question
         except ActorError:
-            return False
-        if cell.runtime.carry:
-            reply.carried = carried_values(cell.runtime.carry)
-        reply.inform(question, seconds, due)
-        try:
-            accepted = cell.offer(reply)
-        except ActorError:
-            accepted = False
-        if accepted:
-            asker.operations.add_work(question)
-        else:
+            pass
+        if question is not None:
             question.withdraw()
-        return accepted
+        return None
 
     async def inspect(self, deadline: float = 1.0) -> Inspection:
         """Return the actor's state, read between two messages, ahead of its mailbox.

@@ -201,7 +201,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         if due is not None:
             self._seconds = seconds or 0.0
             self._deadline = self._cell.runtime.deadlines.add_at(self, due)
-        elif seconds is not None:
+        elif seconds is not None and seconds != inf:
             self._seconds = seconds
             self._deadline = self._cell.runtime.deadlines.add(self, seconds)
 

@@ -61,4 +61,4 @@ async def test_every_number_is_there_from_the_start_and_moves(
     for name in ("fw_delivery_seconds", "fw_commit_to_send_seconds"):
         assert after[name,].buckets[-1] == ("+Inf", 2)
     assert after["fw_queue_jobs", "webhook", "failed"].value == 2
-    assert after["fw_actor_handled", "deliveries"].value == 2
+    assert after["fw_actor_handled", "deliveries"].value == 4
