@@ -48,7 +48,6 @@ from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
 GIVE_BACK_SECONDS: Final = 2.0
-RECORD_SECONDS: Final = 120.0  # longer than any lease, to which the OutcomeWriter keeps
 
 
 class Poster(Protocol):
@@ -155,12 +154,12 @@ class DeliveryActor(Actor):
             raise
         else:
             # From here on the OutcomeWriter owns the lease: if a stop ends this actor, the outcome
-            # is still written, or the lease expires.
+            # is still written, or the lease expires. It answers by the end of the leases at the
+            # latest, or it ends.
             self.context.ask(
                 self._deps.outcomes,
                 Record(due, ended),
                 then=partial(OutcomeRecorded, due, ended),
-                deadline=RECORD_SECONDS,
             )
         finally:
             self._deps.dispatcher.tell(freed)
