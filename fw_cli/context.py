@@ -14,7 +14,7 @@ from fw_cli.own_environment import PREFIX
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from fw_actors.config import Config
+    from fw_actors.config import Config, ProcessPlace
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
     from fw_actors.rules.redaction import Scrubber
@@ -46,6 +46,10 @@ class CommandContext:
 
             self._config = load(self.environ, self.cwd)
         return self._config
+
+    def take_place(self, place: ProcessPlace) -> None:
+        """Have the configuration be that of one process of a service of several."""
+        self._config = self.config.for_process(place)
 
     @property
     def folder(self) -> Path:
@@ -95,6 +99,7 @@ class CommandContext:
             stream=sys.stderr,
             scrubber=self.config.scrubber,
             links=self.config.mail.transport == "log",
+            process=None if self.config.place.is_alone else self.config.place.number,
         )
 
     def on_site(self, use: Callable[[Site], Awaitable[T]]) -> T:

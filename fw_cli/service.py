@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from supervisors.service.background import ServiceStatus
     from supervisors.service.run import Service
     from supervisors.service.site_files import SitePaths
+    from supervisors.service.tree import Inherited
 
 
 @click.command()
@@ -29,24 +30,37 @@ if TYPE_CHECKING:
 def serve(context: CommandContext) -> None:
     """Serve the site in the foreground, until SIGTERM or Ctrl-C.
 
-    Prints one line `ready <url>` on stdout when it accepts requests; the log goes to stderr.
+    Prints one line `ready <url>` on stdout when it accepts requests; the log goes to stderr. With
+    `ops.processes` above 1 this process supervises so many, which all serve the site.
     """
     from fw_actors.version import __version__
     from supervisors.service import run
+    from supervisors.service.site_files import ServeLock
 
     log = context.logger(service=True)
     announcer = run.Announcer(_print_ready, context.environ.get("NOTIFY_SOCKET"))
-    _warn_of_exposed(context, log)
-    _run_logged(
+    warn_of_exposed(context, log)
+    paths, processes = _paths(context), context.config.processes
+    lock = ServeLock(paths.lock)
+    if processes == 1:
+        open_service: run.OpenService = partial(open_site_service, context, log, front=True)
+    else:
+        from supervisors.service.processes import open_processes
+
+        open_service = partial(open_processes, context.config, context.environ, lock, log)
+    run_logged(
         partial(
             run.serve,
-            _paths(context),
-            partial(_open, context, log, front=True),
+            paths,
+            open_service,
             version=__version__,
             announcer=announcer,
             log=log,
+            lock=lock,
+            processes=processes,
         ),
         log,
+        tuned=processes == 1,
     )
 
 
@@ -58,9 +72,9 @@ def worker(context: CommandContext) -> None:
     from supervisors.service import run
 
     log = context.logger(service=True)
-    _warn_of_exposed(context, log)
-    opened = partial(_open, context, log, front=False)
-    _run_logged(partial(run.work, opened, version=__version__, log=log), log)
+    warn_of_exposed(context, log)
+    opened = partial(open_site_service, context, log, front=False)
+    run_logged(partial(run.work, opened, version=__version__, log=log), log)
 
 
 @click.command()
@@ -107,9 +121,8 @@ def status(context: CommandContext, as_json: bool) -> None:
 
     now = background.status(_paths(context))
     if as_json:
-        show_json(
-            {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
-        )
+        found = {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
+        show_json(found | ({"processes": now.processes} if now.processes > 1 else {}))
     else:
         say(_sentence(now))
 
@@ -120,33 +133,49 @@ def _paths(context: CommandContext) -> SitePaths:
     return SitePaths(context.folder)
 
 
-def _open(
-    context: CommandContext, log: FilteringBoundLogger, *, front: bool
+def open_site_service(
+    context: CommandContext,
+    log: FilteringBoundLogger,
+    *,
+    front: bool,
+    inherited: Inherited | None = None,
 ) -> AbstractAsyncContextManager[Service]:
+    """Return the service of the site; see `open_service`."""
     from supervisors.service.tree import open_service
 
     # systemd's RuntimeDirectory=: visible to other processes, unlike a unit's private /tmp.
     run_folder = context.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
     return open_service(
-        context.config, log=log, front=front, run_folder=Path(run_folder) if run_folder else None
+        context.config,
+        log=log,
+        front=front,
+        run_folder=Path(run_folder) if run_folder else None,
+        inherited=inherited,
     )
 
 
-def _warn_of_exposed(context: CommandContext, log: FilteringBoundLogger) -> None:
+def warn_of_exposed(context: CommandContext, log: FilteringBoundLogger) -> None:
+    """Log a warning if the system still shows the secrets of the environment."""
     if context.exposed:
         log.warning(
             "service.environment_shows_secrets", hint="use files for secrets where possible"
         )
 
 
-def _run_logged(run: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -> None:
-    """Run to the end; a defect leaves its traceback in the log at any level."""
+def run_logged(
+    run: Callable[[], Awaitable[None]], log: FilteringBoundLogger, *, tuned: bool = True
+) -> None:
+    """Run to the end; a defect leaves its traceback in the log at any level.
+
+    `tuned`: the interpreter is tuned for a process that serves or delivers.
+    """
     import trio
 
     from supervisors.service.logs import log_unhandled
     from supervisors.service.process import prepare
 
-    prepare()
+    if tuned:
+        prepare()
     log_unhandled(log)
     try:
         trio.run(run)
@@ -173,6 +202,7 @@ def _print_ready(url: str) -> None:
 
 def _sentence(now: ServiceStatus) -> str:
     facts = [f"process {now.pid}"] if now.pid else []
+    facts += [f"{now.processes} serving processes"] if now.processes > 1 else []
     facts += [f"version {now.version}"] if now.version else []
     where = f" at {now.url}" if now.url else ""
     return f"{now.state.value}{where}" + (f" ({', '.join(facts)})" if facts else "")

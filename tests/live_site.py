@@ -90,6 +90,12 @@ class LiveSite:
         process = self.process
         assert process is not None
         process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the end of the process; return its exit code."""
+        process = self.process
+        assert process is not None
         code = process.wait(30)
         if process.stdout is not None:
             process.stdout.close()

@@ -26,6 +26,7 @@ from fw_actors.config import (
 from fw_actors.hashing import Hasher
 from fw_actors.ops.site import Site, open_site
 from fw_actors.runtime import SeededEntropy, TrioClock
+from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 
 START_MS = 1_800_000_000_000
 SECRET_KEY = "a key of the tests, forty characters long"
@@ -83,15 +84,16 @@ async def inline_site(
     folder: Path,
     seed: int = 1,
     recorded: Callable[[str], None] = lambda queue: None,
+    shared: SharedSubscriptions | None = None,
     **changes: Any,
 ) -> AsyncIterator[Site]:
-    """Open a site on trio's clock, without threads."""
+    """Open a site on trio's clock, without threads; `shared`: as one of several processes."""
     config = make_config(folder, **changes)
     # A second site of a test goes on where the first one's time has come to.
     clock = TrioClock(START_MS + round(trio.current_time() * 1000))
     entropy = SeededEntropy(seed)
     async with open_site(
-        config, clock=clock, entropy=entropy, inline=True, recorded=recorded
+        config, clock=clock, entropy=entropy, inline=True, recorded=recorded, shared=shared
     ) as site:
         yield site
 

@@ -40,7 +40,7 @@ from web.response import (
 from web.routes.access import AccessRoutes, RecoveryRoutes
 from web.routes.administration import ConsoleRoutes, UserRoutes
 from web.routes.description import DescriptionRoutes
-from web.routes.health import ALWAYS_SERVED, MONITORED, HealthRoutes
+from web.routes.health import ALWAYS_SERVED, MONITORED, AllReadings, HealthRoutes
 from web.routes.resource import MethodRoutes, ResourceRoutes
 from web.routes.self_service import SelfServiceRoutes
 from web.routes.webhooks import BulkReplayRoutes, WebhookRoutes
@@ -51,15 +51,23 @@ PATH_LENGTH_LOGGED: Final = 200
 
 
 def make_app(
-    gateway: Gateway, settings: Settings, entropy: Entropy, console: Console | None = None
+    gateway: Gateway,
+    settings: Settings,
+    entropy: Entropy,
+    console: Console | None = None,
+    *,
+    traffic: Traffic | None = None,
+    readings: AllReadings | None = None,
 ) -> FrontEnd:
     """Return the application over `gateway`.
 
     `entropy` makes request ids. Without a `console` its page and operations are left out.
+    `readings` returns the samples of all processes, where the service has several; this one's
+    requests are counted in `traffic`.
     """
-    traffic, streams = Traffic(), EventStreams()
+    traffic, streams = traffic or Traffic(), EventStreams()
     routes = [
-        *api_routes(gateway, settings, traffic),
+        *api_routes(gateway, settings, traffic, readings),
         *page_routes(gateway, settings, console, streams),
     ]
     if console is not None:
@@ -68,7 +76,9 @@ def make_app(
     return FrontEnd([*routes, *description.routes()], gateway, settings, entropy, traffic, streams)
 
 
-def api_routes(gateway: Gateway, settings: Settings, traffic: Traffic) -> list[Route]:
+def api_routes(
+    gateway: Gateway, settings: Settings, traffic: Traffic, readings: AllReadings | None = None
+) -> list[Route]:
     """Return the routes for programs, in the order of the HTTP reference."""
     return [
         *AccessRoutes(gateway, settings).routes(),
@@ -79,7 +89,7 @@ def api_routes(gateway: Gateway, settings: Settings, traffic: Traffic) -> list[R
         *WebhookRoutes(gateway).routes(),
         *BulkReplayRoutes(gateway).routes(),
         *MethodRoutes(gateway).routes(),
-        *HealthRoutes(gateway, traffic).routes(),
+        *HealthRoutes(gateway, traffic, readings).routes(),
     ]
 
 

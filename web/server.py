@@ -1,4 +1,4 @@
-"""The HTTP server: binds, accepts, serves, drains.
+"""The HTTP server: accepts, serves, drains.
 
 It has what Hypercorn lacks: a limit of connections under which silent clients are closed first, a
 failure of one connection that ends only that one, a deadline on sends, and a stop that ends in time
@@ -8,20 +8,17 @@ whatever clients do. docs/web.md has the figures.
 from __future__ import annotations
 
 import errno
-import socket
-from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 import trio
 
-from fw_actors.errors import ConfigurationError
 from web.app import FrontEnd
 from web.connections import ClientStream, ConnectionLimits, OpenConnections
 from web.http11 import DateLine, Http11Connection
+from web.listening import Bound
 from web.request import is_trusted
 
-BACKLOG: Final = 1024
 DRAIN_SECONDS: Final = 10.0
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # Errors of accept(2) for a connection that failed in the queue; the next one may be fine.
@@ -36,50 +33,6 @@ GONE: Final = frozenset(
         errno.EPROTO,
     }
 )
-WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # compared, not bound  # nosec B104
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A listening socket, and its URL on this machine."""
-
-    socket: socket.socket
-    url: str
-
-
-def bind(host: str, port: int) -> Bound:
-    """Listen at `host` and `port`; port 0 picks a free one.
-
-    Raises: ConfigurationError when the address is taken or not this machine's.
-    """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as error:
-        raise _not_bound(host, port, error) from None
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.setblocking(False)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise _not_bound(host, port, error) from None
-    return Bound(listening, url_of(host, listening.getsockname()[1]))
-
-
-def url_of(host: str, port: int) -> str:
-    """Return the URL on this machine for a server at `host` and `port`."""
-    name = WILDCARDS.get(host, host)
-    name = f"[{name}]" if ":" in name else name
-    return f"http://{name}:{port}"
-
-
-def _not_bound(host: str, port: int, error: OSError) -> ConfigurationError:
-    return ConfigurationError([f"FW_BIND: can't listen at {host}:{port}: {error.strerror}"])
 
 
 async def serve(

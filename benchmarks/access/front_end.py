@@ -12,9 +12,10 @@ from benchmarks.access.empty_route import BOOT
 from fw_actors.runtime.clock import SystemEntropy
 from web.app import FrontEnd
 from web.exchange import Exchange, Traffic
+from web.listening import bind
 from web.operations import Authentication, Operation, Route
 from web.response import EventStreams, Response, json_response
-from web.server import bind, serve
+from web.server import serve
 from web.settings import Settings
 
 NO_SERVICE: Final[Any] = None

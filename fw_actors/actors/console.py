@@ -201,7 +201,10 @@ NO_STORE: Final = StoreFacts([], [], [], [], [])
 
 
 class Console:
-    """Computes views and carries out actions; one per process, used on trio's thread."""
+    """Computes views and carries out actions; one per process, used on trio's thread.
+
+    `ServiceConsole` does so for all processes of a service of several.
+    """
 
     def __init__(
         self, site: Site, runtime: Runtime, dispatcher: ActorRef, delivered: Counter
@@ -276,12 +279,23 @@ class Console:
         raise NotFoundError(f"There is no single actor {name[:60]}.")
 
     async def _ask_dispatcher(self, message: Pause | Resume) -> None:
+        if not await self.tell_dispatcher(message):
+            raise NotFoundError(f"No delivery has gone to {message.receiver[:200]} recently.")
+
+    async def tell_dispatcher(self, message: Pause | Resume) -> bool:
+        """Pause or resume a receiver in this process; return whether it is known here.
+
+        Raises: OverloadedError if the dispatcher does not answer.
+        """
         try:
-            known = await self._dispatcher.ask(message, deadline=ASK_SECONDS)
+            return bool(await self._dispatcher.ask(message, deadline=ASK_SECONDS))
         except (ActorError, AskTimeout):
             raise OverloadedError("The dispatcher does not answer. Try again.") from None
-        if not known:
-            raise NotFoundError(f"No delivery has gone to {message.receiver[:200]} recently.")
+
+    async def paused(self) -> list[str]:
+        """Return the origins of the receivers that are paused in this process."""
+        receivers = (await self._dispatcher_described()).get("receivers", ())
+        return [each["origin"] for each in receivers if each["health"] == "paused"]
 
     async def _note(self, user: str, action: Action, target: str, request_id: str) -> None:
         audit = self._site.audit

@@ -15,7 +15,7 @@ from typing import Final
 from fw_actors.actors.delivery import Attempt, RetryDue, SlotFreed
 from fw_actors.actors.queue_worker import ClockSkewRepair, Poll, PollSchedule, WakeUp
 from fw_actors.errors import OverloadedError
-from fw_actors.http import Endpoint, Origin
+from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots
 from fw_actors.rules.tokens import record_id
 from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, Overflow, Request, handles
@@ -38,9 +38,14 @@ _ORDER_SHOWN: Final = ("paused", "failing", "slow", "healthy")
 
 
 class Pause(Request[bool], frozen=True):
-    """Request to pause a receiver, given by its origin; answered with whether it is known."""
+    """Request to pause a receiver, given by its origin; answered with whether it is known.
+
+    `known_elsewhere`: it is paused also if nothing has been sent to it here, because another
+    process of the service knows it.
+    """
 
     receiver: str
+    known_elsewhere: bool = False
 
 
 class Resume(Request[bool], frozen=True):
@@ -64,14 +69,18 @@ class Dispatcher(Actor):
         *,
         slots: int,
         per_receiver: int,
+        paused: Sequence[str] = (),
     ) -> None:
-        """`slots` is `ops.deliveryConcurrency`; `per_receiver` is `ops.perReceiverConcurrency`."""
+        """`slots` is `ops.deliveryConcurrency`; `per_receiver` is `ops.perReceiverConcurrency`;
+        `paused` are receivers that other processes of the service have paused."""
         self._store, self._deliveries, self._actors = store, deliveries, actors
         self._slots, self._per_receiver = slots, per_receiver
         self._repair = ClockSkewRepair(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverSlots] = {}
         self._batching = False  # a poll is planned for several slots that come free
         self._more = True
+        for receiver in paused:
+            self._set_paused(receiver, paused=True, make=True)
 
     async def started(self) -> None:
         """Poll at once: there may be work. Deliveries of the previous instance keep their slots."""
@@ -157,7 +166,7 @@ class Dispatcher(Actor):
     @handles(Pause)
     def pause(self, message: Pause) -> bool:
         """Pause a receiver: attempts in flight finish, due deliveries wait in the store."""
-        return self._set_paused(message.receiver, paused=True)
+        return self._set_paused(message.receiver, paused=True, make=message.known_elsewhere)
 
     @handles(Resume)
     def resume(self, message: Resume) -> bool:
@@ -194,12 +203,20 @@ class Dispatcher(Actor):
             ],
         }
 
-    def _set_paused(self, receiver: str, *, paused: bool) -> bool:
+    def _set_paused(self, receiver: str, *, paused: bool, make: bool = False) -> bool:
+        """Pause or resume a receiver; `make`: also if it is unknown. Returns whether it is known.
+
+        Raises: ValidationError if `receiver` is unknown, and is no origin.
+        """
         for origin, each in self._receivers.items():
             if origin is not None and str(origin) == receiver:
                 each.paused = paused
                 return True
-        return False
+        if make:
+            origin = parse_endpoint(receiver, development=True).origin
+            made = self._receivers[origin] = new_receiver(origin, self._slots, self._per_receiver)
+            made.paused = paused
+        return make
 
     def _start_all(self, dues: Sequence[LeasedDelivery], plan: ClaimPlan) -> list[LeasedDelivery]:
         """Pass each delivery to an actor; return those for which no actor could be created."""

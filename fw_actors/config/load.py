@@ -80,6 +80,7 @@ def load(environ: Mapping[str, str], cwd: Path) -> Config:
         warnings=tuple(env.warnings()),
     )
     problems += env.problems
+    problems += [f"{file}: {problem}" for problem in config.problems_of_processes()]
     if problems:
         raise ConfigurationError(problems)
     return config

@@ -6,14 +6,16 @@ by `load`. Values that are secret or may hold one never show in a `repr` (C-86).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from fw_actors.config.policy import MAX_PROCESSES
 from fw_actors.rules.redaction import Scrubber
 
 VAULT_KEY: Final = "key"
@@ -84,6 +86,7 @@ class OpsPolicy:
     backoff_cap_seconds: float
     honour_retry_after: bool
     query_timeout_seconds: float
+    processes: int | Literal["auto"] = 1
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,27 @@ class Mail:
     user: str | None
     password: str | None = field(repr=False)
     security: Security
+
+
+@dataclass(frozen=True)
+class ProcessPlace:
+    """Which of the processes of a service this one is: `number`, from 1, of `count`."""
+
+    number: int = 1
+    count: int = 1
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the service has no other process."""
+        return self.count == 1
+
+    def share(self, total: int) -> int:
+        """Return this process's part of a limit of the whole service, at least 1.
+
+        The parts of all processes add up to `total`, unless there are more processes than that.
+        """
+        part, rest = divmod(total, self.count)
+        return max(1, part + (self.number <= rest))
 
 
 class Secrets:
@@ -199,6 +223,51 @@ class Config:
     mail: Mail
     secrets: Secrets
     warnings: tuple[str, ...]
+    place: ProcessPlace = ProcessPlace()
+    """Which process of a service of several this configuration is for; see `for_process`."""
+
+    @property
+    def processes(self) -> int:
+        """The number of processes of the service: `ops.processes`, with `auto` one per core.
+
+        No more than the limits that they share, because each needs a part of them.
+        """
+        if self.ops.processes != "auto":
+            return self.ops.processes
+        return min(len(os.sched_getaffinity(0)), MAX_PROCESSES, *self._shared_limits().values())
+
+    def for_process(self, place: ProcessPlace) -> Config:
+        """Return the configuration of one process of the service, with its parts of the limits."""
+        ops, web = self.ops, self.web
+        return replace(
+            self,
+            place=place,
+            ops=replace(
+                ops,
+                delivery_concurrency=place.share(ops.delivery_concurrency),
+                per_receiver_concurrency=place.share(ops.per_receiver_concurrency),
+            ),
+            web=replace(web, max_requests=place.share(web.max_requests)),
+        )
+
+    def problems_of_processes(self) -> list[str]:
+        """Return a sentence for each limit that `ops.processes` exceeds."""
+        wanted = self.ops.processes
+        if wanted == "auto":
+            return []
+        return [
+            f"ops.processes must not exceed {name}, which the processes share: "
+            f"{wanted} is more than {limit}"
+            for name, limit in self._shared_limits().items()
+            if wanted > limit
+        ]
+
+    def _shared_limits(self) -> dict[str, int]:
+        return {
+            "ops.deliveryConcurrency": self.ops.delivery_concurrency,
+            "ops.perReceiverConcurrency": self.ops.per_receiver_concurrency,
+            "web.maxRequests": self.web.max_requests,
+        }
 
     @property
     def sqlite_file(self) -> Path | None:

@@ -46,6 +46,23 @@ class WholeKind:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeOrWordKind:
+    """A whole number from `low` to `high`, both included, or one word."""
+
+    low: int
+    high: int
+    word: str
+
+    def problem(self, value: object) -> str | None:
+        if value == self.word or WholeKind(self.low, self.high).problem(value) is None:
+            return None
+        return (
+            f'must be a whole number from {self.low} to {self.high}, or "{self.word}", '
+            f"not {_given(value)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NumberKind:
     """A number from `low` to `high`, both included; fractions are allowed."""
 
@@ -130,6 +147,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return folded[found[0]] if found else None
 
 
+AUTO: Final = "auto"
+MAX_PROCESSES: Final = 64
+
 RESERVED_APPS: Final = ("web", "supervisors", "tests", "scripts")
 RESERVED_APP_PREFIX: Final = "fw_"
 
@@ -179,6 +199,7 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = {
         Key("backoffCapSeconds", 3600.0, NumberKind(0.1, 86_400)),
         Key("honourRetryAfter", False, FlagKind()),
         Key("queryTimeoutSeconds", 5.0, NumberKind(0.1, 300)),
+        Key("processes", 1, WholeOrWordKind(1, MAX_PROCESSES, AUTO)),
     ),
 }
 APPS: Final = "apps"

@@ -3,10 +3,11 @@
 Passwords are hashed as they come: no trimming, no normalising.
 Rules: A-110, A-111, A-112, A-130, A-44, A-49.
 
-There are as many slots as cores; a slot is held until its thread ends, also when the caller has
-gone. The queues are served in turn, so that a flood of sign-ins does not starve recovery; each
-queue is shared fairly by the networks that ask. A thread that has finished one hash begins the
-next by itself: going by way of trio's thread would leave a core idle for each wake-up.
+There are as many slots as cores, divided among the processes of the service; a slot is held until
+its thread ends, also when the caller has gone. The queues are served in turn, so that a flood of
+sign-ins does not starve recovery; each queue is shared fairly by the networks that ask. A thread
+that has finished one hash begins the next by itself: going by way of trio's thread would leave a
+core idle for each wake-up.
 Rules: A-112, A-113, A-114, A-115, A-116.
 """
 
@@ -27,7 +28,7 @@ import argon2
 import outcome
 import trio
 
-from fw_actors.config import MAX_ARGON2, Argon2, Config
+from fw_actors.config import MAX_ARGON2, Argon2, Config, ProcessPlace
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.concurrency import FairQueue, QueueFull, Requester
 from fw_actors.rules.password_policy import MAX_RUNES, validate_password
@@ -35,6 +36,7 @@ from fw_actors.runtime import Entropy
 
 T = TypeVar("T")
 
+_ALONE: Final = ProcessPlace()
 _THREAD_NAME: Final = "fw-hasher"
 _NICE: Final = 10  # 19 would halve it again, and starve sign-ins beside another busy process
 
@@ -112,13 +114,15 @@ class HashJob:
 class HashSlots:
     """A bounded number of hashing threads, and the queues for them."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, place: ProcessPlace = _ALONE) -> None:
+        """`place`: the queues get this process's part of their capacities."""
         self._count = count
         self._lock = threading.Lock()  # over all that follows
         self._running = 0
         self._begun = 0
         self._waiting: dict[HashQueue, FairQueue[HashJob]] = {
-            queue: FairQueue(queue.value, KEPT_FOR_KNOWN[queue]) for queue in HashQueue
+            queue: FairQueue(place.share(queue.value), KEPT_FOR_KNOWN[queue] // place.count)
+            for queue in HashQueue
         }
         self._turn = HashQueue.SIGN_IN
 
@@ -289,11 +293,12 @@ class Hasher:
         *,
         refuse_common: bool = False,
         slots: int | None = None,
+        place: ProcessPlace | None = None,
         inline: bool = False,
     ) -> None:
         """`minimum` and `refuse_common` are the policy's `minPasswordLength` and
-        `refuseCommonPasswords`; `inline` hashes on the caller's task, for tests whose clock does
-        not see threads."""
+        `refuseCommonPasswords`; `place` is the process's, for its part of slots and queues;
+        `inline` hashes on the caller's task, for tests whose clock does not see threads."""
         self.argon2_hasher = argon2.PasswordHasher(
             time_cost=parameters.time,
             memory_cost=parameters.memory_kib,
@@ -302,8 +307,9 @@ class Hasher:
             salt_len=_SALT_BYTES,
         )
         self._minimum, self._refuse_common = minimum, refuse_common
-        count = slots or len(os.sched_getaffinity(0))
-        self.slots = InlineSlots(count) if inline else HashSlots(count)
+        place = place or _ALONE
+        count = slots or place.share(len(os.sched_getaffinity(0)))
+        self.slots = InlineSlots(count, place) if inline else HashSlots(count, place)
         self._lock = threading.Lock()  # guards the next fields
         self._withheld = 0  # begun, and then not computed: it was too late
         self._cost = parameters
@@ -329,6 +335,7 @@ class Hasher:
             config.auth.min_password_length,
             entropy,
             refuse_common=config.auth.refuse_common_passwords,
+            place=config.place,
             inline=inline,
         )
 

@@ -42,6 +42,7 @@ from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.custom_events import CustomEvents
 from fw_actors.webhooks.events import DeliveryRecorder, DeliveryRenames, EventRecorder
 from fw_actors.webhooks.replay import BulkReplays, Replays
+from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from fw_actors.webhooks.subscriptions import SubscriptionCache, WebhookRules
 
 T = TypeVar("T")
@@ -119,14 +120,15 @@ async def open_site(
     inline: bool = False,
     recorded: Callable[[str], None] | None = None,
     rekeying: bool = False,
+    shared: SharedSubscriptions | None = None,
 ) -> AsyncIterator[Site]:
     """Open a site: create or migrate its store, load its apps, create their tables and roles.
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
     `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
     and with `errors` for each queued defect; without it, the processes that serve the site are told
-    of the commit. `rekeying` also opens a site whose Vault values are
-    being moved from one key to another.
+    of the commit. `rekeying` also opens a site whose Vault values are being moved from one key to
+    another. `shared`: the subscriptions that the processes of a service have in common.
 
     Raises: ConfigurationError, with all problems of apps and DocTypes at once.
     """
@@ -137,7 +139,7 @@ async def open_site(
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
         told = recorded or (lambda queue: store.tell_others())
-        site = _assembled(config, store, clock, entropy, registry, hasher, key, told)
+        site = _assembled(config, store, clock, entropy, registry, hasher, key, told, shared)
         if not rekeying:
             await store.read(lambda tx: check_rotation(tx, site.vault.key_id))
         await store.write(lambda tx: _prepare_store(tx, site))
@@ -156,11 +158,12 @@ def _assembled(
     hasher: Hasher,
     key: bytes,
     recorded: Callable[[str], None],
+    shared: SharedSubscriptions | None,
 ) -> Site:
     """Put the parts together; nothing is read or written yet."""
     vault = VaultCipher(config.secrets.key, entropy)
     accounts = Accounts(registry)
-    subscriptions = SubscriptionCache(registry)
+    subscriptions = SubscriptionCache(registry, shared)
     off = config.deployment.webhooks_off
     deliveries = DeliveryRecorder(
         registry, subscriptions, DeliveryIds(entropy.bytes), partial(recorded, events.QUEUE)
@@ -262,7 +265,7 @@ def _prepare_store(tx: Tx, site: Site) -> None:
     registry = site.registry
     tx.lock("fw.migrations")
     make_tables(tx, registry.tables.values())
-    site.subscriptions.of(tx)
+    site.subscriptions.read_at_start(tx)
     fw = Fw(site.context, tx, Rights(ADMINISTRATOR, frozenset()))
     with site.audit.suppressed(tx):
         for role in (*FIRST_ROLES, *registry.roles()):

@@ -29,7 +29,8 @@ from fw_actors.rules.redaction import FieldRedaction, redaction_of
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.schema import JOB
-from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, SubscriptionCache
+from fw_actors.webhooks.shared_subscriptions import Subscription
+from fw_actors.webhooks.subscriptions import UNWATCHABLE, SubscriptionCache
 
 QUEUE: Final = "webhook"
 # The hooks after which a stored document may differ from the object in memory: those that run once

@@ -1,15 +1,14 @@
 """Validation of Webhook documents, and the index of subscriptions by event.
 
-A change made by another process or by raw SQL takes effect at the next restart, by design (B-42).
-A save therefore reads the entries that it invalidates (B-41) again in its own transaction; the next
-write would see the changes of others in between.
+A change made from outside the service or by raw SQL takes effect at the next restart, by design
+(B-42). A save therefore reads the entries that it invalidates (B-41) again in its own transaction;
+the next write would see the changes of others in between.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -32,36 +31,25 @@ from fw_actors.rules.signing import (
     validate_secret,
 )
 from fw_actors.store import Row, Statement, Tx
+from fw_actors.webhooks.shared_subscriptions import (
+    SharedSubscriptions,
+    Subscription,
+    Subscriptions,
+)
 
 UNWATCHABLE: Final = frozenset(
     {*MANAGERS_ONLY, "Audit Event", "Version", "Error Log", "Email Delivery"}
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
-    """The columns of an enabled Webhook that recording an event needs."""
-
-    webhook: str
-    max_attempts: int
-    row_id: str | None  # distinguishes a renamed Webhook from a deleted one and from its namesake
-
-
-@dataclass(frozen=True, slots=True)
-class Subscriptions:
-    """All enabled Webhooks by subscribed event, in the order of their names."""
-
-    documents: Mapping[tuple[str, str], tuple[Subscription, ...]]  # (DocType, on_…)
-    custom: Mapping[str, tuple[Subscription, ...]]
-
-
 class SubscriptionCache:
     """The subscriptions known to this process. Used inside write transactions only.
 
     On PostgreSQL these overlap in threads of their own: shared values are only replaced whole.
+    The processes of a service of several have the same subscriptions at any time, by `shared`.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, shared: SharedSubscriptions | None = None) -> None:
         c = registry.tables["Webhook"].table.c
         events = [c[event] for event in DOCUMENT_EVENTS]
         self._enabled = Statement(
@@ -82,12 +70,17 @@ class SubscriptionCache:
         key: sa.BindParameter[Any] = sa.bindparam("key")
         self._named = Statement(_locked(sa.select(c[ROW_ID]).where(c.name == key)))
         self._moved = Statement(_locked(sa.select(c.name).where(c[ROW_ID] == key)))
+        self._shared = shared
         self._known: Subscriptions | None = None
+        self._adopted = b""
+        self._adopting = threading.Lock()
         self._pinned: WeakKeyDictionary[Tx, Subscriptions] = WeakKeyDictionary()
         self._generation = object()
 
     def of(self, tx: Tx) -> Subscriptions:
         """Return the current subscriptions, cached if possible."""
+        if self._shared is not None:
+            self._adopt(self._shared)
         known = (self._pinned.get(tx) if self._pinned else None) or self._known
         if known is not None:
             return known
@@ -111,14 +104,49 @@ class SubscriptionCache:
         moved = tx.scalar(self._moved, key=subscription.row_id)
         return subscription.webhook if moved is None else str(moved)
 
+    def read_at_start(self, tx: Tx) -> None:
+        """Read the subscriptions when the process opens the site.
+
+        All processes of the service take what the last one that started has read.
+        """
+        if self._shared is None:
+            self.of(tx)
+        else:
+            self.renew_after_commit(tx)
+
     def pin(self, tx: Tx) -> None:
         """Freeze the subscriptions for the rest of a transaction that changes a Webhook."""
+        self._exclude_other_processes(tx)
         self._pinned[tx] = self.of(tx)
 
     def renew_after_commit(self, tx: Tx) -> None:
-        """Refresh the cache after a commit that changes a Webhook, for writes that start later."""
+        """Refresh the cache after a commit that changes a Webhook, for writes that start later.
+
+        It is refreshed in all processes of the service before the change is answered.
+        """
+        shared = self._shared
+        self._exclude_other_processes(tx)
         before, loaded = self._generation, _grouped(tx.rows(self._enabled))
-        tx.after_commit(lambda: self._renew(loaded, before))
+        if shared is None:
+            tx.after_commit(lambda: self._renew(loaded, before))
+        else:
+            stamp = shared.stamp()
+            tx.after_commit(lambda: shared.publish(stamp, loaded))
+
+    def _exclude_other_processes(self, tx: Tx) -> None:
+        """Have changes of Webhooks commit in the order of their stamps."""
+        if self._shared is not None:
+            tx.lock("fw.subscriptions")
+
+    def _adopt(self, shared: SharedSubscriptions) -> None:
+        """Replace the cache by the snapshot that was published last, by any process."""
+        stamps = shared.stamps()
+        if stamps == self._adopted:
+            return
+        with self._adopting:
+            stamps = shared.stamps()
+            self._generation, self._known = object(), shared.newest(stamps)
+            self._adopted = stamps  # last: other threads use the cache without the lock then
 
     def _keep(self, loaded: Subscriptions, generation: object) -> None:
         if generation is self._generation:

@@ -58,6 +58,7 @@ class ServiceStatus:
     pid: int | None = None
     url: str | None = None
     version: str | None = None
+    processes: int = 1
 
 
 class Stopped(Enum):
@@ -80,7 +81,7 @@ def status(paths: SitePaths) -> ServiceStatus:
     if record is None:  # the lock's holder has no pid file yet, or has removed it already
         return ServiceStatus(RunState.STARTING)
     state = RunState.STARTING if record.url is None else RunState.RUNNING
-    return ServiceStatus(state, record.pid, record.url, record.version)
+    return ServiceStatus(state, record.pid, record.url, record.version, record.processes)
 
 
 def start(
@@ -129,6 +130,8 @@ def stop(paths: SitePaths) -> Stopped:
     with open_process(record.pid, record.born) as process:
         if process is not None:
             return _stop(process, paths)
+    if record.processes > 1:  # the supervisor was killed: its processes end by themselves
+        _until_free(paths, _STOP_STEPS[0][1])
     if is_held(paths.lock):
         raise NotStoppable(
             f"the service of {paths.folder} runs as process {record.pid}, but not on this machine "

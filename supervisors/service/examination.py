@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -19,7 +19,8 @@ _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/s
 """Files in a site's folder that other users must not be able to read."""
 
 _IGNORED: Final = "fw_forwarded_ignored_total"
-_ASK_SECONDS: Final = 2.0
+_UP: Final = "fw_process_up"
+_ASK_SECONDS: Final = 5.0  # a silent process holds up the answer for 2 s
 _MAX_BYTES: Final = 1 << 20
 _LARGE_LOG: Final = 100 << 20
 
@@ -36,6 +37,7 @@ class ServiceFacts:
     forwarded_ignored: int = 0  # requests with X-Forwarded-* headers from untrusted peers
     log_bytes: int = 0  # of the log that `fw start` appends to
     untrusted_proxy: bool = False  # the site's URL is https, but no proxy is trusted
+    silent_processes: int = 0  # of a service of several, those that do not answer the others
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
@@ -47,7 +49,7 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         begun = _changed_at(paths.pid)
         files = (config.file, config.folder / ".env")
         changed = tuple(file.name for file in files if _changed_at(file) > begun)
-    ignored = forwarded_ignored(now.url) if now.url else 0
+    metrics = _metrics(now.url) if now.url else ()
     private = tuple(name for name in _PRIVATE if _is_open(config.folder / name))
     deployment = config.deployment
     is_https = (deployment.public_url or "").startswith("https://")
@@ -56,9 +58,10 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         own_version,
         changed,
         private,
-        ignored,
+        int(sum(_values(metrics, _IGNORED))),
         _size(paths.log),
         is_https and deployment.trust_proxy.is_off,
+        sum(1 for up in _values(metrics, _UP) if not up),
     )
 
 
@@ -73,7 +76,14 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
     if now.state is RunState.STOPPED:
         yield ok("the service is stopped")
     else:
-        yield ok(f"the service is {now.state.value}" + (f" at {now.url}" if now.url else ""))
+        where = f" at {now.url}" if now.url else ""
+        count = f", in {now.processes} processes" if now.processes > 1 else ""
+        yield ok(f"the service is {now.state.value}{where}{count}")
+    if facts.silent_processes:
+        yield warning(
+            f"{facts.silent_processes} of {now.processes} processes of the service do not answer",
+            "The service replaces a process that has ended. If this stays, see its log.",
+        )
     if now.version is not None and now.version != facts.own_version:
         yield warning(
             f"the running service is version {now.version}, and this is {facts.own_version}",
@@ -109,16 +119,22 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
         )
 
 
-def forwarded_ignored(url: str) -> int:
-    """Return the counter from `/metrics` of the service at `url`; 0 if it is unavailable."""
+def _metrics(url: str) -> Sequence[str]:
+    """Return the lines of `/metrics` of the service at `url`; nothing if it is unavailable."""
     try:
         # The running service has written this URL into its own folder.
         with urlopen(f"{url}/metrics", timeout=_ASK_SECONDS) as answer:  # nosec B310
-            lines = answer.read(_MAX_BYTES).decode().splitlines()
+            lines: list[str] = answer.read(_MAX_BYTES).decode().splitlines()
+            return lines
     except (OSError, ValueError, HTTPException):
-        return 0
-    found = [line.split()[-1] for line in lines if line.startswith(f"{_IGNORED} ")]
-    return int(float(found[0])) if found else 0
+        return ()
+
+
+def _values(lines: Sequence[str], name: str) -> Iterator[float]:
+    """Yield the samples of a metric: one, or one for each process."""
+    for line in lines:
+        if line.startswith((f"{name} ", f"{name}{{")):
+            yield float(line.split()[-1])
 
 
 def _changed_at(path: Path) -> float:

@@ -14,13 +14,15 @@ from fw_actors.config import Config
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ChildSpec, task_child
+from supervisors.service.metrics import Readings, ServiceReadings
 from supervisors.service.parts import Parts
 from supervisors.service.process import DRAIN_SECONDS
 from web.app import FrontEnd, make_app
 from web.exchange import Traffic
+from web.listening import Bound, bind
 from web.response import EventStreams
 from web.routes.health import HealthRoutes
-from web.server import Bound, bind, serve
+from web.server import serve
 from web.settings import Settings, login_screen
 
 
@@ -54,7 +56,11 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
         trust=config.deployment.trust_proxy,
         scrubber=config.scrubber,
     )
-    return make_app(gateway, settings, parts.site.entropy, console)
+    entropy, traffic = parts.site.entropy, Traffic()
+    readings = None
+    if parts.siblings is not None:
+        readings = ServiceReadings(Readings(parts), traffic, parts.siblings)
+    return make_app(gateway, settings, entropy, console, traffic=traffic, readings=readings)
 
 
 @asynccontextmanager

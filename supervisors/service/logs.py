@@ -44,16 +44,22 @@ _RESERVED: Final = frozenset({"_record", "level", "timestamp"})  # set here, nev
 class EntryProcessor:
     """A structlog processor that dates and scrubs entries.
 
-    `links` keeps `link` in `mail.sent` (O-102).
+    `links` keeps `link` in `mail.sent` (O-102). `process` is the number of this one among the
+    processes of its service, where there are several.
     """
 
-    def __init__(self, clock: Clock, scrubber: Scrubber, *, links: bool) -> None:
+    def __init__(
+        self, clock: Clock, scrubber: Scrubber, *, links: bool, process: int | None = None
+    ) -> None:
         self._clock, self._scrubber, self._links = clock, scrubber, links
+        self._process = process
 
     def __call__(
         self, _logger: object, _method: str, entry: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         entry["timestamp"] = self._clock.now()
+        if self._process is not None:
+            entry["process"] = self._process
         allowed = self._links and entry.get("event") == "mail.sent"
         # One search over all texts: secrets in entries are rare.
         texts = "\0".join([value for value in entry.values() if type(value) is str])
@@ -192,12 +198,14 @@ def configure(
     stream: TextIO,
     scrubber: Scrubber,
     links: bool = False,
+    process: int | None = None,
 ) -> FilteringBoundLogger:
     """Set up the logging of this process, and return the logger for its parts.
 
     `level` is a key of `LEVELS`. `scrubber` removes the site's secrets from every entry. `links`
     keeps the field `link` in the event `mail.sent`, for the transport log, where the log is the
-    mail (O-102). Called once per process by its entry point; a second call replaces the first.
+    mail (O-102). `process` is in every entry of one of several processes. Called once per process
+    by its entry point; a second call replaces the first.
     Logging never fails the caller.
     """
     threshold = LEVELS[level]
@@ -205,7 +213,7 @@ def configure(
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.format_exc_info,
-        EntryProcessor(clock, scrubber, links=links),
+        EntryProcessor(clock, scrubber, links=links, process=process),
     ]
     render = json_line if style == "json" else text_line
     _route_standard_library(threshold, steps, render, stream)

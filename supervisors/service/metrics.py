@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
+
+import msgspec
+from prometheus_client import ProcessCollector
 
 from fw_actors.access.types import Reading
 from fw_actors.actors.counters import Histogram
@@ -12,10 +16,14 @@ from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import __version__
 from supervisors.service.parts import Parts
+from supervisors.service.siblings import Siblings
+from web.exchange import Traffic
+from web.routes.health import readings_of
 
 OUTCOME: Final = "outcome"
 QUEUE: Final = "queue"
 ACTOR: Final = "actor"
+PROCESS: Final = "process"
 COUNTER: Final = "backlog"
 """The StoreProbe that counts waiting jobs."""
 BACKLOG_SECONDS: Final = 5.0  # half of Prometheus's scrape timeout
@@ -29,11 +37,18 @@ class Readings:
 
     async def __call__(self) -> Sequence[Reading]:
         """Return all samples; those of the store only if it answers."""
-        found = [*self._access(), *self._delivery(), *self._store(), *self._runtime()]
+        return [*self.of_process(), *await self.of_store()]
+
+    def of_process(self) -> Sequence[Reading]:
+        """Return the samples of this process."""
+        return [*self._access(), *self._delivery(), *self._store(), *self._runtime()]
+
+    async def of_store(self) -> Sequence[Reading]:
+        """Return the samples that are the same in all processes; nothing without an answer."""
         waiting = await read_with_deadline(
             self._parts.runtime.ref(COUNTER), backlog, BACKLOG_SECONDS
         )
-        return found if waiting is None else [*found, *_backlog(waiting)]
+        return [] if waiting is None else list(_backlog(waiting))
 
     def _access(self) -> Iterator[Reading]:
         yield _gauge("fw_info", "The running version.", 1, {"version": __version__})
@@ -105,6 +120,52 @@ class Readings:
         letters = {reason.value: count for reason, count in snapshot.dead_letters.items()}
         yield from _by("reason", "fw_dead_letters", "Undeliverable messages.", letters)
         yield _counter("fw_late_replies", "Replies whose caller had gone.", snapshot.late_replies)
+
+
+class ServiceReadings:
+    """Returns the samples of all processes of a service of several when called.
+
+    Samples have the label `process`; those of the store are there once. Sums over the label are
+    right, also when a process was restarted and counts from 0.
+    """
+
+    def __init__(self, readings: Readings, traffic: Traffic, siblings: Siblings) -> None:
+        self._readings, self._traffic, self._siblings = readings, traffic, siblings
+        self._system = ProcessCollector(registry=None)
+        siblings.answers("metrics", self._answer)
+
+    async def __call__(self) -> Sequence[Reading]:
+        """Return all samples; of the other processes, those that answer."""
+        place = self._siblings.place
+        answers = await self._siblings.gather("metrics")
+        found = {n: msgspec.convert(answer, list[Reading]) for n, answer in answers.items()}
+        found[place.number] = self._own()
+        return [
+            *self._of_processes(range(1, place.count + 1), found),
+            *(_of_process(reading, n) for n in sorted(found) for reading in found[n]),
+            *await self._readings.of_store(),
+        ]
+
+    def _of_processes(self, numbers: Sequence[int], answered: Container[int]) -> Iterator[Reading]:
+        restarts = self._siblings.restarts
+        for n in numbers:
+            labels = {PROCESS: str(n)}
+            yield _gauge("fw_process_up", "Whether the process answers.", n in answered, labels)
+        for n in numbers:
+            labels = {PROCESS: str(n)}
+            text = "Restarts of the process since the start of the service."
+            yield _counter("fw_process_restarts", text, restarts.get(n, 0), labels)
+
+    def _own(self) -> list[Reading]:
+        system = readings_of(self._system)
+        return [*self._readings.of_process(), *self._traffic.readings(), *system]
+
+    async def _answer(self, _argument: object) -> object:
+        return msgspec.to_builtins(self._own())
+
+
+def _of_process(reading: Reading, number: int) -> Reading:
+    return replace(reading, labels={**reading.labels, PROCESS: str(number)})
 
 
 def _backlog(found: Backlog) -> Iterator[Reading]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,6 +12,7 @@ from fw_actors.mail import Transport
 from fw_actors.ops.site import Site
 from fw_actors.runtime import Log, Runtime
 from fw_actors.store import Store
+from supervisors.service.siblings import Siblings
 
 GIVE_BACK_SECONDS: Final = 2.0
 """How long giving leases back may take after the time to drain is over."""
@@ -22,7 +24,8 @@ class Parts:
 
     `url` is the start of links: the public URL, or the bound address. `slow_reads` is a store on
     the same database for slow reads of an app's functions. `transport` replaces the configured mail
-    transport.
+    transport. `siblings` are the other processes of the service, if it has several, and `paused`
+    the receivers that they have paused.
     """
 
     site: Site
@@ -35,3 +38,5 @@ class Parts:
     delivered: DeliveryMeter
     recorded: Counter
     transport: Transport | None = None
+    siblings: Siblings | None = None
+    paused: Sequence[str] = ()

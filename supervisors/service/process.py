@@ -26,8 +26,6 @@ from typing import Final
 
 import trio
 
-from fw_actors.store import THREAD_SWITCH_SECONDS
-
 _START_TIME = 22 - 3  # proc(5): field 22 of stat; the fields after the name start at number 3
 _LOOK_SECONDS = 0.05
 
@@ -148,6 +146,18 @@ class Stop:
         else:
             self.at_once.deadline = trio.current_time() + DRAIN_SECONDS + SETTLE_SECONDS
 
+    def request(self) -> None:
+        """Request the stop like a first signal; does nothing if it is requested already."""
+        if not self.requested.is_set():
+            self.signalled()
+            self._signals -= 1  # systemd may send this process a signal of its own
+
+    def end_at_once(self) -> None:
+        """Stop without draining, like a second signal."""
+        self._signals = max(self._signals, 2)
+        self.requested.set()
+        self.at_once.cancel()
+
     @property
     def end(self) -> End:
         """Return how the run ended; to be called after the block."""
@@ -217,6 +227,8 @@ def prepare() -> None:
     Thousands of clients and receivers may be connected at once; the usual soft limit of 1,024
     descriptors is meant for programs that use select().
     """
+    from fw_actors.store import THREAD_SWITCH_SECONDS  # not for processes without a store
+
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     gc.set_threshold(YOUNG_OBJECTS)
     gc.freeze()

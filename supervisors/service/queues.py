@@ -77,6 +77,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
                 pool,
                 slots=ops.delivery_concurrency,
                 per_receiver=ops.per_receiver_concurrency,
+                paused=parts.paused,
             ),
         ),
     )

@@ -62,28 +62,33 @@ async def serve(
     version: str,
     announcer: Announcer,
     log: FilteringBoundLogger,
+    lock: ServeLock | None = None,
+    processes: int = 1,
 ) -> None:
     """Serve a site until SIGTERM or SIGINT; returns after a graceful stop.
+
+    `lock` is the site's, where `open_service` needs it. `processes`: how many the service has.
 
     Raises: AlreadyRunning; StoppedAtOnce; ServiceFailed; UnusableDataFolder; the errors of
     `open_service`, in trio's exception groups.
     """
     paths.prepare()
-    async with stop_on_signals() as stop, _serve_lock(paths):
-        site_files.write(paths.pid, site_files.own_pid_file(version))
+    async with stop_on_signals() as stop, _serve_lock(paths, lock or ServeLock(paths.lock)):
+        site_files.write(paths.pid, site_files.own_pid_file(version, processes=processes))
         try:
             async with open_service() as service:
-                site_files.write(paths.pid, site_files.own_pid_file(version, service.url))
+                record = site_files.own_pid_file(version, service.url, processes)
+                site_files.write(paths.pid, record)
                 stop.accepting()
                 log.info("service.ready", url=service.url, version=version)
                 announcer.on_ready(service.url)
                 process.notify(announcer.notify_socket, process.READY)
-                await _until_asked(service, stop)
+                await until_asked(service, stop)
                 log.info("service.stopping")
                 process.notify(announcer.notify_socket, process.STOPPING)
         finally:
             site_files.remove(paths.pid)
-    _conclude(stop, log)
+    conclude(stop, log)
 
 
 async def work(open_service: OpenService, *, version: str, log: FilteringBoundLogger) -> None:
@@ -96,25 +101,41 @@ async def work(open_service: OpenService, *, version: str, log: FilteringBoundLo
     async with stop_on_signals() as stop, open_service() as service:
         stop.accepting()
         log.info("worker.ready", version=version)
-        await _until_asked(service, stop)
+        await until_asked(service, stop)
         log.info("worker.stopping")
-    _conclude(stop, log)
+    conclude(stop, log)
 
 
 @asynccontextmanager
-async def _serve_lock(paths: SitePaths) -> AsyncIterator[None]:
-    with ServeLock(paths.lock) as lock:
+async def _serve_lock(paths: SitePaths, lock: ServeLock) -> AsyncIterator[None]:
+    with lock:
         for _ in range(_LOCK_TRIES):
             if lock.acquire():
                 break
             await trio.sleep(_LOCK_EVERY_SECONDS)
         else:
-            known = site_files.read(paths.pid)
-            raise AlreadyRunning(paths.folder, None if known is None else known.pid)
+            await _wait_for_orphans(paths, lock)
         yield
 
 
-async def _until_asked(service: Service, stop: Stop) -> None:
+async def _wait_for_orphans(paths: SitePaths, lock: ServeLock) -> None:
+    """Wait for processes whose supervisor was killed, which end by themselves.
+
+    Raises: AlreadyRunning if the lock is another service's.
+    """
+    known = site_files.read(paths.pid)
+    end = trio.current_time() + process.DRAIN_SECONDS + process.SETTLE_SECONDS
+    while known is not None and known.processes > 1 and trio.current_time() < end:
+        with process.open_process(known.pid, known.born) as supervisor:
+            if supervisor is not None:
+                break
+        if lock.acquire():
+            return
+        await trio.sleep(_LOCK_EVERY_SECONDS)
+    raise AlreadyRunning(paths.folder, None if known is None else known.pid)
+
+
+async def until_asked(service: Service, stop: Stop) -> None:
     """Return when a signal requests the stop; raise if the service fails before that."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_fail_with, service)
@@ -127,8 +148,9 @@ async def _fail_with(service: Service) -> None:
     raise ServiceFailed
 
 
-def _conclude(stop: Stop, log: FilteringBoundLogger) -> None:
+def conclude(stop: Stop, log: FilteringBoundLogger, event: str = "service.stopped") -> None:
+    """Log how a run ended. Raises: StoppedAtOnce, if that was not in order."""
     end = stop.end
     if end in (End.SECOND_SIGNAL, End.TOO_SLOW):
         raise StoppedAtOnce(end.value)
-    log.info("service.stopped", how=end.value)
+    log.info(event, how=end.value)

@@ -22,7 +22,7 @@ import msgspec
 
 from fw_actors.config import Config
 from supervisors.service.process import birth
-from web.server import url_of
+from web.listening import url_of
 
 
 class ServiceError(Exception):
@@ -181,6 +181,13 @@ class ServeLock:
     def held(self) -> bool:
         return self._descriptor is not None
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the lock; a process that inherits it holds the lock, too."""
+        if self._descriptor is None:
+            raise RuntimeError("this lock is not held")
+        return self._descriptor
+
     def release(self) -> None:
         """Release the lock; does nothing if it is not held."""
         if self._descriptor is not None:
@@ -227,17 +234,23 @@ def _try(descriptor: int, kind: int) -> bool:
 
 
 class PidFile(msgspec.Struct, frozen=True):
-    """One serving process: `url` is None until it accepts; `born` is from `process.birth`."""
+    """One serving process, or the supervisor of several.
+
+    `url` is None until the service accepts; `born` is from `process.birth`; `processes` is their
+    number without the supervisor.
+    """
 
     pid: int
     born: int | None
     version: str
     url: str | None = None
+    processes: int = 1
 
 
-def own_pid_file(version: str, url: str | None = None) -> PidFile:
-    """Return the record of this process."""
-    return PidFile(pid=os.getpid(), born=birth(os.getpid()), version=version, url=url)
+def own_pid_file(version: str, url: str | None = None, processes: int = 1) -> PidFile:
+    """Return the record of this process; `processes` is how many the service has."""
+    own = os.getpid()
+    return PidFile(own, birth(own), version, url, processes)
 
 
 def write(path: Path, record: PidFile) -> None:

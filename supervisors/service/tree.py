@@ -7,7 +7,13 @@ closes the store last. The children are defined in `access`, `queues` and `front
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +26,7 @@ from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.queue_worker import Drain, WakeUp
 from fw_actors.actors.replayer import Replayer
+from fw_actors.actors.service_console import ServiceConsole, paused_elsewhere
 from fw_actors.actors.store_probe import StoreProbe
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
@@ -27,9 +34,19 @@ from fw_actors.http import open_sender
 from fw_actors.ops import app_jobs, error_log, mail_queue
 from fw_actors.ops.site import Site, open_site, open_store
 from fw_actors.ops.sweeps import audit_batches, auth_batches, webhook_batches
-from fw_actors.runtime import Clock, Entropy, Log, Runtime, SystemClock, SystemEntropy, open_runtime
+from fw_actors.runtime import (
+    ActorRef,
+    Clock,
+    Entropy,
+    Log,
+    Runtime,
+    SystemClock,
+    SystemEntropy,
+    open_runtime,
+)
 from fw_actors.store import Store
 from fw_actors.webhooks import events, replay
+from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from supervisors.children import ChildSpec, actor_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
@@ -46,9 +63,10 @@ from supervisors.service.queues import (
     kept_connections,
     mailing,
 )
+from supervisors.service.siblings import Siblings
 from supervisors.service.site_files import SitePaths, site_url
 from supervisors.tree import open_supervisor
-from web.server import Bound
+from web.listening import Bound
 
 SIGN_IN_OUTCOMES: Final = ("signed_in", "wrong", "throttled", "overloaded")
 DELIVERY_OUTCOMES: Final = ("Sent", "Retrying", "Failed")
@@ -62,6 +80,19 @@ WORKERS: Final = {
     replay.REPLAYS: REPLAYER,
 }
 """The actor that works on each queue."""
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """What one of several processes has from its supervisor.
+
+    `alone`: no other process accepts requests while this one starts.
+    """
+
+    bound: Bound
+    subscriptions: SharedSubscriptions
+    siblings: Siblings
+    alone: bool
 
 
 @dataclass(frozen=True)
@@ -88,9 +119,11 @@ async def open_service(
     entropy: Entropy | None = None,
     inline: bool = False,
     run_folder: Path | None = None,
+    inherited: Inherited | None = None,
 ) -> AsyncIterator[RunningService]:
     """Run a site's service; without `front` it is a worker, which delivers webhooks and mail and
-    runs the jobs of apps. `run_folder` contains the console's socket.
+    runs the jobs of apps. `run_folder` contains the console's socket. `inherited` is given to one
+    of several processes, whose `config` is its own part.
 
     Yields once it accepts requests. Leaving is the graceful stop; cancelling stops at once.
 
@@ -98,9 +131,11 @@ async def open_service(
     """
     clock = clock or SystemClock(config.deployment.clock_offset)
     entropy = entropy or SystemEntropy()
-    with listening(config) if front else nullcontext() as bound:
+    with _address(config, inherited, front=front) as bound:
+        # While another process serves requests, this one accepts none before it is ready.
+        starting = bound if inherited is None or inherited.alone else None
         async with (
-            _starting(config, bound, entropy) as end_starting,
+            _starting(config, starting, entropy) as end_starting,
             open_runtime(
                 clock=clock, entropy=entropy, log=log, scrub=config.scrubber.scrub_known
             ) as runtime,
@@ -114,13 +149,19 @@ async def open_service(
                 workers[queue].tell(WakeUp())
 
             opening = open_site(
-                config, clock=clock, entropy=entropy, inline=inline, recorded=wake_up
+                config,
+                clock=clock,
+                entropy=entropy,
+                inline=inline,
+                recorded=wake_up,
+                shared=None if inherited is None else inherited.subscriptions,
             )
             async with (
                 opening as site,
                 open_sender(limits=kept_connections(config)) as sender,
                 _slow_reads(site, inline=inline) as slow_reads,
             ):
+                siblings = None if inherited is None else inherited.siblings
                 parts = Parts(
                     site=site,
                     url=_url(config, bound),
@@ -131,9 +172,12 @@ async def open_service(
                     signed_in=Counter(SIGN_IN_OUTCOMES),
                     delivered=DeliveryMeter(DELIVERY_OUTCOMES),
                     recorded=recorded,
+                    siblings=siblings,
+                    paused=() if siblings is None else await paused_elsewhere(siblings),
                 )
                 await end_starting()
-                paths = None if inline else SitePaths(config.folder, run_folder)
+                has_socket = not inline and config.place.number == 1
+                paths = SitePaths(config.folder, run_folder) if has_socket else None
                 async with run_parts(parts, bound, paths) as service:
                     yield service
 
@@ -172,7 +216,7 @@ async def _run(
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
     if bound is not None:
         dispatcher = parts.runtime.ref(DISPATCHER)
-        console = Console(parts.site, parts.runtime, dispatcher, parts.delivered)
+        console = _console(parts, dispatcher)
         if paths is not None:
             paths.prepare()
             children.append(console_socket(paths.console, paths.run_folder, console, parts.log))
@@ -216,6 +260,22 @@ async def _starting(
         return
     async with answering_while_starting(config, bound, entropy) as end:
         yield end
+
+
+def _address(
+    config: Config, inherited: Inherited | None, *, front: bool
+) -> AbstractContextManager[Bound | None]:
+    """Return the address that the front end accepts on; None for a worker."""
+    if inherited is not None:
+        return nullcontext(inherited.bound)
+    return listening(config) if front else nullcontext()
+
+
+def _console(parts: Parts, dispatcher: ActorRef) -> Console:
+    site, runtime, siblings = parts.site, parts.runtime, parts.siblings
+    if siblings is None:
+        return Console(site, runtime, dispatcher, parts.delivered)
+    return ServiceConsole(site, runtime, dispatcher, parts.delivered, siblings)
 
 
 def _slow_reads(site: Site, *, inline: bool) -> AbstractAsyncContextManager[Store]:

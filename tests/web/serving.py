@@ -11,7 +11,8 @@ import trio
 
 from web.app import FrontEnd
 from web.connections import ConnectionLimits
-from web.server import Bound, bind, serve
+from web.listening import Bound, bind
+from web.server import serve
 
 BOOT = b"GET /api/boot HTTP/1.1\r\nHost: x\r\n\r\n"
 BODY = b'{"usr": "ann", "pwd": "correct horse"}'

@@ -15,7 +15,8 @@ from fw_actors.errors import ConfigurationError
 from tests.web.fakes import FakeGateway, HeldGateway, app_of
 from tests.web.serving import BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
 from web.connections import ConnectionLimits
-from web.server import bind, serve
+from web.listening import bind
+from web.server import serve
 
 
 async def test_server_serves_requests_of_a_connection_in_turn(gateway: FakeGateway) -> None:

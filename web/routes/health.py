@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import trio
@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from fw_actors.access.types import Caller, Reading
 from fw_actors.actors.gateway import Gateway
@@ -21,6 +22,8 @@ from web.request import is_loopback
 from web.response import Response, json_response
 from web.response_schemas import OkResponse
 
+AllReadings = Callable[[], Awaitable[Sequence[Reading]]]
+
 METRICS: Final = "/metrics"
 ALWAYS_SERVED: Final = frozenset({"/api/health", "/api/ready"})
 """Served however many requests are in progress."""
@@ -31,8 +34,11 @@ MONITORED: Final = ALWAYS_SERVED | {METRICS}
 class HealthRoutes:
     """The routes of this module, over one gateway."""
 
-    def __init__(self, gateway: Gateway, traffic: Traffic) -> None:
-        self._gateway, self._traffic = gateway, traffic
+    def __init__(
+        self, gateway: Gateway, traffic: Traffic, of_service: AllReadings | None = None
+    ) -> None:
+        """`of_service` returns the samples of all processes, where the service has several."""
+        self._gateway, self._traffic, self._of_service = gateway, traffic, of_service
         self._check: _ReadinessCheck | None = None
         self._process = ProcessCollector(registry=None)
 
@@ -85,11 +91,22 @@ class HealthRoutes:
                 "The metrics are for this machine, and for the API key of a System Manager."
             )
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(
-            _MetricsCollector([*await self._gateway.readings(), *self._traffic.readings()])
-        )
-        registry.register(self._process)
+        if self._of_service is not None:
+            readings = await self._of_service()
+        else:
+            own = (*await self._gateway.readings(), *self._traffic.readings())
+            readings = [*own, *readings_of(self._process)]
+        registry.register(_MetricsCollector(readings))
         return Response(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def readings_of(collector: Collector) -> list[Reading]:
+    """Return the samples of a collector of gauges and counters without labels."""
+    return [
+        Reading(family.name, "counter" if family.type == "counter" else "gauge", text, sample.value)
+        for family in collector.collect()
+        for text, sample in ((family.documentation, each) for each in family.samples)
+    ]
 
 
 class _ReadinessCheck:

@@ -24,6 +24,7 @@ from fw_actors.config.policy import (
     NumberKind,
     TextKind,
     WholeKind,
+    WholeOrWordKind,
 )
 
 PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
@@ -38,6 +39,8 @@ def words(kind: Kind) -> str:
     match kind:
         case WholeKind(low, high):
             return f"{low} to {high}"
+        case WholeOrWordKind(low, high, word):
+            return f'{low} to {high}, or "{word}"'
         case NumberKind(low, high):
             return f"{low:g} to {high:g}"
         case FlagKind(or_null=True):

@@ -10,7 +10,7 @@ import trio
 
 from supervisors.service import front
 from tests.web.fakes import FakeGateway, app_of
-from web.server import bind
+from web.listening import bind
 
 
 async def test_a_server_that_failed_is_started_again_on_the_same_address(

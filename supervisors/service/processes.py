@@ -1,0 +1,284 @@
+"""A service of several processes: starts them, restarts what ends, and stops them in order.
+
+The supervisor holds the site's lock, the listening socket and a channel to each process, and opens
+no store. Each process runs the whole tree of `supervisors.service.tree` and accepts on the one
+socket, so that a connection that waits there is lost with none of them. A process whose supervisor
+has died ends by itself (`serving_process`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
+from math import inf
+from typing import Any, Final
+
+import trio
+
+from fw_actors.config import Config
+from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
+from fw_actors.webhooks.shared_subscriptions import shared_memory
+from supervisors.children import task_child
+from supervisors.service.assignment import Assignment, encoded_environ
+from supervisors.service.control_channel import ChannelFailed, ControlChannel
+from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS
+from supervisors.service.site_files import ServeLock, ServiceError, StoppedAtOnce
+from supervisors.tree import open_supervisor
+from web.listening import Bound, bind
+
+COMMAND: Final = (sys.executable, "-P", "-m", "fw_cli.serving_process")
+"""What a process is started with; -P as for every service: the site's folder hides no module."""
+KILL_SECONDS: Final = 2.0
+"""How long a process that must end at once may take."""
+GATHER_SECONDS: Final = 2.0
+"""How long the others may take to answer a process."""
+_STOP_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + KILL_SECONDS
+
+
+class ProcessEnded(ServiceError):
+    """Raised in the supervisor for a process that has ended unasked, or not in order."""
+
+    def __init__(self, number: int, pid: int, code: int) -> None:
+        if code < 0:
+            outcome = f"was ended by {signal.Signals(-code).name}"
+        else:
+            outcome = f"ended with exit code {code}"
+        super().__init__(f"process {number} (pid {pid}) {outcome}")
+
+
+class Processes:
+    """The running processes of one service, as its supervisor sees them."""
+
+    def __init__(
+        self, config: Config, environ: Mapping[str, str], bound: Bound, lock: int, memory: int
+    ) -> None:
+        self.url = config.deployment.public_url or bound.url
+        self._bound, self._lock, self._memory = bound, lock, memory
+        self._environ = encoded_environ(environ)
+        self.all = [ServingProcess(n + 1, self) for n in range(config.processes)]
+
+    async def failed(self) -> None:
+        """Wait for ever: a permanent failure is raised out of `open_processes`."""
+        await trio.sleep_forever()
+
+    def assignment(self, number: int, control: int) -> Assignment:
+        """Return what a process is given."""
+        return Assignment(
+            number=number,
+            count=len(self.all),
+            environ=self._environ,
+            url=self._bound.url,
+            listening=self._bound.socket.fileno(),
+            control=control,
+            subscriptions=self._memory,
+            lock=self._lock,
+            alone=not any(process.is_ready for process in self.all),
+        )
+
+    async def answer(self, asker: ServingProcess, name: str, body: Any) -> object:
+        """Answer a process: `gather` passes a request on to the others that are ready."""
+        if name == "ready":
+            asker.became_ready()
+            return None
+        if name != "gather":
+            raise ValueError(f"there is no request {name!r}")
+        what, argument, to = body
+        others = [
+            process
+            for process in self.all
+            if process is not asker and process.is_ready and to in (None, process.number)
+        ]
+        answers: dict[int, object] = {}
+
+        async def ask(process: ServingProcess) -> None:
+            with suppress(ChannelFailed):  # it ends, or is stuck: its answer is missing
+                answers[process.number] = await process.ask(what, argument)
+
+        async with trio.open_nursery() as nursery:
+            for process in others:
+                nursery.start_soon(ask, process)
+        return {"answers": answers, "restarts": {p.number: p.restarts for p in self.all}}
+
+    def stop(self) -> None:
+        """Ask all processes to end in order; new connections are refused when they have."""
+        self._bound.socket.close()
+        for process in self.all:
+            process.stop()
+
+    def end_at_once(self) -> None:
+        """Ask all processes to end without draining; those that do not are killed."""
+        self._bound.socket.close()
+        for process in self.all:
+            process.end_at_once()
+
+
+class ServingProcess:
+    """One process of the service over all its restarts."""
+
+    def __init__(self, number: int, service: Processes) -> None:
+        self.number = number
+        self.restarts = -1
+        self.pid = 0
+        self.first_ready = trio.Event()
+        """Set when the process accepts requests for the first time."""
+        self._ready = trio.Event()
+        self.ended_badly = False
+        """Whether it has failed to end in order when it was asked to."""
+        self._service = service
+        self._channel: ControlChannel | None = None
+        self._stopping = False
+        self._at_once = trio.Event()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the process accepts requests."""
+        return self._ready.is_set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Run a process to its end. Raises: ProcessEnded, if it failed or did not end in order."""
+        self.restarts += 1
+        own, others = socket.socketpair()
+        with others:
+            assignment = self._service.assignment(self.number, others.fileno())
+            process = await _started(assignment)
+        self.pid = process.pid
+        try:
+            channel = self._channel = ControlChannel(own, partial(self._service.answer, self))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(channel.run)
+                nursery.start_soon(self._kill_when_late, process)
+                await _give(process, assignment)
+                if not assignment.alone:
+                    task_status.started()
+                else:  # the others start when the store is there, and migrated
+                    nursery.start_soon(self._report_ready, task_status)
+                code = await process.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._ready, self._channel = trio.Event(), None
+            await _kill(process)
+        self.ended_badly = self._stopping and code != 0
+        if code:
+            raise ProcessEnded(self.number, process.pid, code)
+
+    async def ask(self, what: str, argument: object) -> Any:
+        """Pass a request on. Raises: ChannelFailed."""
+        if self._channel is None:
+            raise ChannelFailed("the process has ended")
+        return await self._channel.ask(what, argument, seconds=GATHER_SECONDS)
+
+    def became_ready(self) -> None:
+        """Note that the process accepts requests."""
+        self._ready.set()
+        self.first_ready.set()
+
+    def stop(self) -> None:
+        """Ask the process to end in order."""
+        self._stopping = True
+        if self._channel is not None:
+            self._channel.tell("stop")
+
+    def end_at_once(self) -> None:
+        """Ask the process to end without draining; it is killed if it does not."""
+        self._stopping = True
+        self._at_once.set()
+        if self._channel is not None:
+            self._channel.tell("end")
+
+    async def _report_ready(self, task_status: trio.TaskStatus[None]) -> None:
+        await self._ready.wait()
+        task_status.started()
+
+    async def _kill_when_late(self, process: trio.Process) -> None:
+        await self._at_once.wait()
+        await trio.sleep(KILL_SECONDS)
+        process.kill()
+
+
+async def _started(assignment: Assignment) -> trio.Process:
+    return await trio.lowlevel.open_process(
+        COMMAND,
+        stdin=subprocess.PIPE,
+        pass_fds=assignment.descriptors,
+        process_group=0,  # Ctrl-C in a terminal reaches the supervisor alone, which stops them
+    )
+
+
+async def _give(process: trio.Process, assignment: Assignment) -> None:
+    assert process.stdin is not None
+    try:
+        await process.stdin.send_all(assignment.encoded())
+    except trio.BrokenResourceError:
+        pass  # it has ended already, and its exit code tells
+    finally:
+        await process.stdin.aclose()
+
+
+async def _kill(process: trio.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+
+
+@asynccontextmanager
+async def open_processes(
+    config: Config, environ: Mapping[str, str], lock: ServeLock, log: Log
+) -> AsyncIterator[Processes]:
+    """Run the processes of a service; yields once all of them accept requests.
+
+    `environ` is the environment of the site, with its secrets; `lock` is held, and inherited by
+    the processes. Leaving is the graceful stop, of all at the same time; cancelling stops at once.
+
+    Raises: ConfigurationError; SupervisorFailed if a process cannot be kept running;
+    StoppedAtOnce if one did not end in order.
+    """
+    deployment = config.deployment
+    bound = bind(deployment.bind_host, deployment.bind_port)
+    memory = shared_memory()
+    try:
+        with closing(bound.socket):
+            processes = Processes(config, environ, bound, lock.descriptor, memory)
+            async with _supervised(config, processes.all, log):
+                try:
+                    for process in processes.all:
+                        await process.first_ready.wait()
+                    yield processes
+                except BaseException:
+                    processes.end_at_once()
+                    raise
+                processes.stop()
+    finally:
+        os.close(memory)
+    for process in processes.all:
+        if process.ended_badly:
+            raise StoppedAtOnce(f"process {process.number} did not end in order")
+
+
+@asynccontextmanager
+async def _supervised(
+    config: Config, processes: Sequence[ServingProcess], log: Log
+) -> AsyncIterator[None]:
+    clock = SystemClock(config.deployment.clock_offset)
+    children = [
+        task_child(
+            f"process {process.number}",
+            process.run,
+            stop=process.stop,
+            shutdown_seconds=_STOP_SECONDS,
+            start_seconds=inf,
+        )
+        for process in processes
+    ]
+    scrub = config.scrubber.scrub_known
+    async with (
+        open_runtime(clock=clock, entropy=SystemEntropy(), log=log, scrub=scrub) as runtime,
+        open_supervisor(runtime, "service", children, stop_seconds=_STOP_SECONDS),
+    ):
+        yield

@@ -1,0 +1,52 @@
+"""The other processes of a service of several, by way of the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from fw_actors.config import ProcessPlace
+from supervisors.service.control_channel import ChannelFailed, ControlChannel
+
+Answer = Callable[[Any], Awaitable[object]]
+"""Answers a request of another process: takes and returns what msgpack knows."""
+
+
+class Siblings:
+    """Asks the other processes of this service, and answers them."""
+
+    def __init__(self, place: ProcessPlace) -> None:
+        self.place = place
+        self.restarts: Mapping[int, int] = {}
+        """How often each process was restarted, as of the last `gather`."""
+        self._answers: dict[str, Answer] = {}
+        self._channel: ControlChannel | None = None
+
+    def connect(self, channel: ControlChannel) -> None:
+        """Use this channel from now on."""
+        self._channel = channel
+
+    def answers(self, what: str, answer: Answer) -> None:
+        """Have `answer` answer this request of others."""
+        self._answers[what] = answer
+
+    async def gather(
+        self, what: str, argument: object = None, *, to: int | None = None
+    ) -> Mapping[int, Any]:
+        """Ask the other processes, or number `to` alone; return their answers by number.
+
+        A process that starts, ends or does not answer within 2 s is left out.
+        """
+        if self._channel is None:
+            return {}
+        try:
+            found = await self._channel.ask("gather", [what, argument, to])
+        except ChannelFailed:
+            return {}
+        self.restarts = found["restarts"]
+        answers: Mapping[int, Any] = found["answers"]
+        return answers
+
+    async def answer(self, what: str, argument: Any) -> object:
+        """Answer another process. Raises: LookupError for a request that this one does not know."""
+        return await self._answers[what](argument)

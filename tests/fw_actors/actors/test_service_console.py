@@ -1,0 +1,83 @@
+"""One view of the processes of a service (H-176)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fw_actors.actors.console import (
+    NO_STORE,
+    ConsoleView,
+    DeadLetterShown,
+    Node,
+    Receiver,
+    Trace,
+)
+from fw_actors.actors.service_console import merged_view
+from fw_actors.ops.console_facts import StoreFacts
+
+ACTOR = Node("/service/mailer", "mailer", "actor", "running", 1, 0, 64, 1, 0, 7, 0.5, 0, 1, "")
+HEALTHY = Receiver("https://a.test:443", 1, 2, 8, "healthy")
+
+
+def view_of(*receivers: Receiver, number: int = 5, at: int = 10) -> ConsoleView:
+    return ConsoleView(
+        number=number,
+        at=at,
+        every=1.0,
+        tree=[ACTOR],
+        rates={"Sent": 1.5},
+        in_flight=1,
+        slots=256,
+        receivers=list(receivers),
+        store=NO_STORE,
+        dead_letters=1,
+        last_dead_letters=[DeadLetterShown("mailer", "Poll", "full", at)],
+        traces=[Trace("mailer", at, 0, [])],
+        numbers={"deadlines": 2},
+    )
+
+
+def test_actors_stand_below_their_process_and_are_named_with_it() -> None:
+    view = merged_view(view_of(), {1: view_of(), 2: view_of()}, 2, {2: 3})
+    assert [(n.path, n.name, n.level, n.restarts) for n in view.tree] == [
+        ("/process 1", "process 1", 0, 0),
+        ("/process 1/service/mailer", "mailer@1", 2, 1),
+        ("/process 2", "process 2", 0, 3),
+        ("/process 2/service/mailer", "mailer@2", 2, 1),
+    ]
+    assert [trace.actor for trace in view.traces] == ["mailer@1", "mailer@2"]
+
+
+def test_a_process_that_does_not_answer_is_shown_as_such() -> None:
+    view = merged_view(view_of(), {1: view_of()}, 2, {})
+    assert [(n.name, n.state) for n in view.tree if n.kind == "process"] == [
+        ("process 1", "running"),
+        ("process 2", "not answering"),
+    ]
+
+
+def test_numbers_are_added_up_and_the_store_is_read_once() -> None:
+    own = msgspec.structs.replace(view_of(), store=StoreFacts([], [], [], [], []))
+    view = merged_view(own, {1: own, 2: view_of()}, 2, {})
+    assert (view.in_flight, view.slots, view.dead_letters) == (2, 512, 2)
+    assert (view.rates, view.numbers) == ({"Sent": 3.0}, {"deadlines": 4})
+    assert (view.number, view.store) == (5, own.store)
+
+
+def test_a_receiver_is_shown_once_with_its_worst_health() -> None:
+    failing = Receiver("https://a.test:443", 2, 1, 8, "failing", 3, 77, "connect: refused")
+    view = merged_view(view_of(), {1: view_of(HEALTHY), 2: view_of(failing)}, 2, {})
+    assert view.receivers == [
+        Receiver("https://a.test:443", 3, 3, 16, "failing", 3, 77, "connect: refused")
+    ]
+
+
+def test_receivers_that_need_attention_come_first() -> None:
+    paused = Receiver("https://b.test:443", 0, 1, 8, "paused")
+    view = merged_view(view_of(), {1: view_of(HEALTHY), 2: view_of(paused)}, 2, {})
+    assert [each.health for each in view.receivers] == ["paused", "healthy"]
+
+
+def test_the_newest_dead_letters_come_first() -> None:
+    view = merged_view(view_of(), {1: view_of(at=10), 2: view_of(at=20)}, 2, {})
+    assert [letter.recipient for letter in view.last_dead_letters] == ["mailer@2", "mailer@1"]

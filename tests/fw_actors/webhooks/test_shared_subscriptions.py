@@ -1,0 +1,160 @@
+"""Subscriptions that the processes of one service share (B-46, B-47).
+
+Two sites on one store stand for two processes; they share memory as processes do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.config import ProcessPlace
+from fw_actors.webhooks.shared_subscriptions import (
+    SharedSubscriptions,
+    Subscription,
+    Subscriptions,
+    shared_memory,
+)
+from tests.fw_actors.office import Office, open_office
+
+stores = pytest.mark.usefixtures("on_both_stores")
+EMPTY = Subscriptions({}, {})
+
+
+def subscribed(*names: str) -> Subscriptions:
+    hooks = tuple(Subscription(name, 6, None) for name in names)
+    return Subscriptions({("Note", "on_insert"): hooks}, {"note.shared": hooks})
+
+
+@pytest.fixture
+def pair() -> tuple[SharedSubscriptions, SharedSubscriptions]:
+    """Two views of one memory; their processes end with the test."""
+    memory = shared_memory()
+    first = SharedSubscriptions(os.dup(memory), ProcessPlace(1, 2))
+    return first, SharedSubscriptions(memory, ProcessPlace(2, 2))
+
+
+def test_a_snapshot_is_there_for_the_other_process(
+    pair: tuple[SharedSubscriptions, SharedSubscriptions],
+) -> None:
+    one, other = pair
+    one.publish(one.stamp(), subscribed("a hook", "another"))
+    assert other.newest(other.stamps()) == subscribed("a hook", "another")
+
+
+def test_the_highest_stamp_wins_in_whatever_order_it_comes(
+    pair: tuple[SharedSubscriptions, SharedSubscriptions],
+) -> None:
+    one, other = pair
+    earlier, later = one.stamp(), other.stamp()
+    other.publish(later, subscribed("later"))
+    one.publish(earlier, subscribed("earlier"))
+    assert one.newest(one.stamps()) == subscribed("later")
+    other.publish(earlier, EMPTY)
+    assert one.newest(one.stamps()) == subscribed("later")
+
+
+def test_the_stamps_change_with_each_publication(
+    pair: tuple[SharedSubscriptions, SharedSubscriptions],
+) -> None:
+    one, other = pair
+    seen = {other.stamps()}
+    for count in range(3):
+        one.publish(one.stamp(), EMPTY)
+        seen.add(other.stamps())
+        assert len(seen) == count + 2
+
+
+def test_a_snapshot_that_cannot_be_kept_is_read_from_the_store(
+    pair: tuple[SharedSubscriptions, SharedSubscriptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = pair
+    one.publish(one.stamp(), subscribed("a hook"))
+
+    def no_memory(*_: object) -> int:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(os, "pwrite", no_memory)
+    one.publish(one.stamp(), EMPTY)
+    assert other.newest(other.stamps()) is None
+
+
+def test_a_damaged_snapshot_is_read_from_the_store() -> None:
+    """Its writer was killed between the snapshot and the note of its place."""
+    memory = shared_memory()
+    one = SharedSubscriptions(os.dup(memory), ProcessPlace(1, 1))
+    one.publish(one.stamp(), subscribed("a hook"))
+    size = os.fstat(memory).st_size
+    os.pwrite(memory, b"?", size - 1)
+    assert one.newest(one.stamps()) is None
+    os.close(memory)
+
+
+@pytest.fixture
+async def offices(tmp_path: Path) -> AsyncIterator[tuple[Office, Office]]:
+    """Two processes of one service."""
+    memory = shared_memory()
+    async with AsyncExitStack() as stack:
+        made = []
+        for number in (1, 2):
+            shared = SharedSubscriptions(os.dup(memory), ProcessPlace(number, 2))
+            opened = open_office(tmp_path, seed=number, shared=shared)
+            made.append(await stack.enter_async_context(opened))
+        os.close(memory)
+        yield made[0], made[1]
+
+
+def emit(fw: Any) -> int:
+    return len(fw.webhooks.emit("note.shared", {})["deliveries"])
+
+
+@stores
+async def test_a_webhook_saved_in_one_process_applies_to_writes_of_the_other(
+    offices: tuple[Office, Office],
+) -> None:
+    one, other = offices
+    assert await other.do(emit) == 0
+    hook = await one.subscribe()
+    assert [await other.do(emit), await one.do(emit)] == [1, 1]
+    await other.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
+    assert [await one.do(emit), await other.do(emit)] == [0, 0]
+
+
+@stores
+async def test_a_save_that_is_rolled_back_changes_nothing_in_the_other_process(
+    offices: tuple[Office, Office],
+) -> None:
+    one, other = offices
+    fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
+    new = fields | {"secret": "s"}
+    await one.site.rollback("Administrator", lambda fw: fw.new_doc("Webhook", **new).insert())
+    assert await other.do(emit) == 0
+
+
+@stores
+async def test_what_others_change_after_a_save_is_seen_by_no_process(
+    offices: tuple[Office, Office], tmp_path: Path
+) -> None:
+    """What a save has read in its transaction is what all processes know then (B-42)."""
+    one, other = offices
+    await one.subscribe()
+    async with open_office(tmp_path, seed=3) as command:
+        await command.subscribe()
+    assert [await other.do(emit), await one.do(emit)] == [1, 1]
+
+
+@stores
+async def test_a_process_that_starts_again_has_all_processes_see_what_it_reads(
+    offices: tuple[Office, Office], tmp_path: Path
+) -> None:
+    one, other = offices
+    async with open_office(tmp_path, seed=3) as command:
+        await command.subscribe()
+    assert await other.do(emit) == 0
+    await one.site.store.write(one.site.subscriptions.read_at_start)
+    assert await other.do(emit) == 1

@@ -1,0 +1,106 @@
+"""Requests between a process and its supervisor, over a pair of sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from supervisors.service.control_channel import (
+    MAX_WAITING,
+    ChannelFailed,
+    ControlChannel,
+    Handler,
+)
+
+
+async def echo(name: str, body: object) -> object:
+    if name == "slow":
+        await trio.sleep(0.2)
+    if name == "fails":
+        raise LookupError("not here")
+    return [name, body]
+
+
+@asynccontextmanager
+async def connected(handle: Handler = echo) -> AsyncIterator[tuple[ControlChannel, ControlChannel]]:
+    one, other = socket.socketpair()
+    channels = ControlChannel(one, handle), ControlChannel(other, handle)
+    async with trio.open_nursery() as nursery:
+        for channel in channels:
+            await nursery.start(channel.run)
+        yield channels
+        nursery.cancel_scope.cancel()
+
+
+async def test_each_side_asks_the_other() -> None:
+    async with connected() as (one, other):
+        assert await one.ask("a", {"x": 1}) == ["a", {"x": 1}]
+        assert await other.ask("b") == ["b", None]
+
+
+async def test_answers_come_in_any_order() -> None:
+    async with connected() as (one, _):
+        found: list[object] = []
+
+        async def ask(name: str) -> None:
+            found.append((await one.ask(name))[0])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, "slow")
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(ask, "fast")
+        assert found == ["fast", "slow"]
+
+
+async def test_a_large_frame_arrives_whole() -> None:
+    async with connected() as (one, _):
+        assert (await one.ask("a", "x" * 1_000_000))[1] == "x" * 1_000_000
+
+
+async def test_an_answer_that_takes_too_long_is_missed() -> None:
+    async with connected() as (one, _):
+        with pytest.raises(ChannelFailed, match="did not answer 'slow'"):
+            await one.ask("slow", seconds=0.05)
+
+
+async def test_a_failure_of_the_other_side_is_told() -> None:
+    async with connected() as (one, _):
+        with pytest.raises(ChannelFailed, match="LookupError: not here"):
+            await one.ask("fails")
+
+
+async def test_the_end_of_the_other_side_ends_what_waits() -> None:
+    one, other = socket.socketpair()
+    async with trio.open_nursery() as nursery:
+        channel = ControlChannel(one, echo)
+        await nursery.start(channel.run)
+        nursery.start_soon(_close_soon, other)
+        with pytest.raises(ChannelFailed, match="did not answer"):
+            await channel.ask("a")
+        with pytest.raises(ChannelFailed, match="has gone"):
+            await channel.ask("a")
+        assert channel.closed.is_set()
+
+
+async def _close_soon(stream: socket.socket) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    stream.close()
+
+
+async def test_a_side_that_does_not_read_holds_up_nobody() -> None:
+    """What it has not taken is dropped beyond a limit."""
+    one, other = socket.socketpair()
+    with other:
+        async with trio.open_nursery() as nursery:
+            channel = ControlChannel(one, echo)
+            await nursery.start(channel.run)
+            for _ in range(3 * MAX_WAITING):
+                channel.tell("a", "x" * 10_000)
+            with pytest.raises(ChannelFailed):
+                await channel.ask("a", seconds=0.05)
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,335 @@
+"""A service of several processes, as real processes (O-42 to O-48).
+
+One service serves most tests. A process is frozen (SIGSTOP) where the other one has to answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from supervisors.service import background
+from supervisors.service.background import RunState, Stopped
+from supervisors.service.site_files import SitePaths, is_held
+from tests.interop.test_main_job import make_webhook
+from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
+
+pytestmark = pytest.mark.timeout(300)
+DEVELOPMENT = {"FW_MODE": "development"}
+CSRF = {"X-FW-CSRF": "1"}
+READY = re.compile(r"process\.ready +pid=(\d+) process=(\d)")
+
+
+def log_of(site: LiveSite) -> str:
+    return (site.folder / "serve.log").read_text()
+
+
+def pids(site: LiveSite) -> dict[int, int]:
+    """Return the newest process of each number."""
+    return {int(number): int(pid) for pid, number in READY.findall(log_of(site))}
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return False
+    return state != b"Z"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
+    with LiveSite(tmp_path_factory.mktemp("several"), ops={"processes": 2}) as site:
+        site.add_manager()
+        site.start(**DEVELOPMENT)
+        yield site
+        assert site.end() == 0, log_of(site)
+
+
+@pytest.fixture(scope="module")
+def cookie(site: LiveSite) -> dict[str, str]:
+    with site.client() as client:
+        return {"sid": client.cookies["sid"]}
+
+
+@contextmanager
+def client_of(
+    site: LiveSite, cookie: dict[str, str], number: int, *, thaw: bool = True
+) -> Iterator[httpx.Client]:
+    """A client whose connection is that of one process: the others are frozen when it is made."""
+    others = [pid for each, pid in pids(site).items() if each != number]
+    with httpx.Client(base_url=site.url, headers=CSRF, cookies=cookie, timeout=60) as client:
+        for pid in others:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            assert client.get("/api/health").status_code == 200
+            if not thaw:
+                yield client
+        finally:
+            for pid in others:
+                os.kill(pid, signal.SIGCONT)
+        if thaw:
+            yield client
+
+
+def samples(text: str, name: str) -> dict[str, float]:
+    """Return the samples of a metric by their labels."""
+    rows = (line.rpartition(" ") for line in text.splitlines() if line.startswith(f"{name}{{"))
+    return {labels: float(value) for labels, _, value in rows}
+
+
+def test_every_process_accepts_on_the_one_address(site: LiveSite, cookie: dict[str, str]) -> None:
+    before = samples(httpx.get(f"{site.url}/metrics").text, "fw_requests_total")
+    for number in (1, 2):
+        with client_of(site, cookie, number) as client:
+            assert client.get("/api/ready").json() == {"ok": True}
+    after = samples(httpx.get(f"{site.url}/metrics").text, "fw_requests_total")
+    for number in (1, 2):
+        label = f'fw_requests_total{{process="{number}",route="/api/ready",status="200"}}'
+        assert after[label] == before.get(label, 0) + 1
+
+
+def test_metrics_of_any_process_are_those_of_all(site: LiveSite, cookie: dict[str, str]) -> None:
+    for number in (1, 2):
+        with client_of(site, cookie, number) as client:
+            text = client.get("/metrics").text
+        assert samples(text, "fw_process_up") == {
+            'fw_process_up{process="1"}': 1.0,
+            'fw_process_up{process="2"}': 1.0,
+        }
+        assert len(samples(text, "process_resident_memory_bytes")) == 2
+        assert 'fw_queue_jobs{queue="webhook",state="ready"}' in text
+
+
+def test_metrics_leave_out_a_process_that_does_not_answer(
+    site: LiveSite, cookie: dict[str, str]
+) -> None:
+    with client_of(site, cookie, 1, thaw=False) as client:
+        text = client.get("/metrics").text
+    assert samples(text, "fw_process_up") == {
+        'fw_process_up{process="1"}': 1.0,
+        'fw_process_up{process="2"}': 0.0,
+    }
+
+
+@pytest.mark.parametrize(("saver", "writer"), [(1, 2), (2, 1)])
+def test_a_saved_webhook_applies_to_the_next_write_of_another_process(
+    site: LiveSite, cookie: dict[str, str], saver: int, writer: int
+) -> None:
+    """The save needs nothing of the other process, and that one's next write sees it (B-46)."""
+    event = f"saved.by_{saver}"
+    custom = {"event_type": "Custom", "custom_event": event, "secret": SECRET}
+    with client_of(site, cookie, saver) as saving, client_of(site, cookie, writer) as writing:
+        body = {"name": event, "data": {}}
+        emit = "/api/method/core.services.webhooks.emit"
+        assert writing.post(emit, json=body).json() == {"deliveries": []}
+        made = saving.post("/api/resource/Webhook", json={"url": "http://127.0.0.1:9", **custom})
+        assert made.status_code == 201, made.text
+        assert len(writing.post(emit, json=body).json()["deliveries"]) == 1
+        hook = made.json()["data"]["name"]
+        assert saving.put(f"/api/resource/Webhook/{hook}", json={"enabled": 0}).status_code == 200
+        assert writing.post(emit, json=body).json() == {"deliveries": []}
+
+
+def test_a_session_that_ends_in_one_process_has_ended_in_the_other(
+    site: LiveSite, cookie: dict[str, str]
+) -> None:
+    with client_of(site, {}, 1) as one:
+        assert one.post("/api/login", json={"usr": "admin", "pwd": PASSWORD}).status_code == 200
+        own = {"sid": one.cookies["sid"]}
+        with client_of(site, own, 2) as other:
+            profile = "/api/method/core.services.profile.getMyProfile"
+            assert other.get(profile).status_code == 200
+            assert one.post("/api/logout").status_code == 200
+            assert other.get(profile).status_code == 401
+
+
+def test_failures_at_one_process_lock_the_identifier_at_the_other(
+    site: LiveSite, cookie: dict[str, str]
+) -> None:
+    wrong = {"usr": "nobody@example.test", "pwd": "wrong"}
+    with client_of(site, {}, 1) as one, client_of(site, {}, 2) as other:
+        answers = [client.post("/api/login", json=wrong) for client in (one, other, one, other)]
+        assert [answer.status_code for answer in answers] == [401] * 4
+        assert one.post("/api/login", json=wrong).status_code == 429
+        assert other.post("/api/login", json=wrong).status_code == 429
+        with client_of(site, cookie, 2) as manager:
+            fw = "/api/method/core.services.users.unlockUser"
+            assert manager.post(fw, json={"user": "admin"}).status_code == 200
+        assert other.post("/api/login", json=wrong).status_code == 429
+
+
+def console(site: LiveSite, **line: object) -> dict[str, object]:
+    """Ask the console's socket."""
+    path = (site.folder / "data" / "console.address").read_bytes()
+    with socket.socket(socket.AF_UNIX) as client, client.makefile("rb") as answers:
+        client.settimeout(60)
+        client.connect(path)
+        client.sendall(json.dumps(line).encode() + b"\n")
+        answer: dict[str, object] = json.loads(answers.readline())
+    return answer
+
+
+def test_the_console_shows_and_reaches_the_actors_of_all_processes(site: LiveSite) -> None:
+    view = console(site, do="view")["view"]
+    assert isinstance(view, dict)
+    assert {"process 1", "process 2", "dispatcher@1", "dispatcher@2"} <= {
+        node["name"] for node in view["tree"]
+    }
+    assert view["slots"] == 512
+    for number in (1, 2):
+        assert console(site, do="restart", name=f"replayer@{number}") == {"ok": True}
+    for unknown in ("replayer", "replayer@3", "replayer@x", "nobody@2"):
+        assert "error" in console(site, do="restart", name=unknown)
+
+
+def test_a_pause_holds_in_every_process(site: LiveSite, cookie: dict[str, str]) -> None:
+    with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
+        hook = make_webhook(one, receiver.url)
+        assert one.post("/api/resource/Note", json={"title": "first"}).status_code == 201
+        eventually(lambda: len(receiver.got) == 1)
+        origin = receiver.url.removesuffix("/hook")
+        assert console(site, do="pause", name=origin) == {"ok": True}
+        with client_of(site, cookie, 2) as other:
+            for client in (one, other):
+                assert client.post("/api/resource/Note", json={"title": "later"}).status_code == 201
+        time.sleep(1.3)  # each process has polled
+        assert len(receiver.got) == 1
+        assert console(site, do="resume", name=origin) == {"ok": True}
+        eventually(lambda: len(receiver.got) == 3)
+        one.delete(f"/api/resource/Webhook/{hook}")
+
+
+def test_a_killed_process_is_replaced_and_the_others_serve_meanwhile(
+    site: LiveSite, cookie: dict[str, str]
+) -> None:
+    """Nothing that was committed is lost (O-34)."""
+    before = pids(site)
+    with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
+        hook = make_webhook(one, receiver.url)
+        os.kill(before[2], signal.SIGKILL)
+        for _ in range(5):
+            answer = httpx.post(
+                f"{site.url}/api/resource/Note", json={"title": "x"}, cookies=cookie, headers=CSRF
+            )
+            assert answer.status_code == 201
+        eventually(lambda: pids(site)[2] != before[2])
+        eventually(lambda: len(set(receiver.ids)) == 5)
+        with client_of(site, cookie, 2) as replaced:
+            assert replaced.post("/api/resource/Note", json={"title": "y"}).status_code == 201
+            text = replaced.get("/metrics").text
+        eventually(lambda: len(set(receiver.ids)) == 6)
+        one.delete(f"/api/resource/Webhook/{hook}")
+    assert pids(site)[1] == before[1]
+    assert samples(text, "fw_process_restarts_total") == {
+        'fw_process_restarts_total{process="1"}': 0.0,
+        'fw_process_restarts_total{process="2"}': 1.0,
+    }
+
+
+def test_the_status_names_the_supervisor_and_the_number_of_processes(site: LiveSite) -> None:
+    assert site.process is not None
+    status = background.status(SitePaths(site.folder))
+    assert (status.state, status.pid, status.processes) == (RunState.RUNNING, site.process.pid, 2)
+    shown = json.loads(site.prepare("status", "--json"))
+    assert (shown["pid"], shown["processes"]) == (site.process.pid, 2)
+
+
+def test_no_secret_is_in_the_environment_of_a_process(site: LiveSite) -> None:
+    """The assignment comes through a pipe (C-84)."""
+    for pid in pids(site).values():
+        assert b"FW_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+@pytest.fixture
+def other_site(tmp_path: Path) -> Iterator[LiveSite]:
+    """A site whose service a test may destroy."""
+    with LiveSite(tmp_path, ops={"processes": 2}) as site:
+        yield site
+
+
+def test_processes_end_with_their_supervisor_and_the_next_start_waits_for_them(
+    other_site: LiveSite,
+) -> None:
+    other_site.start()
+    before = pids(other_site).values()
+    other_site.end(signal.SIGKILL)
+    other_site.start()
+    assert not any(is_alive(pid) for pid in before)
+    assert background.stop(SitePaths(other_site.folder)) is Stopped.GRACEFULLY
+    assert other_site.wait() == 0
+    assert not is_held(SitePaths(other_site.folder).lock)
+
+
+def children_of(pid: int) -> set[int]:
+    """Return the processes that any thread of a process has started."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return {int(child) for file in files for child in file.read_text().split()}
+
+
+def newest_child(supervisor: int, known: set[int]) -> int:
+    """Return the process that the supervisor has started since, ready or not."""
+    [pid] = eventually(lambda: children_of(supervisor) - known)
+    return pid
+
+
+def test_a_process_that_ends_too_often_ends_the_service(other_site: LiveSite) -> None:
+    other_site.start()
+    process = other_site.process
+    assert process is not None
+    both = pids(other_site)
+    killed, victim = {both[1]}, both[2]
+    for _ in range(5):
+        os.kill(victim, signal.SIGKILL)
+        killed.add(victim)
+        victim = newest_child(process.pid, killed)
+    os.kill(victim, signal.SIGKILL)
+    assert other_site.wait() == 1
+    log = log_of(other_site)
+    assert "'service' gave up because of 'process 2'" in log
+    assert "was ended by SIGKILL" in log
+    assert not is_held(SitePaths(other_site.folder).lock)
+
+
+def test_a_stop_lets_requests_and_attempts_of_all_processes_finish(other_site: LiveSite) -> None:
+    """Each process drains, all at the same time (O-31)."""
+    other_site.add_manager()
+    other_site.start(**DEVELOPMENT)
+    with other_site.client() as first, LiveReceiver(None) as receiver:
+        cookie = {"sid": first.cookies["sid"]}
+        make_webhook(first, receiver.url, timeout=60)
+        for number in (1, 2):
+            with client_of(other_site, cookie, number) as client:
+                assert client.post("/api/resource/Note", json={"title": "n"}).status_code == 201
+        eventually(lambda: len(receiver.got) == 2)
+        assert other_site.process is not None
+        other_site.process.terminate()
+        eventually(lambda: log_of(other_site).count("process.stopping") == 2)
+        receiver.release()
+        assert other_site.wait() == 0
+    shown = json.loads(other_site.prepare("webhooks", "list", "--json"))
+    assert [row["status"] for row in shown] == ["Sent", "Sent"]
+
+
+def test_a_site_that_cannot_be_opened_is_reported_once(tmp_path: Path) -> None:
+    site = LiveSite(tmp_path, ops={"processes": 2})
+    (tmp_path / "data").write_text("not a folder")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "fw_cli", "serve"],
+        cwd=tmp_path, env=site.environ(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "cannot use" in done.stderr
+    assert "Traceback" not in done.stderr
