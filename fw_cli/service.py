@@ -89,6 +89,7 @@ def start(context: CommandContext) -> None:
         say(f"{_sentence(before)} already")
         return
     say(_sentence(_start(context, paths)))
+    _warn_of_secrets(context)
 
 
 @click.command()
@@ -108,8 +109,9 @@ def restart(context: CommandContext) -> None:
 
     paths = _paths(context)
     context.config  # noqa: B018 - report configuration errors before the stop
-    click.echo(background.stop(paths).value)
+    click.echo(background.stop(paths, "restart").value)
     say(_sentence(_start(context, paths)))
+    _warn_of_secrets(context)
 
 
 @click.command()
@@ -193,6 +195,20 @@ def _start(context: CommandContext, paths: SitePaths) -> ServiceStatus:
     command = [sys.executable, "-P", "-m", "fw_cli", "serve"]
     environ = {**context.environ, "FW_CONFIG": str(context.config.file)}
     return background.start(paths, command, environ)
+
+
+def _warn_of_secrets(context: CommandContext) -> None:
+    """Say which stored secrets the started service cannot use; its log says the same (C-132)."""
+    from fw_actors.ops.stored_secrets import secret_facts
+
+    facts = context.on_site(lambda site: secret_facts(site, first_batches=True))
+    for complaint in facts.complaints():
+        say(f"warning: {complaint}")
+    if facts.unreadable:
+        say(
+            "Deliveries that need them fail for good. Stop the service, put the key back "
+            "(secret.key beside fw.json, or FW_SECRET_KEY), and start it again."
+        )
 
 
 def _print_ready(url: str) -> None:

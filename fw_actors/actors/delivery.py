@@ -188,7 +188,10 @@ class DeliveryActor(Actor):
             began = ended.at - ended.duration_ms
             meter.waited.observe((began - due.job.created) / MS_PER_SECOND)
         # At thousands a second, the line of an ordinary delivery costs more than its way.
-        log = self._deps.log.debug if status is DeliveryStatus.SENT else self._deps.log.info
+        log = {
+            DeliveryStatus.SENT: self._deps.log.debug,
+            DeliveryStatus.FAILED: self._deps.log.warning,  # nothing tries it again by itself
+        }.get(status, self._deps.log.info)
         log(
             "delivery.ended",
             delivery=self._delivery,

@@ -19,12 +19,14 @@ from supervisors.service import site_files
 from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS, Process, open_process
 from supervisors.service.site_files import (
     NotStoppable,
+    RunBySystemd,
     SitePaths,
     StartFailed,
     StillStarting,
     UnusableDataFolder,
     is_held,
 )
+from supervisors.service.units import unit_of, without_unit
 
 READY_SECONDS: Final = 60.0
 """How long `start` waits until the service is ready."""
@@ -113,10 +115,12 @@ def start(
             child.returncode = 0  # it outlives this process on purpose: prevents Popen's warning
 
 
-def stop(paths: SitePaths) -> Stopped:
+def stop(paths: SitePaths, verb: str = "stop") -> Stopped:
     """Stop the running service, wait until it has stopped, and return the result.
 
-    Raises: NotStoppable; UnusableDataFolder.
+    `verb` is what systemctl is asked to do instead with a service that systemd runs.
+
+    Raises: NotStoppable; RunBySystemd; UnusableDataFolder.
     """
     if not is_held(paths.lock):
         return Stopped.NOT_RUNNING
@@ -129,6 +133,9 @@ def stop(paths: SitePaths) -> Stopped:
         )
     with open_process(record.pid, record.born) as process:
         if process is not None:
+            unit = unit_of(record.pid)
+            if unit is not None:
+                raise RunBySystemd(record.pid, verb, unit)
             return _stop(process, paths)
     if record.processes > 1:  # the supervisor was killed: its processes end by themselves
         _until_free(paths, _STOP_STEPS[0][1])
@@ -153,7 +160,7 @@ def _spawn(
         child = subprocess.Popen(
             command,
             cwd=paths.folder,
-            env=dict(environ),
+            env=without_unit(environ),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -22,6 +22,7 @@ import msgspec
 
 from fw_actors.config import Config
 from supervisors.service.process import birth
+from supervisors.service.units import Unit
 from web.listening import url_of
 
 
@@ -99,6 +100,17 @@ class StillStarting(ServiceError):
 
 class NotStoppable(ServiceError):
     """Raised if the running service cannot be signalled, or survives all signals."""
+
+
+class RunBySystemd(NotStoppable):
+    """Raised instead of a stop that systemd would take for a failure, or not notice.
+
+    A restart would leave a process outside the unit, without its credentials and limits (C-133).
+    """
+
+    def __init__(self, pid: int, verb: str, unit: Unit) -> None:
+        name = f" as {unit.name}" if unit.name else ""
+        super().__init__(f"systemd runs process {pid}{name}; use: {unit.command(verb)}")
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from fw_actors.config import Config
 from fw_actors.http import open_sender
 from fw_actors.ops import app_jobs, error_log, mail_queue
 from fw_actors.ops.site import Site, open_site, open_store
+from fw_actors.ops.stored_secrets import secret_facts
 from fw_actors.ops.sweeps import audit_batches, auth_batches, webhook_batches
 from fw_actors.runtime import (
     ActorRef,
@@ -175,6 +176,8 @@ async def open_service(
                     siblings=siblings,
                     paused=() if siblings is None else await paused_elsewhere(siblings),
                 )
+                if config.place.number == 1:
+                    await _warn_of_secrets(site, log)
                 await end_starting()
                 has_socket = not inline and config.place.number == 1
                 paths = SitePaths(config.folder, run_folder) if has_socket else None
@@ -276,6 +279,12 @@ def _console(parts: Parts, dispatcher: ActorRef) -> Console:
     if siblings is None:
         return Console(site, runtime, dispatcher, parts.delivered)
     return ServiceConsole(site, runtime, dispatcher, parts.delivered, siblings)
+
+
+async def _warn_of_secrets(site: Site, log: Log) -> None:
+    """Log which stored secrets do not open, because deliveries that need one fail for good."""
+    for complaint in (await secret_facts(site, first_batches=True)).complaints():
+        log.warning("service.secrets_unreadable", error=complaint, hint="fw doctor")
 
 
 def _slow_reads(site: Site, *, inline: bool) -> AbstractAsyncContextManager[Store]:

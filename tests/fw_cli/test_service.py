@@ -144,3 +144,27 @@ def test_the_service_is_killed_and_the_next_start_goes_well(fw: CommandLine) -> 
         pass
     fw.done("start")
     assert facts(fw)["state"] == "running"
+
+
+def test_start_says_which_stored_secrets_do_not_open(fw: CommandLine) -> None:
+    """A key that is missing burns deliveries for good, so the start says it (C-132)."""
+    webhook = (
+        'fw.new_doc("Webhook", event_type="Custom", custom_event="a", url="http://127.0.0.1:9/",'
+        ' secret="a secret of some length").insert().name'
+    )
+    fw.done("eval", "--commit", webhook)
+    assert "warning" not in fw.done("start")
+    fw.done("stop")
+    del fw.environ["FW_SECRET_KEY"]
+    said = fw.done("start")
+    assert said.startswith("running at ")
+    assert (
+        "warning: 1 of the values in Webhook, field secret, cannot be decrypted: "
+        "FW_SECRET_KEY is not set\n" in said
+    )
+    assert "fail for good" in said
+    log = (fw.folder / "data" / "serve.log").read_text()
+    assert log.count("service.secrets_unreadable") == 1
+    (fw.folder / "secret.key").write_text("k" * 40)  # as fw init puts it
+    (fw.folder / "secret.key").chmod(0o600)
+    assert "warning" not in fw.done("restart")

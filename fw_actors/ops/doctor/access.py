@@ -6,23 +6,19 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import sqlalchemy as sa
 
 from fw_actors.access.api_keys import KeyCounts
 from fw_actors.access.hash_costs import StoredCosts, stored_costs
 from fw_actors.config import Argon2, Config, LoginPolicy
-from fw_actors.documents.doctype import ROW_ID
-from fw_actors.documents.fields import Vault as VaultField
 from fw_actors.documents.permissions import SYSTEM_MANAGER
-from fw_actors.documents.vault import UnreadableError
 from fw_actors.ops.console_facts import locked_identifiers
 from fw_actors.ops.site import Site
+from fw_actors.ops.stored_secrets import SecretFacts
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.rules.redaction import SHORTEST_SECRET
@@ -204,38 +200,6 @@ def _ask_demo(tx: Tx, site: Site) -> DemoFacts | None:
     return DemoFacts(True, account.enabled, site.accounts.roles(tx, account.user))
 
 
-BATCH: Final = 500
-
-Place = tuple[str, str, str]
-"""DocType, field, and the reason why values cannot be decrypted."""
-
-
-class _Opened(NamedTuple):
-    number: int
-    faults: Counter[Place]
-    last: str | None  # continue after this row; None at the end
-
-
-@dataclass(frozen=True)
-class SecretFacts:
-    """The number of stored values, and the unreadable ones by place."""
-
-    stored: int
-    unreadable: Mapping[Place, int]
-
-
-async def secret_facts(site: Site) -> SecretFacts:
-    """Decrypt every stored value, one batch per transaction."""
-    stored, unreadable = 0, Counter[Place]()
-    for table in site.registry.tables.values():
-        for field in table.fields if table.has_vault else ():
-            if isinstance(field, VaultField):
-                async for batch in _batches(site, table.meta.name, field.name):
-                    stored += batch.number
-                    unreadable.update(batch.faults)
-    return SecretFacts(stored, dict(unreadable))
-
-
 def evaluate_secrets(facts: SecretFacts) -> Section:
     """Evaluate the stored secrets."""
     findings = tuple(_secret_findings(facts)) or (
@@ -248,44 +212,18 @@ def evaluate_secrets(facts: SecretFacts) -> Section:
 
 
 def _secret_findings(facts: SecretFacts) -> Iterator[Finding]:
-    for (doctype, field, reason), count in sorted(facts.unreadable.items()):
+    for complaint in facts.complaints():
         yield problem(
-            f"{count} of the values in {doctype}, field {field}, cannot be decrypted: {reason}",
+            complaint,
             "Start with the FW_SECRET_KEY that they were written with, or set them again. "
             "To change the key, use fw vault rekey.",
         )
 
 
-async def _batches(site: Site, doctype: str, field: str) -> AsyncIterator[_Opened]:
-    after: str | None = ""
-    while after is not None:
-        batch = await site.store.read(partial(_open_batch, site, doctype, field, after))
-        after = batch.last
-        yield batch
-
-
-def _open_batch(site: Site, doctype: str, field: str, after: str, tx: Tx) -> _Opened:
-    c = site.registry.tables[doctype].table.c
-    page = (
-        sa.select(c.name, c[ROW_ID], c[field])
-        .where(c[field].is_not(None), c.name > after)
-        .order_by(c.name)
-        .limit(BATCH)
-    )
-    rows = tx.rows(page)
-    faults = Counter[Place]()
-    for _, row_id, sealed in rows:
-        try:
-            site.vault.open(sealed, doctype, field, row_id)
-        except UnreadableError as error:
-            faults[doctype, field, str(error)] += 1
-    return _Opened(len(rows), faults, rows[-1][0] if len(rows) == BATCH else None)
-
-
 NAME: Final = "configuration"
 TITLE: Final = "Configuration"
 SHORTEST_KEY: Final = 32
-"""Characters of FW_SECRET_KEY; `scripts/start` generates as many random bytes."""
+"""Characters of FW_SECRET_KEY; `fw init` generates as many random bytes."""
 
 
 def not_opened(problems: Sequence[str]) -> Section:
@@ -355,8 +293,8 @@ def _secret_key(key: str | None) -> Finding:
     if key is None:
         return warning(
             "FW_SECRET_KEY is not set: signing secrets can be neither stored nor used",
-            "Set FW_SECRET_KEY in the process's environment; scripts/start creates one in "
-            "secret.key beside fw.json.",
+            "Put secret.key back beside fw.json, or set FW_SECRET_KEY. A new site makes one by "
+            "( umask 077; head -c 32 /dev/urandom | base64 > secret.key ).",
         )
     if len(key) < SHORTEST_KEY:
         return warning(

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 from fw_actors.ops.doctor.access import (
     evaluate_secrets,
     evaluate_sign_in,
-    secret_facts,
     sign_in_facts,
 )
 from fw_actors.ops.doctor.delivery import (
@@ -24,6 +23,7 @@ from fw_actors.ops.doctor.system import (
     evaluate_database,
 )
 from fw_actors.ops.site import Site
+from fw_actors.ops.stored_secrets import secret_facts
 from fw_actors.rules.findings import Section, ServiceState
 
 

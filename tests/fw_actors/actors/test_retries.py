@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import standardwebhooks
+import structlog
 import trio
+from structlog.testing import LogCapture
 from trio.testing import MockClock
 
 from tests.fw_actors.actors.delivery_kit import SECRET, Receiver, delivering
@@ -178,6 +180,22 @@ async def test_a_secret_that_another_key_sealed_fails_at_once(
         found = await post.settled(delivery)
     assert (found["status"], receiver.posts) == ("Failed", [])
     assert found["error"].startswith("secret_unreadable:")
+
+
+async def test_a_final_failure_is_a_warning_in_the_log(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """FW_LOG_LEVEL=warning hides neither a failure for good, nor shows the tries before (O-107)."""
+    kept = LogCapture()
+    log = structlog.wrap_logger(None, processors=[kept])
+    async with delivering(tmp_path, Receiver(["500", "410"]), log=log) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+    ended = [entry for entry in kept.entries if entry["event"] == "delivery.ended"]
+    assert [(entry["log_level"], entry["status"]) for entry in ended] == [
+        ("info", "Retrying"), ("warning", "Failed"),
+    ]  # fmt: skip
 
 
 async def test_a_secret_that_is_gone_from_the_store_fails_at_once(

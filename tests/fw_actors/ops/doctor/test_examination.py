@@ -10,8 +10,9 @@ import trio
 
 from fw_actors.config import LoginPolicy
 from fw_actors.ops.doctor import examine
-from fw_actors.ops.doctor.access import BATCH, DemoFacts, secret_facts, sign_in_facts
+from fw_actors.ops.doctor.access import DemoFacts, sign_in_facts
 from fw_actors.ops.doctor.delivery import queue_facts, webhook_facts
+from fw_actors.ops.stored_secrets import BATCH, secret_facts
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Level, ServiceState
 from fw_actors.store import jobs
@@ -85,7 +86,9 @@ async def test_every_stored_secret_is_opened_in_batches(tmp_path: Path) -> None:
         assert (facts.stored, facts.unreadable) == (BATCH + 2, {})
     async with open_office(tmp_path, secrets={"key": "another"}) as office:
         facts = await secret_facts(office.site)
+        at_start = await secret_facts(office.site, first_batches=True)
     assert list(facts.unreadable.values()) == [BATCH + 2]
+    assert (at_start.stored, list(at_start.unreadable.values())) == (BATCH, [BATCH])
 
 
 async def test_a_lease_is_stuck_a_minute_after_its_end(office: Office) -> None:

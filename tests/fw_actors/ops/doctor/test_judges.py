@@ -12,7 +12,6 @@ from fw_actors.access.hash_costs import StoredCosts
 from fw_actors.config import Argon2, LoginPolicy, Mail
 from fw_actors.ops.doctor.access import (
     DemoFacts,
-    SecretFacts,
     SignInFacts,
     evaluate_secrets,
     evaluate_sign_in,
@@ -26,6 +25,7 @@ from fw_actors.ops.doctor.delivery import (
 )
 from fw_actors.ops.doctor.mail import MailFacts, evaluate_mail
 from fw_actors.ops.doctor.system import ClockFacts, DatabaseFacts, evaluate_clock, evaluate_database
+from fw_actors.ops.stored_secrets import SecretFacts
 from fw_actors.rules.findings import Level, Section, ServiceState
 from fw_actors.store import QueueStats
 
