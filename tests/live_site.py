@@ -8,20 +8,21 @@ import json
 import os
 import select
 import signal
-import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import httpx
 
 from supervisors.service.console_socket import forget
 from tests.commands import logging_as_it_was, run_command
+from tests.fork_server import ForkedProcess, fork_fw
 from tests.site_kit import database_of
 
 ROOT: Final = Path(__file__).parent.parent
@@ -41,7 +42,7 @@ class LiveSite:
     ops: dict[str, Any] = field(default_factory=dict)
     apps: tuple[str, ...] = ("examples.notes",)
     url: str = ""
-    process: subprocess.Popen[str] | None = None
+    process: ForkedProcess | None = None
 
     def __post_init__(self) -> None:
         policy = {"site": {"name": "live"}, "ops": self.ops, "apps": list(self.apps)}
@@ -49,12 +50,24 @@ class LiveSite:
 
     def fw(self, *args: str, stdin: str = "", **environ: str) -> str:
         """Run a command as a process to its end; return what it printed."""
-        done = subprocess.run(
-            self._command(*args), cwd=self.folder, env=self.environ(**environ), input=stdin,
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        with contextlib.ExitStack() as stack:
+            given, printed, said = (stack.enter_context(tempfile.TemporaryFile()) for _ in "123")
+            given.write(stdin.encode())
+            given.seek(0)
+            streams = {"stdin": given.fileno(), "stderr": said.fileno()}
+            done = self.begin(*args, stdout=printed.fileno(), **streams, environ=environ)
+            code = done.wait(120)
+            for stream in (printed, said):
+                stream.seek(0)
+            assert code == 0, said.read().decode()
+            return printed.read().decode()
+
+    def begin(
+        self, *args: str, environ: Mapping[str, str] = MappingProxyType({}), **streams: int
+    ) -> ForkedProcess:
+        """Start a process of `fw`; `streams` are descriptors, see `fork_fw`."""
+        whole = self.environ(**environ)
+        return fork_fw(*args, folder=self.folder, environ=whole, **streams)
 
     def prepare(self, *args: str, stdin: str = "", **environ: str) -> str:
         """Run a command for its effect; return what it printed.
@@ -73,15 +86,14 @@ class LiveSite:
 
     def start(self, **environ: str) -> None:
         """Start `fw serve` and wait until it is ready."""
+        read, write = os.pipe()
         with (self.folder / "serve.log").open("a") as log:
-            self.process = subprocess.Popen(
-                self._command("serve"), cwd=self.folder, env=self.environ(**environ),
-                stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
-        stdout = self.process.stdout
-        assert stdout is not None
-        told, _, _ = select.select([stdout], [], [], READY_SECONDS)
-        line = stdout.readline() if told else ""
+            streams = {"stdout": write, "stderr": log.fileno()}
+            self.process = self.begin("serve", environ=environ, **streams)
+        os.close(write)
+        with open(read, encoding="utf-8") as stdout:
+            told, _, _ = select.select([stdout], [], [], READY_SECONDS)
+            line = stdout.readline() if told else ""
         assert line.startswith("ready "), (self.folder / "serve.log").read_text()
         self.url = line.split()[1]
 
@@ -97,8 +109,6 @@ class LiveSite:
         process = self.process
         assert process is not None
         code = process.wait(30)
-        if process.stdout is not None:
-            process.stdout.close()
         self.process = None
         return code
 
@@ -123,7 +133,8 @@ class LiveSite:
             self.end(signal.SIGKILL)
             forget(self.folder / "data" / "console.address")
 
-    def _command(self, *args: str) -> list[str]:
+    def command(self, *args: str) -> list[str]:
+        """Return the command line of a process with an interpreter of its own."""
         return [sys.executable, "-P", "-m", "fw_cli", *args]
 
     def environ(self, **environ: str) -> dict[str, str]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +18,7 @@ import httpx
 
 from tests.crash.aftermath import broken_promises
 from tests.crash.load import CSRF, VICTIM, Load, Told
+from tests.fork_server import ForkedProcess
 from tests.interop.test_main_job import make_webhook
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
 from tests.postgres_cluster import PostgresCluster
@@ -139,7 +138,7 @@ class Rounds:
 class KillRounds(Rounds):
     """One server, and a worker beside it in every second round; either may be killed first."""
 
-    _worker: subprocess.Popen[bytes] | None = None
+    _worker: ForkedProcess | None = None
 
     @contextmanager
     def around(self) -> Iterator[None]:
@@ -148,10 +147,7 @@ class KillRounds(Rounds):
             yield
             return
         site = self.sites[0]
-        self._worker = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fw_cli", "worker"], cwd=site.folder,
-            env=site.environ(**self.environ), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        self._worker = site.begin("worker", environ=self.environ)
         try:
             yield
         finally:

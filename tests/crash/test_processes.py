@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import ForkedProcess
 from tests.interop.test_main_job import deliveries, make_webhook
 from tests.live_site import SECRET, LiveReceiver, LiveSite, eventually
 
@@ -21,15 +20,10 @@ DEVELOPMENT = {"FW_MODE": "development"}
 
 
 @contextmanager
-def workers(site: LiveSite, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+def workers(site: LiveSite, count: int) -> Iterator[list[ForkedProcess]]:
     """Run further delivery processes."""
-    command = [sys.executable, "-P", "-m", "fw_cli", "worker"]
     log = (site.folder / "workers.log").open("ab")
-    running = [
-        subprocess.Popen(command, cwd=site.folder, env=site.environ(**DEVELOPMENT), stderr=log,
-                         stdout=subprocess.DEVNULL)
-        for _ in range(count)
-    ]  # fmt: skip
+    running = [site.begin("worker", environ=DEVELOPMENT, stderr=log.fileno()) for _ in range(count)]
     try:
         eventually(lambda: (site.folder / "workers.log").read_text().count("worker.ready") == count)
         yield running
@@ -40,7 +34,7 @@ def workers(site: LiveSite, count: int) -> Iterator[list[subprocess.Popen[bytes]
         log.close()
 
 
-def freeze(process: subprocess.Popen[bytes], database: Path) -> None:
+def freeze(process: ForkedProcess, database: Path) -> None:
     """Stop it between two of its transactions: in one, SQLite would let nobody else write."""
     while True:
         process.send_signal(signal.SIGSTOP)

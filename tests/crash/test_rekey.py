@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,6 +19,7 @@ import psycopg
 import pytest
 
 from tests.commands import logging_as_it_was, run_command
+from tests.fork_server import ForkedProcess, fork_fw
 from tests.live_site import LiveSite
 from tests.site_kit import database_of
 
@@ -62,12 +62,9 @@ class Site:
     def kept(self) -> Path:
         return self.folder / "secret.key.old"
 
-    def begin(self, *args: str) -> subprocess.Popen[str]:
+    def begin(self, *args: str) -> ForkedProcess:
         """Begin a command as a process, which can be killed."""
-        return subprocess.Popen(
-            self.live._command(*args), cwd=self.folder, env=self.environ,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        return fork_fw(*args, folder=self.folder, environ=self.environ)
 
     @property
     def environ(self) -> dict[str, str]:
@@ -166,4 +163,4 @@ def kill_when(site: Site, seen: Callable[[], bool]) -> None:
     while process.poll() is None and not seen():
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.wait(30)

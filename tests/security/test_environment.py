@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,15 +50,29 @@ def site(tmp_path: Path) -> LiveSite:
     return LiveSite(tmp_path, apps=("looks",))
 
 
+@contextmanager
+def serving(site: LiveSite, **environ: str) -> Iterator[int]:
+    """Run `fw serve` with an environment from the kernel, unlike a fork; give its process id."""
+    process = subprocess.Popen(
+        site.command("serve"), cwd=site.folder, env=site.environ(**environ),
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    with process:
+        try:
+            assert process.stdout is not None
+            site.url = process.stdout.readline().split()[1]
+            yield process.pid
+        finally:
+            process.terminate()
+
+
 def test_a_service_shows_no_secret_and_an_app_finds_none(site: LiveSite) -> None:
     with site:
         site.add_manager()
-        site.start(FW_SMTP_USER="fw", **SECRETS)
-        assert site.process is not None
-        block = environment_of(site.process.pid)
-        assert found_in(block) == []
-        assert b"FW_BIND=127.0.0.1:0\0" in block, "what is no secret stays readable"
-        with site.client() as client:
+        with serving(site, FW_SMTP_USER="fw", **SECRETS) as pid, site.client() as client:
+            block = environment_of(pid)
+            assert found_in(block) == []
+            assert b"FW_BIND=127.0.0.1:0\0" in block, "what is no secret stays readable"
             told = client.post("/api/method/looks.look", json={}).json()
     assert told["own"] == SECRETS["FW_SECRET_STRIPE"]
     assert [found_in(seen) for seen in told["seen"]] == [[], [], [], []]
@@ -74,7 +90,7 @@ def test_a_service_in_the_background_shows_none(site: LiveSite) -> None:
 
 def test_a_worker_shows_none(site: LiveSite) -> None:
     worker = subprocess.Popen(
-        [sys.executable, "-P", "-m", "fw_cli", "worker"], cwd=site.folder,
+        site.command("worker"), cwd=site.folder,
         env=site.environ(FW_SMTP_USER="fw", **SECRETS), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
