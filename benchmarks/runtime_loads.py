@@ -5,7 +5,7 @@ As in `benchmarks.runtime`, the references do the least that moves a message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import partial
 from statistics import quantiles
@@ -27,6 +27,7 @@ from fw_actors.runtime import (
     SilentLog,
     SystemClock,
     SystemEntropy,
+    Topic,
     handles,
     open_runtime,
 )
@@ -256,37 +257,28 @@ async def bare_stream(messages: int) -> float:
 
 
 async def fan_out(messages: int) -> float:
-    """Tell each of 100 actors the same message, over and over."""
+    """Publish to a topic with 100 members, over and over."""
     async with AsyncExitStack() as stack:
         runtime = await runtime_in(stack)
+        topic: Topic[Item] = Topic(runtime, "items")
         members = [
             await stack.enter_async_context(runtime.running(f"member-{number}", Consumer))
             for number in range(MEMBERS)
         ]
-        tells = [member.tell for member in members]
+        for member in members:
+            topic.subscribe(member, capacity=BOUND)
         rounds = messages // MEMBERS
-
-        async def settled() -> None:
-            for member in members:
-                if await member.ask(Ping(), deadline=DEADLINE) != rounds:
-                    raise Uncounted("a member has missed a message")
-
         began = perf_counter()
-        await spread(tells, rounds)
-        await settled()
+        for number in range(rounds):
+            await topic.publish(Item(number))
+        for member in members:
+            if await member.ask(Ping(), deadline=DEADLINE) != rounds:
+                raise Uncounted("a member has missed a message")
         return messages / (perf_counter() - began)
 
 
-async def spread(tells: Sequence[Callable[[Item], object]], rounds: int) -> None:
-    for number in range(rounds):
-        item = Item(number)
-        for tell in tells:
-            tell(item)
-        await trio.lowlevel.checkpoint()
-
-
 async def bare_fan_out(messages: int) -> float:
-    """The same with a task and a channel for each member."""
+    """A task and a channel for each member."""
     counts = [0] * MEMBERS
 
     async def take(member: int, receive: trio.MemoryReceiveChannel[Item]) -> None:
@@ -299,7 +291,11 @@ async def bare_fan_out(messages: int) -> float:
         for member, (_, receive) in enumerate(channels):
             nursery.start_soon(take, member, receive)
         began = perf_counter()
-        await spread([send.send_nowait for send, _ in channels], rounds)
+        for number in range(rounds):
+            item = Item(number)
+            for send, _ in channels:
+                send.send_nowait(item)
+            await trio.lowlevel.checkpoint()
         while sum(counts) < rounds * MEMBERS:
             await trio.lowlevel.checkpoint()
         rate = messages / (perf_counter() - began)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from fw_actors.runtime import NodeSnapshot, Runtime
+from fw_actors.runtime import EventKind, NodeSnapshot, Runtime
 from fw_actors.runtime.snapshot import place_of
 
 if TYPE_CHECKING:
@@ -135,7 +135,11 @@ class Member:
             await self._over.wait()
         if not self._over.is_set():
             if not logged:
-                self._runtime.log.warning("stop_overdue", child=self.spec.id, at=self._place)
+                place = self._place
+                self._runtime.log.warning("stop_overdue", child=self.spec.id, at=place)
+                self._runtime.events.emit(
+                    EventKind.STOP_OVERDUE, self.spec.id, reason=f"at {place}"
+                )
             self._scope.cancel()
             await self._over.wait()
 

@@ -23,6 +23,7 @@ from fw_actors.runtime import (
     ActorFailed,
     ActorGone,
     ActorRef,
+    EventKind,
     NodeSnapshot,
     Runtime,
 )
@@ -329,6 +330,7 @@ class Supervisor:
             self._runtime.log.error(
                 "supervisor_gave_up", supervisor=self.name, child=member.spec.id
             )
+            self._runtime.events.emit(EventKind.GAVE_UP, self.name, reason=f"{member.spec.id!r}")
             await self._stop_members(trio.current_time() + self._stop_seconds)
             raise self._failed(member, error) from error
         elif isinstance(decision, ShutDown):
@@ -378,6 +380,7 @@ class Supervisor:
                 continue
             self._restarts += 1
             self._runtime.log.info("child_restarted", supervisor=self.name, child=member.spec.id)
+            self._runtime.events.emit(EventKind.RESTARTED, member.spec.id)
             error = await member.start(self._nursery)
             if error is not None:
                 self._ended(member, error)  # decided in its turn, for the members after it too
@@ -390,10 +393,12 @@ class Supervisor:
     def _log_failure(self, member: Member, error: Exception) -> None:
         if isinstance(error, ActorFailed | SupervisorFailed):
             return  # logged where it happened
+        reason = self._runtime.one_line(error)
         self._runtime.log.error(
             "child_failed",
             supervisor=self.name,
             child=member.spec.id,
-            error=self._runtime.one_line(error),
+            error=reason,
             exc_info=error,
         )
+        self._runtime.events.emit(EventKind.CHILD_FAILED, member.spec.id, reason=reason)

@@ -22,13 +22,16 @@ from fw_actors.runtime.errors import (
     NotHandled,
     Refused,
 )
+from fw_actors.runtime.events import EventKind, EventTopic, RuntimeEvent
 from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason, MailboxPolicy, Overflow
+from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, Slow
 from fw_actors.runtime.messages import Message, Request, handles
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
 from fw_actors.runtime.system import Log, Runtime, SilentLog, StderrLog, open_runtime
+from fw_actors.runtime.topics import Topic, TopicSnapshot
 from fw_actors.runtime.watches import Down, Up, Watch
 
 __all__ = [
@@ -46,15 +49,20 @@ __all__ = [
     "DeadLetterReason",
     "Down",
     "Entropy",
+    "EventKind",
+    "EventTopic",
     "Faults",
     "Inspection",
     "KeyedActor",
     "KeyedContext",
     "KeyedPool",
     "KeyedRef",
+    "Listener",
     "Log",
     "MailboxFull",
     "MailboxPolicy",
+    "MemberSnapshot",
+    "Membership",
     "Message",
     "NodeSnapshot",
     "NotHandled",
@@ -64,13 +72,17 @@ __all__ = [
     "Refused",
     "Request",
     "Runtime",
+    "RuntimeEvent",
     "RuntimeSnapshot",
     "SeededEntropy",
     "SilentLog",
+    "Slow",
     "StderrLog",
     "SystemClock",
     "SystemEntropy",
     "Timer",
+    "Topic",
+    "TopicSnapshot",
     "TrioClock",
     "Up",
     "Watch",

@@ -25,6 +25,7 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask, Waiter, WaitNode, path_between, without
 from fw_actors.runtime.errors import ActorError, AskCycle
+from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.parking import WOKEN
 from fw_actors.runtime.variables import CleanContext, carried_values, carrying
@@ -241,6 +242,7 @@ class Work:
         runtime = self._cell.runtime
         told = runtime.one_line(error)
         runtime.log.error("work_failed", actor=self._cell.name, error=told, exc_info=error)
+        runtime.events.emit(EventKind.WORK_FAILED, self._cell.name, reason=told)
 
     @property
     def stuck(self) -> bool:

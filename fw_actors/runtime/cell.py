@@ -38,6 +38,7 @@ from fw_actors.runtime.errors import (
     NotHandled,
     passed_on,
 )
+from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
 from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
 from fw_actors.runtime.operations import PendingOperations
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
     from fw_actors.runtime.background import Work
     from fw_actors.runtime.deadlock import WaitNode
-    from fw_actors.runtime.mailbox import Mailbox
+    from fw_actors.runtime.mailbox import Feed, Mailbox
     from fw_actors.runtime.operations import Completion, PendingOperation
     from fw_actors.runtime.ref import Ref
     from fw_actors.runtime.system import Runtime
@@ -237,10 +238,10 @@ class ActorCell(ABC):
             if self._overflow is Overflow.WAIT:
                 return False
             if self._overflow is Overflow.REFUSE:
-                raise MailboxFull(self.name, self.mailbox.capacity) from None
+                raise self._refused(MailboxFull(self.name, self.mailbox.capacity), item) from None
             self._replace_oldest(item)
         except trio.ClosedResourceError:
-            raise ActorGone(self.name) from None
+            raise self._refused(ActorGone(self.name), item) from None
         if not self.scheduled:
             self.schedule()
         return True
@@ -254,7 +255,7 @@ class ActorCell(ABC):
         try:
             await self.mailbox.put_when_room(item)
         except trio.ClosedResourceError:
-            raise ActorGone(self.name) from None
+            raise self._refused(ActorGone(self.name), item) from None
 
     def complete(self, completion: Completion) -> None:
         """Queue the completion of a pending operation."""
@@ -279,9 +280,23 @@ class ActorCell(ABC):
         if not self.scheduled:
             self.schedule()
 
+    def add_feed(self, feed: Feed) -> None:
+        """Take messages of a feed, too. Raises ActorGone if the actor has stopped, or stops."""
+        if self.mailbox.is_closed:
+            raise ActorGone(self.name)
+        self.mailbox.add_feed(feed)
+
+    def feed_closed(self, feed: Feed) -> None:  # noqa: B027 - a single actor does not
+        """React to the end of a feed."""
+
     def _replace_oldest(self, item: Item) -> None:
-        self._discard(self.mailbox.take(), DeadLetterReason.DROPPED)
+        self._discard(self.mailbox.take_oldest(), DeadLetterReason.DROPPED)
         self.mailbox.put(item)
+
+    def _refused(self, error: ActorError, item: Item) -> ActorError:
+        message = item.message if isinstance(item, PendingReply) else item
+        self.runtime.events.emit_refusal(self.name, error, message)
+        return error
 
     def _discard(self, item: Item, reason: DeadLetterReason) -> None:
         if isinstance(item, PendingReply) and not item.sent:
@@ -431,6 +446,10 @@ class ActorCell(ABC):
             recent_messages=self.last_messages,
             exc_info=error,
         )
+        of = self.last_messages[-1] if phase == "handler" and self._recent else ""
+        self.runtime.events.emit(
+            EventKind.FAILED, self.name, reason=self.last_error, message_type=of, life=self.life
+        )
         return CrashedError(error)
 
     def record_injected_failure(self, item: Item, error: Exception) -> CrashedError:
@@ -464,6 +483,8 @@ class ActorCell(ABC):
             if self._watch_table:
                 for watch in tuple(self.watches):
                     watch.down(Down(self.name, failure, self.life))
+            if failure is None:
+                self.runtime.events.emit(self._end_kind, self.name, life=self.life)
 
     def settle_mailbox(self) -> None:
         """Close the mailbox; its messages become dead letters, their askers get ActorGone."""
@@ -481,7 +502,13 @@ class ActorCell(ABC):
             reply.abandon(ActorGone(self.name))
         self._inspections = None
 
+    @property
+    def _end_kind(self) -> EventKind:
+        """The event of an end without a failure."""
+        return EventKind.STOPPED
+
     def _notify_up(self) -> None:
+        self.runtime.events.emit(EventKind.STARTED, self.name, life=self.life)
         if self._watch_table:
             for watch in tuple(self.watches):
                 watch.up(Up(self.name, self.life))
@@ -567,7 +594,7 @@ class ActorCell(ABC):
                         reply.answer(result)
                     reply = self._serves = None
         except (trio.WouldBlock, trio.EndOfChannel):
-            return False
+            return take is not self.mailbox.take  # then it has become a member of a topic
         finally:
             if untimed:  # one clock read for some plain handlers, not for each
                 self._add_time(actor, len(stretch), now() - before)
@@ -596,6 +623,12 @@ class ActorCell(ABC):
         if served is not None and served.settle(fault):
             return
         self.passed_on += 1
+        self.runtime.events.emit(
+            EventKind.PASSED_ON,
+            self.name,
+            reason=self.runtime.one_line(fault),
+            message_type=kind.__name__,
+        )
         if self.passed_on & (self.passed_on - 1) == 0:  # the 1st, 2nd, 4th, 8th...
             self.runtime.log.warning(
                 "passed_on",

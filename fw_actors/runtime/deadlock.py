@@ -23,12 +23,19 @@ if TYPE_CHECKING:
     from fw_actors.runtime.reply import PendingReply
 
 
-class WaitNode(Protocol):
-    """An actor's cell or a request, in the wait-for graph."""
+class Named(Protocol):
+    """An actor's cell or a topic: what the names of a cycle are those of."""
 
     @property
-    def cell(self) -> ActorCell:
-        """The actor: itself, or the one that the request was sent to."""
+    def name(self) -> str: ...
+
+
+class WaitNode(Protocol):
+    """An actor's cell, a request or a topic, in the wait-for graph."""
+
+    @property
+    def cell(self) -> Named:
+        """The actor or the topic: itself, or the one that the request was sent to."""
 
     @property
     def waits_for(self) -> Sequence[WaitNode]:
@@ -118,7 +125,7 @@ def path_between(start: WaitNode, goal: WaitNode) -> list[str]:
     queue = [start]
     for node in queue:
         if node is goal:
-            cells: list[ActorCell] = []
+            cells: list[Named] = []
             step: WaitNode | None = node
             while step is not None:
                 if not cells or cells[-1] is not step.cell:  # a request, then its actor

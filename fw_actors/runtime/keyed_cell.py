@@ -15,7 +15,8 @@ import trio
 from fw_actors.runtime.actor import Actor, KeyedContext
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.errors import ActorFailed
-from fw_actors.runtime.mailbox import Mailbox
+from fw_actors.runtime.events import EventKind
+from fw_actors.runtime.mailbox import Feed, Mailbox
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.reply import PendingReply
 
@@ -28,7 +29,15 @@ if TYPE_CHECKING:
 class KeyedCell(ActorCell):
     """The cell of one key, a job for a worker. It has a mailbox of its own only while active."""
 
-    __slots__ = ("_start_due", "_stop_requested", "_stopping", "key", "pool", "scope")
+    __slots__ = (
+        "_passivated",
+        "_start_due",
+        "_stop_requested",
+        "_stopping",
+        "key",
+        "pool",
+        "scope",
+    )
 
     def __init__(self, pool: KeyedPool, key: str) -> None:
         super().__init__(pool.runtime, f"{pool.name}/{key}", pool.no_mailbox, pool.watches)
@@ -36,6 +45,8 @@ class KeyedCell(ActorCell):
         self.key = key
         self.scheduled = False
         self.scope: WorkerScope | None = None
+        self._passivated = False
+        """Whether the instance ends because it was idle."""
         self._start_due = False
         """Whether the instance's `started` is still to be run."""
         self._stop_requested = False
@@ -86,6 +97,20 @@ class KeyedCell(ActorCell):
     def stop(self, deadline: float) -> None:
         """End the instance as soon as it is idle; it is the pool that enforces deadlines."""
         self._stop_requested = True
+        self.mailbox.close_feeds()
+
+    def add_feed(self, feed: Feed) -> None:
+        """Take messages of a feed, too, as long as the instance lives. Raises ActorGone."""
+        operations = self.operations
+        super().add_feed(feed)
+        operations.add(feed)
+        if not self.scheduled:
+            self.schedule()  # it is not idle any more
+
+    def feed_closed(self, feed: Feed) -> None:
+        """React to the end of a feed: without another operation the actor is idle."""
+        if self._operations is not None:
+            self._operations.remove(feed)
 
     def open_mailbox(self, spare: Mailbox | None) -> None:
         """Use the spare mailbox, or a new one of the actor's capacity."""
@@ -102,6 +127,7 @@ class KeyedCell(ActorCell):
     def passivate(self) -> bool:
         """End the idle instance; return False if a worker has to run its `stopping` first."""
         actor = self.actor
+        self._passivated = not (self._stop_requested or self.pool.is_closed)
         if actor is None or self._start_due or type(actor).stopping is Actor.stopping:
             self.settle_instance(None)
             return True
@@ -116,10 +142,11 @@ class KeyedCell(ActorCell):
             actor.context = KeyedContext(self, self.key)
             self._overflow = actor.mailbox.overflow
             self.life = self.runtime.next_life()
+            self._passivated = False
         except Exception as error:
             raise self.record_failure("construct", error) from error
         self._start_due = type(actor).started is not Actor.started
-        if self._watch_table and not self._start_due:
+        if not self._start_due:
             self._notify_up()
 
     async def run(self) -> None:
@@ -152,10 +179,15 @@ class KeyedCell(ActorCell):
             self.scheduled = False
             self.pool.deactivated(self)
 
+    @property
+    def _end_kind(self) -> EventKind:
+        """The event of an end without a failure."""
+        return EventKind.PASSIVATED if self._passivated else EventKind.STOPPED
+
     def _became_quiet(self) -> None:
         """Become idle, unless there are messages to handle."""
         if not self.scheduled and self.actor is not None:
-            self.pool.became_idle(self)
+            self.pool.became_quiet(self)
 
     async def _change_instance(self) -> bool:
         """End the instance, or make one ready, as is due; return False if none is needed."""

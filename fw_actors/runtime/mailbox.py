@@ -8,18 +8,20 @@ do does not await `receive`: docs/runtime.md says what that would cost.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import trio
 
 from fw_actors.runtime.clock import Clock
+from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.ref import Ref
+    from fw_actors.runtime.events import EventTopic
     from fw_actors.runtime.system import Log
 
 Item: TypeAlias = Message | PendingReply[Any]
@@ -47,44 +49,153 @@ class MailboxPolicy:
             raise ValueError("capacity must be at least 1, and no limit may be negative")
 
 
+FED_IN_A_ROW: Final = 8
+
+
+class Feed(Protocol):
+    """A further source of messages for one mailbox: a subscription to a topic."""
+
+    queue: deque[Item]
+    """What is to be handled, oldest first."""
+    blocked: bool
+    """Whether somebody waits until an item is taken."""
+
+    def made_room(self) -> None:
+        """React to an item that was taken; called only while `blocked`."""
+
+    def close(self) -> None:
+        """Put nothing into the queue any more; what is in it will still be taken."""
+
+    def abandon(self, error: ActorError) -> None:
+        """Do the same because a keyed actor's instance has ended."""
+
+
 class Mailbox:
-    """Both ends of a memory channel. `put` and `take` never wait.
+    """Both ends of a memory channel, and the feeds beside it. `put` and `take` never wait.
 
     `put(item)` raises trio.WouldBlock (no room) and trio.ClosedResourceError.
-    `take()` raises trio.WouldBlock (empty) and trio.EndOfChannel (empty and closed).
+    `take()` raises trio.WouldBlock (empty) and trio.EndOfChannel (empty and closed). It takes up
+    to eight items in a row from the feeds before one from the channel.
     """
 
-    __slots__ = ("_receive", "_send", "capacity", "put", "take")
+    __slots__ = (
+        "_fed",
+        "_feeds",
+        "_maybe_inside",
+        "_receive",
+        "_send",
+        "capacity",
+        "is_closed",
+        "put",
+        "take",
+    )
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
+        self.is_closed = False
         self._send, self._receive = trio.open_memory_channel[Item](capacity)
-        self.put = self._send.send_nowait
-        self.take = self._receive.receive_nowait
+        self._feeds: tuple[Feed, ...] = ()
+        self._fed = 0
+        """Items from feeds since the last one from the channel."""
+        self._maybe_inside = True
+        """Whether the channel may have an item; only true to life with feeds."""
+        # With feeds `_put_noting` and `_take_in_turns`: they cost nothing where there are none.
+        self.put: Callable[[Item], None] = self._send.send_nowait
+        self.take: Callable[[], Item] = self._receive.receive_nowait
 
     async def put_when_room(self, item: Item) -> None:
         """Wait for room, in order of arrival, and put the item. A cancelled call puts nothing.
 
         Raises trio.ClosedResourceError if the mailbox closes meanwhile.
         """
+        self._maybe_inside = True
         await self._send.send(item)
+
+    def take_oldest(self) -> Item:
+        """Take from the channel alone, to make room there."""
+        return self._receive.receive_nowait()
 
     def close(self) -> None:
         """Refuse new messages and waiting senders; messages inside can still be taken."""
+        self.is_closed = self._maybe_inside = True  # for the channel's error
         self._send.close()
+        self.close_feeds()
+
+    def add_feed(self, feed: Feed) -> None:
+        """Take the items of a feed, too."""
+        self._feeds = (*self._feeds, feed)
+        self._maybe_inside = True
+        self.put, self.take = self._put_noting, self._take_in_turns
+
+    def remove_feed(self, feed: Feed) -> None:
+        """Forget a feed and what is in its queue; does nothing for an unknown one."""
+        self._feeds = tuple(other for other in self._feeds if other is not feed)
+        if not self._feeds:
+            self.put, self.take = self._send.send_nowait, self._receive.receive_nowait
+
+    def close_feeds(self) -> None:
+        """End the subscriptions; what they have delivered can still be taken."""
+        for feed in self._feeds:
+            feed.close()
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether there are feeds."""
+        return bool(self._feeds)
 
     @property
     def depth(self) -> int:
         """The number of messages inside."""
-        return self._receive.statistics().current_buffer_used
+        fed = sum(len(feed.queue) for feed in self._feeds) if self._feeds else 0
+        return self._receive.statistics().current_buffer_used + fed
 
     @property
     def waiting(self) -> int:
         """The number of senders that wait for room."""
         return self._receive.statistics().tasks_waiting_send
 
+    def _put_noting(self, item: Item) -> None:
+        self._maybe_inside = True
+        self._send.send_nowait(item)
+
+    def _take_in_turns(self) -> Item:
+        fed = self._fed
+        if fed < FED_IN_A_ROW:
+            for feed in self._feeds:
+                if feed.queue:
+                    self._fed = fed + 1
+                    if self._feeds[-1] is not feed:  # the others have their turns before
+                        self._feeds = (*(other for other in self._feeds if other is not feed), feed)
+                    item = feed.queue.popleft()
+                    if feed.blocked:
+                        feed.made_room()
+                    return item
+            self._fed = 0
+            if not self._maybe_inside:  # an error of the channel's own costs more
+                raise trio.WouldBlock
+            return self._take_from_channel()
+        self._fed = 0
+        try:
+            return self._take_from_channel()
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return self._take_in_turns()
+
+    def _take_from_channel(self) -> Item:
+        try:
+            return self._receive.receive_nowait()
+        except trio.WouldBlock:
+            self._maybe_inside = False
+            raise
+
 
 MAX_FROM_THREADS: Final = 10_000
+
+
+class Told(Protocol):
+    """A ref or a topic."""
+
+    def tell(self, message: Any, /) -> bool:
+        """Send without waiting."""
 
 
 class MessagesFromThreads:
@@ -95,10 +206,10 @@ class MessagesFromThreads:
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._waiting: deque[tuple[Ref, Message]] = deque()
+        self._waiting: deque[tuple[Told, Any]] = deque()
         self._closed = False
 
-    def tell(self, ref: Ref, message: Message) -> bool:
+    def tell(self, ref: Told, message: Message) -> bool:
         """Have trio's thread tell the message soon; return False if it cannot."""
         if self._closed or len(self._waiting) >= MAX_FROM_THREADS:
             return False
@@ -148,8 +259,9 @@ class DeadLetter:
 class DeadLetters:
     """Counts dead letters by reason, and keeps the last 64."""
 
-    def __init__(self, clock: Clock, log: Log) -> None:
+    def __init__(self, clock: Clock, log: Log, events: EventTopic) -> None:
         self._clock = clock
+        self._events = events
         self._log = log
         self._counts: Counter[DeadLetterReason] = Counter()
         self._last: deque[DeadLetter] = deque(maxlen=REMEMBERED)
@@ -159,6 +271,7 @@ class DeadLetters:
         letter = DeadLetter(recipient, type(message).__name__, reason, self._clock.now())
         self._last.append(letter)
         self._counts[reason] += 1
+        self._events.emit_dead_letter(recipient, message, reason)
         count = self._counts[reason]
         if count & (count - 1) == 0:
             self._log.warning(

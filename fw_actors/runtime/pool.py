@@ -29,6 +29,7 @@ from fw_actors.runtime.background import cancel_timers
 from fw_actors.runtime.cell import CrashedError, FaultInjector
 from fw_actors.runtime.deadlock import waiting_for
 from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, MailboxFull
+from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.idle_queue import IdleQueue
 from fw_actors.runtime.keyed_cell import KeyedCell
 from fw_actors.runtime.mailbox import DeadLetterReason, Mailbox
@@ -202,6 +203,12 @@ class KeyedPool:
         if cell.is_quiet:
             self.became_idle(cell)
 
+    def became_quiet(self, cell: KeyedCell) -> None:
+        """Record the end of the last pending operation of a cell that has nothing to do."""
+        if cell.mailbox is not self.no_mailbox:
+            self._take_mailbox(cell)
+        self.became_idle(cell)
+
     def stopped(self) -> None:
         """Record that a passivated actor has run its `stopping`."""
         self._leaving -= 1
@@ -219,6 +226,11 @@ class KeyedPool:
             self._idle.add(cell)
 
     # Opening and closing.
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the pool is closed, or is closing."""
+        return self._closed
 
     def open(self) -> None:
         """Accept messages again after `close`; a new pool is open."""
@@ -261,6 +273,7 @@ class KeyedPool:
             return
         self._cancelled = True
         self.runtime.log.warning("pool_stop_forced", pool=self.name, actors=len(self._cells))
+        self.runtime.events.emit(EventKind.POOL_STOP_FORCED, self.name)
         for cell in self.cells():
             if cell.scope is not None:
                 cell.scope.cancel()
@@ -325,6 +338,8 @@ class KeyedPool:
         cell.open_mailbox(self._spare_mailboxes.pop() if self._spare_mailboxes else None)
 
     def _take_mailbox(self, cell: KeyedCell) -> None:
+        if cell.mailbox.is_fed:
+            return
         mailbox = cell.release_mailbox()
         if len(self._spare_mailboxes) < SPARE_MAILBOXES and not self._closed:
             self._spare_mailboxes.append(mailbox)

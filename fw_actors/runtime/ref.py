@@ -74,8 +74,11 @@ class Ref(ABC):
         """Undo `add_watch`; for `Watch`."""
 
     @abstractmethod
-    def _target(self) -> ActorCell:
-        """Return the cell to send to. Raises ActorGone and MailboxFull (of a pool)."""
+    def target(self, message: Message | None = None) -> ActorCell:
+        """Return the cell to send `message` to; for the runtime.
+
+        Raises ActorGone and MailboxFull (of a pool).
+        """
 
     async def send(self, message: Message) -> None:
         """Send, and wait for room if the actor's overflow policy is WAIT.
@@ -83,7 +86,7 @@ class Ref(ABC):
         A call that is cancelled while it waits has sent nothing.
         Raises ActorGone, MailboxFull, and AskCycle (in a handler).
         """
-        cell = self._target()
+        cell = self.target(message)
         item: Item = message
         if cell.runtime.carry:
             values = carried_values(cell.runtime.carry)
@@ -119,7 +122,7 @@ class Ref(ABC):
         `PendingReply.fail`. TypeError in a handler if neither it nor its asker set a deadline: it
         could block for ever.
         """
-        cell = self._target()
+        cell = self.target(request)
         reply: PendingReply[R] = PendingReply(cell, request)
         if cell.runtime.carry:
             reply.carried = carried_values(cell.runtime.carry)
@@ -177,7 +180,7 @@ class Ref(ABC):
         due: float | None = None
         question: Question | None = None
         try:
-            cell = self._target()
+            cell = self.target()
             if cell is asker:  # full of work, it would not take the request
                 return None
             reply: PendingReply[R] = PendingReply(cell, request)
@@ -207,8 +210,8 @@ class Ref(ABC):
         return await reply.wait(deadline)
 
     def _existing(self) -> ActorCell:
-        """Return the cell as `_target` does, but create none."""
-        return self._target()
+        """Return the cell as `target` does, but create none."""
+        return self.target()
 
     async def _wait_for_room(
         self, cell: ActorCell, reply: PendingReply[Any], deadline: float | None
@@ -281,7 +284,7 @@ class ActorRef(Ref, Generic[ActorT_co]):
         """Undo `add_watch`; for `Watch`."""
         self.cell.remove_watch(watch)
 
-    def _target(self) -> ActorCell:
+    def target(self, message: Message | None = None) -> ActorCell:
         return self.cell
 
     def __eq__(self, other: object) -> bool:
@@ -325,8 +328,13 @@ class KeyedRef(Ref):
         """Undo `add_watch`; for `Watch`."""
         self._pool.remove_watch(self.key, watch)
 
-    def _target(self) -> ActorCell:
-        return self._pool.cell(self.key)
+    def target(self, message: Message | None = None) -> ActorCell:
+        try:
+            return self._pool.cell(self.key)
+        except ActorError as error:
+            if message is not None:
+                self._pool.runtime.events.emit_refusal(self.name, error, message)
+            raise
 
     def _existing(self) -> ActorCell:
         return self._pool.existing_cell(self.key)

@@ -18,6 +18,7 @@ from fw_actors.runtime.background import cancel_timers
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
+from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.parking import WOKEN
 from fw_actors.runtime.ref import ActorRef
@@ -173,13 +174,15 @@ class SingleCell(ActorCell):
         if self._scope is None or self._task is None:
             return
         self._stop_seconds = inf
+        place = place_of(self._task)
         self.runtime.log.warning(
             "stop_overdue",
             child=self.name,
-            at=place_of(self._task),
+            at=place,
             depth=self.mailbox.depth,
             works=self.works,
         )
+        self.runtime.events.emit(EventKind.STOP_OVERDUE, self.name, reason=f"at {place}")
         self._scope.cancel()
 
     def _begin_end(self, deadline: float) -> None:
@@ -286,6 +289,7 @@ class SingleCell(ActorCell):
         cancelled = self._scope is not None and self._scope.cancelled_caught
         if cancelled and self._start_error is None:
             self.runtime.log.warning("actor_stop_forced", actor=self.name, depth=self.mailbox.depth)
+            self.runtime.events.emit(EventKind.STOP_FORCED, self.name)
         self._scope = self._task = None
         self._mailbox_held = False
         self._state = ActorState.FAILED

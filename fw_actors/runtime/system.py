@@ -19,6 +19,7 @@ import trio
 from fw_actors.runtime.background import Workers, WorkerStatistics
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.errors import main_error, one_line
+from fw_actors.runtime.events import EventKind, EventTopic
 from fw_actors.runtime.mailbox import DeadLetters, MessagesFromThreads
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
@@ -138,7 +139,9 @@ class Runtime:
         self.next_life = count(1).__next__
         """Returns the number of a new instance: greater than those of all before."""
         self.workers = Workers(nursery)
-        self.dead_letters = DeadLetters(clock, log)
+        self.events = EventTopic(self)
+        """What happens in this runtime, as a topic."""
+        self.dead_letters = DeadLetters(clock, log, self.events)
         self._scrub = scrub
         self._late_replies = 0
         self._slow: Counter[type[Actor]] = Counter()
@@ -215,6 +218,9 @@ class Runtime:
         The 1st, 2nd, 4th, 8th... of each class of actors.
         """
         self._slow[kind] += 1
+        self.events.emit(
+            EventKind.SLOW, name, reason=f"{seconds:.3f} s", message_type=", ".join(types)
+        )
         count = self._slow[kind]
         if count & (count - 1) == 0:
             self.log.warning(

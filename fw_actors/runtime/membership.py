@@ -1,0 +1,283 @@
+"""The members of topics: an actor or a task, its queue, and what happens when that is full."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import trio
+from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
+
+from fw_actors.runtime.errors import ActorError
+from fw_actors.runtime.mailbox import DeadLetterReason, Item
+from fw_actors.runtime.messages import Message
+from fw_actors.runtime.parking import WOKEN
+from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.variables import Carried
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.cell import ActorCell
+    from fw_actors.runtime.deadlock import WaitNode
+    from fw_actors.runtime.topics import Topic
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class Slow(Enum):
+    """The policies for a member whose queue is full."""
+
+    WAIT = "the publisher waits until it has room"
+    DROP_OLDEST = "the oldest publication in its queue is dropped"
+    DROP_NEWEST = "it does not get the publication"
+    UNSUBSCRIBE = "it is no member any more"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSnapshot:
+    """One member of a topic."""
+
+    name: str
+    slow: Slow
+    depth: int
+    """Publications in its queue."""
+    capacity: int
+    missed: int
+    """Publications that it did not get because its queue was full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The arguments of `Topic.subscribe`."""
+
+    slow: Slow
+    capacity: int
+    accept: Callable[[Any], bool] | None = None
+    then: Message | None = None
+
+    def __post_init__(self) -> None:
+        if self.capacity < 1:
+            raise ValueError("capacity must be at least 1")
+
+
+class Receiving(Protocol):
+    """An actor's cell, or a listener."""
+
+    @property
+    def name(self) -> str:
+        """The name of the member."""
+
+    scheduled: bool
+    """Whether a task will look at the queue, without a call of `schedule`."""
+
+    def schedule(self) -> None:
+        """Have a task look at the queue."""
+
+
+class Membership:
+    """One member of a topic, and its queue. Made by `Topic.subscribe`."""
+
+    __slots__ = (
+        "_accept",
+        "_cell",
+        "_receiving",
+        "_slow",
+        "_then",
+        "_topic",
+        "active",
+        "blocked",
+        "capacity",
+        "limit",
+        "missed",
+        "queue",
+    )
+
+    def __init__(
+        self, topic: Topic[Any], receiving: Receiving, cell: ActorCell | None, terms: Terms
+    ) -> None:
+        self._topic = topic
+        self._receiving = receiving
+        self._cell = cell
+        self.queue: deque[Item] = deque()
+        self.active = True
+        """Whether it still gets what is published."""
+        self.blocked = False
+        """Whether a taken item matters: publishers may wait for it, or it may be the last one."""
+        self.missed = 0
+        """Publications that were dropped because the queue was full."""
+        self.set_terms(terms)
+
+    @property
+    def name(self) -> str:
+        """The name of the member."""
+        return self._receiving.name
+
+    @property
+    def receiving(self) -> Receiving:
+        """The cell or listener that takes from the queue."""
+        return self._receiving
+
+    @property
+    def waits_for(self) -> tuple[WaitNode, ...]:
+        """The node of the wait-for graph that has to take from the queue; none for a listener."""
+        return () if self._cell is None else (self._cell,)
+
+    def set_terms(self, terms: Terms) -> None:
+        """Set what `Topic.subscribe` was called with."""
+        self.capacity, self._slow = terms.capacity, terms.slow
+        self._accept, self._then = terms.accept, terms.then
+        self.limit = terms.capacity - (terms.slow is Slow.WAIT)
+        """With fewer publications in its queue there is nothing to consider."""
+        if terms.accept is not None:
+            self.limit = 0
+        if self.blocked and self.active and not self.is_full:
+            self.made_room()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether publishers have to wait for this member."""
+        return self._slow is Slow.WAIT and len(self.queue) >= self.capacity
+
+    def cancel(self) -> None:
+        """End the membership, and drop what is in its queue; does nothing the second time."""
+        self.queue.clear()
+        self.close()
+
+    def close(self) -> None:
+        """End the membership; what is in its queue will still be handled."""
+        if not self.active:
+            return
+        self.active = False
+        self._topic.forget(self._cell or self, self)
+        if self.queue:
+            self.blocked = True  # to be removed with the last item
+        elif self._cell is not None:
+            self._cell.mailbox.remove_feed(self)
+        if self._cell is not None:
+            self._cell.feed_closed(self)
+        elif not self._receiving.scheduled:
+            self._receiving.schedule()
+
+    def abandon(self, error: ActorError) -> None:
+        """End the membership of a keyed actor because its instance has ended."""
+        self.close()
+
+    def made_room(self) -> None:
+        """React to an item that was taken."""
+        if self.active:
+            if not self.is_full:
+                self.blocked = False
+                self._topic.unblock(self)
+        elif not self.queue and self._cell is not None:
+            self._cell.mailbox.remove_feed(self)
+
+    def carrying(self, message: Message, carried: Carried) -> Item:
+        """Return what is put into the queue for a message with context variables."""
+        if self._cell is None:
+            return message
+        return PendingReply(self._cell, message, carried=carried, sent=True)
+
+    def put(self, item: Item) -> bool:
+        """Put an item into the queue as the policy says; return whether that was done."""
+        if self._accept is not None and not self._accepts(item):
+            return False
+        if len(self.queue) >= self.capacity:
+            self.missed += 1
+            if self._slow is Slow.UNSUBSCRIBE:
+                self._unsubscribe()
+                return False
+            if self._slow is Slow.DROP_NEWEST:
+                self._topic.drop(self, item, DeadLetterReason.FULL)
+                return False
+            self._topic.drop(self, self.queue.popleft(), DeadLetterReason.DROPPED)
+        self.queue.append(item)
+        if self.is_full:
+            self.blocked = True
+            self._topic.block(self)
+        return True
+
+    def snapshot(self) -> MemberSnapshot:
+        """Return the member as a frozen value."""
+        return MemberSnapshot(self.name, self._slow, len(self.queue), self.capacity, self.missed)
+
+    def _accepts(self, item: Item) -> bool:
+        message = item.message if isinstance(item, PendingReply) else item
+        try:
+            return bool(self._accept is None or self._accept(message))
+        except Exception as error:
+            self._topic.log_removal(self, error)
+            self.close()
+            return False
+
+    def _unsubscribe(self) -> None:
+        self._topic.log_removal(self, None)
+        if self._then is not None:
+            self.queue.append(self._then)
+        self.close()
+
+
+class Listener(Generic[MessageT]):
+    """The publications for one task: `async for message in listener`. See `Topic.listening`.
+
+    The iteration ends when the member was too slow and its policy is UNSUBSCRIBE.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = f"a listener of {name}"
+        self.scheduled = True
+        self._task: trio.lowlevel.Task | None = None
+        self._member: Membership
+
+    def join(self, member: Membership) -> None:
+        """Take from the queue of that membership."""
+        self._member = member
+
+    @property
+    def missed(self) -> int:
+        """The number of publications that were dropped because the queue was full."""
+        return self._member.missed
+
+    def take_all(self) -> list[MessageT]:
+        """Return, without waiting, what is in the queue."""
+        taken: list[MessageT] = []
+        while self._member.queue:
+            taken.append(self._take())
+        return taken
+
+    def schedule(self) -> None:
+        """Wake the task that waits in the iteration."""
+        if self._task is not None:
+            reschedule(self._task, WOKEN)
+            self._task = None
+        self.scheduled = True
+
+    def __aiter__(self) -> Listener[MessageT]:
+        return self
+
+    async def __anext__(self) -> MessageT:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if not self._member.queue and self._member.active:
+            if self._task is not None:
+                raise RuntimeError(f"{self.name} serves one task at a time")
+            self._task = current_task()
+            self.scheduled = False
+            await wait_task_rescheduled(self._unpark)
+        else:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        if not self._member.queue:
+            raise StopAsyncIteration
+        return self._take()
+
+    def _take(self) -> MessageT:
+        taken: Any = self._member.queue.popleft()
+        if self._member.blocked:
+            self._member.made_room()
+        message: MessageT = taken
+        return message
+
+    def _unpark(self, _: object) -> Abort:
+        self._task = None
+        self.scheduled = True
+        return Abort.SUCCEEDED

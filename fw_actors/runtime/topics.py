@@ -1,0 +1,297 @@
+"""Topics: one message to all members, each with a queue and a policy for the case that it is full.
+
+A publication is put into the queues of all members in one step, so that all members get all
+publications in the same order. It waits before that step until every member whose policy is WAIT
+has room. A member's queue is a feed of its mailbox (see `mailbox`), so it does not use up the room
+that other messages need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import trio
+from outcome import Error, Value
+from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
+
+from fw_actors.runtime.deadlock import WaitNode, current_waiter
+from fw_actors.runtime.errors import AskCycle, MailboxFull
+from fw_actors.runtime.mailbox import DeadLetterReason, Item
+from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, Slow, Terms
+from fw_actors.runtime.messages import Message
+from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.variables import Carried, carried_values
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.deadlock import Waiter
+    from fw_actors.runtime.ref import Ref
+    from fw_actors.runtime.system import Runtime
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+CAPACITY: Final = 64
+MAX_MEMBERS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSnapshot:
+    """The state of a topic."""
+
+    name: str
+    published: int
+    """Publications so far."""
+    waiting: int
+    """Publishers that wait for room."""
+    members: tuple[MemberSnapshot, ...]
+
+
+class WaitingPublisher:
+    """A task that waits in `publish`, and its publication."""
+
+    __slots__ = ("carried", "message", "task", "waiter")
+
+    def __init__(self, message: Any, carried: Carried | None) -> None:
+        self.task = current_task()
+        self.waiter: Waiter | None = current_waiter()
+        self.message = message
+        self.carried = carried
+
+
+class Topic(Generic[MessageT]):
+    """Passes each message to all its members. For trio's thread only, but `tell_from_thread`.
+
+    Make it with its runtime and a name, and pass it to those who publish and subscribe. It has no
+    task, and needs no end.
+    """
+
+    def __init__(self, runtime: Runtime, name: str, *, max_members: int = MAX_MEMBERS) -> None:
+        self.name = name
+        self._runtime = runtime
+        self._max_members = max_members
+        self._members: dict[object, Membership] = {}
+        self._order: tuple[Membership, ...] | None = ()
+        """The members, for `_deliver`; None after a change."""
+        self._blocked: dict[Membership, None] = {}
+        """Members that publishers have to wait for."""
+        self._waiting: dict[WaitingPublisher, None] = {}
+        self._published = 0
+
+    def __len__(self) -> int:
+        """Return the number of members."""
+        return len(self._members)
+
+    def subscribe(
+        self,
+        ref: Ref,
+        *,
+        slow: Slow = Slow.WAIT,
+        capacity: int = CAPACITY,
+        accept: Callable[[MessageT], bool] | None = None,
+        then: Message | None = None,
+    ) -> Membership:
+        """Send every publication to the actor behind `ref`, too, through a queue of its own.
+
+        The queue holds `capacity` publications, beside the mailbox; `slow` says what happens when
+        it is full. `accept` chooses publications; if it raises an error, the member leaves. With
+        `Slow.UNSUBSCRIBE` a member that was too slow gets `then`, if given, after what is in its
+        queue. A member that subscribes again gets new terms and keeps its queue.
+
+        A single actor is a member over its restarts, until it stops. A keyed one is made if need
+        be, is not passivated while it is a member, and leaves when its instance ends.
+        Raises ActorGone if the actor has stopped, and MailboxFull if the topic has as many
+        members as it may have, or the actor's pool is full.
+        """
+        terms = Terms(slow, capacity, accept, then)
+        cell = ref.target()
+        member = self._members.get(cell)
+        if member is not None:
+            member.set_terms(terms)
+            return member
+        self._check_room()
+        member = Membership(self, cell, cell, terms)
+        cell.add_feed(member)
+        self._add(cell, member)
+        return member
+
+    def listening(
+        self,
+        *,
+        slow: Slow = Slow.WAIT,
+        capacity: int = CAPACITY,
+        accept: Callable[[MessageT], bool] | None = None,
+    ) -> AbstractContextManager[Listener[MessageT]]:
+        """Let a task that is no actor be a member while the block runs; arguments as above."""
+        return self._listening(Terms(slow, capacity, accept))
+
+    @contextmanager
+    def _listening(self, terms: Terms) -> Iterator[Listener[MessageT]]:
+        self._check_room()
+        listener: Listener[MessageT] = Listener(self.name)
+        member = Membership(self, listener, None, terms)
+        listener.join(member)
+        self._add(member, member)
+        try:
+            yield listener
+        finally:
+            member.cancel()
+
+    async def publish(self, message: MessageT) -> int:
+        """Pass a message to all members; return how many get it.
+
+        First waits until each member whose policy is WAIT has room. Publishers have their turns
+        in the order of their calls. A call that is cancelled while it waits has published nothing.
+        Raises AskCycle in a handler if one of these members waits for it.
+        """
+        carry = self._runtime.carry
+        carried = carried_values(carry) if carry else None
+        if self._blocked:
+            return await self._publish_in_turn(WaitingPublisher(message, carried))
+        delivered = self._deliver(message, carried)
+        # Shielded: a message that was published must not look unpublished.
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return delivered
+
+    def tell(self, message: MessageT, /) -> bool:
+        """Publish without waiting; never raises.
+
+        Returns False, and records a dead letter, if a member whose policy is WAIT has no room:
+        then nobody gets the message.
+        """
+        if self._blocked:
+            self._runtime.dead_letters.add(self.name, message, DeadLetterReason.FULL)
+            return False
+        self._deliver(message, None)
+        return True
+
+    def tell_from_thread(self, message: MessageT) -> bool:
+        """Do what `tell` does, from any thread; see `Ref.tell_from_thread`."""
+        return self._runtime.from_threads.tell(self, message)
+
+    def snapshot(self) -> TopicSnapshot:
+        """Return the state of the topic as a frozen value."""
+        members = tuple(member.snapshot() for member in self._members.values())
+        return TopicSnapshot(self.name, self._published, len(self._waiting), members)
+
+    # For the members.
+
+    def forget(self, key: object, member: Membership) -> None:
+        """Remove a member."""
+        if self._members.get(key) is member:
+            del self._members[key]
+            self._order = None
+        self.unblock(member)
+
+    def block(self, member: Membership) -> None:
+        """Have publishers wait for a member."""
+        self._blocked[member] = None
+
+    def unblock(self, member: Membership) -> None:
+        """Have publishers not wait for a member any more."""
+        if member in self._blocked:
+            del self._blocked[member]
+            if self._waiting:
+                self._deliver_waiting()
+
+    def drop(self, member: Membership, item: Item, reason: DeadLetterReason) -> None:
+        """Record a publication that a member does not get."""
+        message = item.message if isinstance(item, PendingReply) else item
+        self._runtime.dead_letters.add(f"{self.name} for {member.name}", message, reason)
+
+    def log_removal(self, member: Membership, error: Exception | None) -> None:
+        """Log that a member was too slow, or that its `accept` has raised an error."""
+        reason = "too slow" if error is None else self._runtime.one_line(error)
+        self._runtime.log.warning(
+            "member_unsubscribed", topic=self.name, member=member.name, reason=reason
+        )
+        self._runtime.events.note_removal(member.name, f"{self.name}: {reason}")
+
+    # The wait-for graph.
+
+    @property
+    def cell(self) -> Topic[MessageT]:
+        """The topic, as a node of the graph."""
+        return self
+
+    @property
+    def waits_for(self) -> tuple[WaitNode, ...]:
+        """The members that publishers wait for."""
+        return tuple(node for member in self._blocked for node in member.waits_for)
+
+    # Steps.
+
+    def _check_room(self) -> None:
+        if len(self._members) >= self._max_members:
+            raise MailboxFull(self.name, self._max_members, "members")
+
+    def _add(self, key: object, member: Membership) -> None:
+        self._members[key] = member
+        self._order = None
+
+    def _deliver(self, message: MessageT, carried: Carried | None) -> int:
+        if get_ident() != self._runtime.thread:
+            self._runtime.check_thread(self.name)
+        members = self._order
+        if members is None:
+            members = self._order = tuple(self._members.values())
+        self._published += 1
+        missed = 0
+        item: Item = message
+        for member in members:
+            if carried is not None:
+                item = member.carrying(message, carried)
+            queue = member.queue
+            if len(queue) < member.limit:
+                queue.append(item)
+            elif not member.put(item):
+                missed += 1
+                continue
+            receiving = member.receiving
+            if not receiving.scheduled:
+                receiving.schedule()
+        return len(members) - missed
+
+    async def _publish_in_turn(self, publisher: WaitingPublisher) -> int:
+        waiter = publisher.waiter
+        if waiter is not None:
+            waiter.begin_wait(self)
+        self._waiting[publisher] = None
+
+        def withdraw(_: object) -> Abort:
+            del self._waiting[publisher]
+            return Abort.SUCCEEDED
+
+        try:
+            delivered: int = await wait_task_rescheduled(withdraw)
+            return delivered
+        finally:
+            if publisher.waiter is not None:
+                publisher.waiter.end_wait(self)
+
+    def _deliver_waiting(self) -> None:
+        """Publish for those who wait, in their order, as long as there is room."""
+        while self._waiting and not self._blocked:
+            publisher = next(iter(self._waiting))
+            del self._waiting[publisher]
+            delivered = self._deliver(publisher.message, publisher.carried)
+            reschedule(publisher.task, Value(delivered))
+        if self._waiting and any(node.waits_for for node in self.waits_for):
+            self._look_for_cycles()
+
+    def _look_for_cycles(self) -> None:
+        """End the wait of publishers for whom a member that has no room now waits."""
+        for publisher in tuple(self._waiting):
+            waiter = publisher.waiter
+            if waiter is None:
+                continue
+            waiter.end_wait(self)
+            publisher.waiter = None
+            try:
+                waiter.begin_wait(self)
+                publisher.waiter = waiter
+            except AskCycle as cycle:
+                del self._waiting[publisher]
+                reschedule(publisher.task, Error(cycle))
