@@ -138,6 +138,7 @@ class PlainConnection:
 class ExchangeStep(Enum):
     """Steps of an exchange; the value is the sentence for a timeout in it."""
 
+    WAIT = "No connection to {host} was free within {seconds:g} s."
     LOOK_UP = "The address of {host} was not resolved within {seconds:g} s."
     CONNECT = "{host} did not take the connection within {seconds:g} s."
     HANDSHAKE = "{host} did not finish the TLS handshake within {seconds:g} s."

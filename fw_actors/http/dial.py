@@ -200,6 +200,7 @@ def _carried(address: IPv6Address) -> IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour
 
 
+BUSY_HANDSHAKES: Final = 8
 STAGGER_SECONDS: Final = 0.25  # RFC 8305 5: the recommended Connection Attempt Delay
 
 _REASONS: Final = {
@@ -242,6 +243,12 @@ class Dialler:
         self.sessions = SessionCache()
         self._resolver = resolver
         self._context = context
+        self._turn = trio.Lock()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so many handshakes wait for their turn that a further one would take long."""
+        return self._turn.statistics().tasks_waiting >= BUSY_HANDSHAKES
 
     async def dial(self, origin: Origin, progress: Progress, *, anew: bool = False) -> Connection:
         """Return a new connection to `origin`, its TLS handshake done; `progress` is kept.
@@ -267,7 +274,7 @@ class Dialler:
             return PlainConnection(origin, sock)
         if self._context is None:
             self._context = system_trust()
-        connection = await secure(origin, sock, self._context, self.sessions, anew=anew)
+        connection = await secure(origin, sock, self._context, self.sessions, self._turn, anew=anew)
         times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection
 

@@ -1,18 +1,36 @@
 """Connections that are kept for the next POST to the same origin.
 
-Every step is plain: no await inside, so that none can be cancelled half-way, and what is counted
-is never looked for. A connection is either with exactly one exchange (`in_use`) or idle here.
+A connection is either with exactly one exchange (`in_use`) or idle here. Every step but `wait` is
+plain: no await inside, so that none can be cancelled half-way, and what is counted is never looked
+for.
+
+A TLS handshake costs the processor time of several POSTs. While several wait for their turn to
+compute, this process is the bottleneck, and not the number of connections: a POST to an origin
+that has a connection in use then waits for that one (B-154).
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 import trio
 
 from fw_actors.http.connection import Connection
 from fw_actors.http.url import Origin
+
+WAIT_SECONDS: Final = 0.25
+"""The longest wait for a connection in use before a further one is dialled."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A POST that waits for a connection in use, and the connection that it was given."""
+
+    given: trio.Event = field(default_factory=trio.Event)
+    connection: Connection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +88,8 @@ class Pool:
         self._in_use = self._opened = self._reused = self._closed = 0
         self._is_closed = False
         self._filled = trio.Event()
+        self._secure_in_use: Counter[Origin] = Counter()
+        self._waiting: dict[Origin, deque[Waiter]] = {}
 
     def take(self, origin: Origin) -> Connection | None:
         """Reserve an idle connection that is still good; None when a new one must be dialled."""
@@ -77,20 +97,48 @@ class Pool:
             connection = next(reversed(own))
             self._forget(connection)
             if not self._expired(connection) and connection.is_reusable():
-                self._in_use += 1
+                self._begin(connection)
                 self._reused += 1
                 return connection
             self._close(connection)
         return None
 
+    def is_in_use(self, origin: Origin) -> bool:
+        """Whether a TLS connection to the origin is with an exchange, and may come back soon."""
+        return origin in self._secure_in_use
+
+    async def wait(self, origin: Origin) -> Connection | None:
+        """Wait up to 0.25 s for a connection that is in use; None if a new one must be dialled."""
+        waiter = Waiter()
+        line = self._waiting.setdefault(origin, deque())
+        line.append(waiter)
+        try:
+            with trio.move_on_after(WAIT_SECONDS):
+                await waiter.given.wait()
+        except BaseException:
+            if waiter.connection is not None:
+                self.give_back(waiter.connection)
+            raise
+        finally:
+            if waiter.connection is None:
+                line.remove(waiter)
+            if not line and self._waiting.get(origin) is line:
+                del self._waiting[origin]
+        return waiter.connection
+
     def adopt(self, connection: Connection) -> None:
         """Count a new connection, in use by its caller."""
-        self._in_use += 1
+        self._begin(connection)
         self._opened += 1
 
     def give_back(self, connection: Connection) -> None:
-        """End the use of a connection after a whole response; keep it if there is room."""
-        self._in_use -= 1
+        """End the use of a connection after a whole response.
+
+        A POST that waits for one gets it; else it is kept if there is room.
+        """
+        if self._waiting and self._pass_on(connection):
+            return
+        self._end(connection)
         own = self._by_origin.get(connection.origin)
         full = own is not None and len(own) >= self.limits.idle_per_origin
         if full or self._is_closed or not self.limits.idle or not self.limits.idle_per_origin:
@@ -109,7 +157,7 @@ class Pool:
 
     def discard(self, connection: Connection) -> None:
         """End the use of a connection that can't be used again."""
-        self._in_use -= 1
+        self._end(connection)
         self._close(connection)
 
     def sweep(self) -> None:
@@ -142,6 +190,29 @@ class Pool:
             reused=self._reused,
             closed=self._closed,
         )
+
+    def _begin(self, connection: Connection) -> None:
+        self._in_use += 1
+        if connection.origin.scheme == "https":
+            self._secure_in_use[connection.origin] += 1
+
+    def _end(self, connection: Connection) -> None:
+        self._in_use -= 1
+        if connection.origin.scheme == "https":
+            self._secure_in_use[connection.origin] -= 1
+            if not self._secure_in_use[connection.origin]:
+                del self._secure_in_use[connection.origin]
+
+    def _pass_on(self, connection: Connection) -> bool:
+        """Give a connection to the POST that has waited longest for one; return whether any did."""
+        line = self._waiting.get(connection.origin)
+        if not line or self._is_closed or not connection.is_reusable():
+            return False
+        waiter = line.popleft()
+        waiter.connection = connection
+        waiter.given.set()
+        self._reused += 1
+        return True
 
     def _expired(self, connection: Connection) -> bool:
         return self._current_time() - connection.idle_since >= self.limits.idle_seconds

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import trio
 
-from fw_actors.http.connection import Connection, Progress
+from fw_actors.http.connection import Connection, ExchangeStep, Progress
 from fw_actors.http.dial import (
     Dialler,
     Lookup,
@@ -24,7 +24,7 @@ from fw_actors.http.exchange import MakeHeaders, RequestWriter, StaleConnection,
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
 from fw_actors.http.response import ReceiverResponse, ResponseReader
 from fw_actors.http.tls import TlsStatistics
-from fw_actors.http.url import Endpoint
+from fw_actors.http.url import Endpoint, Origin
 from fw_actors.runtime.timers import Deadlines
 from fw_actors.version import __version__
 
@@ -105,11 +105,15 @@ class Sender:
         """
         now = self._deadlines.now
         post = _Post(endpoint, body, make_headers, Progress(now), ResponseReader())
-        deadline = now() + timeout
+        deadline, left = now() + timeout, timeout
         await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
         try:
             kept = None if anew else self._pool.take(endpoint.origin)
-            if kept is None or not await self._over_kept(kept, post, timeout):
+            if kept is None and not anew and self._should_wait(endpoint.origin):
+                post.progress.enter(ExchangeStep.WAIT)
+                kept = await self._pool.wait(endpoint.origin)
+                left = deadline - now()
+            if kept is None or not await self._over_kept(kept, post, left):
                 await self._over_new(post, deadline, anew=anew)
         except NetworkError as fault:
             fault.times = post.progress.times
@@ -127,6 +131,10 @@ class Sender:
             self._resolver.statistics(),
             replace(self._dialler.sessions.statistics),
         )
+
+    def _should_wait(self, origin: Origin) -> bool:
+        """Whether a new connection would take longer than to wait for one that is in use."""
+        return self._dialler.is_busy and self._pool.is_in_use(origin)
 
     async def _over_kept(self, kept: Connection, post: _Post, timeout: float) -> bool:
         """Send over a kept connection; return whether that was all, and no new one is needed.

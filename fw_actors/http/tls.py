@@ -209,11 +209,15 @@ class Tls:
             self._incoming, self._outgoing, server_hostname=host, session=session
         )
 
-    async def shake_hands(self, records: RecordStream) -> None:
-        """Raises: ssl.SSLError; trio.BrokenResourceError, when the connection breaks."""
+    async def shake_hands(self, records: RecordStream, turn: trio.Lock) -> None:
+        """Do the handshake, each step of it in `turn`.
+
+        Raises: ssl.SSLError; trio.BrokenResourceError, when the connection breaks.
+        """
         while True:
             try:
-                self.session.do_handshake()
+                async with turn:  # which passes the scheduler once: all other tasks run between two
+                    self.session.do_handshake()
             except ssl.SSLWantReadError:
                 await self.flush(records)
                 await self.take_in(records)
@@ -303,6 +307,7 @@ async def secure(
     sock: socket.socket,
     context: ssl.SSLContext,
     sessions: SessionCache,
+    turn: trio.Lock,
     *,
     anew: bool = False,
 ) -> TlsConnection:
@@ -310,6 +315,8 @@ async def secure(
 
     Args:
         sessions: of this context.
+        turn: of the process: a step of a handshake computes for up to half a millisecond, and a
+            hundred at once would delay all that is under way by fifty.
         anew: do a full handshake, whatever session is known.
 
     Raises: TlsError.
@@ -318,7 +325,7 @@ async def secure(
     known = None if anew else sessions.get(origin)
     try:
         tls = Tls(context, origin.host, None if known is None else known.session)
-        await tls.shake_hands(records)
+        await tls.shake_hands(records, turn)
     except (ssl.SSLError, trio.BrokenResourceError) as error:
         sessions.drop(origin)
         records.close()

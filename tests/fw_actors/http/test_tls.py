@@ -87,7 +87,9 @@ async def connected() -> AsyncIterator[tuple[TlsConnection, trio.SSLStream[Recor
         server = trio.SSLStream(records_over(there), receiving, server_side=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.do_handshake)
-            connection = await secure(Origin("https", "h", 443), here, sending, SessionCache())
+            connection = await secure(
+                Origin("https", "h", 443), here, sending, SessionCache(), trio.Lock()
+            )
         yield connection, server
 
 
