@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +38,16 @@ _COLUMNS: Final = {
     "creation": "Created",
 }
 
+_ATTEMPT_COLUMNS: Final = {
+    "number": "Attempt",
+    "trigger": "Trigger",
+    "began": "Began",
+    "durationMs": "ms",
+    "responseStatus": "Response",
+    "error": "Error",
+    "address": "Address",
+}
+
 
 _FINAL: Final = ("Failed", "Sent")
 _A_TRANSACTION: Final = 100  # deliveries per transaction; keeps the waits of other writers short
@@ -64,12 +74,21 @@ webhooks.add_command(emit)
     "--limit", type=click.IntRange(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
     help="The maximum number of deliveries.",
 )  # fmt: skip
+@click.option("--attempts", is_flag=True, help="Show the attempts of each, newest first.")
 @as_json
 @click.pass_obj
 def list_deliveries(
-    context: CommandContext, status: str | None, webhook: str | None, limit: int, as_json: bool
+    context: CommandContext,
+    status: str | None,
+    webhook: str | None,
+    limit: int,
+    attempts: bool,
+    as_json: bool,
 ) -> None:
-    """Show the most recent deliveries, newest first."""
+    """Show the most recent deliveries, newest first.
+
+    With --attempts a row for each attempt on record; in JSON these are the key `recorded`.
+    """
     wanted = {"status": status, "webhook": webhook}
     filters = [[field, "=", value] for field, value in wanted.items() if value is not None]
 
@@ -79,9 +98,31 @@ def list_deliveries(
             "Webhook Delivery", filters, fields, order_by="creation desc, name desc", limit=limit
         )
         # The keys of `_COLUMNS` are in the order of `fields`.
-        return [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
+        rows = [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
+        if attempts:
+            for row in rows:
+                row["recorded"] = _recorded(fw, row["name"])
+        return rows
 
-    show(context.read(read), _COLUMNS, json=as_json)
+    rows = context.read(read)
+    if attempts and not as_json:
+        show([_attempt_row(row["name"], each) for row in rows for each in row["recorded"]],
+             {"delivery": "Delivery", **_ATTEMPT_COLUMNS}, json=False)  # fmt: skip
+    else:
+        show(rows, _COLUMNS, json=as_json)
+
+
+def _recorded(fw: Fw, delivery: str) -> list[dict[str, Any]]:
+    from fw_actors.webhooks.attempts import attempts_of
+    from fw_actors.webhooks.delivery_report import attempt_as_json
+
+    return [attempt_as_json(each) for each in attempts_of(fw.tx, delivery).attempts]
+
+
+def _attempt_row(delivery: str, attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an attempt as a row of a table: its columns, and what triggered it in words."""
+    by = f" by {attempt['user']}" if attempt["user"] and attempt["trigger"] == "replay" else ""
+    return {**attempt, "delivery": delivery, "trigger": attempt["trigger"] + by}
 
 
 @webhooks.command()
@@ -89,39 +130,29 @@ def list_deliveries(
 @as_json
 @click.pass_obj
 def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
-    """Show why DELIVERY waits, and since or until when.
+    """Show why DELIVERY waits, since or until when, and its attempts on record, newest first.
 
     It waits for its receiver, for the end of a backoff, or for an attempt in progress; or it is
     final, its Webhook is disabled or deleted, or the process that leased it has died.
     """
-    from fw_actors.documents.special_fields import iso
-    from fw_actors.rules.explanation import explain as explained
-    from fw_actors.webhooks.diagnostics import waiting
+    from fw_actors.webhooks.delivery_report import delivery_report
     from fw_cli.service_state import service_state
 
-    facts = context.read(lambda site, fw: waiting(fw.tx, site.registry, delivery))
-    explanation = explained(facts, service_state(context.config))
-    due_at = None if explanation.due_at is None else iso(explanation.due_at)
+    report = context.read(lambda site, fw: delivery_report(fw, delivery))
+    service = service_state(context.config)
+    told = report.as_json(service)
     if as_json:
-        show_json(
-            {
-                "delivery": delivery,
-                "status": facts.status.value,
-                "reason": explanation.reason.value,
-                "dueAt": due_at,
-                "attempts": facts.attempts,
-                "maxAttempts": facts.max_attempts,
-                "receiver": facts.receiver or None,
-                "ahead": facts.ahead,
-                "leased": facts.in_flight,
-                "text": explanation.text,
-            }
-        )
+        show_json(told)
         return
-    say(f"{delivery}: {facts.status.value}")
+    explanation = report.explanation(service)
+    say(f"{delivery}: {told['status']}")
     say(explanation.text)
     if explanation.due_at is not None:
-        say(f"It is due {'since' if explanation.due_at <= facts.now else 'at'} {due_at}.")
+        since = "since" if explanation.due_at <= report.facts.now else "at"
+        say(f"It is due {since} {told['dueAt']}.")
+    if told["recorded"]:
+        rows = [_attempt_row(delivery, each) for each in told["recorded"]]
+        show(rows, _ATTEMPT_COLUMNS, json=False)
 
 
 @webhooks.command(

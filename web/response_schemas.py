@@ -215,6 +215,62 @@ class ReplayedResponse(Struct, frozen=True):
     status: str
 
 
+class RequestDetails(Struct, frozen=True):
+    """A request as it was sent, without the query of its URL; `curl` sends it again."""
+
+    url: str
+    headers: dict[str, str]
+    curl: str
+
+
+class AttemptDetails(Struct, frozen=True, rename="camel"):
+    """An attempt on record; `request` is null if it came to none.
+
+    `number` counts those since the event or the replay at `queued`; `trigger` is event, retry or
+    replay; `times` in milliseconds.
+    """
+
+    number: int
+    trigger: str
+    user: str | None
+    queued: str
+    began: str
+    ended: str
+    duration_ms: int
+    times: dict[str, float]
+    status: str
+    response_status: int | None
+    response_body: str | None
+    error: str | None
+    next_attempt: str | None
+    address: str | None
+    worker: str | None
+    request: RequestDetails | None
+
+
+class DeliveryExplainedResponse(Struct, frozen=True, rename="camel"):
+    """A delivery: what it waits for, or how it ended, and its attempts, the newest first.
+
+    `user` and `queued`: who replayed it last, and when; of one that was not replayed null, and the
+    time of its event. `ahead`: deliveries to its receiver that are due before it;
+    `leased`: those of the receiver that a process works on; both at most 1,000.
+    """
+
+    delivery: str
+    status: str
+    reason: str
+    due_at: str | None
+    attempts: int
+    max_attempts: int
+    receiver: str | None
+    ahead: int
+    leased: int
+    text: str
+    user: str | None
+    queued: str
+    recorded: list[AttemptDetails]
+
+
 class DocumentResponse(Struct, frozen=True):
     """A document."""
 

@@ -29,7 +29,7 @@ from fw_actors.rules.delivery import (
     retry_after_seconds,
 )
 from fw_actors.rules.redaction import Scrubber
-from fw_actors.rules.signing import signed_headers
+from fw_actors.rules.signing import SignedHeaders, signed_headers
 from fw_actors.runtime import (
     Actor,
     ActorError,
@@ -139,6 +139,7 @@ class DeliveryActor(Actor):
     def __init__(self, delivery: str, dependencies: DeliveryDependencies) -> None:
         """`delivery` is its name, the key of this actor."""
         self._delivery, self._deps = delivery, dependencies
+        self._signed: SignedHeaders = ()
 
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
@@ -216,7 +217,7 @@ class DeliveryActor(Actor):
             return self._ended(began, reason.ending, str(reason)), SlotFreed(origin)
         except NetworkError as fault:
             timed_out = isinstance(fault, ResponseTimeout)
-            ended = self._ended(began, Ending.TRANSIENT, str(fault))
+            ended = self._ended(began, Ending.TRANSIENT, str(fault), fault)
             return ended, SlotFreed(origin, None, timed_out, ended.error)
         except Exception as defect:  # counted as a failure, so that it cannot loop
             log, error = self._deps.log, self._deps.scrubber.scrub_known(repr(defect))[:200]
@@ -244,7 +245,7 @@ class DeliveryActor(Actor):
         except NoSigningKey as reason:
             raise NotSent(Ending.UNSIGNABLE, str(reason)) from None
 
-    def _headers(self, key: HMAC, due: LeasedDelivery) -> tuple[tuple[bytes, bytes], ...]:
+    def _headers(self, key: HMAC, due: LeasedDelivery) -> SignedHeaders:
         """Return the headers; called when the connection is ready, so that the time is current.
 
         Raises: LeaseOver, before anything is sent.
@@ -252,11 +253,18 @@ class DeliveryActor(Actor):
         now = self._deps.clock.now()
         if now >= due.lease_end:
             raise LeaseOver
-        return signed_headers(key, due.delivery, now, due.payload)
+        self._signed = signed = signed_headers(key, due.delivery, now, due.payload)
+        return signed
 
-    def _ended(self, began: float, ending: Ending, error: str) -> AttemptOutcome:
-        error = self._deps.scrubber.scrub_known(error)
-        return AttemptOutcome(ending, self._deps.clock.now(), self._ms_since(began), error=error)
+    def _ended(
+        self, began: float, ending: Ending, error: str, fault: NetworkError | None = None
+    ) -> AttemptOutcome:
+        times, address = (None, "") if fault is None else (fault.times, fault.address)
+        return AttemptOutcome(
+            ending, self._deps.clock.now(), self._ms_since(began),
+            error=self._deps.scrubber.scrub_known(error),
+            times=times, address=address, signed=self._signed,
+        )  # fmt: skip
 
     def _outcome_of(self, began: float, answer: ReceiverResponse) -> AttemptOutcome:
         status, now, wait = answer.status, self._deps.clock.now(), 0.0
@@ -265,7 +273,10 @@ class DeliveryActor(Actor):
         ending, error = ending_of(status), error_of_answer(status, answer.location)
         if error:  # may quote the receiver
             error = self._deps.scrubber.scrub_known(error)
-        return AttemptOutcome(ending, now, self._ms_since(began), status, answer.body, error, wait)
+        return AttemptOutcome(
+            ending, now, self._ms_since(began), status, answer.body, error, wait,
+            answer.times, answer.address, self._signed,
+        )  # fmt: skip
 
     async def _give_back(self, due: LeasedDelivery) -> None:
         """Give the lease of an aborted attempt back; it does not count and may be claimed again."""

@@ -8,9 +8,9 @@ Rules: B-197, B-237, B-236, B-210, B-233, B-211.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from fw_actors.actors.delivery import Attempt, RetryDue, SlotFreed
 from fw_actors.actors.queue_worker import ClockSkewRepair, Poll, PollSchedule, WakeUp
@@ -18,7 +18,17 @@ from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots
 from fw_actors.rules.tokens import record_id
-from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, Overflow, Request, handles
+from fw_actors.runtime import (
+    Actor,
+    ActorError,
+    AskTimeout,
+    KeyedPool,
+    MailboxPolicy,
+    Overflow,
+    Ref,
+    Request,
+    handles,
+)
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import StatementError, Store
 from fw_actors.webhooks.claims import ClaimPlan, LeasedDelivery, new_receiver
@@ -52,6 +62,19 @@ class Resume(Request[bool], frozen=True):
     """Request to resume a receiver; answered with whether it is known."""
 
     receiver: str
+
+
+async def receiver_health(dispatcher: Ref, seconds: float) -> Mapping[str, str]:
+    """Return the health of each receiver by its origin; nothing if the Dispatcher is busy.
+
+    `seconds`: how long to wait for it.
+    """
+    try:
+        described = (await dispatcher.inspect(seconds)).described
+    except (ActorError, AskTimeout):
+        return {}
+    receivers: Any = described.get("receivers", ())
+    return {each["origin"]: each["health"] for each in receivers}
 
 
 class Dispatcher(Actor):

@@ -24,6 +24,7 @@ from fw_actors.access.types import (
     SignedIn,
     SignInAttempt,
 )
+from fw_actors.actors.dispatcher import receiver_health
 from fw_actors.actors.lockout import AttemptLog, AttemptPasswordChange, AttemptSignIn
 from fw_actors.actors.store_probe import read_with_deadline
 from fw_actors.documents import rest
@@ -40,6 +41,7 @@ from fw_actors.errors import (
 from fw_actors.hashing import too_many
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.site import Site
+from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
 from fw_actors.store import Tx, installation_key
 from fw_actors.webhooks.diagnostics import Trial, TrialResult
@@ -48,6 +50,8 @@ from fw_actors.webhooks.replay import BulkReplays, Replayed
 T = TypeVar("T")
 
 ATTEMPT_SECONDS: Final = 60.0
+HEALTH_SECONDS: Final = 0.5
+"""How long a page waits for the Dispatcher to tell of its receivers."""
 READY_SECONDS: Final = 2.0
 """The deadline of the store for a readiness check (H-102)."""
 
@@ -73,14 +77,17 @@ class Gateway:
         trial: Trial,
         readings: Callable[[], Awaitable[Sequence[Reading]]],
         probe: Ref,
+        dispatcher: Ref,
     ) -> None:
         """`lockouts` has a LockoutActor per identifier; `attempts` logs what never reaches one.
 
-        `readings` returns the numbers for `/metrics`; `probe` is a StoreProbe.
+        `readings` returns the numbers for `/metrics`; `probe` is a StoreProbe; `dispatcher` is the
+        Dispatcher, which knows the receivers.
         """
         self._sign_in, self._changes = sign_in, changes
         self._lockouts, self._attempts = lockouts, attempts
         self._site, self._trial, self._probe = site, trial, probe
+        self._dispatcher = dispatcher
         self._sessions = Sessions(site.registry, site.config.auth.session_idle_days)
         self._ready = False
         self.keys = keys
@@ -199,6 +206,11 @@ class Gateway:
     async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
         """Send a Webhook a test event. Raises: PermissionDeniedError, NotFoundError."""
         return await self._trial.send(webhook, lambda fn: self.read(caller, fn))
+
+    async def service_state(self) -> ServiceState:
+        """Return what this process knows of its receivers."""
+        health = await receiver_health(self._dispatcher, HEALTH_SECONDS)
+        return ServiceState(running=True, health=health)
 
     async def ready(self) -> bool:
         """Say whether requests can be served: not while starting, draining or without a store."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import (
     SURROGATES,
@@ -159,6 +162,9 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     """
 
     unique_together = (("webhook", "key"),)
+    # The course of the last attempt, for which a new row has room: rows that grow with their
+    # outcome would split most pages of SQLite once more. And the replay that it belongs to.
+    internal_columns: ClassVar[Mapping[str, str]] = {"trace": " " * 140, "replayed": ""}
     # A rename finds them by their reference; the sweep and doctor by how they ended, and when.
     index_together = (("reference_doctype", "reference_name"), ("status", "last_attempt"))
 

@@ -178,6 +178,14 @@ class Meta:
         return tuple(f for f in self.fields.values() if f.stored and not isinstance(f, Table))
 
     @cached_property
+    def internal(self) -> Mapping[str, str]:
+        """The text columns that only the service's own statements use, each with its default.
+
+        No document has them.
+        """
+        return MappingProxyType(getattr(self.cls, "internal_columns", {}))
+
+    @cached_property
     def unstored(self) -> tuple[Field, ...]:
         """The fields that are written only."""
         return tuple(f for f in self.fields.values() if not f.stored)

@@ -73,9 +73,11 @@ class DocTable:
             sa.MetaData(),
             *_standard_columns(meta),
             *map(_column, self.fields),
+            *(sa.Column(name, sa.Text, server_default=d) for name, d in meta.internal.items()),
             *indexes_of(meta),
         )
-        self.names = tuple(column.name for column in self.table.columns)
+        columns = [c for c in self.table.columns if c.name not in meta.internal]
+        self.names = tuple(column.name for column in columns)
         self.creation = Statement(CreateTable(self.table))
         self.indexes = {
             str(index.name): Statement(CreateIndex(index))
@@ -86,7 +88,7 @@ class DocTable:
             sa.insert(self.table).values({n: sa.bindparam(n) for n in self.names})
         )
         self._updates: dict[tuple[str, ...], Statement] = {}
-        found = sa.select(*c).where(c.name == sa.bindparam("key"))
+        found = sa.select(*columns).where(c.name == sa.bindparam("key"))
         named = sa.select(c.name).where(c.name == sa.bindparam("key"))
         self._select, self._exists = Statement(found), Statement(named)
         # Row locks; no more than a name for SQLite, which has one writer.
@@ -100,7 +102,7 @@ class DocTable:
                 c.parenttype == sa.bindparam("parenttype"),
                 c.parentfield == sa.bindparam("parentfield"),
             )
-            self._rows = Statement(sa.select(*c).where(parent).order_by(c.idx))
+            self._rows = Statement(sa.select(*columns).where(parent).order_by(c.idx))
             self._delete_rows = Statement(sa.delete(self.table).where(parent))
 
     def insert(self, tx: Tx, row: Mapping[str, Any]) -> None:

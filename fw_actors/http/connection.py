@@ -36,6 +36,7 @@ class Connection(Protocol):
     """
 
     origin: Origin
+    address: str  # of the peer, with its port
     idle_since: float  # trio's time; meaningful in the pool only
     broken: bool  # a send failed
 
@@ -76,10 +77,11 @@ class PlainConnection:
     quarter of a POST's time when measured; here one wait for readability is the only checkpoint.
     """
 
-    __slots__ = ("_poll", "_socket", "broken", "idle_since", "origin")
+    __slots__ = ("_poll", "_socket", "address", "broken", "idle_since", "origin")
 
-    def __init__(self, origin: Origin, sock: socket.socket) -> None:
+    def __init__(self, origin: Origin, sock: socket.socket, address: str = "") -> None:
         self.origin = origin
+        self.address = address
         self.idle_since = 0.0
         self.broken = False
         self._socket = sock
@@ -147,11 +149,15 @@ class ExchangeStep(Enum):
 
 
 class Progress(msgspec.Struct):
-    """The step that a POST is at, and how long those before it took; `now` is trio's clock."""
+    """The step that a POST is at, and how long those before it took; `now` is trio's clock.
+
+    `address` is the one that it goes to, with its port; empty until it is known.
+    """
 
     now: Callable[[], float] = trio.current_time
     step: ExchangeStep = ExchangeStep.LOOK_UP
     times: Times = msgspec.field(default_factory=Times)
+    address: str = ""
 
     def enter(self, step: ExchangeStep) -> float:
         """Begin a step; return trio's time."""

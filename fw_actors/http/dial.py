@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import trio
 
@@ -267,14 +267,20 @@ class Dialler:
         addresses = await self._addresses(origin)
         resolved = progress.enter(ExchangeStep.CONNECT)
         times.dns = (resolved - began) * MS_PER_SECOND
-        sock = await _connect(origin, _allowed(origin, addresses))
+        allowed = _allowed(origin, addresses)
+        progress.address = shown_address(allowed[0][1])  # unless another one takes the connection
+        sock = await _connect(origin, allowed)
+        progress.address = shown_address(sock.getpeername())
         connected = progress.enter(ExchangeStep.HANDSHAKE)
         times.connect = (connected - resolved) * MS_PER_SECOND
         if origin.scheme == "http":
-            return PlainConnection(origin, sock)
+            return PlainConnection(origin, sock, progress.address)
         if self._context is None:
             self._context = system_trust()
-        connection = await secure(origin, sock, self._context, self.sessions, self._turn, anew=anew)
+        connection = await secure(
+            origin, sock, self._context, self.sessions, self._turn,
+            address=progress.address, anew=anew,
+        )  # fmt: skip
         times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection
 
@@ -284,6 +290,12 @@ class Dialler:
         if ":" in origin.host:
             return [(socket.AF_INET6, (origin.host, origin.port, 0, 0))]
         return [(socket.AF_INET, (origin.host, origin.port))]
+
+
+def shown_address(name: tuple[Any, ...]) -> str:
+    """Return an address and its port as a URL would hold them."""
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _allowed(origin: Origin, addresses: Sequence[Address]) -> Sequence[Address]:

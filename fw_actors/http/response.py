@@ -43,6 +43,7 @@ class ReceiverResponse(msgspec.Struct, frozen=True):
         location: of a redirect, without user info, query and fragment; None where there is none.
         retry_after: the header as sent, for the caller to evaluate; None where there is none.
         times: how long the steps took.
+        address: where the request went, with its port.
     """
 
     status: int
@@ -50,6 +51,7 @@ class ReceiverResponse(msgspec.Struct, frozen=True):
     location: str | None = None
     retry_after: str | None = None
     times: Times = msgspec.field(default_factory=Times)
+    address: str = ""
 
 
 # RFC 9112 4; the reason phrase may be missing and may hold any byte.
@@ -200,11 +202,11 @@ class ResponseReader(msgspec.Struct, eq=False):
         """
         self._stop(_BROKEN)
 
-    def answer(self, times: Times) -> ReceiverResponse:
+    def answer(self, times: Times, address: str = "") -> ReceiverResponse:
         """Return the response read so far; `status` must be set."""
         if self.status is None:
             raise ValueError("There is no response before its head is complete.")
-        return make_response(self.status, self._body[:MAX_BODY], self._headers, times)
+        return make_response(self.status, self._body[:MAX_BODY], self._headers, times, address)
 
     def _stop(self, otherwise: str) -> None:
         if self.status is None:
@@ -250,7 +252,7 @@ class ResponseReader(msgspec.Struct, eq=False):
 
 
 def make_response(
-    status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]], times: Times
+    status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]], times: Times, address: str
 ) -> ReceiverResponse:
     """Build a response; `headers` have lower-case names."""
     location = retry_after = None
@@ -259,7 +261,7 @@ def make_response(
             location = _without_secrets(value.decode("latin-1"))
         elif name == b"retry-after" and retry_after is None:
             retry_after = value.decode("latin-1")[:MAX_HEADER]
-    return ReceiverResponse(status, body, location, retry_after, times)
+    return ReceiverResponse(status, body, location, retry_after, times, address)
 
 
 def _without_secrets(location: str) -> str:

@@ -116,13 +116,13 @@ class Sender:
             if kept is None or not await self._over_kept(kept, post, left):
                 await self._over_new(post, deadline, anew=anew)
         except NetworkError as fault:
-            fault.times = post.progress.times
+            fault.times, fault.address = post.progress.times, post.progress.address
             raise
         if post.late and post.reader.status is None:
             late = ResponseTimeout(post.progress.overdue(endpoint.origin.host, timeout))
-            late.times = post.progress.times
+            late.times, late.address = post.progress.times, post.progress.address
             raise late
-        return post.reader.answer(post.progress.times)
+        return post.reader.answer(post.progress.times, post.progress.address)
 
     def statistics(self) -> SenderStatistics:
         """Counts of now, for the console and `/metrics`."""
@@ -142,7 +142,7 @@ class Sender:
         The deadline closes it, which ends the exchange as a cancellation would, and costs a tenth
         of a POST less than a cancel scope for each.
         """
-        post.kept = kept
+        post.kept, post.progress.address = kept, kept.address
         noted = self._deadlines.add(post, timeout)
         try:
             await self._exchange(kept, post, kept=True)

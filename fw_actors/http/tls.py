@@ -113,6 +113,7 @@ class TlsConnection:
         "_sessions",
         "_tls",
         "_verified_at",
+        "address",
         "broken",
         "idle_since",
         "origin",
@@ -125,8 +126,10 @@ class TlsConnection:
         records: RecordStream,
         sessions: SessionCache,
         verified_at: float,
+        address: str = "",
     ) -> None:
         self.origin = origin
+        self.address = address
         self.idle_since = 0.0
         self.broken = False
         self._tls = tls
@@ -309,6 +312,7 @@ async def secure(
     sessions: SessionCache,
     turn: trio.Lock,
     *,
+    address: str = "",
     anew: bool = False,
 ) -> TlsConnection:
     """Do the handshake on a connected socket, which is closed where it fails or is cancelled.
@@ -317,6 +321,7 @@ async def secure(
         sessions: of this context.
         turn: of the process: a step of a handshake computes for up to half a millisecond, and a
             hundred at once would delay all that is under way by fifty.
+        address: of the peer, for people to read.
         anew: do a full handshake, whatever session is known.
 
     Raises: TlsError.
@@ -333,7 +338,8 @@ async def secure(
     except BaseException:
         records.close()
         raise
-    return TlsConnection(origin, tls, records, sessions, sessions.begin(known, tls.session))
+    verified_at = sessions.begin(known, tls.session)
+    return TlsConnection(origin, tls, records, sessions, verified_at, address)
 
 
 def _sentence(origin: Origin, cause: Exception) -> str:

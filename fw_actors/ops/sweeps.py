@@ -17,6 +17,7 @@ from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import JOB, KNOWN_ADDRESS, LOGIN_ATTEMPT, SESSION, TOKEN
+from fw_actors.webhooks.attempts import forget_attempts
 from fw_actors.webhooks.events import QUEUE
 
 BATCH: Final = 1000
@@ -97,6 +98,7 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
         if found:
             tx.run_many(forget_job, found)
             tx.run_many(forget, found)
+            forget_attempts(tx, [name for (name,) in names])
         return len(found)
 
     return (batch,)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime.clock import MS_PER_SECOND
+
+MAX_COUNTED: Final = 1000
+"""The most deliveries that are counted before one, and of those that are leased."""
 
 
 class WaitReason(Enum):
@@ -32,8 +36,9 @@ class Waiting:
         hook_enabled: None for a Webhook that was deleted.
         next_at: when its job is due, or its lease ends; None without such a job.
         receiver: where its Webhook points, as `https://host:port`; empty without a usable URL.
-        ahead: deliveries to that receiver, of all its Webhooks, that are due before it.
-        in_flight: deliveries to that receiver that a process has leased.
+        ahead: deliveries to that receiver, of all its Webhooks, that are due before it; at most
+            `MAX_COUNTED`.
+        in_flight: deliveries to that receiver that a process has leased; at most `MAX_COUNTED`.
     """
 
     now: int
@@ -127,8 +132,8 @@ def _before(facts: Waiting) -> str:
 def _slot(facts: Waiting, service: ServiceState) -> str:
     sentences = [
         "It is due.",
-        f"Deliveries to {facts.receiver or 'its receiver'} that are due before it: {facts.ahead}; "
-        f"leased for an attempt: {facts.in_flight}.",
+        f"Deliveries to {facts.receiver or 'its receiver'} that are due before it: "
+        f"{_counted(facts.ahead)}; leased for an attempt: {_counted(facts.in_flight)}.",
         _not_running(service),
     ]
     if service.health.get(facts.receiver) == "paused":
@@ -139,6 +144,10 @@ def _slot(facts: Waiting, service: ServiceState) -> str:
             "gets one attempt at a time, another up to ops.perReceiverConcurrency."
         )
     return " ".join(filter(None, sentences))
+
+
+def _counted(number: int) -> str:
+    return f"{number:,}{' or more' if number >= MAX_COUNTED else ''}"
 
 
 def _not_running(service: ServiceState) -> str:

@@ -60,9 +60,11 @@ def mac_of(key: bytes) -> hmac.HMAC:
     return hmac.new(key, digestmod=hashlib.sha256)
 
 
-def signed_headers(
-    key: hmac.HMAC, delivery: str, now: int, body: bytes
-) -> tuple[tuple[bytes, bytes], ...]:
+SignedHeaders = tuple[tuple[bytes, bytes], ...]
+"""`webhook-id`, `webhook-timestamp` and `webhook-signature` with their values; or nothing."""
+
+
+def signed_headers(key: hmac.HMAC, delivery: str, now: int, body: bytes) -> SignedHeaders:
     """Return the three headers of an attempt that is made at `now` (ms since the epoch)."""
     name, timestamp = delivery.encode(), b"%d" % (now // MS_PER_SECOND)
     return (

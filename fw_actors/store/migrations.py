@@ -120,6 +120,23 @@ _KNOWN_ADDRESS: Final = Table(
     Column("seen", BigInteger, nullable=False),
     Index("fw_known_address_seen", "seen"),
 )
+_DELIVERY_ATTEMPT: Final = Table(
+    "fw_delivery_attempt",
+    MetaData(),
+    Column("delivery", Text, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("number", Integer, nullable=False),
+    Column("status", Text, nullable=True),
+    Column("next_attempt", BigInteger, nullable=True),
+    Column("last_attempt", BigInteger, nullable=True),
+    Column("response_status", BigInteger, nullable=True),
+    Column("response_body", Text, nullable=True),
+    Column("error", Text, nullable=True),
+    Column("duration_ms", BigInteger, nullable=True),
+    Column("trace", Text, nullable=True),
+    Column("replayed", Text, nullable=True),
+    sqlite_with_rowid=False,
+)
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
@@ -182,6 +199,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(3, partial(_create_table, table=_BULK_REPLAY)),
     MigrationStep(4, _password_costs),
     MigrationStep(5, _networks),
+    MigrationStep(6, partial(_create_table, table=_DELIVERY_ATTEMPT)),
 )
 
 

@@ -178,6 +178,26 @@ BULK_REPLAY: Final = Table(
 )
 """The replay of many that is under way, or else the last one: one row at most."""
 
+DELIVERY_ATTEMPT: Final = Table(
+    "fw_delivery_attempt",
+    METADATA,
+    Column("delivery", Text, primary_key=True),
+    Column("position", Integer, primary_key=True),  # among all attempts of the delivery
+    Column("number", Integer, nullable=False),  # since the event, or the replay
+    Column("status", Text, nullable=True),
+    Column("next_attempt", BigInteger, nullable=True),
+    Column("last_attempt", BigInteger, nullable=True),
+    Column("response_status", BigInteger, nullable=True),
+    Column("response_body", Text, nullable=True),
+    Column("error", Text, nullable=True),
+    Column("duration_ms", BigInteger, nullable=True),
+    Column("trace", Text, nullable=True),
+    Column("replayed", Text, nullable=True),
+    sqlite_with_rowid=False,
+)
+"""The attempts of deliveries but for the last one, which the delivery's own row has in columns of
+the same names: `fw_actors.webhooks.attempts`."""
+
 JOB: Final = Table(
     "fw_job",
     METADATA,

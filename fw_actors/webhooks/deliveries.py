@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.core import DEFAULT_TIMEOUT
 from fw_actors.documents.registry import Registry
+from fw_actors.http import Times
 from fw_actors.rules.delivery import (
     LEASE_MARGIN_SECONDS,
     MAX_SECONDS,
@@ -24,10 +25,12 @@ from fw_actors.rules.delivery import (
     Verdict,
     decide,
 )
+from fw_actors.rules.signing import SignedHeaders
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.schema import JOB
+from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
 from fw_actors.webhooks.claims import ClaimLimits, DeliveryRows, Hook, Lease, Leased, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE
 
@@ -38,7 +41,9 @@ _ERROR_CHARACTERS: Final = 500
 class AttemptOutcome(msgspec.Struct, frozen=True):
     """The result of an attempt; `error` is empty after a 2xx.
 
-    `wait_seconds` is the receiver's Retry-After, where it is honoured.
+    `wait_seconds` is the receiver's Retry-After, where it is honoured. `times` are None where no
+    connection was needed; `address` is that of the receiver; `signed` are the headers that were
+    sent, if it came to that.
     """
 
     ending: Ending
@@ -48,6 +53,9 @@ class AttemptOutcome(msgspec.Struct, frozen=True):
     response_body: bytes | None = None
     error: str = ""
     wait_seconds: float = 0.0
+    times: Times | None = None
+    address: str = ""
+    signed: SignedHeaders = ()
 
 
 COLUMNS: Final[dict[str, type]] = {
@@ -59,12 +67,14 @@ COLUMNS: Final[dict[str, type]] = {
     "response_body": str,
     "error": str,
     "duration_ms": int,
+    "trace": str,
 }
-"""The columns that an outcome writes, in the order of `values`; `sent` and `modified` follow."""
+"""The columns that an outcome writes; `sent` and `modified` follow. The last one is the trace of
+the attempt, the others are in the order of `values`."""
 
 
 def values(ended: AttemptOutcome, verdict: Verdict) -> tuple[int | str | None, ...]:
-    """Return the values that an outcome writes, in the order of `COLUMNS`."""
+    """Return the values that an outcome writes, in the order of `COLUMNS` without the trace."""
     body = ended.response_body
     return (
         verdict.status,
@@ -116,13 +126,17 @@ class ClaimedBatch(NamedTuple):
 
 
 class OutcomeBatch(NamedTuple):
-    """The outcomes of attempts, ready to be written; made by `outcome_batch`."""
+    """The outcomes of attempts, ready to be written; made by `outcome_batch`.
+
+    `again`: those of deliveries that were tried before.
+    """
 
     held: list[tuple[int, str]]
     statuses: list[DeliveryStatus]
     rows: str
     sent: list[tuple[int, str]]
     others: list[jobs.Settlement]
+    again: list[tuple[int, str]]
 
     @property
     def next_at(self) -> int | None:
@@ -133,7 +147,8 @@ class OutcomeBatch(NamedTuple):
 class Deliveries:
     """Claims deliveries of the `webhook` queue and writes their outcomes."""
 
-    def __init__(self, registry: Registry, backoff: Backoff) -> None:
+    def __init__(self, registry: Registry, backoff: Backoff, worker: str = "") -> None:
+        """`worker` names the process in the records of its attempts."""
         deliveries = registry.tables["Webhook Delivery"].table
         settled = JsonRows("settled")
         self._backoff = backoff
@@ -150,6 +165,7 @@ class Deliveries:
                 | {
                     "sent": sa.case((held.status == DeliveryStatus.SENT.value, held.last_attempt)),
                     "modified": held.last_attempt,
+                    "trace": held.trace.concat(f" {worker or NO_ITEM}"),
                 }
             )
         )
@@ -217,7 +233,7 @@ class Deliveries:
         self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
     ) -> OutcomeBatch:
         """Decide the status of finished attempts, and encode the batch for `settle_all`."""
-        ready = OutcomeBatch([], [], "", [], [])
+        ready = OutcomeBatch([], [], "", [], [], [])
         rows = []
         for due, ended in attempts:
             verdict = decide(
@@ -236,7 +252,11 @@ class Deliveries:
             else:
                 settled = jobs.Settlement(job, token, verdict.next_attempt, error_of(ended))
                 ready.others.append(settled)
-            rows.append((job, token, *values(ended, verdict)))
+            url = "" if due.hook is None else shown_url(due.hook.url)
+            trace = written_trace(ended.times, ended.signed, ended.address, url)
+            rows.append((job, token, *values(ended, verdict), trace))
+            if due.attempts:
+                ready.again.append((job, token))
         return ready._replace(rows=rows_as_json(rows))
 
     def settle_all(self, tx: Tx, batch: OutcomeBatch) -> Sequence[DeliveryStatus | None]:
@@ -246,6 +266,8 @@ class Deliveries:
         """
         statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
+        if batch.again:
+            keep_before_outcomes(tx, batch.again)
         if tx.run(self._settle, settled=batch.rows) < len(statuses):
             found = msgspec.json.decode(tx.scalar(self._lost, settled=batch.rows))
             lost = {(job, token) for job, token in found}

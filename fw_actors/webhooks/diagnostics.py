@@ -15,7 +15,7 @@ from fw_actors.errors import NotFoundError, ValidationError
 from fw_actors.http import NetworkError, Sender, Times, parse_endpoint
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, error_of_answer
-from fw_actors.rules.explanation import Waiting
+from fw_actors.rules.explanation import MAX_COUNTED, Waiting
 from fw_actors.rules.signing import signed_headers
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.store import Statement, Tx
@@ -66,12 +66,21 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
 
 
 def _competing(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int, int]:
-    """Return how many deliveries of these Webhooks are due before a job, and how many leased."""
-    of_them = sa.select(sa.func.count()).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
+    """Return how many deliveries of these Webhooks are due before a job, and how many leased.
+
+    Both at most `MAX_COUNTED`: behind a dead receiver a hundred thousand may wait.
+    """
+    of_them = sa.select(JOB.c.id).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
     before = (JOB.c.next_at < due) | ((JOB.c.next_at == due) & (JOB.c.id < number))
-    ahead = tx.scalar(of_them.where(before, JOB.c.lease.is_(None)))
-    leased = tx.scalar(of_them.where(JOB.c.next_at > tx.now, JOB.c.lease.is_not(None)))
-    return ahead, leased
+    ahead = of_them.where(JOB.c.next_at <= due, before, JOB.c.lease.is_(None))
+    leased = of_them.where(JOB.c.next_at > tx.now, JOB.c.lease.is_not(None))
+    return _count(tx, ahead), _count(tx, leased)
+
+
+def _count(tx: Tx, rows: sa.Select[Any]) -> int:
+    some = rows.limit(MAX_COUNTED).subquery()
+    count: int = tx.scalar(sa.select(sa.func.count()).select_from(some))
+    return count
 
 
 def _sentence(error: str | None) -> str:

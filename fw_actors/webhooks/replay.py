@@ -34,6 +34,7 @@ from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.schema import BULK_REPLAY, JOB
+from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
 from fw_actors.webhooks.events import QUEUE
 
 FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
@@ -61,15 +62,17 @@ class Replays:
         d = table.c
         name: sa.BindParameter[Any] = sa.bindparam("key")
         self._audit, self._recorded = audit, recorded
-        self._read = Statement(sa.select(d.webhook, d.status).where(d.name == name))
+        # Locked (PostgreSQL): one of two concurrent replays waits, and finds the status changed.
+        self._read = Statement(
+            sa.select(d.webhook, d.status).where(d.name == name).with_for_update(key_share=True)
+        )
         most = sa.func.coalesce(
             hooks.max_attempts, DEFAULT_MAX_ATTEMPTS
         )  # null only if written by raw SQL
-        self._attempts = Statement(sa.select(most).where(hooks.name == name))
-        # Compare and set: one of two concurrent replays wins, and no running attempt is replaced.
+        self._most = Statement(sa.select(most).where(hooks.name == name))
         self._begin = Statement(
             sa.update(table)
-            .where(d.name == name, d.status == sa.bindparam("previous"))
+            .where(d.name == name)
             .values(
                 status=DeliveryStatus.QUEUED.value,
                 attempts=0,
@@ -79,6 +82,7 @@ class Replays:
                 sent=sa.null(),
                 modified=sa.bindparam("now"),
                 modified_by=sa.bindparam("user"),
+                replayed=sa.bindparam("replayed"),
             )
         )
 
@@ -132,13 +136,14 @@ class Replays:
         if row is None:
             raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
         webhook, previous = row
-        most = tx.scalar(self._attempts, key=webhook)
+        most = tx.scalar(self._most, key=webhook)
         if most is None:
             raise ConflictError("The Webhook of this delivery was deleted.")
-        if previous not in FINAL or not tx.run(
-            self._begin, key=delivery, previous=previous, most=most, now=tx.now, user=fw.user
-        ):
+        if previous not in FINAL:
             raise ConflictError("This delivery is already in progress.")
+        keep_before_replay(tx, delivery, most)
+        by = replayed_by(fw.user, tx.now)
+        tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by)
         # A failed delivery keeps its job; the new job has no lease.
         tx.run(_FORGET_JOB, delivery=delivery)
         jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)

@@ -18,6 +18,7 @@ from fw_actors.webhooks.diagnostics import Trial
 from supervisors.children import ChildSpec, pool_child
 from supervisors.service.metrics import Readings
 from supervisors.service.parts import Parts
+from supervisors.service.queues import DISPATCHER
 
 MAX_LOCKOUTS: Final = 10_000  # identifiers with a sign-in in progress or just finished
 _IDLE_SECONDS: Final = 30.0
@@ -62,6 +63,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         Trial(site, parts.sender),
         readings,
         parts.runtime.ref(PROBE),
+        parts.runtime.ref(DISPATCHER),
     )
     return pool_child("lockouts", lockouts), gateway
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from os import getpid
+from socket import gethostname
 from typing import Final
 
 from fw_actors.access.links import Links
@@ -39,7 +41,8 @@ def kept_connections(config: Config) -> PoolLimits:
 def delivering(parts: Parts) -> Sequence[ChildSpec]:
     """Return the OutcomeWriter, the pool of DeliveryActors and the Dispatcher."""
     site, ops = parts.site, parts.site.config.ops
-    deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
+    backoff = Backoff(ops.backoff_seconds, ops.backoff_cap_seconds)
+    deliveries = Deliveries(site.registry, backoff, worker=f"{gethostname()}:{getpid()}")
     dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
     dependencies = DeliveryDependencies(
         site.store,

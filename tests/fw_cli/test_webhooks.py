@@ -73,4 +73,4 @@ def test_a_delivery_is_explained_in_words_and_as_json(fw: CommandLine, hooks: li
     told = fw.json("webhooks", "explain", name, "--json")
     assert (told["delivery"], told["reason"], told["maxAttempts"]) == (name, "slot", 6)
     assert told["dueAt"].endswith("Z")
-    assert "There is no delivery" in fw.refused("webhooks", "explain", "msg_none")
+    assert "There is no Webhook Delivery" in fw.refused("webhooks", "explain", "msg_none")

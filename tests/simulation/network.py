@@ -18,6 +18,7 @@ class Wire:
 
     def __init__(self, origin: Origin, life: Life) -> None:
         self.origin = origin
+        self.address = f"{origin.host}:{origin.port}"
         self.idle_since = 0.0
         self.broken = False
         self._life = life

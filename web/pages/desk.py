@@ -10,6 +10,7 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.documents import permissions, rest
 from fw_actors.documents.doctype import Meta
 from fw_actors.errors import BadRequestError, PermissionDeniedError
+from fw_actors.rules.findings import ServiceState
 from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, history
@@ -71,6 +72,9 @@ class DeskPages:
         """Show a document's form."""
         doctype, name = exchange.argument("doctype"), exchange.argument("name")
         special = DOCUMENT_VIEWS.get(doctype, PLAIN)
+        service = ServiceState(running=True)
+        if special.asks_service:
+            service = await self._gateway.service_state()
 
         def view(fw: Fw) -> dict[str, Any]:
             values = rest.read(fw, doctype, name)
@@ -82,7 +86,7 @@ class DeskPages:
                 "actions": _allowed_actions(fw, meta, values),
                 "history": history(fw, doctype, name),
                 "values": values,
-                **special.view(fw, values),
+                **special.view(fw, values, service),
             }
 
         return await self._page(exchange, special.template, doctype, view)

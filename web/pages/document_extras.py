@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fw_actors.documents.special_fields import iso
+from fw_actors.rules.findings import ServiceState
+from web.pages.delivery import delivery_view
 from web.pages.listing import ListCell, badge, display_text, shortened
 from web.pages.rendering import document_path
 from web.pages.wording import label_of
@@ -34,13 +34,17 @@ class RecentDelivery:
 
 @dataclass(frozen=True)
 class DocumentView:
-    """A template that extends `document.html`, and its further variables."""
+    """A template that extends `document.html`, and its further variables.
+
+    `asks_service`: whether these depend on what the process knows of its receivers.
+    """
 
     template: str
-    view: Callable[[Fw, Mapping[str, Any]], dict[str, Any]]
+    view: Callable[[Fw, Mapping[str, Any], ServiceState], dict[str, Any]]
+    asks_service: bool = False
 
 
-def _webhook(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
+def _webhook(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
     fields = ["name", "event", "status", "attempts", "response_status", "creation"]
     rows = fw.get_list(
         "Webhook Delivery",
@@ -64,33 +68,16 @@ def _recent(row: Mapping[str, Any]) -> RecentDelivery:
     )
 
 
-def _delivery(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
-    at = values["next_attempt"]
-    return {
-        "how": badge(values["status"]),
-        "payload": readable(values["payload"]),
-        "is_due": at is not None and at <= iso(fw.tx.now),
-    }
-
-
-def _nothing(fw: Fw, values: Mapping[str, Any]) -> dict[str, Any]:
+def _nothing(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
     return {}
 
 
 DOCUMENT_VIEWS: Final[Mapping[str, DocumentView]] = {
     "Webhook": DocumentView("webhook.html", _webhook),
-    "Webhook Delivery": DocumentView("delivery.html", _delivery),
+    "Webhook Delivery": DocumentView("delivery.html", delivery_view, asks_service=True),
     "User": DocumentView("user.html", _nothing),
 }
 PLAIN: Final = DocumentView("document.html", _nothing)
-
-
-def readable(text: str | None) -> str:
-    """Return JSON text indented; other text unchanged."""
-    try:
-        return json.dumps(json.loads(text or ""), ensure_ascii=False, indent=2)
-    except (ValueError, RecursionError):
-        return text or ""
 
 
 VERSION: Final = "Version"

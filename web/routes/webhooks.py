@@ -11,14 +11,16 @@ import trio
 
 from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
 from fw_actors.webhooks.custom_events import MAX_EVENTS
+from fw_actors.webhooks.delivery_report import delivery_report
 from fw_actors.webhooks.diagnostics import TrialResult
 from fw_actors.webhooks.replay import ReplayRun
 from web.exchange import Exchange
-from web.json_input import CharacterRules, ListReader, to_struct
+from web.json_input import CharacterRules, ListReader, read_struct, to_struct
 from web.operations import BodyRule, Operation, Route
 from web.request import KIB, MIB
 from web.response import Response, iso_time, json_response
 from web.response_schemas import (
+    DeliveryExplainedResponse,
     EmittedManyResponse,
     EmittedResponse,
     ReplayedResponse,
@@ -68,6 +70,12 @@ class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivery: str
 
 
+class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of core.services.webhooks.explain."""
+
+    delivery: str
+
+
 class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of core.services.webhooks.test."""
 
@@ -80,6 +88,8 @@ DATA: Final = CharacterRules(lines=("data",))
 EVENTS: Final = BodyRule(
     partial(ListReader, key="events", kind=EmitManyRequest, texts=DATA), limit=MAX_BATCH_BYTES
 )
+
+EXPLAINED: Final = BodyRule(partial(read_struct, kind=ExplainRequest))
 
 
 class WebhookRoutes(GatewayRoutes):
@@ -97,6 +107,19 @@ class WebhookRoutes(GatewayRoutes):
             ),
             write_route("webhooks.replay", self.replay, ReplayRequest, response=ReplayedResponse),
             write_route("webhooks.test", self.test, TestRequest, response=TrialResult),
+            Route(
+                SERVICES + "webhooks.explain",
+                {
+                    "POST": Operation(
+                        self.explain, body=EXPLAINED, response=DeliveryExplainedResponse
+                    ),
+                    "GET": Operation(
+                        self.explain,
+                        query=frozenset({"delivery"}),
+                        response=DeliveryExplainedResponse,
+                    ),
+                },
+            ),
         ]
 
     async def emit(self, exchange: Exchange) -> Response:
@@ -135,10 +158,24 @@ class WebhookRoutes(GatewayRoutes):
             await self._gateway.replay(exchange.known_caller, body.delivery, exchange.request_id)
         )
 
+    async def explain(self, exchange: Exchange) -> Response:
+        """Return the attempts of a delivery that are on record, and what comes next."""
+        delivery = _wanted_delivery(exchange)
+        report = await self._read(exchange, lambda fw: delivery_report(fw, delivery))
+        return json_response(report.as_json(await self._gateway.service_state()))
+
     async def test(self, exchange: Exchange) -> Response:
         """Send a webhook a test event; the failure of a receiver is a result, not an error."""
         body: TestRequest = exchange.body
         return json_response(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
+
+
+def _wanted_delivery(exchange: Exchange) -> str:
+    if isinstance(exchange.body, ExplainRequest):
+        return exchange.body.delivery
+    if "delivery" not in exchange.query:
+        raise BadRequestError("delivery is missing.", field="delivery")
+    return exchange.query["delivery"]
 
 
 def _require_publisher(exchange: Exchange) -> None:

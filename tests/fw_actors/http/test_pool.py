@@ -18,6 +18,7 @@ class Fake:
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
+        self.address = ""
         self.idle_since = 0.0
         self.broken = False
         self.quiet = True

@@ -96,6 +96,28 @@ async def test_an_answer_is_read_and_its_connection_kept_where_it_may_be(
         assert sender.statistics().pool.in_use == 0
 
 
+async def test_an_answer_tells_the_address_it_came_from_over_new_and_kept_connections() -> None:
+    """The record of an attempt has it (B-301)."""
+    async with receiving(always(OK)) as receiver, open_sender() as sender:
+        answers = [
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG) for _ in range(2)
+        ]
+        assert [each.address for each in answers] == [f"127.0.0.1:{receiver.port}"] * 2
+        assert receiver.connections == 1
+
+
+async def test_a_failure_tells_the_address_that_was_tried() -> None:
+    """The record of an attempt has it (B-301)."""
+    async with receiving(once(b"")) as receiver, open_sender() as sender:
+        with pytest.raises(ProtocolError) as broken:
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        target = receiver.target()
+    async with open_sender() as sender:
+        with pytest.raises(ConnectError) as refused:
+            await sender.post(target, b"{}", headers, timeout=LONG)
+    assert broken.value.address == refused.value.address == f"127.0.0.1:{receiver.port}"
+
+
 async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
     """RFC 9112 6.3, item 8."""
     script = once(b"HTTP/1.1 200 OK\r\n\r\nuntil the end")

@@ -22,6 +22,12 @@ from fw_actors.rules.delivery import Backoff, Ending
 from fw_actors.rules.lockout import Budget
 from fw_actors.rules.tokens import parse_api_key
 from fw_actors.store import Tx, jobs
+from fw_actors.webhooks.attempts import (
+    attempts_of,
+    forget_attempts,
+    keep_before_outcomes,
+    keep_before_replay,
+)
 from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from tests.fw_actors.office import Office
@@ -190,6 +196,24 @@ async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Offic
         unsought(found, fw_job="queue id rowid", doc_webhook="name", doc_webhook_delivery="name")
         == []
     )
+
+
+async def test_attempts_are_kept_read_and_dropped_by_their_delivery(office: Office) -> None:
+    """However many deliveries have some (B-300)."""
+    await office.subscribe()
+    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    delivery = told["deliveries"][0]
+    found = await plans_of(
+        office,
+        lambda tx: keep_before_outcomes(tx, [(1, "a token")]),
+        lambda tx: keep_before_replay(tx, delivery, 6),
+        lambda tx: attempts_of(tx, delivery),
+        lambda tx: forget_attempts(tx, [delivery]),
+    )
+    by_their_keys = {
+        "fw_job": "id rowid", "doc_webhook_delivery": "name", "fw_delivery_attempt": "delivery"
+    }  # fmt: skip
+    assert unsought(found, **by_their_keys) == []
 
 
 async def test_a_sweep_reads_what_it_deletes_alone(office: Office) -> None:

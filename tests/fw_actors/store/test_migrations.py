@@ -21,7 +21,8 @@ def add_colour(tx: Tx) -> None:
     tx.run(text("ALTER TABLE fw_token ADD COLUMN colour TEXT"))
 
 
-def forget_networks(tx: Tx) -> None:
+def undo_later_steps(tx: Tx) -> None:
+    tx.run(text("DROP TABLE fw_delivery_attempt"))
     tx.run(text("DROP TABLE fw_known_address"))
     for name in ("network_56", "network_48"):
         tx.run(text(f"DROP INDEX fw_login_attempt_{name}"))
@@ -57,7 +58,7 @@ async def test_the_first_version_upgraded_has_the_tables_of_a_new_database(
             tx.run(text("DROP TABLE fw_api_key"))
             tx.run(text("DROP TABLE fw_bulk_replay"))
             tx.run(text("DROP TABLE fw_password_cost"))
-            forget_networks(tx)
+            undo_later_steps(tx)
             tx.run(text("UPDATE fw_meta SET value = '1' WHERE key = 'schema_version'"))
 
         await store.write(back_to_the_first)
@@ -76,7 +77,7 @@ async def test_an_upgrade_counts_the_hashes_by_their_cost(
 
     def older(tx: Tx) -> None:
         tx.run(text("DROP TABLE fw_password_cost"))
-        forget_networks(tx)
+        undo_later_steps(tx)
         for number, stored in enumerate((cheap, dear, "damaged", dear, cheap, dear)):
             values = {"user": f"user{number}", "hash": stored, "changed": 1}
             tx.run(insert(METADATA.tables["fw_password"]).values(values))

@@ -5,14 +5,16 @@ import { busy, clear, enable, say } from "./forms.js";
 
 const FLASH = "fw-flash";
 const FORMAT = { dateStyle: "medium", timeStyle: "short" };
+const EXACT = { dateStyle: "medium", timeStyle: "medium" };
 
-// Show the times below `root` in the reader's own zone; the exact one stands in the title.
+// Show the times below `root` in the reader's own zone; the exact one stands in the title. Those
+// with data-exact have seconds.
 export function localTimes(root = document) {
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
     time.title = time.dateTime;
-    time.textContent = at.toLocaleString(undefined, FORMAT);
+    time.textContent = at.toLocaleString(undefined, "exact" in time.dataset ? EXACT : FORMAT);
   }
 }
 
@@ -115,6 +117,18 @@ function keepPressed() {
   });
 }
 
+// What was unfolded stays so in the part that takes its place.
+function keepUnfolded() {
+  let open = [];
+  addEventListener("htmx:beforeSwap", ({ detail: { target } }) => {
+    open = [...target.querySelectorAll("details[id][open]")].map((each) => each.id);
+  });
+  addEventListener("htmx:afterSwap", () => {
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    open = [];
+  });
+}
+
 // A part of the page could not be loaded: the old one stays, with a message.
 function showTrouble() {
   const note = document.getElementById("trouble");
@@ -168,6 +182,7 @@ if (document.body.classList.contains("desk")) {
   localTimes();
   suggest();
   keepPressed();
+  keepUnfolded();
   showTrouble();
   const left = sessionStorage.getItem(FLASH);
   sessionStorage.removeItem(FLASH);

@@ -1,0 +1,254 @@
+"""The attempts of deliveries on record, kept as long as the delivery (B-300 to B-304).
+
+The row of a delivery has its last attempt: status, answer, error and, in the internal column
+`trace`, all else. When another attempt follows, the earlier one moves to `fw_delivery_attempt`. So
+a delivery that is sent at once, as nearly all are, costs one column more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.documents.core import WebhookDelivery
+from fw_actors.documents.tables import table_of
+from fw_actors.errors import NotFoundError, ValidationError
+from fw_actors.http import Times, parse_endpoint
+from fw_actors.rules.signing import SignedHeaders
+from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
+from fw_actors.store.jobs import held_of
+from fw_actors.store.schema import DELIVERY_ATTEMPT
+
+MAX_KEPT: Final = 30
+"""The attempts that are kept of one delivery: the newest ones."""
+
+_URLS: Final = 1024
+_PER_MS: Final = 1000  # microseconds
+NO_ITEM: Final = "-"
+"""An item of a trace that is not known."""
+
+
+class AttemptTrace(NamedTuple):
+    """The course of an attempt. Steps in microseconds, 0 for one that was not needed.
+
+    Args:
+        timestamp, signature: the headers `webhook-timestamp` and `webhook-signature`; None and
+            empty if nothing was signed.
+        address: where it was sent on the network, with the port; empty if that was not known.
+        url: where it was sent, without the query, which may hold a token.
+        worker: the process that made it, as host and process number.
+    """
+
+    dns: int = 0
+    connect: int = 0
+    tls: int = 0
+    answer: int = 0
+    timestamp: int | None = None
+    signature: str = ""
+    address: str = ""
+    url: str = ""
+    worker: str = ""
+
+
+def written_trace(times: Times | None, signed: SignedHeaders, address: str, url: str) -> str:
+    """Return a trace as it is stored, but for the worker, which is the last of its items.
+
+    Between the items stand spaces; no item has one.
+    """
+    timestamp = signature = NO_ITEM
+    if signed:
+        timestamp, signature = signed[1][1].decode(), signed[2][1].decode()
+    steps = "0 0 0 0"
+    if times is not None:
+        answer = int(times.answer * _PER_MS)
+        if times.connect or times.dns:  # a new connection
+            dns, connect = int(times.dns * _PER_MS), int(times.connect * _PER_MS)
+            steps = f"{dns} {connect} {int(times.tls * _PER_MS)} {answer}"
+        else:
+            steps = f"0 0 0 {answer}"
+    return f"{steps} {timestamp} {signature} {address or NO_ITEM} {url or NO_ITEM}"
+
+
+def read_trace(text: str | None) -> AttemptTrace:
+    """Return a stored trace; an empty one if there is none, or raw SQL damaged it."""
+    items = (text or "").split(" ")
+    try:
+        dns, connect, tls, answer = map(int, items[:4])
+        timestamp, signature, address, url, worker = (
+            "" if item == NO_ITEM else item for item in items[4:]
+        )
+        stamp = int(timestamp) if timestamp else None
+    except ValueError:
+        return AttemptTrace()
+    return AttemptTrace(dns, connect, tls, answer, stamp, signature, address, url, worker)
+
+
+@lru_cache(_URLS)
+def shown_url(url: str) -> str:
+    """Return a Webhook's URL as traces have it: `?…` stands for a query."""
+    try:
+        shown = parse_endpoint(url, development=True).display
+    except ValidationError:  # written by raw SQL
+        return ""
+    return f"{shown}?…" if "?" in url else shown
+
+
+class AttemptTrigger(StrEnum):
+    """What made an attempt."""
+
+    EVENT = "event"
+    RETRY = "retry"
+    REPLAY = "replay"
+
+
+class AttemptRun(NamedTuple):
+    """What attempts are made for: an event (`user` is empty) or a user's replay, and when (ms)."""
+
+    user: str
+    at: int
+
+
+class RecordedAttempt(msgspec.Struct, frozen=True):
+    """An attempt on record: its number in its run, and what it made of the delivery.
+
+    Times in ms since the epoch.
+    """
+
+    run: AttemptRun
+    number: int
+    status: str
+    next_attempt: int | None
+    ended: int
+    response_status: int | None
+    response_body: str | None
+    error: str | None
+    duration_ms: int
+    trace: AttemptTrace
+
+    @property
+    def began(self) -> int:
+        """When it began."""
+        return self.ended - self.duration_ms
+
+    @property
+    def trigger(self) -> AttemptTrigger:
+        """What made it."""
+        if self.number > 1:
+            return AttemptTrigger.RETRY
+        return AttemptTrigger.REPLAY if self.run.user else AttemptTrigger.EVENT
+
+
+class AttemptHistory(NamedTuple):
+    """The attempts of a delivery, the newest first, and the run that is the last one."""
+
+    run: AttemptRun
+    attempts: list[RecordedAttempt]
+
+
+# What the row of a delivery has of its last attempt, as columns there and in the table.
+_OUTCOME: Final = (
+    "status",
+    "next_attempt",
+    "last_attempt",
+    "response_status",
+    "response_body",
+    "error",
+    "duration_ms",
+    "trace",
+    "replayed",
+)
+_A: Final = DELIVERY_ATTEMPT.c
+_DELIVERIES: Final = table_of(WebhookDelivery).table
+_D: Final = _DELIVERIES.c
+_NAME: Final[sa.BindParameter[Any]] = sa.bindparam("delivery")
+_LAST: Final = Statement(
+    sa.select(_D.creation, _D.attempts, *(_D[name] for name in _OUTCOME)).where(_D.name == _NAME)
+)
+_EARLIER: Final = Statement(
+    sa.select(_A.number, *(_A[name] for name in _OUTCOME))
+    .where(_A.delivery == _NAME)
+    .order_by(_A.position.desc())
+    .limit(MAX_KEPT)
+)
+
+
+def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
+    """Return the attempts of a delivery that are on record. Raises: NotFoundError."""
+    row = tx.one(_LAST, delivery=delivery)
+    if row is None:
+        raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
+    creation, attempts, *last = row
+    rows = [(attempts, *last)] if attempts else []
+    rows += tx.rows(_EARLIER, delivery=delivery)
+    found = [_attempt(creation, *each) for each in rows[:MAX_KEPT]]
+    return AttemptHistory(_run(creation, last[-1]), found)
+
+
+def _copying(which: sa.ColumnElement[bool]) -> Statement:
+    """Return the statement that puts the last attempts of deliveries beside them."""
+    last = sa.select(sa.func.max(_A.position)).where(_A.delivery == _D.name)
+    position = sa.func.coalesce(last.correlate(_DELIVERIES).scalar_subquery(), 0) + 1
+    columns = ("delivery", "position", "number", *_OUTCOME)
+    outcome = (_D[name] for name in _OUTCOME)
+    rows = sa.select(_D.name, position, _D.attempts, *outcome).where(which, _D.attempts > 0)
+    return Statement(sa.insert(DELIVERY_ATTEMPT).from_select(columns, rows))
+
+
+_AGAIN: Final = JsonRows("again")
+_KEEP: Final = _copying(_D.name == _NAME)
+_KEEP_HELD: Final = _copying(_D.name == held_of(_AGAIN).c.subject)
+_DROP_OLDEST: Final = Statement(
+    sa.delete(DELIVERY_ATTEMPT).where(
+        _A.delivery == _NAME,
+        _A.position
+        <= sa.select(_A.position)
+        .where(_A.delivery == _NAME)
+        .order_by(_A.position.desc())
+        .offset(sa.bindparam("kept"))
+        .limit(1)
+        .scalar_subquery(),
+    )
+)
+_FORGET: Final = Statement(sa.delete(DELIVERY_ATTEMPT).where(_A.delivery == _NAME))
+
+
+def keep_before_outcomes(tx: Tx, leases: Sequence[tuple[int, str]]) -> None:
+    """Keep the last attempts of deliveries whose rows get the next outcomes.
+
+    `leases`: jobs and tokens; where a lease is lost, there is no next outcome.
+    """
+    tx.run(_KEEP_HELD, again=rows_as_json(leases))
+
+
+def keep_before_replay(tx: Tx, delivery: str, attempts: int) -> None:
+    """Keep the last attempt of a delivery, and make room for as many as `attempts` after it."""
+    tx.run(_KEEP, delivery=delivery)
+    tx.run(_DROP_OLDEST, delivery=delivery, kept=MAX_KEPT - attempts)
+
+
+def replayed_by(user: str, at: int) -> str:
+    """Return what the internal column `replayed` of a delivery has from a replay on."""
+    return f"{at} {user}"
+
+
+def forget_attempts(tx: Tx, deliveries: Sequence[str]) -> None:
+    """Drop what stands beside deliveries that are deleted."""
+    tx.run_many(_FORGET, [{"delivery": name} for name in deliveries])
+
+
+def _attempt(creation: int, number: int, *row: Any) -> RecordedAttempt:
+    status, next_attempt, ended, response_status, body, error, duration, trace, replayed = row
+    return RecordedAttempt(
+        _run(creation, replayed), number, status, next_attempt, ended or creation,
+        response_status, body, error, duration or 0, read_trace(trace),
+    )  # fmt: skip
+
+
+def _run(creation: int, replayed: str | None) -> AttemptRun:
+    at, _, user = (replayed or "").partition(" ")
+    return AttemptRun(user, int(at)) if user and at.isdigit() else AttemptRun("", creation)

@@ -1,0 +1,31 @@
+"""The request of an attempt as people read it (B-301)."""
+
+from __future__ import annotations
+
+import shlex
+
+from fw_actors.rules.sent_request import MAX_IN_LINE, SentRequest, sent_request
+from fw_actors.version import __version__
+
+
+def request(payload: str) -> SentRequest:
+    return sent_request("https://x.test/hook", "msg_1", 1_800_000_000, "v1,AA==", payload)
+
+
+def test_a_shell_reads_the_line_for_curl_as_the_request() -> None:
+    payload = """{"a":"it's $HOME; `rm`"}"""
+    words = shlex.split(request(payload).curl)
+    assert words[:5] == ["curl", "-i", "-X", "POST", "https://x.test/hook"]
+    assert [words[at + 1] for at, word in enumerate(words) if word == "-H"] == [
+        "content-type: application/json",
+        f"user-agent: fw-webhooks/{__version__}",
+        "webhook-id: msg_1",
+        "webhook-timestamp: 1800000000",
+        "webhook-signature: v1,AA==",
+    ]
+    assert words[-2:] == ["--data-binary", payload]
+
+
+def test_a_long_body_is_given_as_a_file() -> None:
+    words = shlex.split(request("x" * (MAX_IN_LINE + 1)).curl)
+    assert words[-2:] == ["--data-binary", "@payload.json"]

@@ -1,0 +1,229 @@
+"""The attempts of deliveries on record (B-300 to B-304)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trio.testing import MockClock
+
+from fw_actors.http import Times
+from fw_actors.ops.sweeps import webhook_batches
+from fw_actors.rules.delivery import Backoff, Ending
+from fw_actors.webhooks.attempts import (
+    MAX_KEPT,
+    AttemptHistory,
+    AttemptTrace,
+    attempts_of,
+    read_trace,
+    shown_url,
+    written_trace,
+)
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from tests.fw_actors.actors.delivery_kit import Anywhere, Post, Receiver, delivering
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+DAY = 86_400_000
+
+
+async def history(post: Post, delivery: str) -> AttemptHistory:
+    return await post.site.store.read(lambda tx: attempts_of(tx, delivery))
+
+
+async def test_each_attempt_is_on_record_with_what_was_answered(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Number, trigger, time, duration, status, error and answer of each (B-300)."""
+    receiver = Receiver(["503", "timeout", "200"], busy=0.25)
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        before = await history(post, delivery)
+        await post.settled(delivery)
+        run, attempts = await history(post, delivery)
+    assert (before.run, before.attempts) == (run, [])
+    last, late, first = attempts
+    assert [(each.number, each.trigger) for each in attempts] == [
+        (3, "retry"), (2, "retry"), (1, "event"),
+    ]  # fmt: skip
+    assert [each.status for each in attempts] == ["Sent", "Retrying", "Retrying"]
+    assert [each.duration_ms for each in attempts] == [250, 10_000, 250]
+    assert (first.response_status, first.response_body) == (503, "what the receiver said")
+    assert first.error == "status: the receiver answered 503."
+    assert first.next_attempt == first.ended + 30_000
+    assert (late.response_status, late.error) == (None, "timeout: no answer within 10 s.")
+    assert (last.response_status, last.error, last.next_attempt) == (200, None, None)
+    assert [round(post.at * 1000) for post in receiver.posts] == [
+        each.began - run.at for each in reversed(attempts)
+    ]
+    assert {each.run for each in attempts} == {run}
+    assert run.user == ""
+
+
+async def test_the_record_has_the_headers_that_were_sent(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Signature and timestamp of each, and the URL without its query (B-301)."""
+    receiver = Receiver(["500", "200"])
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook("https://receiver.example/hook?token=hunter2")
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+        found = await history(post, delivery)
+    sent = [(got.headers["webhook-timestamp"], got.headers["webhook-signature"])
+            for got in reversed(receiver.posts)]  # fmt: skip
+    traces = [each.trace for each in found.attempts]
+    assert [(str(each.timestamp), each.signature) for each in traces] == sent
+    assert {each.url for each in traces} == {"https://receiver.example/hook?…"}
+
+
+async def test_what_was_not_sent_has_no_headers_on_record(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        name = await post.webhook()
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+        await post.change(name, enabled=0)
+        await post.replay(delivery)
+        await post.settled(delivery)
+        last = (await history(post, delivery)).attempts[0]
+    assert (last.error or "").startswith("disabled:")
+    assert (last.trace.timestamp, last.trace.signature) == (None, "")
+
+
+async def test_a_replay_begins_a_run_of_its_user_and_keeps_the_earlier_attempts(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Replays show on the delivery: who, and when (B-302)."""
+    async with delivering(tmp_path, Receiver(["404", "503", "200"])) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+        await post.replay(delivery)
+        at = post.site.clock.now()
+        waiting = await history(post, delivery)
+        await post.settled(delivery)
+        run, attempts = await history(post, delivery)
+    assert waiting.run == run == ("Administrator", at)
+    assert [each.status for each in waiting.attempts] == ["Failed"]
+    assert [(each.run.user, each.number, each.trigger, each.status) for each in attempts] == [
+        ("Administrator", 2, "retry", "Sent"),
+        ("Administrator", 1, "replay", "Retrying"),
+        ("", 1, "event", "Failed"),
+    ]
+
+
+async def test_the_newest_attempts_of_a_delivery_are_kept(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """At most 30 (B-303)."""
+    async with delivering(tmp_path, Receiver(["404"])) as post:
+        await post.webhook(max_attempts=4)
+        [delivery] = await post.emit()
+        for _ in range(MAX_KEPT + 2):
+            await post.settled(delivery)
+            await post.replay(delivery)
+        await post.settled(delivery)
+        rows = await post.site.read(
+            "Administrator", lambda fw: fw.db.sql("SELECT position FROM fw_delivery_attempt")
+        )
+        found = await history(post, delivery)
+    assert len(rows) == MAX_KEPT - 4
+    assert len(found.attempts) == MAX_KEPT - 4 + 1
+    assert max(row["position"] for row in rows) == MAX_KEPT + 2
+
+
+async def test_an_outcome_without_its_lease_leaves_no_attempt(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It is dropped with all that it would have written (B-211)."""
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        await post.webhook()
+        deliveries = Deliveries(post.site.registry, Backoff(30.0, 3600.0))
+
+        def settle_too_late(fw: Any) -> Any:
+            fw.webhooks.emit("invoice.paid", {})
+            fw.db.sql("UPDATE doc_webhook_delivery SET attempts = 1, status = 'Retrying'")
+            [due] = deliveries.claim(fw.tx, Anywhere(), "ours").due
+            fw.db.sql("UPDATE fw_job SET lease = 'theirs'")
+            outcome = AttemptOutcome(Ending.TRANSIENT, fw.tx.now, error="timeout: late.")
+            return deliveries.settle_all(fw.tx, deliveries.outcome_batch([(due, outcome)]))
+
+        assert await post.site.write("Administrator", settle_too_late) == [None]
+        earlier = await post.site.read(
+            "Administrator", lambda fw: fw.db.sql("SELECT * FROM fw_delivery_attempt")
+        )
+    assert earlier == []
+
+
+async def test_attempts_go_with_their_delivery(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """They are kept as long as it is (B-303)."""
+    async with delivering(tmp_path, Receiver(["404"])) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+        await post.replay(delivery)
+        await post.settled(delivery)
+
+        def age(fw: Any) -> None:
+            old = fw.tx.now - 31 * DAY
+            fw.db.sql("UPDATE doc_webhook_delivery SET last_attempt = :old", {"old": old})
+
+        await post.site.write("Administrator", age)
+        (batch,) = webhook_batches(post.site.registry, 30)
+        assert await post.site.store.write(batch) == 1
+        left = await post.site.read(
+            "Administrator", lambda fw: fw.db.sql("SELECT * FROM fw_delivery_attempt")
+        )
+    assert left == []
+
+
+async def test_an_attempt_from_before_the_records_shows_what_its_delivery_has(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with delivering(tmp_path, Receiver(["404"])) as post:
+        await post.webhook()
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+        await post.site.write(
+            "Administrator", lambda fw: fw.db.sql("UPDATE doc_webhook_delivery SET trace = NULL")
+        )
+        (attempt,) = (await history(post, delivery)).attempts
+    assert (attempt.response_status, attempt.trace) == (404, AttemptTrace())
+
+
+SIGNED = ((b"webhook-id", b"msg_1"), (b"webhook-timestamp", b"17"), (b"webhook-signature", b"v1,x"))
+TRACES = [
+    ((None, (), "", ""), AttemptTrace(worker="w:1")),
+    ((Times(0, 0, 0, 1.5), SIGNED, "[::1]:80", "http://[::1]/"),
+     AttemptTrace(0, 0, 0, 1500, 17, "v1,x", "[::1]:80", "http://[::1]/", "w:1")),
+    ((Times(2.0, 1.25, 3.0, 0.0), (), "10.0.0.1:443", "https://x/"),
+     AttemptTrace(2000, 1250, 3000, 0, None, "", "10.0.0.1:443", "https://x/", "w:1")),
+    ((Times(7.0), (), "", "https://x/"), AttemptTrace(7000, url="https://x/", worker="w:1")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "trace"), TRACES)
+def test_a_trace_is_read_as_it_was_written(given: Any, trace: AttemptTrace) -> None:
+    assert read_trace(f"{written_trace(*given)} w:1") == trace
+
+
+@pytest.mark.parametrize("text", [None, "", " " * 140, "1 2 3", "a b c d e f g h i"])
+def test_a_trace_that_is_none_is_empty(text: str | None) -> None:
+    assert read_trace(text) == AttemptTrace()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://X.test/a", "https://x.test/a"),
+        ("https://x.test:8443/?key=secret", "https://x.test:8443/?…"),
+        ("no url", ""),
+    ],
+)
+def test_a_url_is_shown_without_its_query(url: str, shown: str) -> None:
+    """It may hold a token (B-301)."""
+    assert shown_url(url) == shown

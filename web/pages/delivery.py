@@ -1,0 +1,125 @@
+"""The page of a delivery: its state, its attempts as a timeline, and the requests as sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fw_actors.documents.special_fields import iso
+from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.rules.findings import ServiceState
+from fw_actors.rules.sent_request import SentRequest
+from fw_actors.webhooks.attempts import AttemptRun, AttemptTrace, AttemptTrigger, RecordedAttempt
+from fw_actors.webhooks.delivery_report import DeliveryReport, delivery_report
+from web.pages.listing import BAD, GOOD, WARN, ListCell, badge
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+_TONES: Final[Mapping[str, str]] = {
+    DeliveryStatus.SENT.value: GOOD,
+    DeliveryStatus.RETRYING.value: WARN,
+    DeliveryStatus.FAILED.value: BAD,
+}
+_MICROSECONDS: Final = 1000  # in a millisecond
+
+
+@dataclass(frozen=True)
+class TimelineAttempt:
+    """An attempt in the timeline; `steps` are labels and durations of those that it needed."""
+
+    id: str
+    title: str
+    result: ListCell
+    began: str
+    duration_ms: int
+    error: str
+    steps: tuple[tuple[str, str], ...]
+    body: str
+    address: str
+    worker: str
+    request: SentRequest | None
+
+
+@dataclass(frozen=True)
+class TimelineRun:
+    """The attempts for an event (`user` is empty) or for a replay, the newest first."""
+
+    user: str
+    queued: str
+    attempts: tuple[TimelineAttempt, ...]
+
+
+def delivery_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
+    """Return the template's variables."""
+    report = delivery_report(fw, values["name"])
+    explanation = report.explanation(service)
+    due = explanation.due_at
+    return {
+        "how": badge(values["status"]),
+        "error": sentence(values["error"]),
+        "answer": readable(values["response_body"]),
+        "payload": readable(values["payload"]),
+        "explained": explanation.text,
+        "due": None if due is None else iso(due),
+        "is_due": due is not None and due <= fw.tx.now,
+        "runs": tuple(runs(report)),
+    }
+
+
+def runs(report: DeliveryReport) -> Iterator[TimelineRun]:
+    """Yield the runs of a delivery, the newest first; one that waits for its first attempt too."""
+    history = report.history
+    found: dict[AttemptRun, list[TimelineAttempt]] = {history.run: []}
+    for place, attempt in zip(range(len(history.attempts), 0, -1), history.attempts, strict=True):
+        shown = _shown(report, attempt, f"attempt-{place}")
+        found.setdefault(attempt.run, []).append(shown)
+    for run, attempts in found.items():
+        yield TimelineRun(run.user, iso(run.at), tuple(attempts))
+
+
+def _shown(report: DeliveryReport, attempt: RecordedAttempt, id_: str) -> TimelineAttempt:
+    retry = attempt.trigger is AttemptTrigger.RETRY
+    return TimelineAttempt(
+        id=id_,
+        title=f"Attempt {attempt.number}{', a retry' if retry else ''}",
+        result=ListCell("badge", _result(attempt), _TONES.get(attempt.status, WARN)),
+        began=iso(attempt.began),
+        duration_ms=attempt.duration_ms,
+        error=sentence(attempt.error),
+        steps=tuple(_steps(attempt.trace)),
+        body=readable(attempt.response_body),
+        address=attempt.trace.address,
+        worker=attempt.trace.worker,
+        request=report.request_of(attempt),
+    )
+
+
+def _result(attempt: RecordedAttempt) -> str:
+    """Return the response's status, or else the kind of the error."""
+    if attempt.response_status is not None:
+        return str(attempt.response_status)
+    return (attempt.error or "").partition(":")[0].replace("_", " ") or attempt.status
+
+
+def _steps(trace: AttemptTrace) -> Iterator[tuple[str, str]]:
+    steps = (trace.dns, trace.connect, trace.tls, trace.answer)
+    for label, step in zip(("DNS", "Connect", "TLS", "Answer"), steps, strict=True):
+        if step:
+            yield label, f"{step / _MICROSECONDS:,.1f} ms"
+
+
+def sentence(error: str | None) -> str:
+    """Return an error as a sentence, without the word before it that programs read."""
+    text = (error or "").partition(": ")[2] or (error or "")
+    return text[:1].upper() + text[1:]
+
+
+def readable(text: str | None) -> str:
+    """Return JSON text indented; other text unchanged."""
+    try:
+        return json.dumps(json.loads(text or ""), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return text or ""
