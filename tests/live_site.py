@@ -165,7 +165,10 @@ class LiveReceiver:
     """A receiver in threads of its own; answers `answers` in turn, the last one for ever.
 
     An answer is a status, or None to hang until `release`, or the test is over; then it is 204.
+    `body` comes with each but a 204.
     """
+
+    body = b""
 
     def __init__(self, *answers: int | None) -> None:
         self.answers = answers or (204,)
@@ -186,8 +189,10 @@ class LiveReceiver:
                     status = 204
                 with contextlib.suppress(OSError):
                     self.send_response(status)
-                    self.send_header("content-length", "0")
+                    body = b"" if status == 204 else outer.body
+                    self.send_header("content-length", str(len(body)))
                     self.end_headers()
+                    self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""

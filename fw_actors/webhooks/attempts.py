@@ -1,4 +1,4 @@
-"""The attempts of deliveries on record, kept as long as the delivery (B-300 to B-304).
+"""The attempts of deliveries on record, kept as long as the delivery (B-185 to B-189).
 
 The row of a delivery has its last attempt: status, answer, error and, in the internal column
 `trace`, all else. When another attempt follows, the earlier one moves to `fw_delivery_attempt`. So

@@ -96,6 +96,7 @@ def test_a_delivery_shows_how_it_went_and_is_sent_again(page: Page, receiver: Li
     """A replay keeps id and body (B-251)."""
     name = make_webhook(page, receiver.url, "page.shown")
     delivery = emit(page, "page.shown", {"total": 12, "who": "Ötzi"})
+    eventually(lambda: status(page, delivery) == "Sent")
     page.goto(f"{DELIVERIES}/{delivery}")
     state = page.locator("#delivery .state")
     expect(state).to_contain_text("Sent")
@@ -122,9 +123,40 @@ def test_a_failing_delivery_tells_why_and_when_it_is_tried_again(page: Page) -> 
         page.goto(f"{DELIVERIES}/{delivery}")
         expect(page.locator("#delivery .state")).to_contain_text("Retrying")
         expect(page.locator("#delivery .state")).to_contain_text("next attempt")
-        expect(page.locator("#delivery")).to_contain_text("status:")
+        expect(page.locator("#delivery")).to_contain_text("The receiver answered 503.")
         expect(page.get_by_role("button", name="Replay")).to_have_count(0)
         look(page, "delivery-retrying")
+
+
+def test_the_attempts_of_a_delivery_are_a_timeline(page: Page) -> None:
+    """Each with its answer and the request as sent; what comes next, and whose replay it is
+    (B-185 to B-187)."""
+    with LiveReceiver(410, 503) as failing:
+        failing.body = b'{"why":"closed for today"}'
+        make_webhook(page, failing.url, "page.timeline")
+        delivery = emit(page, "page.timeline", {"it's": 1})
+        eventually(lambda: status(page, delivery) == "Failed")
+        page.goto(f"{DELIVERIES}/{delivery}")
+        timeline = page.get_by_role("region", name="Attempts").get_by_role("listitem")
+        expect(timeline).to_have_count(2)
+        expect(timeline.nth(0)).to_contain_text("410")
+        expect(timeline.nth(1)).to_contain_text("Event recorded")
+        page.get_by_role("button", name="Replay").click()
+        expect(page.get_by_text("Queued again.")).to_be_visible()
+        expect(timeline).to_have_count(5)
+        expect(timeline.nth(0)).to_contain_text("Next attempt 2 of 6, ")
+        expect(timeline.nth(1)).to_contain_text("The receiver answered 503.")
+        expect(timeline.nth(2)).to_contain_text("Replayed by admin")
+        timeline.nth(1).get_by_text("Request and response").click()
+        shown = timeline.nth(1)
+        signature = failing.got[-1].headers["webhook-signature"]
+        expect(shown).to_contain_text(f"webhook-signature: {signature}")
+        expect(shown.locator(".curl")).to_contain_text("curl -i -X POST http://127.0.0.1:")
+        expect(shown).to_contain_text('"why": "closed for today"')
+        with page.expect_response(lambda response: DELIVERIES in response.url):
+            pass  # every two seconds
+        expect(shown.locator(".curl")).to_be_visible()
+        look(page, "delivery-attempts")
 
 
 def test_a_page_that_renews_itself_loses_no_click(page: Page) -> None:

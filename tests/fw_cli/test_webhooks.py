@@ -53,6 +53,40 @@ def test_the_table_names_each_delivery_whole(fw: CommandLine, hooks: list[str]) 
     assert all(name in table for name in names)
 
 
+ATTEMPTED = """
+now = fw.tx.now
+fw.db.sql(
+    "UPDATE doc_webhook_delivery SET status = 'Sent', attempts = 2, last_attempt = :at,"
+    " response_status = 200, duration_ms = 7, trace = :trace",
+    {"at": now, "trace": "0 0 0 1500 1800000000 v1,AA== 192.0.2.7:443 https://x.test/ here:1"},
+)
+fw.db.sql(
+    "INSERT INTO fw_delivery_attempt (delivery, position, number, status, last_attempt, error)"
+    " SELECT name, 1, 1, 'Retrying', :at, 'timeout: late.' FROM doc_webhook_delivery",
+    {"at": now - 30000},
+)
+"""
+
+
+def test_attempts_on_record_are_shown_and_their_requests(fw: CommandLine, hooks: list[str]) -> None:
+    """`explain` tells the same as the operation (B-189)."""
+    script = fw.folder / "attempted.py"
+    script.write_text(ATTEMPTED)
+    fw.done("exec", str(script), "--commit")
+    (row,) = fw.json("webhooks", "list", "--json", "--limit", "1", "--attempts")
+    last, first = row["recorded"]
+    assert (first["number"], first["trigger"], first["error"]) == (1, "event", "timeout: late.")
+    assert (last["number"], last["trigger"], last["times"]["answer"]) == (2, "retry", 1.5)
+    told = fw.json("webhooks", "explain", row["name"], "--json")
+    assert [each["number"] for each in told["recorded"]] == [2, 1]
+    assert told["recorded"][0]["request"]["headers"]["webhook-signature"] == "v1,AA=="
+    assert told["recorded"][1]["request"] is None
+    for table in (fw.done("webhooks", "explain", row["name"]),
+                  fw.done("webhooks", "list", "--limit", "1", "--attempts")):  # fmt: skip
+        assert "timeout: late." in table
+        assert "192.0.2.7:443" in table
+
+
 def test_jobs_of_the_webhook_queue_are_counted(fw: CommandLine, hooks: list[str]) -> None:
     rows = {row["queue"]: row for row in fw.json("jobs", "stats", "--json")}
     assert set(rows) == {"webhook", "mail", "app"}

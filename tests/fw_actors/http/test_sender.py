@@ -97,7 +97,7 @@ async def test_an_answer_is_read_and_its_connection_kept_where_it_may_be(
 
 
 async def test_an_answer_tells_the_address_it_came_from_over_new_and_kept_connections() -> None:
-    """The record of an attempt has it (B-301)."""
+    """The record of an attempt has it (B-186)."""
     async with receiving(always(OK)) as receiver, open_sender() as sender:
         answers = [
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG) for _ in range(2)
@@ -107,7 +107,7 @@ async def test_an_answer_tells_the_address_it_came_from_over_new_and_kept_connec
 
 
 async def test_a_failure_tells_the_address_that_was_tried() -> None:
-    """The record of an attempt has it (B-301)."""
+    """The record of an attempt has it (B-186)."""
     async with receiving(once(b"")) as receiver, open_sender() as sender:
         with pytest.raises(ProtocolError) as broken:
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG)

@@ -199,7 +199,7 @@ async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Offic
 
 
 async def test_attempts_are_kept_read_and_dropped_by_their_delivery(office: Office) -> None:
-    """However many deliveries have some (B-300)."""
+    """However many deliveries have some (B-185)."""
     await office.subscribe()
     told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     delivery = told["deliveries"][0]

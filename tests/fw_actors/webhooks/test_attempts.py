@@ -1,4 +1,4 @@
-"""The attempts of deliveries on record (B-300 to B-304)."""
+"""The attempts of deliveries on record (B-185 to B-189)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def history(post: Post, delivery: str) -> AttemptHistory:
 async def test_each_attempt_is_on_record_with_what_was_answered(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Number, trigger, time, duration, status, error and answer of each (B-300)."""
+    """Number, trigger, time, duration, status, error and answer of each (B-185)."""
     receiver = Receiver(["503", "timeout", "200"], busy=0.25)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -65,7 +65,7 @@ async def test_each_attempt_is_on_record_with_what_was_answered(
 async def test_the_record_has_the_headers_that_were_sent(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Signature and timestamp of each, and the URL without its query (B-301)."""
+    """Signature and timestamp of each, and the URL without its query (B-186)."""
     receiver = Receiver(["500", "200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook("https://receiver.example/hook?token=hunter2")
@@ -97,7 +97,7 @@ async def test_what_was_not_sent_has_no_headers_on_record(
 async def test_a_replay_begins_a_run_of_its_user_and_keeps_the_earlier_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Replays show on the delivery: who, and when (B-302)."""
+    """Replays show on the delivery: who, and when (B-187)."""
     async with delivering(tmp_path, Receiver(["404", "503", "200"])) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -119,7 +119,7 @@ async def test_a_replay_begins_a_run_of_its_user_and_keeps_the_earlier_attempts(
 async def test_the_newest_attempts_of_a_delivery_are_kept(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """At most 30 (B-303)."""
+    """At most 30 (B-188)."""
     async with delivering(tmp_path, Receiver(["404"])) as post:
         await post.webhook(max_attempts=4)
         [delivery] = await post.emit()
@@ -160,7 +160,7 @@ async def test_an_outcome_without_its_lease_leaves_no_attempt(
 
 
 async def test_attempts_go_with_their_delivery(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """They are kept as long as it is (B-303)."""
+    """They are kept as long as it is (B-188)."""
     async with delivering(tmp_path, Receiver(["404"])) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -225,5 +225,5 @@ def test_a_trace_that_is_none_is_empty(text: str | None) -> None:
     ],
 )
 def test_a_url_is_shown_without_its_query(url: str, shown: str) -> None:
-    """It may hold a token (B-301)."""
+    """It may hold a token (B-186)."""
     assert shown_url(url) == shown

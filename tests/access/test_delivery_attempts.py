@@ -1,0 +1,54 @@
+"""The attempts of a delivery over HTTP: who may read them, and what is told (B-189)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.http_site import SERVICES, HttpSite, http_site
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+EXPLAIN = SERVICES + "webhooks.explain"
+
+
+async def emitted(site: HttpSite, sid: str) -> str:
+    """Emit an event to a webhook whose port nobody listens on; its delivery's id."""
+    hook = {"event_type": "Custom", "custom_event": "a.b", "secret": SECRET,
+            "url": "http://127.0.0.1:9/hook?token=hunter2", "max_attempts": 1}  # fmt: skip
+    made = await site.ask("POST", "/api/resource/Webhook", hook, sid=sid)
+    assert made.status == 201, made.body
+    told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
+    delivery: str = told.json["deliveries"][0]
+    return delivery
+
+
+async def test_a_manager_reads_the_attempts_and_what_comes_next(tmp_path: Path) -> None:
+    async with http_site(tmp_path) as site:
+        await site.hire("boss", "System Manager")
+        sid = await site.sid("boss")
+        delivery = await emitted(site, sid)
+        reply = await site.op("webhooks.explain", {"delivery": delivery}, sid=sid)
+        again = await site.ask("GET", f"{EXPLAIN}?delivery={delivery}", sid=sid)
+    assert reply.status == again.status == 200
+    assert reply.json["delivery"] == delivery
+    assert (reply.json["user"], reply.json["attempts"]) == (None, len(reply.json["recorded"]))
+    assert "hunter2" not in reply.body.decode()
+
+
+async def test_nobody_else_reads_them(tmp_path: Path) -> None:
+    """As with the delivery itself, also if there is no such delivery (A-314)."""
+    async with http_site(tmp_path) as site:
+        await site.hire("boss", "System Manager")
+        await site.hire("ann")
+        delivery = await emitted(site, await site.sid("boss"))
+        ann = await site.sid("ann")
+        for name in (delivery, "msg_none"):
+            reply = await site.op("webhooks.explain", {"delivery": name}, sid=ann)
+            assert (reply.status, reply.error["type"]) == (403, "PermissionDeniedError")
+        boss = await site.sid("boss")
+        missing = await site.op("webhooks.explain", {"delivery": "msg_none"}, sid=boss)
+        assert missing.status == 404
+        without = await site.ask("GET", EXPLAIN, sid=boss)
+        assert (without.status, without.error["extra"]["field"]) == (400, "delivery")
