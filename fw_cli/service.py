@@ -7,6 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -177,6 +178,7 @@ def run_logged(
     from supervisors.service.process import prepare
 
     if tuned:
+        import_module("supervisors.service.tree")  # or its modules come after those that are frozen
         prepare()
     log_unhandled(log)
     try:

@@ -18,15 +18,17 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import trio
 
-from fw_actors.actors.console import Console
 from fw_actors.errors import BadRequestError, FwError, OverloadedError
 from fw_actors.runtime import Log
 from supervisors.children import ChildSpec, task_child
+
+if TYPE_CHECKING:
+    from fw_actors.actors.console import Console  # `fw console` looks here for the socket alone
 
 PRIVATE: Final = 0o600
 BACKLOG: Final = 8
