@@ -4,6 +4,7 @@ from supervisors.children import ActorSpec, ChildSpec, actor_child, pool_child, 
 from supervisors.strategies import Restart, RestartIntensity, Strategy
 from supervisors.supervisor import Supervisor, SupervisorFailed, TooManyChildren
 from supervisors.tree import DynamicSupervisor, dynamic_child, open_supervisor, supervisor_child
+from supervisors.workers import worker_pool_child
 
 __all__ = [
     "ActorSpec",
@@ -21,4 +22,5 @@ __all__ = [
     "pool_child",
     "supervisor_child",
     "task_child",
+    "worker_pool_child",
 ]

@@ -11,6 +11,7 @@ import trio
 
 from fw_actors.runtime import Actor, KeyedPool, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import ActorCell
+from fw_actors.runtime.single import SingleCell
 from supervisors.strategies import ChildRules, Restart
 
 ActorT = TypeVar("ActorT", bound=Actor)
@@ -101,7 +102,7 @@ def actor_child(
     """
     return ActorSpec(
         id,
-        lambda runtime: ActorChild(runtime, id, make),
+        lambda runtime: ActorChild(runtime.cell(id), make),
         restart,
         shutdown_seconds,
         significant,
@@ -138,12 +139,12 @@ def task_child(
 
 
 class ActorChild:
-    """A single actor, run in its cell."""
+    """A single actor, or a worker of a pool, run in its cell."""
 
     logs_overdue = True
 
-    def __init__(self, runtime: Runtime, name: str, make: Callable[[], Actor]) -> None:
-        self._cell = runtime.cell(name)
+    def __init__(self, cell: SingleCell, make: Callable[[], Actor]) -> None:
+        self._cell = cell
         self._cell.check_not_running()
         self._make = make
         self._runs = 0

@@ -38,7 +38,7 @@ async def open_supervisor(
     If a child fails to start, or fails too often, the block is cancelled and raises
     SupervisorFailed.
     """
-    async with _open(
+    async with open_nested(
         runtime, name, children, strategy, intensity, stop_seconds, limit
     ) as supervisor:
         runtime.add_node(supervisor)
@@ -172,7 +172,7 @@ class SupervisorChild:
     async def run(self, task_status: TaskStatus) -> None:
         """Run the supervisor until a stop is requested."""
         self._stop_requested = trio.Event()
-        async with _open(
+        async with open_nested(
             self._runtime,
             self._name,
             self._children,
@@ -215,7 +215,7 @@ class SupervisorChild:
 
 
 @asynccontextmanager
-async def _open(
+async def open_nested(
     runtime: Runtime,
     name: str,
     children: Sequence[ChildSpec],
@@ -224,6 +224,7 @@ async def _open(
     stop_seconds: float,
     limit: int,
 ) -> AsyncIterator[Supervisor]:
+    """Run a supervisor for the time of the block, as a part of another one's child."""
     with unwrap_single_error():
         async with trio.open_nursery() as nursery:
             supervisor = Supervisor(

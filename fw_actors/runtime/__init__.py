@@ -33,6 +33,7 @@ from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
 from fw_actors.runtime.system import Log, Runtime, SilentLog, StderrLog, open_runtime
 from fw_actors.runtime.topics import Topic, TopicSnapshot
 from fw_actors.runtime.watches import Down, Up, Watch
+from fw_actors.runtime.worker_pool import WorkerPool
 
 __all__ = [
     "Actor",
@@ -86,6 +87,7 @@ __all__ = [
     "TrioClock",
     "Up",
     "Watch",
+    "WorkerPool",
     "handles",
     "open_runtime",
 ]

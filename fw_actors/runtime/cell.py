@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from threading import get_ident
@@ -342,6 +342,11 @@ class ActorCell(ABC):
     def cell(self) -> ActorCell:
         """This cell, as a node of the graph."""
         return self
+
+    @property
+    def any_of(self) -> Sequence[WaitNode]:
+        """Nothing: it waits for all of `waits_for`."""
+        return ()
 
     def begin_wait(self, other: WaitNode) -> None:
         """Add an edge to `other`, to be removed by `end_wait`.

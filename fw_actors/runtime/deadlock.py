@@ -39,7 +39,11 @@ class WaitNode(Protocol):
 
     @property
     def waits_for(self) -> Sequence[WaitNode]:
-        """The edges of this node."""
+        """The edges of this node: it needs them all."""
+
+    @property
+    def any_of(self) -> Sequence[WaitNode]:
+        """Edges of which one is enough: the workers of a pool."""
 
 
 class Waiter(Protocol):
@@ -119,12 +123,18 @@ def waiting_for(others: Iterable[ActorCell]) -> Iterator[None]:
             waiter.end_wait(other)
 
 
-def path_between(start: WaitNode, goal: WaitNode) -> list[str]:
-    """Return the names of the actors on a shortest path; empty if there is none."""
+def path_between(
+    start: WaitNode, goal: WaitNode, assumed: frozenset[WaitNode] = frozenset()
+) -> list[str]:
+    """Return the names of the actors on a shortest path; empty if there is none.
+
+    A pool leads to the goal if each of its workers does. For the search from a worker this is
+    `assumed` of its pool: a worker that waits for its own pool does not make it go on.
+    """
     came_from: dict[WaitNode, WaitNode | None] = {start: None}
     queue = [start]
     for node in queue:
-        if node is goal:
+        if node is goal or node in assumed:
             cells: list[Named] = []
             step: WaitNode | None = node
             while step is not None:
@@ -132,7 +142,12 @@ def path_between(start: WaitNode, goal: WaitNode) -> list[str]:
                     cells.append(step.cell)
                 step = came_from[step]
             return [cell.name for cell in reversed(cells)]
-        for other in node.waits_for:
+        edges = node.waits_for
+        if node.any_of:
+            pool = assumed | {node}
+            if all(path_between(worker, goal, pool) for worker in node.any_of):
+                edges = node.any_of
+        for other in edges:
             if other not in came_from:
                 came_from[other] = node
                 queue.append(other)

@@ -71,6 +71,11 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         return (self._cell, *self.work_waits_for)
 
     @property
+    def any_of(self) -> Sequence[WaitNode]:
+        """Nothing: it waits for all of the nodes above."""
+        return ()
+
+    @property
     def due(self) -> float:
         """The time at which the asker stops waiting; infinity if it set no deadline."""
         return inf if self._deadline is None else self._deadline.get(self, inf)
@@ -118,6 +123,10 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._cell.runtime.count_late_reply()
         if self.detached:
             self._cell.end_reply(self)
+
+    def assign(self, cell: ActorCell) -> None:
+        """Make it a request to this worker of the pool that it was sent to."""
+        self._cell = cell
 
     def settle(self, error: Exception) -> bool:
         """Fail the request if it was not answered yet; return whether that was so."""

@@ -242,7 +242,7 @@ class SingleCell(ActorCell):
             actor.context = Context(self)
             if self._terminated:
                 self._terminated = False
-                self.mailbox = Mailbox(actor.mailbox.capacity)
+                self.mailbox = self._new_mailbox(actor)
             self._overflow = actor.mailbox.overflow
             self.actor = actor
             self.life = self.runtime.next_life()
@@ -254,6 +254,9 @@ class SingleCell(ActorCell):
             raise self.record_failure(phase, error) from error
         self._notify_up()
         return actor
+
+    def _new_mailbox(self, actor: Actor) -> Mailbox:
+        return Mailbox(actor.mailbox.capacity)
 
     async def _handle_messages(self, actor: Actor) -> None:
         task = current_task()

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -36,6 +36,7 @@ from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.system import Runtime
 from fw_actors.runtime.task_order import task_order as task_order  # noqa: PLC0414 - to be found here
+from fw_actors.runtime.worker_pool import WorkerPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +136,13 @@ def nth(faults: Mapping[int, Fault]) -> Plan:
 
 
 @contextmanager
-def injecting(target: ActorRef | KeyedPool, plan: Plan) -> Iterator[Injector]:
+def injecting(target: ActorRef | KeyedPool | WorkerPool[Any], plan: Plan) -> Iterator[Injector]:
     """Inject faults into a single actor, or into all actors of a pool, while the block runs.
 
     Completions of work, timers and watches are left alone: they do not pass the mailbox.
     """
     injector = Injector(plan)
-    cell_or_pool = target if isinstance(target, KeyedPool) else target.cell
+    cell_or_pool = target.cell if isinstance(target, ActorRef) else target
     cell_or_pool.inject_faults(injector.inject)
     try:
         yield injector

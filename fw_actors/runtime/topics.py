@@ -221,6 +221,11 @@ class Topic(Generic[MessageT]):
         """The members that publishers wait for."""
         return tuple(node for member in self._blocked for node in member.waits_for)
 
+    @property
+    def any_of(self) -> tuple[WaitNode, ...]:
+        """Nothing: publishers wait for all of them."""
+        return ()
+
     # Steps.
 
     def _check_room(self) -> None:
