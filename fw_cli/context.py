@@ -14,7 +14,7 @@ from fw_cli.own_environment import PREFIX
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-    from fw_actors.config import Config, ProcessPlace
+    from fw_actors.config import Config
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
     from fw_actors.rules.redaction import Scrubber
@@ -47,9 +47,9 @@ class CommandContext:
             self._config = load(self.environ, self.cwd)
         return self._config
 
-    def take_place(self, place: ProcessPlace) -> None:
-        """Have the configuration be that of one process of a service of several."""
-        self._config = self.config.for_process(place)
+    def take_config(self, config: Config) -> None:
+        """Use a configuration that was read before, by the supervisor of several processes."""
+        self._config = config
 
     @property
     def folder(self) -> Path:

@@ -48,7 +48,9 @@ def serve(context: CommandContext) -> None:
     else:
         from supervisors.service.processes import open_processes
 
-        open_service = partial(open_processes, context.config, context.environ, lock, log)
+        open_service = partial(
+            open_processes, context.config, lock, log, run_folder=run_folder_of(context)
+        )
     run_logged(
         partial(
             run.serve,
@@ -146,8 +148,7 @@ def open_site_service(
     """Return the service of the site; see `open_service`."""
     from supervisors.service.tree import open_service
 
-    # systemd's RuntimeDirectory=: visible to other processes, unlike a unit's private /tmp.
-    run_folder = context.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    run_folder = run_folder_of(context)
     return open_service(
         context.config,
         log=log,
@@ -155,6 +156,14 @@ def open_site_service(
         run_folder=Path(run_folder) if run_folder else None,
         inherited=inherited,
     )
+
+
+def run_folder_of(context: CommandContext) -> str:
+    """Return systemd's RuntimeDirectory=, or nothing.
+
+    It is visible to other processes, unlike a unit's private /tmp.
+    """
+    return context.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
 
 
 def warn_of_exposed(context: CommandContext, log: FilteringBoundLogger) -> None:

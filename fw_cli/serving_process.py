@@ -20,7 +20,7 @@ from supervisors.service.assignment import Assignment, read_assignment
 def main() -> NoReturn:
     """Serve until the supervisor asks for the end; the exit code is 1 after an error."""
     assignment = read_assignment(sys.stdin.buffer)
-    context = CommandContext(assignment.variables(), Path.cwd())
+    context = CommandContext({"RUNTIME_DIRECTORY": assignment.run_folder}, Path.cwd())
     try:
         _serve(context, assignment)
     except (Exception, BaseExceptionGroup) as error:
@@ -37,8 +37,8 @@ def _serve(context: CommandContext, assignment: Assignment) -> None:
     from supervisors.service.tree import Inherited
     from web.listening import Bound
 
+    context.take_config(assignment.config())
     place = assignment.place
-    context.take_place(place)
     log = context.logger(service=True)
     siblings = Siblings(place)
     inherited = Inherited(

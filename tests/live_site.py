@@ -112,6 +112,12 @@ class LiveSite:
         self.process = None
         return code
 
+    def processes(self) -> set[int]:
+        """Return the processes that `fw serve` has started: those of a service of several."""
+        assert self.process is not None
+        files = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return {int(child) for file in files for child in file.read_text().split()}
+
     @contextlib.contextmanager
     def client(self, name: str = "admin") -> Iterator[httpx.Client]:
         """A signed-in client."""

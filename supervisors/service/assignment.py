@@ -1,41 +1,55 @@
 """What the supervisor of several processes gives to each of them, on its standard input.
 
-A pipe, and not the environment: secrets must be in no environment of a child (C-84).
+A pipe, and not the environment: secrets must be in no environment of a child (C-84). The
+configuration is the supervisor's own, so that a process that is replaced serves with the one that
+the service has started with, whatever the files say by now.
 """
 
 from __future__ import annotations
 
 import os
+import pickle  # nosec B403
 import sys
-from collections.abc import Mapping
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import msgspec
 
-from fw_actors.config import ProcessPlace
+from fw_actors.config import Config, ProcessPlace
+from fw_actors.version import __version__
+from supervisors.service.site_files import ServiceError
 
-NO_SYSTEMD: Final = "NOTIFY_SOCKET"
-"""The variable that only the supervisor gets: systemd knows one process of a service."""
+
+class VersionChanged(ServiceError):
+    """Raised in a process that was replaced after another version had been installed."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(
+            f"the service runs version {version}, and this program is {__version__}: "
+            "restart the service"
+        )
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The place of a process, the environment of its site, and its inherited descriptors.
+    """The place of a process, its configuration, and its inherited descriptors.
 
-    `listening` is the socket that all processes accept on, `control` the channel to the
-    supervisor, `subscriptions` the memory of `SharedSubscriptions`. `lock` is the site's lock,
-    which is held until the last process has ended. `alone` says that no other process accepts
-    requests yet, so that this one answers for the service while it starts.
+    `version` is the supervisor's. `pickled_config` is a `Config`. `listening` is the socket that
+    all processes accept on, `control` the channel to the supervisor, `subscriptions` the memory of
+    `SharedSubscriptions`. `lock` is the site's lock, which is held until the last process has
+    ended. `alone` says that no other process accepts requests yet, so that this one answers for
+    the service while it starts. `run_folder` is as in `SitePaths`, or nothing.
     """
 
     number: int
     count: int
-    environ: dict[bytes, bytes]
+    version: str
+    pickled_config: bytes
     url: str
     listening: int
     control: int
     subscriptions: int
     lock: int
     alone: bool
+    run_folder: str
 
     @property
     def place(self) -> ProcessPlace:
@@ -47,18 +61,20 @@ class Assignment(msgspec.Struct, frozen=True):
         """The descriptors to be inherited."""
         return (self.listening, self.control, self.subscriptions, self.lock)
 
-    def variables(self) -> dict[str, str]:
-        """Return the environment of the site."""
-        return {os.fsdecode(name): os.fsdecode(value) for name, value in self.environ.items()}
+    def config(self) -> Config:
+        """Return the configuration of this process.
+
+        Raises: VersionChanged if this program is not the supervisor's.
+        """
+        if self.version != __version__:
+            raise VersionChanged(self.version)
+        # From this process's own parent, through a pipe that nobody else has.
+        whole: Config = pickle.loads(self.pickled_config)  # nosec B301
+        return whole.for_process(self.place)
 
     def encoded(self) -> bytes:
         """Return the content of the process's standard input."""
         return msgspec.msgpack.encode(self)
-
-
-def encoded_environ(environ: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Return an environment as bytes, since its texts need not be UTF-8."""
-    return {os.fsencode(k): os.fsencode(v) for k, v in environ.items() if k != NO_SYSTEMD}
 
 
 def read_assignment(stream: BinaryIO) -> Assignment:

@@ -9,11 +9,12 @@ has died ends by itself (`serving_process`).
 from __future__ import annotations
 
 import os
+import pickle  # nosec B403
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from math import inf
@@ -23,9 +24,10 @@ import trio
 
 from fw_actors.config import Config
 from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
+from fw_actors.version import __version__
 from fw_actors.webhooks.shared_subscriptions import shared_memory
 from supervisors.children import task_child
-from supervisors.service.assignment import Assignment, encoded_environ
+from supervisors.service.assignment import Assignment
 from supervisors.service.control_channel import ChannelFailed, ControlChannel
 from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS
 from supervisors.service.site_files import ServeLock, ServiceError, StoppedAtOnce
@@ -56,11 +58,12 @@ class Processes:
     """The running processes of one service, as its supervisor sees them."""
 
     def __init__(
-        self, config: Config, environ: Mapping[str, str], bound: Bound, lock: int, memory: int
+        self, config: Config, bound: Bound, lock: int, memory: int, run_folder: str
     ) -> None:
-        self.url = config.deployment.public_url or bound.url
+        self.url = bound.url
         self._bound, self._lock, self._memory = bound, lock, memory
-        self._environ = encoded_environ(environ)
+        self._run_folder = run_folder
+        self._config = pickle.dumps(config)
         self.all = [ServingProcess(n + 1, self) for n in range(config.processes)]
 
     async def failed(self) -> None:
@@ -72,13 +75,15 @@ class Processes:
         return Assignment(
             number=number,
             count=len(self.all),
-            environ=self._environ,
+            version=__version__,
+            pickled_config=self._config,
             url=self._bound.url,
             listening=self._bound.socket.fileno(),
             control=control,
             subscriptions=self._memory,
             lock=self._lock,
             alone=not any(process.is_ready for process in self.all),
+            run_folder=self._run_folder,
         )
 
     async def answer(self, asker: ServingProcess, name: str, body: Any) -> object:
@@ -229,12 +234,12 @@ async def _kill(process: trio.Process) -> None:
 
 @asynccontextmanager
 async def open_processes(
-    config: Config, environ: Mapping[str, str], lock: ServeLock, log: Log
+    config: Config, lock: ServeLock, log: Log, *, run_folder: str = ""
 ) -> AsyncIterator[Processes]:
     """Run the processes of a service; yields once all of them accept requests.
 
-    `environ` is the environment of the site, with its secrets; `lock` is held, and inherited by
-    the processes. Leaving is the graceful stop, of all at the same time; cancelling stops at once.
+    `lock` is held, and inherited by the processes; `run_folder` is as in `Assignment`. Leaving is
+    the graceful stop, of all at the same time; cancelling stops at once.
 
     Raises: ConfigurationError; SupervisorFailed if a process cannot be kept running;
     StoppedAtOnce if one did not end in order.
@@ -244,7 +249,7 @@ async def open_processes(
     memory = shared_memory()
     try:
         with closing(bound.socket):
-            processes = Processes(config, environ, bound, lock.descriptor, memory)
+            processes = Processes(config, bound, lock.descriptor, memory, run_folder)
             async with _supervised(config, processes.all, log):
                 try:
                     for process in processes.all:

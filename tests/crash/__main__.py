@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.crash.nodes import one_site, several_nodes
-from tests.crash.rounds import KillRounds, NodeRounds, Rounds, run
+from tests.crash.rounds import KillRounds, NodeRounds, ProcessRounds, Rounds, run
 from tests.live_site import LiveReceiver
 from tests.postgres_cluster import postgres_cluster
+from tests.site_kit import keep_database_at
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,6 +32,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def _rounds(asked: argparse.Namespace, folder: Path, stack: ExitStack) -> Rounds:
     receiver = stack.enter_context(LiveReceiver())
+    if asked.processes > 1:
+        site = stack.enter_context(one_site(folder, asked.processes))
+        if asked.store == "postgresql":
+            keep_database_at(folder, stack.enter_context(postgres_cluster()).url())
+        return ProcessRounds([site], receiver, asked.seed)
     if asked.store == "sqlite":
         return KillRounds([stack.enter_context(one_site(folder))], receiver, asked.seed)
     cluster = stack.enter_context(postgres_cluster())
@@ -45,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=("sqlite", "postgresql"), default="sqlite")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="of one service, which are killed in turn"
+    )
     parser.add_argument(
         "--nodes", type=int, default=3, help="on PostgreSQL: killed, frozen and restarted in turn"
     )

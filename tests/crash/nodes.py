@@ -11,9 +11,9 @@ from tests.live_site import LiveSite
 from tests.site_kit import keep_database_at
 
 
-def one_site(folder: Path) -> LiveSite:
+def one_site(folder: Path, processes: int = 1) -> LiveSite:
     """Return a site whose deliveries wait only shortly between attempts."""
-    return LiveSite(folder, ops=OPS)
+    return LiveSite(folder, ops={**OPS, "processes": processes})
 
 
 @contextmanager

@@ -6,6 +6,7 @@ held is due at once.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -160,6 +161,23 @@ class KillRounds(Rounds):
         if self._worker is not None and self.dice.random() < 0.5:
             self._worker.kill()
             time.sleep(self.dice.uniform(0.0, 0.3))
+
+
+class ProcessRounds(Rounds):
+    """One service of several processes: one of them is killed, or the supervisor, or all.
+
+    Processes whose supervisor was killed drain; the next round begins when they have ended.
+    """
+
+    def strike(self, up: Sequence[LiveSite]) -> None:
+        """Each disaster has its turn."""
+        (site,) = up
+        processes = sorted(site.processes())
+        assert site.process is not None
+        victims = [[self.dice.choice(processes)], [*processes, site.process.pid], []]
+        for pid in victims[self.rounds % len(victims)]:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(self.dice.uniform(0.0, 1.5))  # on the way, or replaced
 
 
 class NodeRounds(Rounds):

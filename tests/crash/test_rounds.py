@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.nodes import one_site, several_nodes
-from tests.crash.rounds import KillRounds, NodeRounds, run
+from tests.crash.rounds import KillRounds, NodeRounds, ProcessRounds, run
 from tests.live_site import LiveReceiver
 from tests.postgres_cluster import postgres_cluster
 
@@ -19,6 +19,15 @@ def test_kills_at_random_lose_no_event_forgive_no_failure_and_spend_no_token_twi
     """Three rounds of server and worker; scripts/crash --rounds 200 for more."""
     with one_site(tmp_path) as site, LiveReceiver() as receiver:
         assert run(KillRounds([site], receiver, seed=1), 3) == []
+
+
+@pytest.mark.timeout(900)
+def test_kills_of_processes_of_one_service_and_of_their_supervisor_break_no_promise(
+    tmp_path: Path,
+) -> None:
+    """One process, all of them, the supervisor alone; scripts/crash --processes 2 for more."""
+    with one_site(tmp_path, processes=2) as site, LiveReceiver() as receiver:
+        assert run(ProcessRounds([site], receiver, seed=1), 3) == []
 
 
 @pytest.mark.timeout(900)

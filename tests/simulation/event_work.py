@@ -134,7 +134,8 @@ class EventWork:
         not_mine = {*self.world.steady, *self.world.not_to_pick}
         others = [name for name in self.world.secrets if name not in not_mine]
         if choice == "new" or not others:
-            return await self._new_hook(number)
+            await self._new_hook(number)
+            return None
         name = self.dice.choice(others)
         if choice == "name":
             return await self._rename_hook(name)
@@ -157,6 +158,34 @@ class EventWork:
         if refused(told) and isinstance(told, NotFoundError):
             self.world.not_to_pick.add(name)  # gone; what was on its way still has its signature
         return None
+
+    async def own_hook(self) -> None:
+        """Make a webhook for an event that nobody else emits, and emit it; then switch it off.
+
+        Where the processes are those of one service, each of them has to know (B-46).
+        """
+        event = f"own.{self.client.marker().replace('-', '_')}"
+        made = await self._new_hook(self.dice.randrange(RECEIVERS), custom_event=event, mine=True)
+        if made is None:
+            return
+        await self._emit_own(event, expected=1)
+        off = await self.client.write(
+            f"switches {made} off", lambda fw: rest.save(fw, "Webhook", made, {"enabled": 0}),
+            MANAGER,
+        )  # fmt: skip
+        if not refused(off) and not lost(off):
+            await self._emit_own(event, expected=0)
+
+    async def _emit_own(self, event: str, *, expected: int) -> None:
+        marker = self.client.marker()
+        data = {"marker": marker}
+        told = await self.client.write(
+            f"emits {event}", lambda fw: fw.webhooks.emit(event, data), MANAGER
+        )
+        if refused(told) or lost(told) or not self.world.one_service:
+            return
+        if len(told["deliveries"]) != expected:
+            self.world.broke(f"{event} has {told['deliveries']}, instead of {expected}")
 
     async def _rename_hook(self, name: str) -> None:
         """Its deliveries and their jobs follow; its secrets stay as they are."""
@@ -193,16 +222,22 @@ class EventWork:
         for delivery in deliveries:
             self.world.promises.sent[delivery] = marker
 
-    async def _new_hook(self, number: int) -> None:
+    async def _new_hook(self, number: int, *, mine: bool = False, **fields: str) -> str | None:
+        """Make a webhook; return its name, if that was told. Nobody else changes one of `mine`."""
         secret = self.client.secret()
         self.world.any_secret.append(secret)  # whatever its name will be
         body = hook_body(self.world.url(number), secret)
-        body |= {"max_attempts": self._attempts(), "timeout": self.dice.choice((1, 2))}
+        body |= {"max_attempts": self._attempts(), "timeout": self.dice.choice((1, 2)), **fields}
         told = await self.client.write(
             "makes a webhook", lambda fw: rest.insert(fw, "Webhook", body), MANAGER
         )
-        if not refused(told) and not lost(told):
-            self.world.secrets[told["name"]] = [secret]
+        if refused(told) or lost(told):
+            return None
+        name: str = told["name"]
+        if mine:
+            self.world.not_to_pick.add(name)
+        self.world.secrets[name] = [secret]
+        return name
 
     async def _insert(self) -> None:
         title = self.client.marker()

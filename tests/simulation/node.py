@@ -3,8 +3,10 @@ that can fail. It is started, stopped in order, killed, frozen, and started agai
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -22,6 +24,7 @@ from fw_actors.http.pool import Pool
 from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.concurrency import Requester
 from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
+from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from supervisors.service.parts import Parts
 from supervisors.service.queues import kept_connections
 from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
@@ -78,10 +81,16 @@ class Up:
 
 
 class Node:
-    """See the module. `name` stays over its lives."""
+    """See the module. `name` stays over its lives.
 
-    def __init__(self, name: str, config: Config, around: Surroundings) -> None:
+    `memory` is that of the subscriptions, where the nodes are processes of one service.
+    """
+
+    def __init__(
+        self, name: str, config: Config, around: Surroundings, memory: int | None = None
+    ) -> None:
         self.name, self.config, self._around = name, config, around
+        self._memory = memory
         self.life: Life | None = None
         self.up: Up | None = None
         self.accepting = False
@@ -162,6 +171,14 @@ class Node:
             raise failures[0]
         return told[0]
 
+    @asynccontextmanager
+    async def _shared(self) -> AsyncIterator[SharedSubscriptions | None]:
+        if self._memory is None:
+            yield None
+            return
+        with closing(SharedSubscriptions(os.dup(self._memory), self.config.place)) as shared:
+            yield shared
+
     async def _body(self, life: Life, config: Config, ready: trio.Event) -> None:
         around = self._around
         entropy = SeededEntropy(around.seed_of(life.label))
@@ -173,8 +190,14 @@ class Node:
                 runtime.ref(WORKERS[queue]).tell(WakeUp())
 
             async with (
+                self._shared() as shared,
                 open_site(
-                    config, clock=around.clock, entropy=entropy, inline=True, recorded=nudge
+                    config,
+                    clock=around.clock,
+                    entropy=entropy,
+                    inline=True,
+                    recorded=nudge,
+                    shared=shared,
                 ) as opened,
                 trio.open_nursery() as nursery,
             ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import traceback
@@ -91,6 +92,8 @@ async def _result(world: World, seed: int, seconds: float) -> Result:
     deliveries = len(ledger.state.deliveries) if ledger is not None else 0
     if ledger is not None:
         ledger.close()
+    if world.memory is not None:
+        os.close(world.memory)
     return Result(
         seed, tuple(world.broken), tuple(world.trace.lines), world.trace.digest, seconds, commits,
         deliveries,
@@ -151,7 +154,7 @@ async def _work(client: Client, until: float) -> None:
     replays, scopes, own = ReplayWork(client), ScopeWork(client), OwnWork(client)
     works = (
         *(events.emit,) * 4, *(events.emit_batch,) * 2, *(events.ticket,) * 5, events.roll_back,
-        events.caught, events.job, events.hook, events.hook, events.sweep,
+        events.caught, events.job, events.hook, events.hook, events.own_hook, events.sweep,
         *(access.sign_in,) * 3, access.guess,
         *(access.use_session,) * 4, access.sign_out, access.forget, access.use_link,
         access.use_link, access.invite, access.switch, access.set_password, replays.replay,

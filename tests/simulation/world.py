@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import trio
 
-from fw_actors.config import Config
+from fw_actors.config import Config, ProcessPlace
 from fw_actors.http import Origin, parse_endpoint
 from fw_actors.mail import MailMessage
+from fw_actors.webhooks.shared_subscriptions import shared_memory
 from supervisors import SupervisorFailed
 from tests.simulation.faulty_store import InjectedDefect, Weather
 from tests.simulation.ledger import Ledger, Rules
@@ -94,7 +95,15 @@ class World:
             seed, self.clock, self.trace, nursery, self.weather, self._listeners(),
             self.post_office, self._committed, self._hashed, self._process_failed, self._stopped,
         )  # fmt: skip
-        self.nodes = [Node(name, self.config, self.around) for name in ("a", "b")]
+        self.one_service = self.dice("processes").random() < 0.5
+        """Whether the two processes are those of one service, or one is a service of its own."""
+        self.memory = shared_memory() if self.one_service else None
+        self.nodes = [
+            Node(
+                name, replace(self.config, place=ProcessPlace(number, 2)), self.around, self.memory
+            )
+            for number, name in enumerate(("a", "b"), 1)
+        ]
         self.keys = [SECRET_KEY]
 
     def dice(self, what: str) -> random.Random:

@@ -239,6 +239,22 @@ def test_a_killed_process_is_replaced_and_the_others_serve_meanwhile(
     }
 
 
+def test_a_process_that_is_replaced_serves_with_the_configuration_of_the_others(
+    site: LiveSite, cookie: dict[str, str]
+) -> None:
+    """The supervisor has read the files once."""
+    before, file = pids(site), site.folder / "fw.json"
+    kept = file.read_text()
+    file.write_text("not a policy")
+    try:
+        os.kill(before[2], signal.SIGKILL)
+        eventually(lambda: pids(site)[2] != before[2])
+    finally:
+        file.write_text(kept)
+    with client_of(site, cookie, 2) as client:
+        assert client.get("/api/boot").json()["site"]["name"] == "live"
+
+
 def test_the_status_names_the_supervisor_and_the_number_of_processes(site: LiveSite) -> None:
     assert site.process is not None
     status = background.status(SitePaths(site.folder))
@@ -273,28 +289,14 @@ def test_processes_end_with_their_supervisor_and_the_next_start_waits_for_them(
     assert not is_held(SitePaths(other_site.folder).lock)
 
 
-def children_of(pid: int) -> set[int]:
-    """Return the processes that any thread of a process has started."""
-    files = Path(f"/proc/{pid}/task").glob("*/children")
-    return {int(child) for file in files for child in file.read_text().split()}
-
-
-def newest_child(supervisor: int, known: set[int]) -> int:
-    """Return the process that the supervisor has started since, ready or not."""
-    [pid] = eventually(lambda: children_of(supervisor) - known)
-    return pid
-
-
 def test_a_process_that_ends_too_often_ends_the_service(other_site: LiveSite) -> None:
     other_site.start()
-    process = other_site.process
-    assert process is not None
     both = pids(other_site)
     killed, victim = {both[1]}, both[2]
     for _ in range(5):
         os.kill(victim, signal.SIGKILL)
         killed.add(victim)
-        victim = newest_child(process.pid, killed)
+        [victim] = eventually(lambda: other_site.processes() - killed)  # ready or not
     os.kill(victim, signal.SIGKILL)
     assert other_site.wait() == 1
     log = log_of(other_site)

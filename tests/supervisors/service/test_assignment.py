@@ -1,0 +1,46 @@
+"""What the processes of a service are given by their supervisor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fw_actors.config import Config, ProcessPlace
+from fw_actors.version import __version__
+from supervisors.service.assignment import Assignment, VersionChanged
+from supervisors.service.processes import Processes
+from tests.site_kit import SECRET_KEY, make_config
+from web.listening import bind
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return make_config(tmp_path, processes=2, delivery_concurrency=10)
+
+
+@pytest.fixture
+def assignment(config: Config) -> Assignment:
+    bound = bind("127.0.0.1", 0)
+    with bound.socket:
+        made = Processes(config, bound, 0, 0, "").assignment(2, 0)
+    return msgspec.msgpack.decode(made.encoded(), type=Assignment)
+
+
+def test_the_configuration_is_the_one_that_the_supervisor_has_read(assignment: Assignment) -> None:
+    own = assignment.config()
+    assert own.place == ProcessPlace(2, 2)
+    assert own.ops.delivery_concurrency == 5
+    assert own.secrets.key == SECRET_KEY
+
+
+def test_a_program_of_another_version_is_refused(assignment: Assignment) -> None:
+    other = msgspec.structs.replace(assignment, version="0.0.1")
+    with pytest.raises(VersionChanged, match=rf"0\.0\.1, and this program is {__version__}"):
+        other.config()
+
+
+def test_the_first_process_answers_for_the_service(assignment: Assignment) -> None:
+    """Until one of them is ready."""
+    assert assignment.alone
