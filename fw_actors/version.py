@@ -1,3 +1,30 @@
-"""The project's version, in the one place where it is written."""
+"""The project's version: `RELEASE` is written here alone, the rest is noted by the build."""
 
-__version__ = "0.1.0"
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+RELEASE: Final = "0.2.0"
+"""The last released version at its tag, and the next one everywhere else. CONTRIBUTING.md says how
+it is raised."""
+
+
+class Build(NamedTuple):
+    """A version by PEP 440, and the commit it was built from; empty if that is unknown."""
+
+    version: str
+    commit: str
+
+
+def read_build(note: Path) -> Build:
+    """Return what the build has noted in a wheel; a checkout has no note."""
+    try:
+        version, _, commit = note.read_text().partition("\n")
+    except OSError:
+        return Build(f"{RELEASE}.dev0", "")
+    return Build(version, commit.strip())
+
+
+BUILD: Final = read_build(Path(__file__).with_name("build.txt"))
+__version__: Final = BUILD.version

@@ -14,7 +14,7 @@ from fw_actors.actors.counters import Histogram
 from fw_actors.actors.store_probe import read_with_deadline
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
-from fw_actors.version import __version__
+from fw_actors.version import BUILD
 from supervisors.service.parts import Parts
 from supervisors.service.siblings import Siblings
 from web.exchange import Traffic
@@ -51,7 +51,7 @@ class Readings:
         return [] if waiting is None else list(_backlog(waiting))
 
     def _access(self) -> Iterator[Reading]:
-        yield _gauge("fw_info", "The running version.", 1, {"version": __version__})
+        yield _gauge("fw_info", "The running version.", 1, BUILD._asdict())
         hasher = self._parts.site.hasher.statistics()
         yield _counter("fw_password_hashes", "Password hashes computed, decoys too.", hasher.hashes)
         yield _gauge("fw_password_hashes_waiting", "Requests waiting for a hash.", hasher.waiting)

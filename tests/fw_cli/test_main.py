@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -33,7 +34,9 @@ def test_version_and_help_load_nothing_and_open_nothing(args: list[str]) -> None
 
 
 def test_version_is_one_line(fw: CommandLine) -> None:
-    assert fw.done("version") == f"fw {__version__}\n"
+    assert re.fullmatch(
+        rf"fw {re.escape(__version__)}( \(commit \w{{12}}\))?\n", fw.done("version")
+    )
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -13,8 +15,9 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
-from fw_actors.version import __version__
+from fw_actors.version import RELEASE
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,8 +43,32 @@ def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None
         tops = {name.split("/")[0] for name in archive.namelist()}
         assert "fw_actors/hashing/common_passwords.txt" in archive.namelist()
         assert "fw_actors/hashing/common_passwords.NOTICE" in archive.namelist()
-    about = f"fw_actors-{__version__}.dist-info"
+    about = f"fw_actors-{wheel.name.split('-')[1]}.dist-info"
     assert tops == {"fw_actors", "fw_cli", "supervisors", "web", about}
+
+
+def test_each_build_has_a_version_of_its_own(tmp_path: Path) -> None:
+    """Pip replaces no build by one of the same version; at a tag it is the release's (O-165)."""
+    for name in ("hatch_build.py", "fw_actors/version.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    git = ("git", "-c", "user.name=x", "-c", "user.email=x@x.example", "-c", "commit.gpgsign=false")
+
+    def commit(time: str) -> None:
+        environ = {**os.environ, "GIT_COMMITTER_DATE": time}
+        run(*git, "commit", "-q", "--allow-empty", "-m", "x", cwd=tmp_path, environ=environ)
+
+    def built() -> str:
+        return run(sys.executable, "hatch_build.py", cwd=tmp_path).split()[0]
+
+    assert built() == RELEASE  # an archive without history
+    run(*git, "init", "-q", cwd=tmp_path)
+    commit("2026-03-04T05:06:07+02:00")
+    assert built() == f"{RELEASE}.dev20260304030607"
+    commit("2026-03-04T05:06:08+00:00")
+    assert Version(f"{RELEASE}.dev20260304030607") < Version(built()) < Version(RELEASE)
+    run(*git, "tag", f"v{RELEASE}", cwd=tmp_path)
+    assert built() == RELEASE
 
 
 @pytest.mark.parametrize("package", ["fw_actors", "fw_cli", "supervisors", "web"])
@@ -140,7 +167,9 @@ def test_fw_works_from_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: Path)
     kept = ("PATH", "HOME", "LANG", "TMPDIR")
     environ = {name: os.environ[name] for name in kept if name in os.environ}
     fw = str(venv / "bin" / "fw")
-    assert run(fw, "version", cwd=folder, environ=environ) == f"fw {__version__}\n"
+    version = wheel.name.split("-")[1]
+    said = run(fw, "version", cwd=folder, environ=environ)
+    assert re.fullmatch(rf"fw {re.escape(version)}( \(commit \w{{12}}\))?\n", said)
     run(fw, "init", cwd=folder, environ=environ)
     told = run(fw, "doctor", cwd=folder, environ=environ)
     assert "FW_SECRET_KEY is set" in told

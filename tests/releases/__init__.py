@@ -1,0 +1,1 @@
+"""Whether version, changelog and tags agree, and how a release is prepared."""

@@ -1,0 +1,178 @@
+"""A running site from an older build to this one, and back: wheels, pip, and real processes.
+
+The older build is the newest one of the history whose store has an older schema. The libraries are
+those of this environment, by a path, so that no index is needed.
+"""
+
+from __future__ import annotations
+
+import http.server
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.store.migrations import FIRST_VERSION, STEPS
+
+ROOT = Path(__file__).parents[2]
+NEWEST = FIRST_VERSION + len(STEPS)
+STEP = re.compile(rb"\bStep\((\d+),|\bMigrationStep\((\d+),")
+
+
+def git(*args: str) -> bytes:
+    done = subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, check=False)
+    return done.stdout if done.returncode == 0 else b""
+
+
+def older_commit() -> str:
+    """The newest commit whose schema is older than this one."""
+    file = "fw_actors/store/migrations.py"
+    for commit in git("log", "--format=%H", "-n", "200", "--", file).decode().split():
+        steps = [int(a or b) for a, b in STEP.findall(git("show", f"{commit}:{file}"))]
+        if steps and max(steps) < NEWEST:
+            return commit
+    pytest.skip("the history has no build with an older schema (a shallow clone, or no git)")
+
+
+def run(*command: str, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def wheel_of(sources: Path, to: Path) -> Path:
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(to), cwd=sources)
+    (made,) = to.glob("*.whl")
+    return made
+
+
+class Installed:
+    """A virtual environment into which one wheel after another is installed, and a site."""
+
+    def __init__(self, folder: Path) -> None:
+        self.venv, self.site = folder / "venv", folder / "site"
+        run(sys.executable, "-m", "venv", "--without-pip", str(self.venv), cwd=folder)
+        (packages,) = self.venv.glob("lib/python*/site-packages")
+        (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    def install(self, wheel: Path) -> None:
+        """As the page on operating says, and without a flag that forces anything."""
+        pip = (sys.executable, "-m", "pip", "--python", str(self.venv / "bin" / "python"))
+        run(*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel), cwd=self.venv)
+
+    def process(self, *args: str) -> subprocess.CompletedProcess[str]:
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(("FW_", "PYTHON"))}
+        given = {"FW_BIND": "127.0.0.1:0", "FW_ARGON2": "8,1,1"}
+        return subprocess.run(
+            [str(self.venv / "bin" / "fw"), *args], cwd=self.site, env={**environ, **given},
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+
+    def fw(self, *args: str) -> str:
+        done = self.process(*args)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def eval(self, text: str) -> Any:
+        return json.loads(self.fw("eval", "--commit", text))
+
+    def deliveries(self) -> dict[str, str]:
+        rows = json.loads(self.fw("webhooks", "list", "--json"))
+        return {row["name"]: row["status"] for row in rows}
+
+    def settled(self, delivery: str) -> str:
+        """Its status once it is neither Queued nor Retrying."""
+        end = time.monotonic() + 60
+        while (status := self.deliveries()[delivery]) in ("Queued", "Retrying"):
+            assert time.monotonic() < end, status
+        return status
+
+
+class Receiver(http.server.BaseHTTPRequestHandler):
+    ids: list[str]
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.ids.append(self.headers["webhook-id"])
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def received() -> Iterator[tuple[str, list[str]]]:
+    """The URL of a receiver, and the ids of what it gets."""
+    ids: list[str] = []
+    handler = type("Handler", (Receiver,), {"ids": ids})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/", ids
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> tuple[Path, Path]:
+    """The older build's and this one's."""
+    archive = git("archive", older_commit())
+    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+        files.extractall(tmp_path / "older", filter="data")
+    return wheel_of(tmp_path / "older", tmp_path / "old"), wheel_of(ROOT, tmp_path / "new")
+
+
+@pytest.mark.timeout(300)
+def test_a_running_site_is_upgraded_and_goes_back_by_its_backup(
+    wheels: tuple[Path, Path], received: tuple[str, list[str]], tmp_path: Path
+) -> None:
+    """Each build replaces an older one; the store is migrated, old deliveries are replayed, an
+    older program refuses the newer store, and the backup leads back (O-167, C-110)."""
+    (old, new), (url, ids) = wheels, received
+    site = Installed(tmp_path)
+    site.install(old)
+    site.site.mkdir()
+    site.fw("init")
+    webhook = (
+        f'fw.new_doc("Webhook", event_type="Custom", custom_event="a", url={url!r},'
+        ' secret="a secret of some length").insert().name'
+    )
+    assert site.eval(webhook)
+    site.fw("start")
+    before = site.fw("version")
+    try:
+        (first,) = site.eval('fw.webhooks.emit("a", {"n": 1})')["deliveries"]
+        assert site.settled(first) == "Sent"
+        site.fw("backup", "before.db")
+
+        site.install(new)
+        assert site.fw("version") != before
+        site.fw("restart")
+        assert site.deliveries() == {first: "Sent"}
+        site.fw("webhooks", "replay", first)
+        assert site.settled(first) == "Sent"
+        assert ids == [first, first]
+    finally:
+        site.process("stop")
+
+    site.install(old)
+    refused = site.process("webhooks", "list")
+    assert refused.returncode == 1
+    assert re.search(rf"version {NEWEST} and this program knows \d", refused.stderr)
+    for name in ("fw.db-wal", "fw.db-shm"):
+        (site.site / "data" / name).unlink(missing_ok=True)
+    shutil.copy(site.site / "before.db", site.site / "data" / "fw.db")
+    assert site.deliveries() == {first: "Sent"}
