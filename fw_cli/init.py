@@ -18,6 +18,7 @@ _POLICY: Final = """\
 {
   "site": {"name": "%s"},
   "auth": {"refuseCommonPasswords": true},
+  "ops": {"outgoing": {"private": "deny", "allow": ["127.0.0.0/8", "::1/128"]}},
   "apps": []
 }
 """

@@ -268,7 +268,7 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
         from fw_actors.http import open_sender
         from fw_actors.webhooks.diagnostics import Trial
 
-        async with open_sender() as sender:
+        async with open_sender(policy=site.config.outgoing) as sender:
             return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
 
     from supervisors.service.logs import escaped

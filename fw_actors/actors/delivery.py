@@ -18,7 +18,14 @@ from outcome import Outcome
 from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.actors.outcome_writer import Record, Recorded
 from fw_actors.errors import OverloadedError
-from fw_actors.http import Endpoint, NetworkError, Origin, ReceiverResponse, ResponseTimeout
+from fw_actors.http import (
+    Endpoint,
+    ForbiddenAddress,
+    NetworkError,
+    Origin,
+    ReceiverResponse,
+    ResponseTimeout,
+)
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.delivery import (
     MAX_CONSECUTIVE_DEATHS,
@@ -217,7 +224,9 @@ class DeliveryActor(Actor):
             return self._ended(began, reason.ending, str(reason)), SlotFreed(origin)
         except NetworkError as fault:
             timed_out = isinstance(fault, ResponseTimeout)
-            ended = self._ended(began, Ending.TRANSIENT, str(fault), fault)
+            forbidden = isinstance(fault, ForbiddenAddress)
+            ending = Ending.REFUSED if forbidden else Ending.TRANSIENT
+            ended = self._ended(began, ending, str(fault), fault)
             return ended, SlotFreed(origin, None, timed_out, ended.error)
         except Exception as defect:  # counted as a failure, so that it cannot loop
             log, error = self._deps.log, self._deps.scrubber.scrub_known(repr(defect))[:200]

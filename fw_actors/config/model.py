@@ -10,12 +10,13 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fw_actors.config.policy import MAX_PROCESSES
+from fw_actors.rules.outgoing import OutgoingPolicy
 from fw_actors.rules.redaction import Scrubber
 
 VAULT_KEY: Final = "key"
@@ -74,6 +75,14 @@ class WebPolicy:
 
 
 @dataclass(frozen=True)
+class OutgoingSettings:
+    """Group `ops.outgoing`: where deliveries may go; networks in `allow` as text."""
+
+    private: Literal["allow", "deny"] = "allow"
+    allow: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class OpsPolicy:
     """Section `ops`: delivery and housekeeping."""
 
@@ -87,6 +96,7 @@ class OpsPolicy:
     honour_retry_after: bool
     query_timeout_seconds: float
     processes: int | Literal["auto"] = 1
+    outgoing: OutgoingSettings = OutgoingSettings()
 
 
 @dataclass(frozen=True)
@@ -235,6 +245,13 @@ class Config:
         if self.ops.processes != "auto":
             return self.ops.processes
         return min(len(os.sched_getaffinity(0)), MAX_PROCESSES, *self._shared_limits().values())
+
+    @property
+    def outgoing(self) -> OutgoingPolicy:
+        """Return the policy to judge the addresses of receivers by."""
+        given = self.ops.outgoing
+        networks = tuple(map(ip_network, given.allow))
+        return OutgoingPolicy(given.private, networks, self.deployment.bind_port)
 
     def for_process(self, place: ProcessPlace) -> Config:
         """Return the configuration of one process of the service, with its parts of the limits."""

@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from ipaddress import ip_network
 from typing import Final, Protocol
 
 from fw_actors.rules.password_policy import MAX_RUNES
@@ -112,6 +113,37 @@ class TextKind:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class WordKind:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def problem(self, value: object) -> str | None:
+        if value in self.words:
+            return None
+        return f"must be {' or '.join(map(json.dumps, self.words))}, not {_given(value)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworksKind:
+    """A list of at most `most` networks, such as 10.1.0.0/16."""
+
+    most: int
+
+    def problem(self, value: object) -> str | None:
+        if not isinstance(value, list):
+            return f"must be a list of networks, not {_given(value)}"
+        if len(value) > self.most:
+            return f"must have at most {self.most} networks"
+        for number, entry in enumerate(value, 1):
+            try:
+                ip_network(entry if isinstance(entry, str) else "")
+            except ValueError:
+                return f"must hold networks such as 10.1.0.0/16; entry {number} is none"
+        return None
+
+
 def kind_of(value: object) -> str:
     """Return the JSON type of a value in words, without its content."""
     match value:
@@ -163,7 +195,15 @@ class Key:
     kind: Kind
 
 
-SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = {
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Keys of a section that are an object of their own in it."""
+
+    name: str
+    keys: tuple[Key, ...]
+
+
+SECTIONS: Final[Mapping[str, tuple[Key | Group, ...]]] = {
     "site": (Key("name", "fw", TextKind(140)),),
     "auth": (
         Key("sessionDays", 30, WholeKind(1, 3650)),
@@ -200,6 +240,13 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = {
         Key("honourRetryAfter", False, FlagKind()),
         Key("queryTimeoutSeconds", 5.0, NumberKind(0.1, 300)),
         Key("processes", 1, WholeOrWordKind(1, MAX_PROCESSES, AUTO)),
+        Group(
+            "outgoing",
+            (
+                Key("private", "allow", WordKind(("allow", "deny"))),
+                Key("allow", [], NetworksKind(100)),
+            ),
+        ),
     ),
 }
 APPS: Final = "apps"
@@ -245,7 +292,18 @@ def parse_policy(text: str) -> ParsedPolicy:
 
 def key_of(section: str, name: str) -> Key:
     """Return a row of the table."""
-    return next(key for key in SECTIONS[section] if key.name == name)
+    return next(key for path, key in keys_of(section) if path == name)
+
+
+def keys_of(section: str) -> list[tuple[str, Key]]:
+    """Return the keys of a section with their paths in it, those of groups as `group.key`."""
+    found: list[tuple[str, Key]] = []
+    for entry in SECTIONS[section]:
+        if isinstance(entry, Group):
+            found += [(f"{entry.name}.{key.name}", key) for key in entry.keys]
+        else:
+            found.append((entry.name, entry))
+    return found
 
 
 def _decode(text: str, problems: list[str]) -> object:
@@ -274,15 +332,19 @@ def _decode(text: str, problems: list[str]) -> object:
 
 
 def _parse_section(
-    name: str, keys: tuple[Key, ...], given: object, problems: list[str]
+    name: str, keys: tuple[Key | Group, ...], given: object, problems: list[str]
 ) -> dict[str, object]:
-    values = {key.name: key.default for key in keys}
+    values: dict[str, object] = {key.name: key.default for key in keys if isinstance(key, Key)}
+    known = [key.name for key in keys]
     if not isinstance(given, dict):
         problems.append(f"{name} must be an object, not {kind_of(given)}")
-        return values
-    problems += [_unknown(key, f"{name}.", values) for key in given if key not in values]
+        given = {}
+    problems += [_unknown(key, f"{name}.", known) for key in given if key not in known]
     for key in keys:
-        if key.name in given:
+        if isinstance(key, Group):
+            part = given.get(key.name, {})
+            values[key.name] = _parse_section(f"{name}.{key.name}", key.keys, part, problems)
+        elif key.name in given:
             problem = key.kind.problem(given[key.name])
             if problem is None:
                 values[key.name] = given[key.name]
@@ -323,9 +385,11 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> str:
     """Return the sentence about an unknown key, with the nearest known one."""
     near = nearest(name, known)
     if near is None:
-        homes = {key.name: section for section, keys in SECTIONS.items() for key in keys}
+        homes = {
+            key.name: f"{section}.{path}" for section in SECTIONS for path, key in keys_of(section)
+        }
         elsewhere = nearest(name, homes)
-        near = None if elsewhere is None else f"{homes[elsewhere]}.{elsewhere}"
+        near = None if elsewhere is None else homes[elsewhere]
     else:
         near = f"{where}{near}"
     offer = f"did you mean {near}?" if near else f"known are {', '.join(known)}"

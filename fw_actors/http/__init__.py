@@ -12,6 +12,7 @@ from fw_actors.http.dial import Address, Lookup, ResolverStatistics, system_look
 from fw_actors.http.errors import (
     ConnectError,
     DnsError,
+    ForbiddenAddress,
     NetworkError,
     ProtocolError,
     ResponseTimeout,
@@ -28,6 +29,7 @@ __all__ = [
     "ConnectError",
     "DnsError",
     "Endpoint",
+    "ForbiddenAddress",
     "Lookup",
     "MakeHeaders",
     "NetworkError",

@@ -1,4 +1,4 @@
-"""Opens connections: DNS in bounded threads, all addresses in turn, TLS, no link-local addresses.
+"""Opens connections: DNS in bounded threads, all allowed addresses in turn, TLS.
 
 `getaddrinfo` can't be interrupted: a look-up that nobody waits for any more keeps its thread until
 the resolver gives up. So there are at most 32 such threads, at most two for one name, and none of
@@ -6,8 +6,8 @@ them come from trio's own limit, which the rest of the service shares (B-149). A
 them is closed to names whose last look-up was not prompt, so that names that all went dead at once
 don't keep a healthy receiver waiting.
 
-Checked at the dial and on each address, so that a name whose answer changes between two look-ups
-(DNS rebinding) gains nothing.
+Each address is judged at the dial, so that a name whose answer changes between two look-ups (DNS
+rebinding) gains nothing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -26,9 +25,10 @@ from typing import Any, Final
 import trio
 
 from fw_actors.http.connection import Connection, ExchangeStep, PlainConnection, Progress
-from fw_actors.http.errors import ConnectError, DnsError
+from fw_actors.http.errors import ConnectError, DnsError, ForbiddenAddress
 from fw_actors.http.tls import SessionCache, secure
 from fw_actors.http.url import Origin, is_address
+from fw_actors.rules.outgoing import ALLOW_ALL, OutgoingPolicy
 from fw_actors.runtime.clock import MS_PER_SECOND
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
@@ -175,31 +175,6 @@ class Resolver:
                 del self._prompt[next(iter(self._prompt))]
 
 
-_NAT64: Final = IPv6Network("64:ff9b::/96")  # RFC 6052 2.1: a gateway sends it on as IPv4
-
-
-def is_link_local(address: str) -> bool:
-    """Whether an address is in 169.254.0.0/16 or fe80::/10, or leads to 169.254.0.0/16.
-
-    Args:
-        address: as a socket takes it, with or without a zone (`fe80::1%eth0`).
-
-    Raises: ValueError for what is no address.
-    """
-    parsed = ip_address(address)
-    if isinstance(parsed, IPv4Address):
-        return parsed.is_link_local
-    carried = _carried(parsed)
-    return parsed.is_link_local or (carried is not None and carried.is_link_local)
-
-
-def _carried(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address to which an IPv6 address leads: mapped, translated (NAT64) or 6to4."""
-    if address in _NAT64:
-        return IPv4Address(address.packed[-4:])
-    return address.ipv4_mapped or address.sixtofour
-
-
 BUSY_HANDSHAKES: Final = 8
 STAGGER_SECONDS: Final = 0.25  # RFC 8305 5: the recommended Connection Attempt Delay
 
@@ -237,9 +212,16 @@ class Dialler:
         resolver: for names; an address is dialled as it stands.
         context: how TLS verifies a receiver; by default `system_trust()`, made for the first one,
             so that a service without such receivers starts sooner.
+        policy: which addresses may be connected to.
     """
 
-    def __init__(self, resolver: Resolver, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        resolver: Resolver,
+        context: ssl.SSLContext | None = None,
+        policy: OutgoingPolicy = ALLOW_ALL,
+    ) -> None:
+        self._policy = policy
         self.sessions = SessionCache()
         self._resolver = resolver
         self._context = context
@@ -255,11 +237,12 @@ class Dialler:
 
         With `anew` the handshake resumes no session.
 
-        Link-local addresses are left out, whether they were looked up or are the URL's own.
+        Addresses that the policy refuses are left out, whether they were looked up or are the
+        URL's own.
 
         Cancelled at any instant, it leaves no socket open.
 
-        Raises: DnsError, ConnectError, TlsError.
+        Raises: DnsError, ForbiddenAddress, ConnectError, TlsError.
         """
         times = progress.times
         times.dns = times.connect = times.tls = 0.0
@@ -267,10 +250,12 @@ class Dialler:
         addresses = await self._addresses(origin)
         resolved = progress.enter(ExchangeStep.CONNECT)
         times.dns = (resolved - began) * MS_PER_SECOND
-        allowed = _allowed(origin, addresses)
+        allowed = self._allowed(origin, addresses)
         progress.address = shown_address(allowed[0][1])  # unless another one takes the connection
         sock = await _connect(origin, allowed)
-        progress.address = shown_address(sock.getpeername())
+        with suppress(OSError):  # it broke at once; the exchange tells
+            progress.address = shown_address(sock.getpeername())
+            self._refuse_own_machine(origin, sock)
         connected = progress.enter(ExchangeStep.HANDSHAKE)
         times.connect = (connected - resolved) * MS_PER_SECOND
         if origin.scheme == "http":
@@ -284,6 +269,30 @@ class Dialler:
         times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection
 
+    def _allowed(self, origin: Origin, addresses: Sequence[Address]) -> Sequence[Address]:
+        """Return the addresses that may be dialled, at least one.
+
+        Raises: ForbiddenAddress; ConnectError if the site allows all that may be allowed.
+        """
+        refusals = [(address, self._policy.refusal(address[1][0])) for address in addresses]
+        allowed = [address for address, refusal in refusals if refusal is None]
+        if not allowed:
+            kind = ForbiddenAddress if self._policy.denies_private else ConnectError
+            raise kind(f"{origin.host} {refusals[0][1]}.")
+        return allowed
+
+    def _refuse_own_machine(self, origin: Origin, sock: socket.socket) -> None:
+        """Close a connection to this machine itself unless it may be sent to.
+
+        Its public addresses lead to its own listeners, past every firewall before it.
+        """
+        own, (peer, port, *_) = sock.getsockname()[0], sock.getpeername()
+        if own == peer and self._policy.refuses_own_machine(peer, port):
+            sock.close()
+            raise ForbiddenAddress(
+                f"{origin.host} is this machine, and ops.outgoing.private is deny."
+            )
+
     async def _addresses(self, origin: Origin) -> Sequence[Address]:
         if not is_address(origin.host):
             return _interleaved(await self._resolver.resolve(origin.host, origin.port))
@@ -296,14 +305,6 @@ def shown_address(name: tuple[Any, ...]) -> str:
     """Return an address and its port as a URL would hold them."""
     host, port = name[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _allowed(origin: Origin, addresses: Sequence[Address]) -> Sequence[Address]:
-    """The addresses that may be dialled, at least one. Raises: ConnectError."""
-    allowed = [address for address in addresses if not is_link_local(address[1][0])]
-    if not allowed:
-        raise ConnectError(f"{origin.host} is a link-local address, which is never connected to.")
-    return allowed
 
 
 def _interleaved(addresses: Sequence[Address]) -> list[Address]:

@@ -47,6 +47,10 @@ class ConnectError(NetworkError):
     kind = "connect"
 
 
+class ForbiddenAddress(ConnectError):
+    """Raised when the site's policy refuses every address of the receiver; not to be retried."""
+
+
 class TlsError(NetworkError):
     """Raised when TLS can't be agreed on, or the receiver's certificate isn't to be trusted."""
 

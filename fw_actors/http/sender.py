@@ -25,6 +25,7 @@ from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
 from fw_actors.http.response import ReceiverResponse, ResponseReader
 from fw_actors.http.tls import TlsStatistics
 from fw_actors.http.url import Endpoint, Origin
+from fw_actors.rules.outgoing import ALLOW_ALL, OutgoingPolicy
 from fw_actors.runtime.timers import Deadlines
 from fw_actors.version import __version__
 
@@ -100,6 +101,7 @@ class Sender:
 
         Raises:
             DnsError, ConnectError, TlsError, ProtocolError: there was no answer, and why.
+            ForbiddenAddress: nothing was sent, and nothing ever will be.
             ResponseTimeout: the deadline passed before the head of an answer was in.
             ValueError: `make_headers` gave what can't be a header.
         """
@@ -183,6 +185,7 @@ async def open_sender(
     limits: PoolLimits | None = None,
     context: ssl.SSLContext | None = None,
     lookup: Lookup = system_lookup,
+    policy: OutgoingPolicy = ALLOW_ALL,
     version: str = __version__,
 ) -> AsyncIterator[Sender]:
     """Open a sender; leaving the block closes idle connections and abandons look-ups.
@@ -195,6 +198,7 @@ async def open_sender(
         context: how receivers are verified; by default `system_trust()`, made for the first of
             them. One for the process.
         lookup: names to addresses; run in threads.
+        policy: which addresses may be connected to.
         version: for the header `user-agent`.
     """
     deadlines = Deadlines()
@@ -203,7 +207,7 @@ async def open_sender(
     try:
         async with trio.open_nursery() as nursery:
             resolver = Resolver(nursery, lookup)
-            dialler = Dialler(resolver, context)
+            dialler = Dialler(resolver, context, policy)
             nursery.start_soon(_sweep, pool)
             nursery.start_soon(deadlines.run)
             try:

@@ -356,7 +356,7 @@ ASVS_DATA: Final = (
     Mutation(
         "a name leads to a link-local address",
         "fw_actors/http/dial.py",
-        "[address for address in addresses if not is_link_local(address[1][0])]",
+        "[address for address, refusal in refusals if refusal is None]",
         "list(addresses)",
         "tests/fw_actors/http/test_dial.py::"
         "test_a_name_that_comes_to_lead_to_a_link_local_address_is_not_followed",

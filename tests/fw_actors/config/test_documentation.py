@@ -21,10 +21,13 @@ from fw_actors.config.policy import (
     SECTIONS,
     FlagKind,
     Kind,
+    NetworksKind,
     NumberKind,
     TextKind,
     WholeKind,
     WholeOrWordKind,
+    WordKind,
+    keys_of,
 )
 
 PAGE = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
@@ -49,6 +52,10 @@ def words(kind: Kind) -> str:
             return "true or false"
         case TextKind():
             return "text"
+        case WordKind(choices):
+            return " or ".join(f'"{word}"' for word in choices)
+        case NetworksKind(most):
+            return f"at most {most} networks"
     raise AssertionError(f"no words for {kind}")
 
 
@@ -58,13 +65,13 @@ def hash_cost(cost: Argon2) -> str:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_key_has_its_default_and_its_values_on_the_page(section: str) -> None:
-    for key in SECTIONS[section]:
-        row = ROWS[f"{section}.{key.name}"]
+    for path, key in keys_of(section):
+        row = ROWS[f"{section}.{path}"]
         assert row[:2] == [json.dumps(key.default), words(key.kind)]
 
 
 def test_the_page_names_no_key_and_no_variable_that_there_is_not() -> None:
-    keys = {f"{section}.{key.name}" for section, row in SECTIONS.items() for key in row}
+    keys = {f"{section}.{path}" for section in SECTIONS for path, _ in keys_of(section)}
     assert set(ROWS) == {*keys, *VARIABLES, "Key", "Variable"}
 
 

@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Sequence
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from fw_actors.http import (
     Address,
     ConnectError,
     DnsError,
+    ForbiddenAddress,
     Lookup,
     ResponseTimeout,
     TlsError,
@@ -24,6 +26,7 @@ from fw_actors.http import (
     parse_endpoint,
     system_trust,
 )
+from fw_actors.rules.outgoing import OutgoingPolicy
 from tests.fw_actors.http.receiver import OK, Talk, always, headers, once, receiving
 
 LONG, SHORT = 30.0, 0.3
@@ -386,3 +389,55 @@ async def test_a_record_behind_an_answer_is_not_taken_for_the_next_answer(
         for _ in range(3):
             answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
             assert answer.status == 200
+
+
+DENY = OutgoingPolicy("deny")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "10.0.0.1"])
+async def test_a_private_address_is_not_connected_to_where_the_policy_denies(host: str) -> None:
+    target = parse_endpoint(f"https://{host}/hook")
+    async with open_sender(policy=DENY) as sender:
+        with pytest.raises(ForbiddenAddress) as caught:
+            await sender.post(target, b"{}", headers, timeout=LONG)
+    assert str(caught.value) == (
+        f"connect: {host.strip('[]')} is not a public address, and ops.outgoing.private is deny."
+    )
+
+
+async def test_a_public_address_of_a_name_is_tried_though_a_private_one_is_refused() -> None:
+    async with receiving(always(OK)) as receiver:
+        lookup = found(v4("10.0.0.1", receiver.port), v4("127.0.0.1", receiver.port))
+        policy = OutgoingPolicy("deny", (ip_network("127.0.0.0/8"),))
+        async with open_sender(lookup=lookup, policy=policy) as sender:
+            answer = await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
+    assert answer.status == 200
+
+
+async def test_a_name_that_comes_to_lead_to_a_private_address_is_not_followed() -> None:
+    async with receiving(
+        once(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    ) as receiver:
+        addresses = [v4("127.0.0.1", receiver.port), v4("127.0.0.2", receiver.port)]
+
+        def rebinding(host: str, port: int) -> Sequence[Address]:
+            return [addresses.pop(0)]
+
+        policy = OutgoingPolicy("deny", (ip_network("127.0.0.1/32"),))
+        async with open_sender(lookup=rebinding, policy=policy) as sender:
+            to = receiver.target("localhost")
+            await sender.post(to, b"{}", headers, timeout=LONG)
+            with pytest.raises(ForbiddenAddress):
+                await sender.post(to, b"{}", headers, timeout=LONG)
+        assert len(receiver.requests) == 1
+
+
+async def test_this_machine_is_not_sent_to_by_a_public_address_where_the_policy_denies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A public address of this machine, which a test cannot have, is one that counts as public."""
+    monkeypatch.setattr("fw_actors.rules.outgoing.is_public", lambda address: True)
+    async with receiving(always(OK)) as receiver, open_sender(policy=DENY) as sender:
+        with pytest.raises(ForbiddenAddress, match=r"127\.0\.0\.1 is this machine"):
+            await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
+        assert receiver.requests == []

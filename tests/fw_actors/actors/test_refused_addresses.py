@@ -1,4 +1,4 @@
-"""A receiver whose name comes to lead to a link-local address, through the whole delivery."""
+"""A receiver whose name comes to lead to a refused address, through the whole delivery."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from fw_actors.http import Address, open_sender
+from fw_actors.rules.outgoing import OutgoingPolicy
 from tests.fw_actors.actors.delivery_kit import Post, SocketReceiver, delivering
 from tests.fw_actors.http.receiver import OK, once, receiving
 
@@ -54,3 +55,23 @@ async def test_nothing_is_sent_while_the_name_leads_there_and_it_is_tried_again(
             )
             assert len(receiver.requests) == 1
             assert ((await post.settled(second))["status"], hosts) == ("Sent", [])
+
+
+async def test_delivery_to_a_private_address_fails_at_once_where_the_policy_denies(
+    tmp_path: Path,
+) -> None:
+    """An attempt that the site's policy refuses is not retried (B-155)."""
+    async with (
+        receiving(once(OK)) as receiver,
+        open_sender(policy=OutgoingPolicy("deny")) as sender,
+        delivering(tmp_path, SocketReceiver(sender), mode="development") as post,
+    ):
+        await post.webhook(f"http://127.0.0.1:{receiver.port}/hook")
+        [delivery] = await post.emit()
+        failed = await post.settled(delivery)
+        assert (failed["status"], failed["attempts"], failed["error"]) == (
+            "Failed",
+            1,
+            "connect: 127.0.0.1 is not a public address, and ops.outgoing.private is deny.",
+        )
+        assert receiver.connections == 0

@@ -1,0 +1,95 @@
+"""Judges the addresses that deliveries may be sent to (B-150, B-155).
+
+An address is judged when it is about to be connected to, whatever name led to it: a name that
+resolves to a public address when a Webhook is saved may resolve to another one later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Final
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")  # RFC 6052 2.1: a gateway sends it on as IPv4
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # all that IANA has allocated to networks
+
+IpAddress = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+@dataclass(frozen=True)
+class OutgoingPolicy:
+    """Section `ops.outgoing`: where deliveries may go.
+
+    `private` is "allow" or "deny"; networks in `allow` may be sent to in any case, but for
+    link-local addresses, which never may. `own_port` is the port of the service itself.
+    """
+
+    private: str = "allow"
+    allow: tuple[Network, ...] = ()
+    own_port: int = 0
+
+    @property
+    def denies_private(self) -> bool:
+        """Whether only public addresses, and the listed networks, may be sent to."""
+        return self.private == "deny"
+
+    def refusal(self, address: str) -> str | None:
+        """Return why an address must not be connected to, as the end of a sentence; None if it may.
+
+        `address` is as a socket takes it, with or without a zone (`fe80::1%eth0`).
+        Raises ValueError for what is no address.
+        """
+        if is_link_local(address):
+            return "is a link-local address, which is never connected to"
+        if self.denies_private and not self._is_listed(address) and not is_public(address):
+            return "is not a public address, and ops.outgoing.private is deny"
+        return None
+
+    def refuses_own_machine(self, address: str, port: int) -> bool:
+        """Return whether a port of an address of this machine must not be connected to."""
+        return self.denies_private and (port == self.own_port or not self._is_listed(address))
+
+    def _is_listed(self, address: str) -> bool:
+        parsed = _parsed(address)
+        forms = {parsed, _destination(parsed)}
+        return any(form in network for form in forms for network in self.allow)
+
+
+ALLOW_ALL: Final = OutgoingPolicy()
+"""The policy without settings: everything but link-local addresses."""
+
+
+def is_link_local(address: str) -> bool:
+    """Return whether an address is in 169.254.0.0/16 or fe80::/10, or leads to 169.254.0.0/16.
+
+    Raises ValueError for what is no address.
+    """
+    parsed = _parsed(address)
+    return parsed.is_link_local or _destination(parsed).is_link_local
+
+
+def is_public(address: str) -> bool:
+    """Return whether an address, and one that it leads to, is of a host on the public internet.
+
+    No private, shared, loopback, link-local, multicast, reserved or documentation address is.
+    Raises ValueError for what is no address.
+    """
+    parsed = _parsed(address)
+    destination = _destination(parsed)
+    if isinstance(destination, IPv4Address):
+        return destination.is_global and not (destination.is_multicast or destination.is_reserved)
+    return parsed in _GLOBAL_UNICAST and parsed.is_global
+
+
+def _parsed(address: str) -> IpAddress:
+    return ip_address(address.partition("%")[0])
+
+
+def _destination(address: IpAddress) -> IpAddress:
+    """Return the IPv4 address that an IPv6 one leads to: mapped, translated (NAT64) or 6to4."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _NAT64:
+        return IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour or address
