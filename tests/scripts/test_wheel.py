@@ -125,6 +125,28 @@ def test_the_extra_all_is_the_others_together(wheel: Path) -> None:
     assert needed(wheel, "all") == needed(wheel, "service", "postgres", "console")
 
 
+UNUSABLE = [  # an import or a command fails with it, or pip finds no matching library
+    ("click", "8.3.1"), ("jinja2", "3.1.1"), ("prometheus-client", "0.23.0"), ("psycopg", "3.2.0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("library", "version"), UNUSABLE)
+def test_the_wheel_allows_no_library_that_it_does_not_work_with(
+    wheel: Path, library: str, version: str
+) -> None:
+    """scripts/floors tries what is allowed; this keeps what it has found (O-41)."""
+    (asked,) = (each for each in requirements(wheel) if each.name == library)
+    assert version not in asked.specifier
+
+
+@pytest.mark.parametrize("library", ["h11", "quart", "quart-schema", "quart-trio", "werkzeug"])
+def test_the_wheel_limits_libraries_of_which_it_uses_more_than_their_interface(
+    wheel: Path, library: str
+) -> None:
+    (asked,) = (each for each in requirements(wheel) if each.name == library)
+    assert any(each.operator == "<" for each in asked.specifier)
+
+
 RUNTIME_ALONE = {"attrs", "idna", "msgspec", "outcome", "sniffio", "sortedcontainers", "trio"}
 
 
