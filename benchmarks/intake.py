@@ -42,7 +42,7 @@ DATABASE: Final = Path("data") / "fw.db"
 def rows(effort: Effort) -> Iterator[Row]:
     """Measure the suite."""
     with _site() as ours, service.empty_route() as reference:
-        bearer = ("Authorization", f"Bearer {_api_key(ours)}")
+        bearer = ("Authorization", f"Bearer {api_key(ours)}")
         one = json.dumps({"name": EVENT, "data": DATA}).encode()
         many = json.dumps({"events": [{"name": EVENT, "data": DATA}] * A_BATCH}).encode()
         emit = request("POST", f"{METHOD}webhooks.emit", one, [bearer])
@@ -93,7 +93,8 @@ def _site() -> Iterator[Served]:
             yield served
 
 
-def _api_key(ours: Served) -> str:
+def api_key(ours: Served) -> str:
+    """Return a new API key of the first user, who may emit."""
     with httpx.Client(
         base_url=f"http://127.0.0.1:{ours.port}", headers=[("X-FW-CSRF", "1")]
     ) as client:

@@ -32,10 +32,16 @@ class Served:
 
 
 @contextmanager
-def site(*preparations: str, ops: Mapping[str, object] = MappingProxyType({})) -> Iterator[Served]:
-    """Serve a site with `USERS` accounts and throttles that are out of the way.
+def site(
+    *preparations: str,
+    ops: Mapping[str, object] = MappingProxyType({}),
+    users: int = USERS,
+    in_order: bool = False,
+) -> Iterator[Served]:
+    """Serve a site with so many accounts and throttles that are out of the way.
 
     `preparations` are expressions for `fw eval --commit`, run before the service starts.
+    `in_order`: it is stopped in order at the end, and not killed.
     """
     FOLDER.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=FOLDER) as folder:
@@ -49,13 +55,14 @@ def site(*preparations: str, ops: Mapping[str, object] = MappingProxyType({})) -
         environ |= {"FW_BIND": "127.0.0.1:0", "FW_LOG_LEVEL": "error", "PYTHONPATH": str(_ROOT)}
         environ["FW_SECRET_KEY"] = KEY
         environ.setdefault("GLIBC_TUNABLES", TUNABLES)
-        for number in range(USERS):
+        for number in range(users):
             name = f"user{number}"
             add = ["user", "add", name, "--email", f"{name}@x.test", "--password-stdin"]
             _run(add, folder, environ)
         for expression in preparations:
             _run(["eval", "--commit", expression], folder, environ)
-        with _started([sys.executable, "-P", "-m", "fw_cli", "serve"], folder, environ) as line:
+        serve = [sys.executable, "-P", "-m", "fw_cli", "serve"]
+        with _started(serve, folder, environ, in_order=in_order) as line:
             yield Served(int(line.rpartition(":")[2]), Path(folder))
 
 
@@ -88,7 +95,9 @@ def _run(arguments: list[str], folder: str, environ: dict[str, str]) -> None:
 
 
 @contextmanager
-def _started(command: list[str], folder: str, environ: dict[str, str]) -> Iterator[str]:
+def _started(
+    command: list[str], folder: str, environ: dict[str, str], *, in_order: bool = False
+) -> Iterator[str]:
     with subprocess.Popen(
         command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -96,4 +105,4 @@ def _started(command: list[str], folder: str, environ: dict[str, str]) -> Iterat
             assert process.stdout is not None
             yield process.stdout.readline().strip()
         finally:
-            process.kill()
+            (process.terminate if in_order else process.kill)()
