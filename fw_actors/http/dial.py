@@ -27,7 +27,7 @@ import trio
 from fw_actors.http.connection import Connection, ExchangeStep, PlainConnection, Progress
 from fw_actors.http.errors import ConnectError, DnsError, ForbiddenAddress
 from fw_actors.http.tls import SessionCache, secure
-from fw_actors.http.url import Origin, is_address
+from fw_actors.http.url import Origin, is_address, is_loopback
 from fw_actors.rules.outgoing import ALLOW_ALL, OutgoingPolicy
 from fw_actors.runtime.clock import MS_PER_SECOND
 
@@ -287,7 +287,7 @@ class Dialler:
         Its public addresses lead to its own listeners, past every firewall before it.
         """
         own, (peer, port, *_) = sock.getsockname()[0], sock.getpeername()
-        if own == peer and self._policy.refuses_own_machine(peer, port):
+        if (own == peer or is_loopback(peer)) and self._policy.refuses_own_machine(peer, port):
             sock.close()
             raise ForbiddenAddress(
                 f"{origin.host} is this machine, and ops.outgoing.private is deny."

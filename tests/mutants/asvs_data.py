@@ -362,6 +362,22 @@ ASVS_DATA: Final = (
         "test_a_name_that_comes_to_lead_to_a_link_local_address_is_not_followed",
     ),
     Mutation(
+        "a name leads to a private address",
+        "fw_actors/rules/outgoing.py",
+        "if self.denies_private and not self._is_listed(address) and not is_public(address):",
+        "if False:",
+        "tests/fw_actors/http/test_dial.py::"
+        "test_a_name_that_comes_to_lead_to_a_private_address_is_not_followed",
+    ),
+    Mutation(
+        "each network is a listed one",
+        "fw_actors/rules/outgoing.py",
+        "any(form in network for form in forms for network in self.allow)",
+        "bool(forms)",
+        "tests/fw_actors/rules/test_outgoing.py::"
+        "test_policy_that_denies_refuses_what_is_not_listed",
+    ),
+    Mutation(
         "a search has no end",
         "fw_actors/store/query_limits.py",
         "self._deadline = inf if self._seconds is None else time.monotonic() + self._seconds",

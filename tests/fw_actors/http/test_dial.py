@@ -427,7 +427,7 @@ async def test_a_name_that_comes_to_lead_to_a_private_address_is_not_followed() 
         async with open_sender(lookup=rebinding, policy=policy) as sender:
             to = receiver.target("localhost")
             await sender.post(to, b"{}", headers, timeout=LONG)
-            with pytest.raises(ForbiddenAddress):
+            with pytest.raises(ForbiddenAddress, match="is not a public address"):
                 await sender.post(to, b"{}", headers, timeout=LONG)
         assert len(receiver.requests) == 1
 
