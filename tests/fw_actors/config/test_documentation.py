@@ -41,22 +41,22 @@ ROWS = {
 def words(kind: Kind) -> str:
     match kind:
         case WholeKind(low, high):
-            return f"{low} to {high}"
+            text = f"{low} to {high}"
         case WholeOrWordKind(low, high, word):
-            return f'{low} to {high}, or "{word}"'
+            text = f'{low} to {high}, or "{word}"'
         case NumberKind(low, high):
-            return f"{low:g} to {high:g}"
-        case FlagKind(or_null=True):
-            return "true, false or null"
-        case FlagKind():
-            return "true or false"
+            text = f"{low:g} to {high:g}"
+        case FlagKind(or_null):
+            text = "true, false or null" if or_null else "true or false"
         case TextKind():
-            return "text"
+            text = "text"
         case WordKind(choices):
-            return " or ".join(f'"{word}"' for word in choices)
+            text = " or ".join(f'"{word}"' for word in choices)
         case NetworksKind(most):
-            return f"at most {most} networks"
-    raise AssertionError(f"no words for {kind}")
+            text = f"at most {most} networks"
+        case _:
+            raise AssertionError(f"no words for {kind}")
+    return text
 
 
 def hash_cost(cost: Argon2) -> str:
