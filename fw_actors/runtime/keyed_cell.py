@@ -114,10 +114,10 @@ class KeyedCell(ActorCell):
 
     def open_mailbox(self, spare: Mailbox | None) -> None:
         """Use the spare mailbox, or a new one of the actor's capacity."""
-        if spare is not None:
+        if spare is not None and self.runtime.tracing is None:
             self.mailbox = spare
         elif self.actor is not None:
-            self.mailbox = Mailbox(self.actor.mailbox.capacity)
+            self.mailbox = self.runtime.mailbox_of(self, self.actor.mailbox.capacity)
 
     def release_mailbox(self) -> Mailbox:
         """Return the mailbox, which is empty, and use the pool's stand-in for it."""
@@ -140,6 +140,8 @@ class KeyedCell(ActorCell):
         try:
             self.actor = actor = copy_context().run(self.pool.make, self.key)
             actor.context = KeyedContext(self, self.key)
+            if self.runtime.tracing is not None:
+                self.runtime.tracing.instrument(actor, self)
             self._overflow = actor.mailbox.overflow
             self.life = self.runtime.next_life()
             self._passivated = False
