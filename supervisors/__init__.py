@@ -1,7 +1,8 @@
 """Supervision: restart strategies, supervisors and their children, and the service's own tree."""
 
+from fw_actors.runtime import RestartIntensity
 from supervisors.children import ActorSpec, ChildSpec, actor_child, pool_child, task_child
-from supervisors.strategies import Restart, RestartIntensity, Strategy
+from supervisors.strategies import Restart, Strategy
 from supervisors.supervisor import Supervisor, SupervisorFailed, TooManyChildren
 from supervisors.tree import DynamicSupervisor, dynamic_child, open_supervisor, supervisor_child
 from supervisors.workers import worker_pool_child

@@ -183,13 +183,14 @@ class ActorChild:
 
 
 class PoolChild:
-    """A keyed pool: its task only waits to close it, and open it again after a restart."""
+    """A keyed pool: its task only opens it, and waits to close it or to end its instances."""
 
     logs_overdue = True
 
     def __init__(self, pool: KeyedPool) -> None:
         self._pool = pool
         self._deadline = inf
+        self._for_restart = False
         self._stop_requested = trio.Event()
 
     async def run(self, task_status: TaskStatus) -> None:
@@ -197,15 +198,23 @@ class PoolChild:
         self._pool.open()
         self._pool.runtime.remove_node(self._pool)  # shown below its supervisor instead
         self._stop_requested = trio.Event()
+        self._for_restart = False
         task_status.started()
         try:
             await self._stop_requested.wait()
         finally:
-            await self._pool.close(self._deadline)
+            if self._for_restart:
+                await self._pool.end_instances(self._deadline)
+            else:
+                await self._pool.close(self._deadline)
 
     def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
-        """Have `run` close the pool, which handles the messages of all its actors first."""
+        """Have `run` close the pool, which handles the messages of all its actors first.
+
+        For a restart it ends their instances, and their messages wait.
+        """
         self._deadline = deadline
+        self._for_restart = for_restart
         self._stop_requested.set()
         return True
 
@@ -214,7 +223,8 @@ class PoolChild:
         return False
 
     def terminate(self) -> None:
-        """Do nothing: closing a pool has released everything."""
+        """Settle the messages that wait for the next run."""
+        self._pool.terminate()
 
     def cells(self) -> Iterable[ActorCell]:
         """Return the cells of all present actors."""

@@ -25,18 +25,18 @@ from fw_actors.runtime import (
     ActorRef,
     EventKind,
     NodeSnapshot,
+    RestartIntensity,
     Runtime,
 )
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.deadlock import waiting_for
+from fw_actors.runtime.restarts import History
 from supervisors.children import ActorSpec, ActorT, ChildSpec
 from supervisors.events import ChildEnded, RestartDue
 from supervisors.member import Member, Phase
 from supervisors.strategies import (
     Escalate,
-    History,
     RestartGroup,
-    RestartIntensity,
     ShutDown,
     Strategy,
     decide,

@@ -9,11 +9,11 @@ from typing import Final, overload
 
 import trio
 
-from fw_actors.runtime import ActorGone, ActorRef, NodeSnapshot, Runtime
+from fw_actors.runtime import ActorGone, ActorRef, NodeSnapshot, RestartIntensity, Runtime
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ActorSpec, ActorT, ChildSpec, TaskStatus
-from supervisors.strategies import Restart, RestartIntensity, Strategy
+from supervisors.strategies import Restart, Strategy
 from supervisors.supervisor import Supervisor
 
 STOP_SECONDS: Final = 30.0

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import trio
 
-from fw_actors.runtime import NodeSnapshot, Runtime, WorkerPool
+from fw_actors.runtime import NodeSnapshot, RestartIntensity, Runtime, WorkerPool
 from fw_actors.runtime.cell import ActorCell
 from supervisors.children import START_SECONDS, ActorChild, ChildSpec, TaskStatus
-from supervisors.strategies import Restart, RestartIntensity, Strategy
+from supervisors.strategies import Restart, Strategy
 from supervisors.supervisor import Supervisor
 from supervisors.tree import open_nested
 

@@ -17,6 +17,7 @@ from fw_actors.runtime.errors import (
     AlreadyAnswered,
     AskCycle,
     AskTimeout,
+    FailedTooOften,
     Faults,
     MailboxFull,
     NotHandled,
@@ -29,10 +30,10 @@ from fw_actors.runtime.messages import Message, Request, handles
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
 from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.restarts import RestartIntensity
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
 from fw_actors.runtime.system import Log, Runtime, SilentLog, StderrLog, open_runtime
 from fw_actors.runtime.topics import Topic, TopicSnapshot
-from fw_actors.runtime.tracing import MessageTrace, TraceHooks, TraceOutcome
 from fw_actors.runtime.watches import Down, Up, Watch
 from fw_actors.runtime.worker_pool import WorkerPool
 
@@ -53,6 +54,7 @@ __all__ = [
     "Entropy",
     "EventKind",
     "EventTopic",
+    "FailedTooOften",
     "Faults",
     "Inspection",
     "KeyedActor",
@@ -66,7 +68,6 @@ __all__ = [
     "MemberSnapshot",
     "Membership",
     "Message",
-    "MessageTrace",
     "NodeSnapshot",
     "NotHandled",
     "Overflow",
@@ -74,6 +75,7 @@ __all__ = [
     "Ref",
     "Refused",
     "Request",
+    "RestartIntensity",
     "Runtime",
     "RuntimeEvent",
     "RuntimeSnapshot",
@@ -86,8 +88,6 @@ __all__ = [
     "Timer",
     "Topic",
     "TopicSnapshot",
-    "TraceHooks",
-    "TraceOutcome",
     "TrioClock",
     "Up",
     "Watch",

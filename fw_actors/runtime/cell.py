@@ -290,7 +290,8 @@ class ActorCell(ABC):
         """React to the end of a feed."""
 
     def _replace_oldest(self, item: Item) -> None:
-        self._discard(self.mailbox.take_oldest(), DeadLetterReason.DROPPED)
+        full = MailboxFull(self.name, self.mailbox.capacity)
+        self._discard(self.mailbox.take_oldest(), DeadLetterReason.DROPPED, full)
         self.mailbox.put(item)
 
     def _refused(self, error: ActorError, item: Item) -> ActorError:
@@ -298,12 +299,10 @@ class ActorCell(ABC):
         self.runtime.events.emit_refusal(self.name, error, message)
         return error
 
-    def _discard(self, item: Item, reason: DeadLetterReason) -> None:
+    def _discard(self, item: Item, reason: DeadLetterReason, error: ActorError) -> None:
+        """Settle an item: its asker gets the error, anything else becomes a dead letter."""
         if isinstance(item, PendingReply) and not item.sent:
-            if reason is DeadLetterReason.DROPPED:
-                item.abandon(MailboxFull(self.name, self.mailbox.capacity))
-            else:
-                item.abandon(ActorGone(self.name))
+            item.abandon(error)
         else:
             message = item.message if isinstance(item, PendingReply) else item
             self.runtime.dead_letters.add(self.name, message, reason)
@@ -415,7 +414,7 @@ class ActorCell(ABC):
 
     def end_work(self, work: Work) -> None:
         """Record the end of a piece of work that sends no message, which would wake the actor."""
-        if self.full_of_work and not self.scheduled:
+        if not self.scheduled and (self.full_of_work or self._mailbox_held):
             self.schedule()
         self.operations.remove_work(work)
 
@@ -494,13 +493,14 @@ class ActorCell(ABC):
     def settle_mailbox(self) -> None:
         """Close the mailbox; its messages become dead letters, their askers get ActorGone."""
         self.mailbox.close()
-        while True:
-            try:
-                item = self.mailbox.take()
-            except (trio.EndOfChannel, trio.WouldBlock):
-                break
-            self._discard(item, DeadLetterReason.STOPPED)
+        self._discard_all(DeadLetterReason.STOPPED, lambda: ActorGone(self.name))
         self._refuse_inspections()
+
+    def _discard_all(self, reason: DeadLetterReason, error: Callable[[], ActorError]) -> None:
+        """Empty the mailbox, also of what waits for room."""
+        with suppress(trio.EndOfChannel, trio.WouldBlock):
+            while True:
+                self._discard(self.mailbox.take(), reason, error())
 
     def _refuse_inspections(self) -> None:
         for reply in self._inspections or ():

@@ -44,6 +44,21 @@ class ActorFailed(ActorError):
         self.__cause__ = cause
 
 
+class FailedTooOften(ActorFailed):
+    """Raised if the actor of a key has failed so often that its pool refuses it for a time.
+
+    `failures` is their number, `seconds` the time until the key begins anew.
+    """
+
+    def __init__(self, actor: str, error: str, failures: int, seconds: float) -> None:
+        super().__init__(actor, error)
+        self.failures, self.seconds = failures, seconds
+        self.args = (
+            f"{actor!r} has failed {failures} times, the last time with {error}; "
+            f"it is refused for {seconds:.3g} s.",
+        )
+
+
 class MailboxFull(ActorError):
     """Raised if a limit is reached: of a mailbox, a pool, or an actor's work or timers."""
 

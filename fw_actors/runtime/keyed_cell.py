@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextvars import copy_context
+from math import inf
 from typing import TYPE_CHECKING
 
 import trio
 
 from fw_actors.runtime.actor import Actor, KeyedContext
+from fw_actors.runtime.background import cancel_timers
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.errors import ActorFailed
 from fw_actors.runtime.events import EventKind
-from fw_actors.runtime.mailbox import Feed, Mailbox
+from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Mailbox
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
     from fw_actors.runtime.background import WorkerScope
+    from fw_actors.runtime.failed_keys import FailedKey
     from fw_actors.runtime.pool import KeyedPool
     from fw_actors.runtime.watches import Watch
 
@@ -30,6 +33,7 @@ class KeyedCell(ActorCell):
     """The cell of one key, a job for a worker. It has a mailbox of its own only while active."""
 
     __slots__ = (
+        "_parked",
         "_passivated",
         "_start_due",
         "_stop_requested",
@@ -45,6 +49,8 @@ class KeyedCell(ActorCell):
         self.key = key
         self.scheduled = False
         self.scope: WorkerScope | None = None
+        self._parked = False
+        """Whether the cell waits, without an instance, until `unpark` lets the next one start."""
         self._passivated = False
         """Whether the instance ends because it was idle."""
         self._start_due = False
@@ -84,6 +90,11 @@ class KeyedCell(ActorCell):
         return self._stopping
 
     @property
+    def is_parked(self) -> bool:
+        """Whether the cell waits for the time at which its next instance may start."""
+        return self._parked
+
+    @property
     def stop_requested(self) -> bool:
         """Whether to end the instance as soon as it is idle."""
         return self._stop_requested
@@ -113,11 +124,8 @@ class KeyedCell(ActorCell):
             self._operations.remove(feed)
 
     def open_mailbox(self, spare: Mailbox | None) -> None:
-        """Use the spare mailbox, or a new one of the actor's capacity."""
-        if spare is not None and self.runtime.tracing is None:
-            self.mailbox = spare
-        elif self.actor is not None:
-            self.mailbox = self.runtime.mailbox_of(self, self.actor.mailbox.capacity)
+        """Use the spare mailbox, or a new one of the capacity of the pool's actors."""
+        self.mailbox = Mailbox(self.pool.mailbox_policy.capacity) if spare is None else spare
 
     def release_mailbox(self) -> Mailbox:
         """Return the mailbox, which is empty, and use the pool's stand-in for it."""
@@ -135,13 +143,57 @@ class KeyedCell(ActorCell):
         self.schedule()
         return False
 
+    def end_instance(self) -> None:
+        """End the instance after the message in hand and the work; keep the mailbox."""
+        self._mailbox_held = self._control_due = True
+        cancel_timers(self)
+        if not self.scheduled:
+            self.schedule()
+
+    def park(self) -> None:
+        """Wait without an instance, until `unpark`; messages wait in the mailbox."""
+        self._overflow = self.pool.mailbox_policy.overflow
+        if self._stopping:  # cancelled before it could run its `stopping`
+            self._stopping = False
+            self.pool.stopped()
+        self._start_due = self._mailbox_held = self._passivated = False
+        self._parked = self.scheduled = True
+        self.settle_instance(None)
+        self._refuse_inspections()
+        self.pool.parked(self)
+
+    def unpark(self) -> None:
+        """Have a worker run the cell again, which may still find that it has to wait."""
+        self.runtime.deadlines.withdraw(self, inf)
+        self.expire()
+
+    def expire(self) -> None:
+        """Run again: the delay before the next instance is over; called by the deadlines."""
+        self._parked = False
+        self.pool.unparked(self)
+        self.runtime.workers.submit(self)
+
+    def terminate(self) -> None:
+        """Settle what waits in the mailbox of a parked cell: no instance will handle it."""
+        self.runtime.deadlines.withdraw(self, inf)
+        self._parked = self.scheduled = False
+        self.settle_mailbox()
+        self.pool.unparked(self)
+
+    def delay(self, failed: FailedKey) -> bool:
+        """Park the cell until the next instance may start; return False if it may already."""
+        if failed.start_at <= self.runtime.deadlines.now():
+            return False
+        self.park()
+        self.runtime.deadlines.add_at(self, failed.start_at)
+        return True
+
     def construct(self) -> None:
         """Create the instance; `run` calls its `started`. Raises CrashedError."""
         try:
             self.actor = actor = copy_context().run(self.pool.make, self.key)
             actor.context = KeyedContext(self, self.key)
-            if self.runtime.tracing is not None:
-                self.runtime.tracing.instrument(actor, self)
+            self.pool.mailbox_policy = actor.mailbox
             self._overflow = actor.mailbox.overflow
             self.life = self.runtime.next_life()
             self._passivated = False
@@ -151,7 +203,7 @@ class KeyedCell(ActorCell):
         if not self._start_due:
             self._notify_up()
 
-    async def run(self) -> None:
+    async def run(self) -> None:  # noqa: C901 - one loop, since a call costs each job as much
         """Handle messages until there are none; a failure ends the instance, not the run."""
         try:
             while True:
@@ -165,21 +217,23 @@ class KeyedCell(ActorCell):
                     if self.actor is not None:
                         checkpoints = await self._run_batch(self.actor)
                     if not checkpoints:
-                        if self.mailbox is mailbox:
+                        if self._mailbox_held and not self.works:
+                            self._begin_end()
+                        elif self.mailbox is mailbox:
                             return
                         checkpoints = 1  # it got one meanwhile, with a message
                 except CrashedError as crash:
-                    self.settle_instance(self.runtime.one_line(crash.error))
-                    self.record_restart()
+                    checkpoints = self._end_failed(self.runtime.one_line(crash.error))
                 for _ in range(checkpoints):
                     await trio.lowlevel.checkpoint()
-        except BaseException:  # cancelled, because the pool is closed
-            self.settle_instance(None)
-            self.settle_mailbox()
+        except BaseException:  # cancelled, because a stop of the pool has taken too long
+            self._end_cancelled()
             raise
         finally:
-            self.scheduled = False
-            self.pool.deactivated(self)
+            if not self._parked:
+                self.scheduled = False
+                if not (self.full_of_work or self._mailbox_held):  # messages wait for its work
+                    self.pool.deactivated(self)
 
     @property
     def _end_kind(self) -> EventKind:
@@ -196,11 +250,49 @@ class KeyedCell(ActorCell):
         if self._stopping:
             await self._stop()
         if self.actor is None or self._start_due:
-            if not self.mailbox.depth:
-                self._end_without_instance()
+            if not self._may_start():
                 return False
             await self._start()
         return True
+
+    def _begin_end(self) -> None:
+        """Have the instance run its `stopping` next, and end."""
+        self._stopping = True
+        self.pool.leaves()
+
+    def _end_cancelled(self) -> None:
+        if self.pool.is_held:
+            self.park()
+        else:
+            self.settle_instance(None)
+            self.settle_mailbox()
+
+    def _end_failed(self, error: str) -> int:
+        """End the failed instance; return the checkpoints to pass before the next one."""
+        self.settle_instance(error)
+        if self.pool.failed_keys.add(self.key, error).refused:
+            return 0  # nobody may find a cell that takes messages and will drop them
+        self.record_restart()
+        return 1
+
+    def _may_start(self) -> bool:
+        """Return whether an instance may start now; otherwise the cell is parked, or ends.
+
+        It ends without messages to handle, which is also so if they are refused.
+        """
+        failed = self.pool.failed_keys.get(self.key)
+        if failed is not None and failed.refused:
+            self._discard_all(
+                DeadLetterReason.FAILED_TOO_OFTEN, lambda: self.pool.too_often(self.key, failed)
+            )
+        if not self.mailbox.depth:
+            self.settle_instance(None)
+            self._refuse_inspections()
+            return False
+        if self.pool.is_held:
+            self.park()
+            return False
+        return failed is None or self.pool.is_closed or not self.delay(failed)
 
     async def _start(self) -> None:
         """Make the instance ready; if that fails, the first message fails with it."""
@@ -233,11 +325,6 @@ class KeyedCell(ActorCell):
         except Exception as error:
             self.record_failure("stop", error)
         finally:
-            self._stopping = self._stop_requested = False
+            self._stopping = self._stop_requested = self._mailbox_held = False
             self.pool.stopped()
         self.settle_instance(None)
-
-    def _end_without_instance(self) -> None:
-        """Settle everything; the pool then forgets this cell."""
-        self.settle_instance(None)
-        self._refuse_inspections()

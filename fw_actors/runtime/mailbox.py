@@ -243,6 +243,7 @@ class DeadLetterReason(Enum):
     STOPPED = "the actor stopped before its turn came"
     NOT_HANDLED = "the actor has no handler for it"
     FAILED = "no actor could be made for it"
+    FAILED_TOO_OFTEN = "its actor has failed too often lately"
     POOL_FULL = "the pool was at capacity, and none of it idle"
 
 

@@ -177,12 +177,7 @@ class Membership:
         """Return what is put into the queue for a message with context variables."""
         if self._cell is None:
             return message
-        reply: PendingReply[Any] = PendingReply(self._cell, message, carried=carried, sent=True)
-        tracing = self._cell.runtime.tracing
-        if tracing is not None:
-            reply, trace = tracing.envelope(self._cell, reply)
-            tracing.enqueued(trace)
-        return reply
+        return PendingReply(self._cell, message, carried=carried, sent=True)
 
     def put(self, item: Item) -> bool:
         """Put an item into the queue as the policy says; return whether that was done."""

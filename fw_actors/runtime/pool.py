@@ -28,14 +28,22 @@ import trio
 from fw_actors.runtime.background import cancel_timers
 from fw_actors.runtime.cell import CrashedError, FaultInjector
 from fw_actors.runtime.deadlock import waiting_for
-from fw_actors.runtime.errors import ActorError, ActorFailed, ActorGone, MailboxFull
+from fw_actors.runtime.errors import (
+    ActorError,
+    ActorFailed,
+    ActorGone,
+    FailedTooOften,
+    MailboxFull,
+)
 from fw_actors.runtime.events import EventKind
+from fw_actors.runtime.failed_keys import FailedKey, FailedKeys
 from fw_actors.runtime.idle_queue import IdleQueue
 from fw_actors.runtime.keyed_cell import KeyedCell
-from fw_actors.runtime.mailbox import DeadLetterReason, Mailbox
+from fw_actors.runtime.mailbox import DeadLetterReason, Mailbox, MailboxPolicy
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.pool_counters import CounterTotals, pool_node
 from fw_actors.runtime.ref import KeyedRef
+from fw_actors.runtime.restarts import RestartIntensity
 from fw_actors.runtime.snapshot import NodeSnapshot
 from fw_actors.runtime.watches import Presence
 
@@ -56,15 +64,21 @@ class KeyedPoolStatistics:
     """Whether an end of idle time is awaited."""
     watched: int = 0
     """Keys with watches."""
+    parked: int = 0
+    """Cells whose messages wait until an instance may start."""
+    failed: int = 0
+    """Keys that have failed lately."""
 
 
 SPARE_MAILBOXES: Final = 256
+DEFAULT_INTENSITY: Final = RestartIntensity()
 
 REFUSALS: Final[Mapping[type[ActorError], DeadLetterReason]] = MappingProxyType(
     {
         MailboxFull: DeadLetterReason.POOL_FULL,
         ActorGone: DeadLetterReason.GONE,
         ActorFailed: DeadLetterReason.FAILED,
+        FailedTooOften: DeadLetterReason.FAILED_TOO_OFTEN,
     }
 )
 """The reason of a dead letter, by the error that `KeyedPool.cell` raised."""
@@ -76,6 +90,9 @@ class KeyedPool:
     `make(key)` creates an instance. At most `capacity` actors exist at once, not counting those
     that run their `stopping`. An idle one is passivated after `idle_seconds`. All instances must
     be of one class, or at least have the same mailbox capacity, since mailboxes are used again.
+
+    `intensity` holds for each key alone: one whose actor fails again and again is started after
+    growing delays, in which its messages wait, and is refused for a time once it failed too often.
     """
 
     def __init__(
@@ -86,6 +103,7 @@ class KeyedPool:
         *,
         capacity: int = 10_000,
         idle_seconds: float = 60.0,
+        intensity: RestartIntensity = DEFAULT_INTENSITY,
     ) -> None:
         self.runtime = runtime
         self.name = name
@@ -93,6 +111,9 @@ class KeyedPool:
         self.capacity = capacity
         self.no_mailbox = Mailbox(1)
         """Stands in for the mailbox of a cell that is not active."""
+        self.mailbox_policy = MailboxPolicy()
+        """That of the last instance made; the default before there was one."""
+        self.failed_keys = FailedKeys(runtime.deadlines, intensity, runtime.entropy, capacity)
         self.fault_injector: FaultInjector | None = None
         self._cells: dict[str, KeyedCell] = {}
         self._active: dict[KeyedCell, None] = {}
@@ -103,10 +124,15 @@ class KeyedPool:
         """Of all actors there ever were but the active ones: a snapshot walks only these."""
         self.watches: dict[str, dict[Watch, None]] = {}
         self._spare_mailboxes: list[Mailbox] = []
+        self._parked: dict[KeyedCell, None] = {}
+        """Cells without an instance, whose messages wait until the next one may start."""
         self._closed = False
+        self._held = False
+        """Whether no instance may start until `open`."""
         self._cancelled = False
-        """Whether closing took too long: no instance runs its `stopping` any more."""
-        self._emptied = trio.Event()
+        """Whether the end took too long: no instance runs its `stopping` any more."""
+        self._ended = trio.Event()
+        """Set when no instance is left, after `close` or `end_instances`."""
         runtime.add_node(self)
 
     def __len__(self) -> int:
@@ -124,7 +150,7 @@ class KeyedPool:
         try:
             cell = self._cells.get(key)
             if cell is None:  # without becoming idle in between
-                cell = self._cells[key] = self._create(key)
+                cell = self._create(key)
                 self._give_mailbox(cell)
             elif self._closed or cell.mailbox is self.no_mailbox:
                 cell = self.cell(key)
@@ -137,14 +163,15 @@ class KeyedPool:
     def cell(self, key: str) -> KeyedCell:
         """Return the key's cell with a mailbox to put a message into; created if need be.
 
-        Raises MailboxFull at capacity with none idle, ActorGone if the pool is closed, and
-        ActorFailed if `make` failed.
+        Raises MailboxFull at capacity with none idle, ActorGone if the pool is closed,
+        ActorFailed if `make` failed, and FailedTooOften if the key is refused.
         """
         cell = self._cells.get(key)
         if cell is None:
-            cell = self._cells[key] = self._create(key)
-            # Idle until a message is put: if the sender gives up, it is passivated in time.
-            self.became_idle(cell)
+            cell = self._create(key)
+            if cell.actor is not None:  # else it is parked
+                # Idle until a message is put: if the sender gives up, it is passivated in time.
+                self.became_idle(cell)
         elif self._closed:
             raise ActorGone(cell.name)
         if cell.mailbox is self.no_mailbox:
@@ -193,9 +220,7 @@ class KeyedPool:
         self._idle.discard(cell)
 
     def deactivated(self, cell: KeyedCell) -> None:
-        """Record that a cell has nothing to do; its mailbox is empty, or waits for its work."""
-        if cell.full_of_work:
-            return
+        """Record that a cell has nothing to do; its mailbox is empty."""
         del self._active[cell]
         self._inactive_totals.add(cell)
         if cell.mailbox is not self.no_mailbox:  # else it ran completions, or its `stopping`
@@ -209,8 +234,27 @@ class KeyedPool:
             self._take_mailbox(cell)
         self.became_idle(cell)
 
+    def parked(self, cell: KeyedCell) -> None:
+        """Record that a cell waits without an instance."""
+        self._parked[cell] = None
+        self.activated(cell)
+        self._check_ended()
+
+    def unparked(self, cell: KeyedCell) -> None:
+        """Record that a cell runs again, or is not needed any more."""
+        del self._parked[cell]
+
+    def too_often(self, key: str, failed: FailedKey) -> FailedTooOften:
+        """Return the error for a message to a key that is refused."""
+        seconds = failed.start_at - self.runtime.deadlines.now()
+        return FailedTooOften(f"{self.name}/{key}", failed.error, failed.failures, seconds)
+
+    def leaves(self) -> None:
+        """Record that an actor is to run its `stopping`."""
+        self._leaving += 1
+
     def stopped(self) -> None:
-        """Record that a passivated actor has run its `stopping`."""
+        """Record that an actor has run its `stopping`, or does not."""
         self._leaving -= 1
 
     def became_idle(self, cell: KeyedCell) -> None:
@@ -220,7 +264,7 @@ class KeyedPool:
         elif self._cancelled:
             cell.settle_instance(None)
             self._remove(cell)
-        elif cell.stop_requested or self._closed:
+        elif cell.stop_requested or self._closed or self._held:
             self._passivate(cell)
         else:
             self._idle.add(cell)
@@ -232,13 +276,25 @@ class KeyedPool:
         """Whether the pool is closed, or is closing."""
         return self._closed
 
+    @property
+    def is_held(self) -> bool:
+        """Whether messages wait for `open`, after `end_instances`."""
+        return self._held
+
     def open(self) -> None:
-        """Accept messages again after `close`; a new pool is open."""
+        """Accept messages again after `close`, or handle those that waited since `end_instances`.
+
+        A new pool is open.
+        """
         if self._closed:
-            self._closed = self._cancelled = False
-            self._emptied = trio.Event()
             self.no_mailbox = Mailbox(1)
+            self._leaving = 0
             self.runtime.add_node(self)
+        if self._closed or self._held:
+            self._closed = self._held = self._cancelled = False
+            self._ended = trio.Event()
+            for cell in tuple(self._parked):
+                cell.unpark()
 
     async def close(self, deadline: float = inf) -> None:
         """Refuse new messages, let every actor come to its end, and wait until none is left.
@@ -250,41 +306,87 @@ class KeyedPool:
         with waiting_for(self.cells()):
             await self._close(deadline)
 
+    async def end_instances(self, deadline: float = inf) -> None:
+        """End each instance after its message in hand and its work, and wait until none is left.
+
+        Mailboxes stay open, and their messages wait for the next `open`, or `terminate`. Otherwise
+        as `close`.
+        """
+        with waiting_for(self.cells()):
+            self._held = not self._closed
+            for cell in self.cells():
+                if cell not in self._idle and not cell.is_parked:
+                    cell.end_instance()
+            await self._wait_until_ended(deadline)
+
+    def terminate(self) -> None:
+        """Close the pool after `end_instances`: what has waited for `open` becomes dead letters."""
+        if not self._held:
+            return
+        self._held, self._closed = False, True
+        self.no_mailbox.close()
+        for cell in tuple(self._parked):
+            cell.terminate()
+            self._remove(cell)
+        self._release()
+
     async def _close(self, deadline: float) -> None:
+        self.terminate()
         self._closed = True
         self.no_mailbox.close()
         for cell in self.cells():
             if cell not in self._idle:
                 cell.mailbox.close()
                 cancel_timers(cell)
+            if cell.is_parked:
+                cell.unpark()
+        try:
+            await self._wait_until_ended(deadline)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self.failed_keys.clear()
+        self._spare_mailboxes.clear()
+        self.runtime.remove_node(self)
+
+    async def _wait_until_ended(self, deadline: float) -> None:
         while self._idle.passivate_some():
             await trio.lowlevel.cancel_shielded_checkpoint()
-        try:
-            if self._cells:
-                with trio.move_on_at(deadline):
-                    await self._emptied.wait()
-        finally:
-            await self._cancel_remaining()
-            self._spare_mailboxes.clear()
-            self.runtime.remove_node(self)
-
-    async def _cancel_remaining(self) -> None:
-        if not self._cells:
+        self._check_ended()
+        if self._ended.is_set():
             return
+        try:
+            with trio.move_on_at(deadline):
+                await self._ended.wait()
+        finally:
+            if not self._ended.is_set():
+                self._cancel_remaining()
+                with trio.CancelScope(shield=True):  # cancelled workers take a moment to unwind
+                    await self._ended.wait()
+
+    def _cancel_remaining(self) -> None:
         self._cancelled = True
-        self.runtime.log.warning("pool_stop_forced", pool=self.name, actors=len(self._cells))
+        cells = [cell for cell in self.cells() if not cell.is_parked]
+        self.runtime.log.warning("pool_stop_forced", pool=self.name, actors=len(cells))
         self.runtime.events.emit(EventKind.POOL_STOP_FORCED, self.name)
-        for cell in self.cells():
+        for cell in cells:
             if cell.scope is not None:
                 cell.scope.cancel()
-            else:
-                cell.settle_instance(None)
-                cell.settle_mailbox()
+                continue
+            cell.settle_instance(None)
+            if self._held:
                 if not cell.scheduled:
-                    self._remove(cell)
-        if self._cells:
-            with trio.CancelScope(shield=True):  # cancelled workers take a moment to unwind
-                await self._emptied.wait()
+                    cell.schedule()  # its run finds no instance, and parks it
+                continue
+            cell.settle_mailbox()
+            if not cell.scheduled:
+                self._remove(cell)
+        self._check_ended()
+
+    def _check_ended(self) -> None:
+        if len(self._cells) == len(self._parked) and (self._held or not self._cells):
+            self._ended.set()
 
     # What can be seen.
 
@@ -295,9 +397,9 @@ class KeyedPool:
         """
         return pool_node(
             self.name,
-            "stopping" if self._closed else "running",
+            "stopping" if self._closed or self._held else "running",
             self.capacity,
-            len(self._cells),
+            len(self._cells) - len(self._parked),
             self._active,
             self._inactive_totals,
         )
@@ -310,6 +412,8 @@ class KeyedPool:
             len(self._idle),
             self._idle.alarm_set,
             len(self.watches),
+            len(self._parked),
+            len(self.failed_keys),
         )
 
     # Steps.
@@ -320,18 +424,27 @@ class KeyedPool:
             self.runtime.check_thread(f"{self.name}/{key}")
         if self._closed:
             raise ActorGone(f"{self.name}/{key}")
+        failed = self.failed_keys.get(key) if self.failed_keys.keys else None
+        if failed is not None and failed.refused:
+            raise self.too_often(key, failed)
         while len(self._cells) - self._leaving >= self.capacity:
             oldest = self._idle.oldest()
             if oldest is None or self._leaving >= self.capacity:
                 raise MailboxFull(self.name, self.capacity, "actors")
             self._idle.discard(oldest)
             self._passivate(oldest)
-        cell = KeyedCell(self, key)
-        try:
-            cell.construct()
-        except CrashedError as crash:
-            self._inactive_totals.add(cell)
-            raise ActorFailed(cell.name, cell.runtime.one_line(crash.error)) from crash.error
+        cell = self._cells[key] = KeyedCell(self, key)
+        if self._held:
+            cell.park()
+        elif failed is None or not cell.delay(failed):
+            try:
+                cell.construct()
+            except CrashedError as crash:
+                error = cell.runtime.one_line(crash.error)
+                self.failed_keys.add(key, error)
+                self._inactive_totals.add(cell)
+                self._remove(cell)
+                raise ActorFailed(cell.name, error) from crash.error
         return cell
 
     def _give_mailbox(self, cell: KeyedCell) -> None:
@@ -356,5 +469,5 @@ class KeyedPool:
             self._inactive_totals.add(cell)
         self._idle.discard(cell)
         del self._cells[cell.key]
-        if self._closed and not self._cells:
-            self._emptied.set()
+        if self._closed or self._held:
+            self._check_ended()

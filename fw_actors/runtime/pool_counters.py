@@ -60,10 +60,11 @@ def pool_node(
     """Return a pool as one node, from its active cells and the totals of all others."""
     totals = CounterTotals()
     totals.add(inactive)
-    depth = waiting = 0
+    depth = waiting = running = 0
     for cell in active:
         totals.add(cell)
         depth += cell.mailbox.depth
+        running += cell.actor is not None
         waiting += cell.mailbox.waiting
     return NodeSnapshot(
         name=name,
@@ -73,7 +74,7 @@ def pool_node(
         capacity=capacity,
         waiting=waiting,
         alive=alive,
-        running=len(active),
+        running=running,
         handled=totals.handled,
         failed=totals.failed,
         cancelled=totals.cancelled,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.runtime import SeededEntropy
+from fw_actors.runtime.restarts import History, backoff_delay
 from supervisors import Restart, RestartIntensity, Strategy
 from supervisors.strategies import (
     ChildRules,
     Decision,
     Escalate,
-    History,
     LeaveEnded,
     RestartGroup,
     ShutDown,
-    backoff_delay,
     decide,
 )
 

@@ -123,7 +123,7 @@ async def test_tables_are_empty_after_many_of_one_kind(
     runtime: Runtime, many: Callable[[Runtime, int], Awaitable[None]]
 ) -> None:
     await many(runtime, ROUNDS)
-    await trio.sleep(60)
+    await trio.sleep(61)
     assert_empty(runtime)
 
 
@@ -157,7 +157,7 @@ async def test_tables_are_empty_after_a_mixture_with_failures(runtime: Runtime) 
     await trio.sleep(1)
     for cell in pool.cells():
         pool.tell(cell.key, Break())
-    await trio.sleep(60)
+    await trio.sleep(61)
     assert pool.statistics() == KeyedPoolStatistics(cells=0, active=0, idle=0, alarm_set=False)
     assert_empty(runtime)
 
