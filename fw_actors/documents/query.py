@@ -20,6 +20,7 @@ from fw_actors.store import Like, Octets
 
 DEFAULT_ORDER: Final = "creation desc"
 MAX_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
+MAX_FIELDS: Final = 20  # of one filter, any of which may match
 MAX_VALUES: Final = 30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
 LONGEST_PATTERN: Final = 1000
 _VALUE_OVERHEAD: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself
@@ -200,6 +201,12 @@ class Query:
         if not isinstance(triple, list | tuple) or len(triple) not in (2, 3):
             raise BadRequestError('A filter must be ["field", "op", value].', field="filters")
         name, operator = triple[0], triple[1]
+        if isinstance(name, list | tuple):  # any of these fields
+            if not 1 <= len(name) <= MAX_FIELDS or not _is_list_of_names(name):
+                raise BadRequestError(
+                    f"A filter must name 1 to {MAX_FIELDS} fields.", field="filters"
+                )
+            return sa.or_(*(self._condition([each, *triple[1:]]) for each in name))
         column = self._column(name)
         if operator == "is null":
             wanted = triple[2] if len(triple) == 3 else None  # left out or null: true

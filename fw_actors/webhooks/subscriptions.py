@@ -225,7 +225,10 @@ class WebhookRules(Observer):
                 f"{doctype} is a child table; watch its parent.", field="webhook_doctype"
             )
         if not any(values[event] for event in DOCUMENT_EVENTS):
-            raise ValidationError("Select at least one of the on_… events.", field="on_insert")
+            raise ValidationError(
+                "Select at least one event: Inserted, Saved, Submitted, Cancelled or Deleted.",
+                field="on_insert",
+            )
 
 
 def _validate_custom(event: object) -> None:

@@ -35,7 +35,7 @@ class OrderLine(DocType, name="Order Line", child=True):
     item = Data(required=True)
     quantity = Int(default=1, minimum=1)
     rate = Float()
-    packed = Datetime()
+    packed = Datetime(allow_on_submit=True)
     seal = Vault()
 
 

@@ -73,8 +73,8 @@ def test_a_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"status=Packed"))
     expect(page.get_by_text("1\N{EN DASH}20 of 20")).to_be_visible()
     page.get_by_label("Search", exact=True).fill("day 4")
-    page.get_by_label("Search in").select_option("title")
     expect(shown_rows(page)).to_have_count(5)
+    expect(page.locator("#told")).to_have_text("5 found.")
     with page.expect_navigation():
         page.get_by_role("link", name="Due").click()
     expect(page.get_by_role("columnheader", name="Due")).to_have_attribute("aria-sort", "ascending")
@@ -178,9 +178,14 @@ def test_a_document_is_made_changed_submitted_and_cancelled(page: Page) -> None:
     expect(page.get_by_text("Submitted", exact=True)).to_be_visible()
     expect(page.get_by_label("Title")).not_to_be_editable()
     page.get_by_label("Notes").fill("still open to change")
+    packed = lines.nth(0).get_by_label("Packed")
+    packed.fill("2026-05-02T09:00:00")
+    expect(lines.nth(0).get_by_label("Item")).not_to_be_editable()
+    expect(page.get_by_role("button", name="Remove this row")).to_have_count(0)
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("status").first).to_have_text("Saved.")
     expect(page.get_by_label("Notes")).to_have_value("still open to change")
+    expect(packed).to_have_value("2026-05-02T09:00")
     page.get_by_role("button", name="Cancel document").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel document").click()
     expect(page.get_by_text("Cancelled", exact=True)).to_be_visible()
@@ -203,6 +208,12 @@ def test_the_history_tells_what_became_of_each_child_row(page: Page, sign_in: Si
     history = page.get_by_role("region", name="History")
     expect(history).to_contain_text("Lines, Quantity: 3 → 5")
     expect(history).to_contain_text("Lines, row removed: Item: Beans, Quantity: 2 → nothing")
+    page.get_by_label("Urgent").uncheck()
+    page.get_by_role("button", name="Save").click()
+    expect(history).to_contain_text("Urgent: Yes → No")
+    page.get_by_role("button", name="Submit").click()
+    page.get_by_role("dialog").get_by_role("button", name="Submit").click()
+    expect(history).to_contain_text("State: Draft → Submitted")
     look(page, "history")
 
 
@@ -219,8 +230,12 @@ def test_what_is_refused_is_said_beside_its_field_and_nothing_is_lost(page: Page
     expect(page.get_by_label("Facts")).to_have_accessible_description("This is not JSON.")
     page.get_by_label("Facts").fill("")
     title.fill("")
+    item = page.locator("[data-table=lines]").get_by_label("Item").first
+    item.fill("")
     page.get_by_role("button", name="Create").click()
     expect(title).to_have_accessible_description("Title is missing.")
+    expect(title).to_be_focused()
+    expect(item).to_have_accessible_description("Item is missing.")
     page.on("dialog", lambda dialog: dialog.accept())  # leaving with unsaved changes is asked for
 
 

@@ -42,6 +42,30 @@ def test_somebody_is_invited_and_the_link_handed_over(page: Page) -> None:
     page.get_by_role("button", name="Done").click()
 
 
+def test_an_account_without_mail_has_the_name_that_is_typed(page: Page) -> None:
+    """A random one would stand in every record (H-160)."""
+    page.goto("/app/User")
+    page.get_by_role("link", name="New without mail").click()
+    page.get_by_label("E-mail").fill("mia@example.test")
+    page.get_by_role("button", name="Create").click()
+    name = page.get_by_label("Name", exact=True)
+    expect(name).to_have_accessible_description(re.compile("Name is missing."))
+    name.fill("mia")
+    page.get_by_role("button", name="Create").click()
+    expect(page).to_have_url(re.compile("/app/User/mia$"))
+
+
+def test_a_search_finds_what_is_typed_in_any_field(page: Page) -> None:
+    """A part of a name, of an e-mail or of a full name; an id as it stands (H-163)."""
+    page.goto("/app/User")
+    for typed in ("sally@exam", "Sally Sel", "sall"):
+        page.get_by_role("searchbox").fill(typed)
+        expect(page.locator("#told")).to_have_text("1 found.")
+        expect(page.locator("#found tbody")).to_contain_text("sally")
+        page.get_by_role("searchbox").fill("no account is called this")
+        expect(page.locator("#told")).to_have_text("Nothing found.")
+
+
 def test_a_question_is_answered_by_enter_and_left_by_escape(page: Page) -> None:
     """Usable by keyboard; what is refused is said where it was typed, and stays."""
     page.goto("/app/User")

@@ -61,11 +61,17 @@ def test_the_form_shows_what_applies_and_makes_a_strong_secret_once(
     watched = page.get_by_label("DocType", exact=True)
     assert "Webhook Delivery" not in watched.inner_text()
     watched.select_option("Sales Order")
+    page.get_by_role("button", name="Create").click()
+    secret = page.locator("[data-secret=secret] input")
+    expect(secret).to_have_accessible_description(re.compile("Secret is missing."))
     page.get_by_role("button", name="Make a strong one").click()
+    expect(secret).not_to_have_accessible_description(re.compile("missing"))
     made = page.locator("[data-made] code").inner_text()
     assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", made)
     page.get_by_role("button", name="Create").click()
-    expect(page.get_by_label("Inserted")).to_have_accessible_description(re.compile("on_"))
+    expect(page.get_by_label("Inserted")).to_have_accessible_description(
+        re.compile("Select at least one event: Inserted")
+    )
     page.get_by_label("Inserted").check()
     look(page, "webhook-new")
     page.get_by_role("button", name="Create").click()
@@ -82,6 +88,17 @@ def test_the_form_shows_what_applies_and_makes_a_strong_secret_once(
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("Saved.")).to_be_visible()
     expect(page.get_by_text("configured")).to_be_visible()
+
+
+def test_a_delivery_is_found_by_its_id(page: Page, receiver: LiveReceiver) -> None:
+    """What a receiver was sent as webhook-id leads to its page (H-163)."""
+    make_webhook(page, receiver.url, "page.found")
+    delivery = emit(page, "page.found", {})
+    emit(page, "page.found", {})
+    page.goto(DELIVERIES)
+    page.get_by_role("searchbox").fill(f" {delivery}")
+    expect(page.locator("#told")).to_have_text("1 found.")
+    expect(page.get_by_role("link", name=delivery)).to_be_visible()
 
 
 def test_a_test_event_that_fails_is_told(page: Page) -> None:

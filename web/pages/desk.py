@@ -141,7 +141,7 @@ def _form(fw: Fw, meta: Meta, values: dict[str, Any] | None) -> dict[str, Any]:
         "doctype": meta.name,
         "list_path": list_path(meta.name),
         "new_path": new_path(meta.name),
-        "named": values is None and meta.naming.kind == "given" and meta.name != "User",
+        "named": values is None and meta.naming.kind == "given",
         "manages": fw.rights.administers,
         "sections": list(sections(inputs(fw, meta, values))),
     }

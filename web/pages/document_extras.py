@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.document import child_of
+from fw_actors.documents.fields import Check, Table
 from fw_actors.rules.findings import ServiceState
+from fw_actors.rules.redaction import is_secret
 from web.pages.delivery import delivery_view
 from web.pages.listing import ListCell, badge, display_text, shortened
 from web.pages.rendering import document_path
-from web.pages.wording import label_of
+from web.pages.wording import DOCSTATUS, label_of
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -114,47 +118,65 @@ def history(fw: Fw, doctype: str, name: str) -> tuple[HistoryEntry, ...]:
         order_by="creation desc, name desc",
         limit=MOST,
     )
-    return tuple(HistoryEntry(r["creation"], r["owner"], changes_of(r["data"])) for r in rows)
+    shown = fw.documents.registry.meta(doctype)
+    return tuple(
+        HistoryEntry(r["creation"], r["owner"], changes_of(r["data"], shown)) for r in rows
+    )
 
 
-def changes_of(data: Mapping[str, Any] | None) -> tuple[FieldChange, ...]:
+def changes_of(data: Mapping[str, Any] | None, meta: Meta) -> tuple[FieldChange, ...]:
     """Return the changes in a Version's `data`, the document's fields before its rows.
 
-    At most 50; the last one says how many more there are.
+    At most 50; the last one says how many more there are. A Version that names no field is that
+    of a secret one (D-224).
     """
-    changes = tuple(_changes(data or {}))
+    changes = tuple(_changes(data or {}, meta))
+    if not changes:
+        secret = [label_of(f.name) for f in meta.fields.values() if is_secret(f.name, f.type)]
+        changes = (FieldChange(" or ".join(secret) or "A field that is not shown", "", "changed"),)
     if len(changes) <= MOST:
         return changes
     more = FieldChange("And", "", f"{len(changes) - MOST + 1} more")
     return (*changes[: MOST - 1], more)
 
 
-def _changes(data: Mapping[str, Any]) -> Iterator[FieldChange]:
+def _changes(data: Mapping[str, Any], meta: Meta) -> Iterator[FieldChange]:
     for field, (old, new) in (data.get("changed") or {}).items():
-        yield FieldChange(
-            label_of(field), shortened(display_text(old)), shortened(display_text(new))
-        )
+        yield FieldChange(label_of(field), _in_words(meta, field, old), _in_words(meta, field, new))
     for row in data.get("rows") or ():
-        yield from _row_changes(label_of(row["table"]), row["change"], row["changed"])
+        table = meta.fields.get(row["table"])
+        child = child_of(table).meta if isinstance(table, Table) else meta
+        yield from _row_changes(label_of(row["table"]), child, row["change"], row["changed"])
 
 
-def _row_changes(table: str, change: str, changed: Mapping[str, Any]) -> Iterator[FieldChange]:
+def _row_changes(
+    table: str, meta: Meta, change: str, changed: Mapping[str, Any]
+) -> Iterator[FieldChange]:
     """Yield one change for an added or removed row, one for each field of a changed row."""
     if change == "added":
-        yield FieldChange(
-            f"{table}, row added", "", _summary((k, new) for k, (_, new) in changed.items())
-        )
+        made = _summary(meta, ((k, new) for k, (_, new) in changed.items()))
+        yield FieldChange(f"{table}, row added", "", made)
     elif change == "removed":
-        gone = _summary((k, old) for k, (old, _) in changed.items())
+        gone = _summary(meta, ((k, old) for k, (old, _) in changed.items()))
         yield FieldChange(f"{table}, row removed", gone, "nothing")
     else:
         for field, (old, new) in changed.items():
             label = "position" if field == "idx" else label_of(field)
             yield FieldChange(
-                f"{table}, {label}", shortened(display_text(old)), shortened(display_text(new))
+                f"{table}, {label}", _in_words(meta, field, old), _in_words(meta, field, new)
             )
 
 
-def _summary(values: Iterable[tuple[str, Any]]) -> str:
+def _summary(meta: Meta, values: Iterable[tuple[str, Any]]) -> str:
     """Return the fields of a row in one line: `Item: Screws, Quantity: 3`."""
-    return shortened(", ".join(f"{label_of(k)}: {display_text(v)}" for k, v in values)) or "empty"
+    shown = (f"{label_of(k)}: {_in_words(meta, k, v)}" for k, v in values)
+    return shortened(", ".join(shown)) or "empty"
+
+
+def _in_words(meta: Meta, field: str, value: Any) -> str:
+    """Return a value as the form shows it, and not as it is stored."""
+    if field == "docstatus" and value in range(len(DOCSTATUS)):
+        return DOCSTATUS[value]
+    if isinstance(meta.fields.get(field), Check):
+        return "Yes" if value else "No"
+    return shortened(display_text(value))

@@ -42,6 +42,9 @@ SHOWN_WHEN: Final[Mapping[tuple[str, str], str]] = {
     ("Webhook", "custom_event"): "event_type=Custom",
 }
 """Fields that are shown for one value of another field."""
+REQUIRED_WHEN_SHOWN: Final = frozenset(
+    {("Webhook", "webhook_doctype"), ("Webhook", "custom_event")}
+)
 HINTS: Final[Mapping[tuple[str, str], str]] = {
     ("Webhook", "url"): "https; http for a loopback address only.",
     ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
@@ -60,7 +63,10 @@ SECTIONS: Final[Mapping[tuple[str, str], str]] = {
 
 @dataclass(frozen=True)
 class FormField:
-    """A field of the form. `value` is the input's text; `rows` are those of a table."""
+    """A field of the form. `value` is the input's text; `rows` are those of a table.
+
+    `open_cells`: of a table whose rows are locked some cells can still be changed.
+    """
 
     name: str
     id: str
@@ -80,6 +86,7 @@ class FormField:
     section: str = ""
     columns: tuple[FormField, ...] = ()
     rows: tuple[FormRow, ...] = ()
+    open_cells: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,10 @@ def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[FormFi
             continue
         value = field.default if values is None else values[field.name]
         locked = _is_locked(fw, meta, field, values)
-        made.append(_input(fw, meta, field, value, locked=locked))
+        shown = _input(fw, meta, field, value, locked=locked)
+        if isinstance(field, Table) and locked and _rows_are_open(fw, meta, field, values):
+            shown = _with_open_cells(field, shown)
+        made.append(shown)
     return tuple(made)
 
 
@@ -117,7 +127,16 @@ def editable(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> bool:
         return False
     if not permissions.leaves_writable(fw, meta, values):
         return False
-    return values["docstatus"] == DRAFT or any(f.allow_on_submit for f in meta.fields.values())
+    return values["docstatus"] == DRAFT or any(map(_opens_on_submit, meta.fields.values()))
+
+
+def _opens_on_submit(field: Field) -> bool:
+    """Say whether a submitted document takes changes of a field, or of cells of its rows."""
+    if isinstance(field, Table) and any(
+        each.allow_on_submit for each in child_of(field).meta.fields.values()
+    ):
+        return True
+    return field.allow_on_submit
 
 
 def _is_locked(fw: Fw, meta: Meta, field: Field, values: Mapping[str, Any] | None) -> bool:
@@ -126,6 +145,24 @@ def _is_locked(fw: Fw, meta: Meta, field: Field, values: Mapping[str, Any] | Non
     if not fw.rights.sees_level(meta, field.permlevel, "write"):
         return True
     return bool(values and values["docstatus"] == SUBMITTED and not field.allow_on_submit)
+
+
+def _rows_are_open(fw: Fw, meta: Meta, field: Table, values: Mapping[str, Any] | None) -> bool:
+    """Say whether rows of a submitted document may change, though none may come or go."""
+    if values is None or values["docstatus"] != SUBMITTED or field.read_only:
+        return False
+    return editable(fw, meta, values) and fw.rights.sees_level(meta, field.permlevel, "write")
+
+
+def _with_open_cells(table: Table, made: FormField) -> FormField:
+    """Unlock the cells of a table that a submitted document lets change."""
+    child = child_of(table).meta.fields
+    opened = {name for name, f in child.items() if f.allow_on_submit and not f.read_only}
+
+    def cells(row: FormRow) -> FormRow:
+        return replace(row, cells=tuple(replace(c, locked=c.name not in opened) for c in row.cells))
+
+    return replace(made, rows=tuple(map(cells, made.rows)), open_cells=bool(opened))
 
 
 def _input(
@@ -137,7 +174,8 @@ def _input(
         label=label_of(field.name),
         kind=KINDS[field.type],
         value=_text(field, value),
-        required=field.required and field.type != "Check",
+        required=(field.required and field.type != "Check")
+        or (meta.name, field.name) in REQUIRED_WHEN_SHOWN,
         locked=locked,
         length=field.length,
         step="any" if field.type == "Float" else "",

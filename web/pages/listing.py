@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 from fw_actors.documents import rest
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Check, Field, Link, Select
+from fw_actors.documents.query import MAX_FIELDS
 from fw_actors.errors import BadRequestError
 from web.pages.rendering import document_path, list_path, new_path
 from web.pages.wording import DOCSTATUS, columns_of, described, label_of
@@ -92,7 +93,9 @@ def display_text(value: Any) -> str:
 PAGE_SIZE: Final = 50
 LAST_PAGE: Final = 100_000
 # A field's name begins with a letter: none of these can be one.
-SEARCH, SEARCHED, SORT, PAGE = "_q", "_in", "_sort", "_page"
+SEARCH, SORT, PAGE = "_q", "_sort", "_page"
+SEARCHED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {"Error Log": ("message",)}
+"""Long texts of built-in DocTypes that are searched too."""
 FILTERED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Webhook Delivery": ("webhook", "event"),
     "Audit Event": ("action", "target", "actor"),
@@ -153,7 +156,6 @@ class Listing:
     path: str
     new: str | None
     search: str
-    searched: tuple[FilterChoice, ...]
     sort: str
     filters: tuple[ListFilter, ...]
     filtered: bool
@@ -178,10 +180,9 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
     visible = _visible(fw, meta)
     columns = columns_of(meta, visible)
     values = {k: v for k, v in asked.items() if v != "" and not k.startswith("_")}
-    texts = _searchable(meta, visible)
-    searched = asked.get(SEARCHED) or (texts[0] if texts else "name")
     number = _page_number(asked.get(PAGE, ""))
-    filters = _filters(meta, values, asked.get(SEARCH, ""), searched)
+    filters = [[name, "=", _typed(meta, name, v)] for name, v in values.items()]
+    filters += _search(fw, meta, asked.get(SEARCH, ""), _searchable(meta, visible))
     found = rest.list_documents(
         fw,
         doctype,
@@ -203,7 +204,6 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
         path=path,
         new=new_path(doctype) if _is_makeable(fw, meta) else None,
         search=asked.get(SEARCH, ""),
-        searched=tuple(FilterChoice(name, label_of(name), name == searched) for name in texts),
         sort=asked.get(SORT, ""),
         filters=tuple(_filter_choices(meta, visible, values)),
         filtered=bool(filters),
@@ -234,10 +234,10 @@ def _visible(fw: Fw, meta: Meta) -> Mapping[str, Field]:
 
 
 def _searchable(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
-    """Return the text fields that may be searched, those of the list first."""
-    shown = columns_of(meta, visible)
-    texts = [n for n in shown if n in visible and visible[n].type in ("Data", "Link")]
-    return tuple(dict.fromkeys((*texts, "name")))
+    """Return the fields that a search looks into: names and all short texts."""
+    texts = [n for n, f in visible.items() if f.type in ("Data", "Link") and not f.secret]
+    long = [n for n in SEARCHED_TEXTS.get(meta.name, ()) if n in visible]
+    return ("name", *texts, *long)[:MAX_FIELDS]
 
 
 def _page_number(text: str) -> int:
@@ -248,12 +248,16 @@ def _page_number(text: str) -> int:
     return min(int(text), LAST_PAGE)
 
 
-def _filters(meta: Meta, values: Mapping[str, str], search: str, searched: str) -> list[list[Any]]:
-    triples: list[list[Any]] = [[name, "=", _typed(meta, name, v)] for name, v in values.items()]
-    if search:
-        pattern = search.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        triples.append([searched, "like", f"%{pattern}%"])
-    return triples
+def _search(fw: Fw, meta: Meta, text: str, fields: Sequence[str]) -> list[list[Any]]:
+    """Return the filter for a searched text: a document of this name, or else any that has it."""
+    text = text.strip()
+    if not text:
+        return []
+    named = ["name", "=", text]
+    if fw.get_list(meta.name, [named], ["name"], limit=1):
+        return [named]
+    pattern = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    return [[list(fields), "like", f"%{pattern}%"]]
 
 
 def _typed(meta: Meta, name: str, text: str) -> Any:

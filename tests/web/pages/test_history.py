@@ -6,7 +6,20 @@ from typing import Any
 
 import pytest
 
+from fw_actors.app import Check, Data, DocType, Password, Vault
 from web.pages.document_extras import FieldChange, changes_of
+
+
+class Bill(DocType, submittable=True):
+    """Something with secrets."""
+
+    full_name = Data()
+    paid = Check()
+    token = Vault()
+    pin = Password()
+
+
+META = Bill.meta
 
 
 def row(change: str, **changed: list[Any]) -> dict[str, Any]:
@@ -15,7 +28,7 @@ def row(change: str, **changed: list[Any]) -> dict[str, Any]:
 
 def test_history_shows_old_and_new_value_of_a_field() -> None:
     data = {"changed": {"full_name": [None, "Ada"]}, "rows": []}
-    assert changes_of(data) == (FieldChange("Full name", "empty", "Ada"),)
+    assert changes_of(data, META) == (FieldChange("Full name", "empty", "Ada"),)
 
 
 @pytest.mark.parametrize(
@@ -38,17 +51,25 @@ def test_history_shows_old_and_new_value_of_a_field() -> None:
 def test_history_shows_added_removed_and_changed_rows(
     change: dict[str, Any], expected: FieldChange
 ) -> None:
-    assert changes_of({"changed": {}, "rows": [change]}) == (expected,)
+    assert changes_of({"changed": {}, "rows": [change]}, META) == (expected,)
 
 
-def test_history_is_empty_for_a_version_without_fields() -> None:
-    assert changes_of({"changed": {}, "rows": []}) == ()
-    assert changes_of(None) == ()
+def test_history_tells_of_a_secret_that_was_changed() -> None:
+    """A change of such a field alone writes a Version that names no field (D-224)."""
+    told = (FieldChange("Token or Pin", "", "changed"),)
+    assert changes_of({"changed": {}, "rows": []}, META) == changes_of(None, META) == told
+
+
+def test_history_shows_ticks_and_states_in_words() -> None:
+    data = {"changed": {"paid": [0, 1], "docstatus": [0, 1]}, "rows": []}
+    assert changes_of(data, META) == (
+        FieldChange("Paid", "No", "Yes"), FieldChange("State", "Draft", "Submitted"),
+    )  # fmt: skip
 
 
 def test_history_cuts_long_values_and_counts_further_changes() -> None:
     data = {"changed": {}, "rows": [row("added", item=[None, "x" * 500])] * 60}
-    told = changes_of(data)
+    told = changes_of(data, META)
     assert len(told) == 50
     assert told[-1] == FieldChange("And", "", "11 more")
     assert max(len(change.new) for change in told) == 80

@@ -129,6 +129,18 @@ function keepUnfolded() {
   });
 }
 
+// A shade shows that a table goes on beyond an edge.
+function shades(root = document) {
+  for (const box of root.querySelectorAll(".scroll")) {
+    const tell = () => {
+      box.classList.toggle("more-before", box.scrollLeft > 1);
+      box.classList.toggle("more-after", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+    };
+    box.addEventListener("scroll", tell, { passive: true });
+    new ResizeObserver(tell).observe(box);
+  }
+}
+
 // A part of the page could not be loaded: the old one stays, with a message.
 function showTrouble() {
   const note = document.getElementById("trouble");
@@ -183,11 +195,15 @@ if (document.body.classList.contains("desk")) {
   suggest();
   keepPressed();
   keepUnfolded();
+  shades();
   showTrouble();
   const left = sessionStorage.getItem(FLASH);
   sessionStorage.removeItem(FLASH);
   if (left) flash(left);
-  document.addEventListener("htmx:afterSwap", () => localTimes());
+  document.addEventListener("htmx:afterSwap", () => {
+    localTimes();
+    shades();
+  });
   document.getElementById("sign-out").addEventListener("click", async () => {
     await call("POST", "/api/logout", {}).catch(() => null);
     location.assign("/login");

@@ -185,6 +185,7 @@ function secrets() {
     holder.querySelector("[data-make]")?.addEventListener("click", () => {
       const bytes = crypto.getRandomValues(new Uint8Array(32));
       input.value = `whsec_${btoa(String.fromCharCode(...bytes))}`;
+      input.dispatchEvent(new Event("input", { bubbles: true })); // it is not missing any more
       made.querySelector("[data-text]").textContent = input.value;
       made.hidden = false;
       made.querySelector("[data-copy]").focus();

@@ -41,15 +41,18 @@ export function blame(input, text) {
   input.addEventListener("input", () => acquit(input), { once: true }); // being mended
 }
 
-// Blame the first required field that is empty; say whether there was none.
+// What a field is called: its label, or the text that its label is.
+function labelOf(input) {
+  const label = input.labels?.[0] ?? document.getElementById(input.getAttribute("aria-labelledby"));
+  return label?.textContent.trim() || input.getAttribute("aria-label") || "This";
+}
+
+// Blame every required field that is empty; say whether there was none.
 export function complete(form) {
-  for (const input of form.querySelectorAll("[required]")) {
-    if (input.closest("[hidden]") || input.disabled || input.value !== "") continue;
-    const label = form.querySelector(`label[for="${CSS.escape(input.id)}"]`);
-    blame(input, `${label ? label.textContent.trim() : "This"} is missing.`);
-    return false;
-  }
-  return true;
+  const empty = [...form.querySelectorAll("[required]")]
+    .filter((input) => !input.closest("[hidden]") && !input.disabled && input.value === "");
+  for (const input of empty.reverse()) blame(input, `${labelOf(input)} is missing.`); // the first has the focus
+  return empty.length === 0;
 }
 
 // Run `work` with the button waiting; a second click does nothing meanwhile.

@@ -88,4 +88,9 @@ document.addEventListener("change", (event) => {
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-replay]")) replay();
 });
+// What a search or filter found is told to those who don't see it.
+document.addEventListener("htmx:afterSwap", () => {
+  const total = Number(document.getElementById("found").dataset.total);
+  document.getElementById("told").textContent = total ? `${total.toLocaleString()} found.` : "Nothing found.";
+});
 enable("list");
