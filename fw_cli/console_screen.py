@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -36,6 +37,10 @@ GRAPHS: Final = (
     ("waiting", "Events waiting"),
     ("messages", "Messages/s"),
 )
+
+
+RETRY_SECONDS: Final = 1.0
+NOT_THERE: Final = "the service does not answer; trying again"
 
 
 class ConfirmDialog(ModalScreen[bool]):
@@ -137,9 +142,11 @@ class ConsoleScreen(App[None]):
         while True:
             try:
                 answer = await self._watcher.ask("view", after=number)
-            except CommandFailed as error:
-                self.exit(message=f"fw: {error}")
-                return
+            except CommandFailed:  # stopped or restarting: the moment one watches for
+                self.sub_title, number = NOT_THERE, 0
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            self.sub_title = ""
             self.view = answer["view"]
             number = self.view["number"]
             self._show()
@@ -183,22 +190,32 @@ class ConsoleScreen(App[None]):
         """Return the selected row of a board if that board is visible."""
         return self._chosen(board) if self.query_one(TabbedContent).active == f"tab-{board}" else ""
 
+    def _selected(self, board: str, key: str) -> str:
+        """Return the selected row of a board if it is visible; else say where the key applies."""
+        chosen = self._on(board)
+        if not chosen:
+            title = next(each.title for each in BOARDS if each.id == board)
+            self.notify(f"{key} applies to a row of the tab {title}.", markup=False)
+        return chosen
+
     def action_trace(self) -> None:
         """Trace the selected actor."""
-        name = self._on("tree").rpartition("/")[2]
+        name = self._selected("tree", "t").rpartition("/")[2]
         if name:
             self._act("trace", name, "")
 
     def action_restart(self) -> None:
         """Restart the selected actor."""
-        name = self._on("tree").rpartition("/")[2]
+        name = self._selected("tree", "r").rpartition("/")[2]
         if name:
             self._act("restart", name, f"Restart {name}? The messages in its mailbox are dropped.")
 
     def action_pause(self) -> None:
         """Pause or resume the selected receiver."""
-        name = self._on("receivers")
-        paused = {each["origin"]: each["health"] == "paused" for each in self.view["receivers"]}
+        name = self._selected("receivers", "p")
+        paused = {
+            each["origin"]: each["health"] == "paused" for each in self.view.get("receivers", ())
+        }
         if paused.get(name):
             self._act("resume", name, "")
         elif name:
@@ -206,14 +223,20 @@ class ConsoleScreen(App[None]):
 
     def action_unlock(self) -> None:
         """Unlock the selected account."""
-        key = self._on("locks")
-        account = next((x["account"] for x in self.view["store"]["locks"] if x["key"] == key), "")
+        key = self._selected("locks", "u")
+        account = next((x["account"] for x in self._locks() if x["key"] == key), "")
         if account:
             self._act("unlock", account, f"Unlock {account}?")
+        elif key:
+            self.notify("No account has this identifier: there is nothing to unlock.")
+
+    def _locks(self) -> Sequence[Any]:
+        """Return the lockouts of the last view; none before the first one."""
+        return self.view["store"]["locks"] if self.view else ()
 
     def action_replay(self) -> None:
         """Replay the selected failed delivery."""
-        name = self._on("failed")
+        name = self._selected("failed", "s")
         if name:
             self._act("replay", name, f"Send {name} again, with the same id and body?")
 

@@ -6,7 +6,7 @@ hooks, sessions, error pages) is not used: docs/web.md has what it would cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -21,11 +21,12 @@ from werkzeug.routing import Map, Rule
 from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from fw_actors.config import ProxyTrustPolicy
-from fw_actors.errors import QUERY_TIMEOUT, InternalError, NotFoundError, OverloadedError
+from fw_actors.errors import QUERY_TIMEOUT, FwError, InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.clock import Entropy
 from web.exchange import UNROUTED, Exchange, Traffic, has_forwarding_header, request_id_of
 from web.guard import admit
 from web.operations import Route
+from web.pages.rendering import Assets, Rendering
 from web.pages.routes import page_routes
 from web.request import NONE_READ, clear_every_cookie
 from web.response import (
@@ -48,6 +49,8 @@ from web.settings import Settings
 
 METHOD_LENGTH_LOGGED: Final = 16
 PATH_LENGTH_LOGGED: Final = 200
+API: Final = "/api/"
+ErrorPage = Callable[[Exchange, FwError], Response]
 
 
 def make_app(
@@ -66,14 +69,18 @@ def make_app(
     requests are counted in `traffic`.
     """
     traffic, streams = traffic or Traffic(), EventStreams()
+    rendering = Rendering(settings, Assets())
     routes = [
         *api_routes(gateway, settings, traffic, readings),
-        *page_routes(gateway, settings, console, streams),
+        *page_routes(gateway, rendering, settings, console, streams),
     ]
     if console is not None:
         routes += ConsoleRoutes(gateway, console).routes()
     description = DescriptionRoutes(routes, settings.name, gateway)
-    return FrontEnd([*routes, *description.routes()], gateway, settings, entropy, traffic, streams)
+    every = [*routes, *description.routes()]
+    return FrontEnd(
+        every, gateway, settings, entropy, traffic, streams, not_found=rendering.error_page
+    )
 
 
 def api_routes(
@@ -114,11 +121,15 @@ class FrontEnd:
         entropy: Entropy,
         traffic: Traffic,
         streams: EventStreams,
+        *,
+        not_found: ErrorPage | None = None,
     ) -> None:
+        """`not_found` renders the error of a path that no route has, outside of `/api/`."""
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy
         self._traffic = traffic
+        self._not_found = not_found
         self._ignores_forwarding = settings.trust.is_off
         self._encoder = ResponseEncoder(common_headers(settings))
         self._log = structlog.get_logger("web").bind()  # else made anew at each call
@@ -268,5 +279,7 @@ class FrontEnd:
         if expected.extra.get("reason") == QUERY_TIMEOUT:
             route = UNROUTED if exchange.route is None else exchange.route.rule
             self._log.warning("web.query_timeout", request_id=exchange.request_id, route=route)
-        error_page = None if exchange.route is None else exchange.route.error_page
+        error_page = self._not_found if exchange.route is None else exchange.route.error_page
+        if exchange.route is None and exchange.request.path.startswith(API):
+            error_page = None
         return error_response(expected) if error_page is None else error_page(exchange, expected)

@@ -122,6 +122,7 @@ def test_lists_work_without_script(browser: Browser, page: Page, site: LiveSite)
     ("path", "status", "title"),
     [
         ("/app/Nothing", 404, "Not found"),
+        ("/nowhere/at/all", 404, "Not found"),
         ("/app/Webhook", 403, "Not allowed"),
         (ORDERS + "/SO-9999", 404, "Not found"),
         (ORDERS + "?_page=x", 400, "That did not work"),

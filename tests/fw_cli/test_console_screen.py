@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from textual.widgets import DataTable, Static
 
+from fw_cli import console_screen
 from fw_cli.console_client import ConsoleClient
 from fw_cli.console_rows import BOARDS
 from fw_cli.console_screen import ConsoleScreen
+from fw_cli.errors import CommandFailed
 
 SECONDS = 60.0
 STORE: dict[str, list[Any]] = {
@@ -78,3 +80,56 @@ def test_what_others_say_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch) 
 def test_an_empty_board_says_what_that_means(monkeypatch: pytest.MonkeyPatch) -> None:
     boards = asyncio.run(shown(VIEW, monkeypatch))
     assert boards == {board.id: [board.nothing] for board in BOARDS}
+
+
+async def _gone_and_back(monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """What the screen says while the service restarts, and after it."""
+    gone, back, seen = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def ask(_client: ConsoleClient, _do: str, **_arguments: object) -> Any:
+        if not back.is_set():
+            gone.set()
+            raise CommandFailed("the service is not running")
+        if seen.is_set():
+            await asyncio.Event().wait()
+        seen.set()
+        return {"view": VIEW}
+
+    monkeypatch.setattr(ConsoleClient, "ask", ask)
+    monkeypatch.setattr(console_screen, "RETRY_SECONDS", 0.01)
+    screen = ConsoleScreen(Path("none"))
+    async with screen.run_test(size=(120, 40)) as pilot, asyncio.timeout(SECONDS):
+        await gone.wait()
+        await pilot.pause()
+        meanwhile = screen.sub_title
+        back.set()
+        await seen.wait()
+        await pilot.pause()
+        return meanwhile, screen.sub_title
+
+
+def test_the_console_waits_for_a_service_that_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The moment one watches for."""
+    assert asyncio.run(_gone_and_back(monkeypatch)) == (console_screen.NOT_THERE, "")
+
+
+async def _pressed(key: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    async def ask(_client: ConsoleClient, _do: str, **_arguments: object) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ConsoleClient, "ask", ask)
+    screen = ConsoleScreen(Path("none"))
+    said: list[str] = []
+    monkeypatch.setattr(screen, "notify", lambda text, **_how: said.append(text))
+    async with screen.run_test(size=(120, 40)) as pilot, asyncio.timeout(SECONDS):
+        await pilot.press(key)
+        await pilot.pause()
+    return said
+
+
+@pytest.mark.parametrize(("key", "tab"), [("p", "Receivers"), ("u", "Lockouts"), ("s", "Failed")])
+def test_a_key_that_does_not_apply_says_where_it_does(
+    key: str, tab: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = asyncio.run(_pressed(key, monkeypatch))
+    assert said == [f"{key} applies to a row of the tab {tab}."]

@@ -18,7 +18,7 @@ from web.response import EventStreams, Response, SendPart, encode, sse_event
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
-CHECK_SECONDS: Final = 30.0
+CHECK_SECONDS: Final = 2.0
 """How often an open stream checks its session or key."""
 
 

@@ -165,6 +165,7 @@ class Rendering:
     """Renders templates; one for all pages of a site."""
 
     def __init__(self, settings: Settings, assets: Assets) -> None:
+        self.assets: Final = assets
         self._environment = Environment(
             loader=PackageLoader("web.pages"),
             autoescape=True,
@@ -202,7 +203,6 @@ class Rendering:
             title=title,
             message=error.message,
             request_id=exchange.request_id,
-            signed_in=exchange.caller is not None,
         )
         return Response(response.body, response.status, HTML, tuple(error.headers.items()))
 

@@ -8,23 +8,25 @@ from web.operations import Route
 from web.pages.account import AccountPages
 from web.pages.console import ConsolePages
 from web.pages.desk import DeskPages
-from web.pages.rendering import Assets, Rendering
+from web.pages.rendering import Rendering
 from web.pages.sign_in import SignInPages
 from web.response import EventStreams
 from web.settings import Settings
 
 
 def page_routes(
-    gateway: Gateway, settings: Settings, console: Console | None, streams: EventStreams
+    gateway: Gateway,
+    rendering: Rendering,
+    settings: Settings,
+    console: Console | None,
+    streams: EventStreams,
 ) -> list[Route]:
     """Return the routes of all pages."""
-    assets = Assets()
-    rendering = Rendering(settings, assets)
     consoles = []
     if console is not None:
         consoles = ConsolePages(gateway, console, streams, rendering).routes()
     return [
-        *assets.routes(),
+        *rendering.assets.routes(),
         *consoles,
         *SignInPages(settings, rendering).routes(),
         *AccountPages(gateway, settings, rendering).routes(),

@@ -203,8 +203,9 @@ function connect() {
   });
   source.addEventListener("error", () => {
     $("live").className = "badge bad";
-    const over = source.readyState === EventSource.CLOSED;
-    write($("live"), over ? "ended: reload the page" : "connection lost, trying again");
+    const over = source.readyState === EventSource.CLOSED; // refused: with the session, as a rule
+    write($("live"), over ? "ended" : "connection lost, trying again");
+    $("again").hidden = !over;
   });
   addEventListener("pagehide", () => source.close(), { once: true });
 }
