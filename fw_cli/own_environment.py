@@ -16,7 +16,8 @@ _STAT: Final = Path("/proc/self/stat")
 _MEMORY: Final = Path("/proc/self/mem")
 _ENV_START, _ENV_END = 50 - 3, 51 - 3  # proc(5): the fields after the name start at number 3
 PREFIX: Final = "FW_SECRET_"
-_FURTHER: Final = ("FW_DATABASE", "FW_SMTP_PASSWORD")  # may contain a password
+# These may contain a password.
+_FURTHER: Final = ("FW_DATABASE", "FW_SMTP_PASSWORD", "FW_OUTGOING_PROXY_AUTH")
 
 
 def take_secrets(

@@ -268,7 +268,8 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
         from fw_actors.http import open_sender
         from fw_actors.webhooks.diagnostics import Trial
 
-        async with open_sender(policy=site.config.outgoing) as sender:
+        config = site.config
+        async with open_sender(policy=config.outgoing, proxy=config.egress_proxy) as sender:
             return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
 
     from supervisors.service.logs import escaped

@@ -97,11 +97,16 @@ def _read_policy(file: Path) -> tuple[ParsedPolicy, list[str]]:
 
 def _section(values: Mapping[str, object], kind: type[T]) -> T:
     """Return validated values as a section of the model: fileNames become field_names."""
-    named = {
-        _CAPITAL.sub(lambda capital: f"_{capital[0].lower()}", name): value
+    return msgspec.convert(_with_field_names(values), kind)
+
+
+def _with_field_names(values: object) -> object:
+    if not isinstance(values, Mapping):
+        return values
+    return {
+        _CAPITAL.sub(lambda capital: f"_{capital[0].lower()}", name): _with_field_names(value)
         for name, value in values.items()
     }
-    return msgspec.convert(named, kind)
 
 
 def _read_dotenv(file: Path) -> DotEnv:
@@ -168,6 +173,7 @@ def read_deployment(env: Environment) -> Deployment:
         log_level=log_level,
         argon2=env.take("FW_ARGON2", parsing.argon2, DEFAULT_ARGON2),
         clock_offset=clock_offset,
+        proxy_credentials=env.take("FW_OUTGOING_PROXY_AUTH", parsing.credentials, None),
     )
 
 

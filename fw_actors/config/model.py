@@ -16,7 +16,7 @@ from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fw_actors.config.policy import MAX_PROCESSES
-from fw_actors.rules.outgoing import OutgoingPolicy
+from fw_actors.rules.outgoing import EgressProxy, OutgoingPolicy
 from fw_actors.rules.redaction import Scrubber
 
 VAULT_KEY: Final = "key"
@@ -76,10 +76,12 @@ class WebPolicy:
 
 @dataclass(frozen=True)
 class OutgoingSettings:
-    """Group `ops.outgoing`: where deliveries may go; networks in `allow` as text."""
+    """Group `ops.outgoing`: where deliveries may go, and which way; networks as text."""
 
     private: Literal["allow", "deny"] = "allow"
     allow: tuple[str, ...] = ()
+    proxy: str | None = None
+    proxy_except: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ class Deployment:
     log_level: LogLevel
     argon2: Argon2
     clock_offset: float  # seconds added to the wall clock; 0 outside development mode
+    proxy_credentials: str | None = field(default=None, repr=False)  # user:password
 
 
 @dataclass(frozen=True)
@@ -248,10 +251,22 @@ class Config:
 
     @property
     def outgoing(self) -> OutgoingPolicy:
-        """Return the policy to judge the addresses of receivers by."""
+        """The policy to judge the addresses of receivers by."""
         given = self.ops.outgoing
         networks = tuple(map(ip_network, given.allow))
         return OutgoingPolicy(given.private, networks, self.deployment.bind_port)
+
+    @property
+    def egress_proxy(self) -> EgressProxy | None:
+        """The proxy that deliveries go through, if any."""
+        given = self.ops.outgoing
+        if given.proxy is None:
+            return None
+        url = urlsplit(given.proxy)
+        assert url.hostname is not None
+        assert url.port is not None
+        credentials = self.deployment.proxy_credentials
+        return EgressProxy(url.hostname, url.port, credentials, given.proxy_except)
 
     def for_process(self, place: ProcessPlace) -> Config:
         """Return the configuration of one process of the service, with its parts of the limits."""
@@ -299,7 +314,8 @@ class Config:
         demo account's password is none: the sign-in page shows it to anyone.
         """
         mail = (self.mail.password,) if self.mail.password else ()
-        return (*self.secrets.hidden(), *mail, *_passwords_in(self.deployment.database))
+        database = _passwords_in(self.deployment.database)
+        return (*self.secrets.hidden(), *mail, *database, *self._proxy_passwords())
 
     def names_of_short_secrets(self, characters: int) -> tuple[str, ...]:
         """Return the variables whose secret has fewer than `characters`; the Vault key has its own
@@ -308,6 +324,7 @@ class Config:
         further = {
             "FW_DATABASE": (*_passwords_in(self.deployment.database),),
             "FW_SMTP_PASSWORD": (self.mail.password or "",),
+            "FW_OUTGOING_PROXY_AUTH": self._proxy_passwords(),
         }
         short = (
             name
@@ -315,6 +332,10 @@ class Config:
             if any(0 < len(value.strip()) < characters for value in values)
         )
         return (*short, *self.secrets.names_of_short(characters))
+
+    def _proxy_passwords(self) -> tuple[str, ...]:
+        password = (self.deployment.proxy_credentials or "").partition(":")[2]
+        return (password,) if password else ()
 
     @cached_property
     def scrubber(self) -> Scrubber:

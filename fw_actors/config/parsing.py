@@ -137,6 +137,14 @@ def trust_proxy(text: str) -> ProxyTrustPolicy:
     return ProxyTrustPolicy(False, tuple(_network(entry.strip()) for entry in text.split(",")))
 
 
+def credentials(text: str) -> str:
+    """Read `user:password`; the user has no colon (RFC 7617 2)."""
+    user, colon, password = text.partition(":")
+    if not user or not colon or not password or not text.isprintable():
+        raise UnusableValueError("must be user:password")
+    return text
+
+
 def sender(text: str) -> str:
     """Read the sender address of mail, with or without a display name (RFC 5322)."""
     form = _SENDER.match(text)
@@ -329,6 +337,7 @@ VARIABLES: Final = (
     "FW_MAIL_METHOD",
     "FW_MAIL_TRANSPORT",
     "FW_MODE",
+    "FW_OUTGOING_PROXY_AUTH",
     "FW_PUBLIC_URL",
     "FW_SMTP_HOST",
     "FW_SMTP_PASSWORD",

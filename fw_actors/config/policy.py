@@ -10,17 +10,21 @@ from __future__ import annotations
 
 import json
 import keyword
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from ipaddress import ip_network
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 from fw_actors.rules.password_policy import MAX_RUNES
 
 _LINE_CHARACTERS: Final = frozenset("\t\n\r")
 _MAX_SHOWN: Final = 30
+_NO_PROXY: Final = "must be a URL such as http://proxy.example.org:3128, or null"
+_HOST_OR_NETWORK: Final = re.compile(r"[A-Za-z0-9.:_-]{1,253}(?:/[0-9]{1,3})?")
 
 
 class Kind(Protocol):
@@ -144,6 +148,43 @@ class NetworksKind:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class HostsKind:
+    """A list of at most `most` hosts, domains with a dot before them, or networks."""
+
+    most: int
+
+    def problem(self, value: object) -> str | None:
+        if not isinstance(value, list):
+            return f"must be a list of hosts, not {_given(value)}"
+        if len(value) > self.most:
+            return f"must have at most {self.most} hosts"
+        for number, entry in enumerate(value, 1):
+            if not isinstance(entry, str) or not _HOST_OR_NETWORK.fullmatch(entry):
+                return (
+                    "must hold hosts, domains such as .example.org or networks such as "
+                    f"10.0.0.0/8; entry {number} is none"
+                )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyKind:
+    """The URL of an HTTP proxy, or null."""
+
+    def problem(self, value: object) -> str | None:
+        if value is None:
+            return None
+        try:
+            parts = urlsplit(value if isinstance(value, str) else "")
+            whole = bool(parts.scheme == "http" and parts.hostname and parts.port)
+        except ValueError:
+            return _NO_PROXY
+        if not whole or parts.username is not None or parts.path not in ("", "/") or parts.query:
+            return _NO_PROXY
+        return None
+
+
 def kind_of(value: object) -> str:
     """Return the JSON type of a value in words, without its content."""
     match value:
@@ -245,6 +286,8 @@ SECTIONS: Final[Mapping[str, tuple[Key | Group, ...]]] = {
             (
                 Key("private", "allow", WordKind(("allow", "deny"))),
                 Key("allow", [], NetworksKind(100)),
+                Key("proxy", None, ProxyKind()),
+                Key("proxyExcept", [], HostsKind(100)),
             ),
         ),
     ),

@@ -143,6 +143,7 @@ class ExchangeStep(Enum):
     WAIT = "No connection to {host} was free within {seconds:g} s."
     LOOK_UP = "The address of {host} was not resolved within {seconds:g} s."
     CONNECT = "{host} did not take the connection within {seconds:g} s."
+    TUNNEL = "The proxy did not connect to {host} within {seconds:g} s."
     HANDSHAKE = "{host} did not finish the TLS handshake within {seconds:g} s."
     SEND = "{host} did not take the whole request within {seconds:g} s."
     ANSWER = "{host} did not answer within {seconds:g} s."

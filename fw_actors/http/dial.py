@@ -26,9 +26,10 @@ import trio
 
 from fw_actors.http.connection import Connection, ExchangeStep, PlainConnection, Progress
 from fw_actors.http.errors import ConnectError, DnsError, ForbiddenAddress
+from fw_actors.http.proxy import open_tunnel
 from fw_actors.http.tls import SessionCache, secure
 from fw_actors.http.url import Origin, is_address, is_loopback
-from fw_actors.rules.outgoing import ALLOW_ALL, OutgoingPolicy
+from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
 from fw_actors.runtime.clock import MS_PER_SECOND
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
@@ -213,6 +214,7 @@ class Dialler:
         context: how TLS verifies a receiver; by default `system_trust()`, made for the first one,
             so that a service without such receivers starts sooner.
         policy: which addresses may be connected to.
+        proxy: through which receivers are reached, if any.
     """
 
     def __init__(
@@ -220,8 +222,10 @@ class Dialler:
         resolver: Resolver,
         context: ssl.SSLContext | None = None,
         policy: OutgoingPolicy = ALLOW_ALL,
+        proxy: EgressProxy | None = None,
     ) -> None:
         self._policy = policy
+        self._proxy = proxy
         self.sessions = SessionCache()
         self._resolver = resolver
         self._context = context
@@ -247,17 +251,12 @@ class Dialler:
         times = progress.times
         times.dns = times.connect = times.tls = 0.0
         began = progress.enter(ExchangeStep.LOOK_UP)
-        addresses = await self._addresses(origin)
-        resolved = progress.enter(ExchangeStep.CONNECT)
-        times.dns = (resolved - began) * MS_PER_SECOND
-        allowed = self._allowed(origin, addresses)
-        progress.address = shown_address(allowed[0][1])  # unless another one takes the connection
-        sock = await _connect(origin, allowed)
-        with suppress(OSError):  # it broke at once; the exchange tells
-            progress.address = shown_address(sock.getpeername())
-            self._refuse_own_machine(origin, sock)
+        if self._proxy is not None and self._proxy.carries(origin.host):
+            sock = await self._through(self._proxy, origin, progress)
+        else:
+            sock = await self._directly(origin, progress)
         connected = progress.enter(ExchangeStep.HANDSHAKE)
-        times.connect = (connected - resolved) * MS_PER_SECOND
+        times.connect = (connected - began) * MS_PER_SECOND - times.dns
         if origin.scheme == "http":
             return PlainConnection(origin, sock, progress.address)
         if self._context is None:
@@ -268,6 +267,42 @@ class Dialler:
         )  # fmt: skip
         times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection
+
+    async def _directly(self, origin: Origin, progress: Progress) -> socket.socket:
+        """Return a connection to one of the receiver's own addresses."""
+        began = progress.now()
+        addresses = await self._addresses(origin)
+        progress.times.dns = (progress.enter(ExchangeStep.CONNECT) - began) * MS_PER_SECOND
+        allowed = self._allowed(origin, addresses)
+        progress.address = shown_address(allowed[0][1])  # unless another one takes the connection
+        sock = await _connect(origin, allowed)
+        with suppress(OSError):  # it broke at once; the exchange tells
+            progress.address = shown_address(sock.getpeername())
+            self._refuse_own_machine(origin, sock)
+        return sock
+
+    async def _through(
+        self, proxy: EgressProxy, origin: Origin, progress: Progress
+    ) -> socket.socket:
+        """Return a connection to the proxy that leads on to the receiver."""
+        way = Origin("http", proxy.host, proxy.port)
+        if is_address(origin.host):
+            self._allowed(origin, await self._addresses(origin))
+        try:
+            began = progress.now()
+            addresses = await self._addresses(way)
+            progress.times.dns = (progress.enter(ExchangeStep.CONNECT) - began) * MS_PER_SECOND
+            progress.address = shown_address(addresses[0][1])
+            sock = await _connect(way, addresses)
+        except (DnsError, ConnectError) as error:
+            raise type(error)(f"The proxy: {error.sentence}") from None
+        progress.enter(ExchangeStep.TUNNEL)
+        try:
+            await open_tunnel(PlainConnection(origin, sock, progress.address), origin, proxy)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
 
     def _allowed(self, origin: Origin, addresses: Sequence[Address]) -> Sequence[Address]:
         """Return the addresses that may be dialled, at least one.

@@ -25,7 +25,7 @@ from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
 from fw_actors.http.response import ReceiverResponse, ResponseReader
 from fw_actors.http.tls import TlsStatistics
 from fw_actors.http.url import Endpoint, Origin
-from fw_actors.rules.outgoing import ALLOW_ALL, OutgoingPolicy
+from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
 from fw_actors.runtime.timers import Deadlines
 from fw_actors.version import __version__
 
@@ -186,6 +186,7 @@ async def open_sender(
     context: ssl.SSLContext | None = None,
     lookup: Lookup = system_lookup,
     policy: OutgoingPolicy = ALLOW_ALL,
+    proxy: EgressProxy | None = None,
     version: str = __version__,
 ) -> AsyncIterator[Sender]:
     """Open a sender; leaving the block closes idle connections and abandons look-ups.
@@ -199,6 +200,7 @@ async def open_sender(
             them. One for the process.
         lookup: names to addresses; run in threads.
         policy: which addresses may be connected to.
+        proxy: through which receivers are reached, if any.
         version: for the header `user-agent`.
     """
     deadlines = Deadlines()
@@ -207,7 +209,7 @@ async def open_sender(
     try:
         async with trio.open_nursery() as nursery:
             resolver = Resolver(nursery, lookup)
-            dialler = Dialler(resolver, context, policy)
+            dialler = Dialler(resolver, context, policy, proxy)
             nursery.start_soon(_sweep, pool)
             nursery.start_soon(deadlines.run)
             try:

@@ -1,4 +1,4 @@
-"""Judges the addresses that deliveries may be sent to (B-150, B-155).
+"""Judges the addresses that deliveries may be sent to, and which way (B-150, B-155, B-156).
 
 An address is judged when it is about to be connected to, whatever name led to it: a name that
 resolves to a public address when a Webhook is saved may resolve to another one later.
@@ -6,8 +6,8 @@ resolves to a public address when a Webhook is saved may resolve to another one 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")  # RFC 6052 2.1: a gateway sends it on as IPv4
@@ -54,6 +54,33 @@ class OutgoingPolicy:
         parsed = _parsed(address)
         forms = {parsed, _destination(parsed)}
         return any(form in network for form in forms for network in self.allow)
+
+
+@dataclass(frozen=True)
+class EgressProxy:
+    """The proxy that connections go through, but for those to `exceptions`.
+
+    `credentials` are `user:password`. An exception is a host, a domain with a dot before it, or a
+    network.
+    """
+
+    host: str
+    port: int
+    credentials: str | None = field(default=None, repr=False)
+    exceptions: tuple[str, ...] = ()
+
+    def carries(self, host: str) -> bool:
+        """Return whether connections to a host, a name or an address, go through the proxy."""
+        return not any(_matches(host.lower(), each.lower()) for each in self.exceptions)
+
+
+def _matches(host: str, exception: str) -> bool:
+    if exception.startswith("."):
+        return host.endswith(exception) or host == exception[1:]
+    try:
+        return ip_address(host) in ip_network(exception)
+    except ValueError:
+        return host == exception
 
 
 ALLOW_ALL: Final = OutgoingPolicy()

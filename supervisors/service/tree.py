@@ -159,7 +159,11 @@ async def open_service(
             )
             async with (
                 opening as site,
-                open_sender(limits=kept_connections(config), policy=config.outgoing) as sender,
+                open_sender(
+                    limits=kept_connections(config),
+                    policy=config.outgoing,
+                    proxy=config.egress_proxy,
+                ) as sender,
                 _slow_reads(site, inline=inline) as slow_reads,
             ):
                 siblings = None if inherited is None else inherited.siblings

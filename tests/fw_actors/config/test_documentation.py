@@ -20,9 +20,11 @@ from fw_actors.config.policy import (
     RESERVED_APPS,
     SECTIONS,
     FlagKind,
+    HostsKind,
     Kind,
     NetworksKind,
     NumberKind,
+    ProxyKind,
     TextKind,
     WholeKind,
     WholeOrWordKind,
@@ -52,6 +54,10 @@ def words(kind: Kind) -> str:
             text = "text"
         case WordKind(choices):
             text = " or ".join(f'"{word}"' for word in choices)
+        case HostsKind(most):
+            return f"at most {most} hosts"
+        case ProxyKind():
+            return "a URL such as `http://proxy.example.org:3128`"
         case NetworksKind(most):
             text = f"at most {most} networks"
         case _:

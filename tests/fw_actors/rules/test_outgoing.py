@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.outgoing import ALLOW_ALL, OutgoingPolicy, is_link_local, is_public
+from fw_actors.rules.outgoing import (
+    ALLOW_ALL,
+    EgressProxy,
+    OutgoingPolicy,
+    is_link_local,
+    is_public,
+)
 
 LINK_LOCAL = [
     ("169.253.255.255", False),
@@ -126,3 +132,21 @@ def test_policy_refuses_link_local_addresses_although_they_are_listed() -> None:
 def test_policy_that_denies_allows_nothing_that_is_private(address: object) -> None:
     if getattr(address, "is_private", False):
         assert OutgoingPolicy("deny").refusal(str(address)) is not None or is_public(str(address))
+
+
+@pytest.mark.parametrize(
+    ("host", "carried"),
+    [
+        ("hooks.example.org", True),
+        ("intern.example.com", False),
+        ("a.intern.example.com", False),
+        ("notintern.example.com", True),
+        ("LocalHost", False),
+        ("10.1.2.3", False),
+        ("10.2.2.3", True),
+        ("fd00::1", False),
+    ],
+)
+def test_proxy_carries_all_hosts_but_its_exceptions(host: str, carried: bool) -> None:
+    exceptions = (".intern.example.com", "localhost", "10.1.0.0/16", "fd00::/8")
+    assert EgressProxy("proxy", 3128, exceptions=exceptions).carries(host) is carried
