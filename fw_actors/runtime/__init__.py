@@ -34,6 +34,7 @@ from fw_actors.runtime.restarts import RestartIntensity
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
 from fw_actors.runtime.system import Log, Runtime, SilentLog, StderrLog, open_runtime
 from fw_actors.runtime.topics import Topic, TopicSnapshot
+from fw_actors.runtime.tracing import MessageTrace, TraceHooks, TraceOutcome
 from fw_actors.runtime.watches import Down, Up, Watch
 from fw_actors.runtime.worker_pool import WorkerPool
 
@@ -68,6 +69,7 @@ __all__ = [
     "MemberSnapshot",
     "Membership",
     "Message",
+    "MessageTrace",
     "NodeSnapshot",
     "NotHandled",
     "Overflow",
@@ -88,6 +90,8 @@ __all__ = [
     "Timer",
     "Topic",
     "TopicSnapshot",
+    "TraceHooks",
+    "TraceOutcome",
     "TrioClock",
     "Up",
     "Watch",

@@ -125,7 +125,9 @@ class KeyedCell(ActorCell):
 
     def open_mailbox(self, spare: Mailbox | None) -> None:
         """Use the spare mailbox, or a new one of the capacity of the pool's actors."""
-        self.mailbox = Mailbox(self.pool.mailbox_policy.capacity) if spare is None else spare
+        if spare is None or self.runtime.tracing is not None:
+            spare = self.runtime.mailbox_of(self, self.pool.mailbox_policy.capacity)
+        self.mailbox = spare
 
     def release_mailbox(self) -> Mailbox:
         """Return the mailbox, which is empty, and use the pool's stand-in for it."""
@@ -193,6 +195,8 @@ class KeyedCell(ActorCell):
         try:
             self.actor = actor = copy_context().run(self.pool.make, self.key)
             actor.context = KeyedContext(self, self.key)
+            if self.runtime.tracing is not None:
+                self.runtime.tracing.instrument(actor, self)
             self.pool.mailbox_policy = actor.mailbox
             self._overflow = actor.mailbox.overflow
             self.life = self.runtime.next_life()

@@ -177,7 +177,12 @@ class Membership:
         """Return what is put into the queue for a message with context variables."""
         if self._cell is None:
             return message
-        return PendingReply(self._cell, message, carried=carried, sent=True)
+        reply: PendingReply[Any] = PendingReply(self._cell, message, carried=carried, sent=True)
+        tracing = self._cell.runtime.tracing
+        if tracing is not None:
+            reply, trace = tracing.envelope(self._cell, reply)
+            tracing.enqueued(trace)
+        return reply
 
     def put(self, item: Item) -> bool:
         """Put an item into the queue as the policy says; return whether that was done."""

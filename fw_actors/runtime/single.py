@@ -23,6 +23,7 @@ from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.parking import WOKEN
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.snapshot import node_of, place_of
+from fw_actors.runtime.tracing import CURRENT_MESSAGE
 from fw_actors.runtime.variables import own_decimal_context
 
 if TYPE_CHECKING:
@@ -232,6 +233,8 @@ class SingleCell(ActorCell):
     async def _start(self, make: Callable[[], Actor]) -> Actor:
         CURRENT.set(HandlerTask(self))
         own_decimal_context()
+        if self.runtime.tracing is not None:
+            CURRENT_MESSAGE.set(None)  # the task may have been started by a handler
         phase = "construct"
         try:
             actor = make()
@@ -240,6 +243,8 @@ class SingleCell(ActorCell):
                     f"{type(actor).__name__} is a KeyedActor: it belongs into a KeyedPool"
                 )
             actor.context = Context(self)
+            if self.runtime.tracing is not None:
+                self.runtime.tracing.instrument(actor, self)
             if self._terminated:
                 self._terminated = False
                 self.mailbox = self._new_mailbox(actor)
@@ -256,7 +261,7 @@ class SingleCell(ActorCell):
         return actor
 
     def _new_mailbox(self, actor: Actor) -> Mailbox:
-        return Mailbox(actor.mailbox.capacity)
+        return self.runtime.mailbox_of(self, actor.mailbox.capacity)
 
     async def _handle_messages(self, actor: Actor) -> None:
         task = current_task()

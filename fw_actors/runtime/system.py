@@ -20,15 +20,17 @@ from fw_actors.runtime.background import Workers, WorkerStatistics
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.errors import main_error, one_line
 from fw_actors.runtime.events import EventKind, EventTopic
-from fw_actors.runtime.mailbox import DeadLetters, MessagesFromThreads
+from fw_actors.runtime.mailbox import DeadLetters, Mailbox, MessagesFromThreads
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.single import SingleCell
 from fw_actors.runtime.snapshot import Inspectable, RuntimeSnapshot
 from fw_actors.runtime.timers import Deadlines, DeadlineStatistics
+from fw_actors.runtime.tracing import CURRENT_MESSAGE, TracedMailbox, TraceHooks, Tracing
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
+    from fw_actors.runtime.cell import ActorCell
 
 ActorT = TypeVar("ActorT", bound="Actor")
 
@@ -126,13 +128,16 @@ class Runtime:
         log: Log,
         scrub: Callable[[str], str] = str,
         carry: Iterable[ContextVar[Any]] = (),
+        hooks: TraceHooks | None = None,
     ) -> None:
         self.clock = clock
         self.entropy = entropy
         self.log = log
-        self.carry = tuple(carry)
-        """Context variables that travel with ask, send and work."""
         self.deadlines = Deadlines()
+        self.tracing = None if hooks is None else Tracing(self, hooks)
+        """The hooks for each message, if there are any."""
+        self.carry = (*carry, CURRENT_MESSAGE) if self.tracing is not None else tuple(carry)
+        """Context variables that travel with ask, send and work."""
         self.from_threads = MessagesFromThreads()
         self.thread = get_ident()
         """The number of trio's thread."""
@@ -193,6 +198,12 @@ class Runtime:
         finally:
             cell.terminate()
             self.remove_node(cell)
+
+    def mailbox_of(self, cell: ActorCell, capacity: int) -> Mailbox:
+        """Return a new mailbox for a cell."""
+        if self.tracing is None:
+            return Mailbox(capacity)
+        return TracedMailbox(self.tracing, cell, capacity)
 
     def check_thread(self, name: str) -> None:
         """Raise RuntimeError outside of trio's thread, before anything is done for `name`.
@@ -281,6 +292,7 @@ async def open_runtime(
     log: Log | None = None,
     scrub: Callable[[str], str] = str,
     carry: Iterable[ContextVar[Any]] = (),
+    hooks: TraceHooks | None = None,
 ) -> AsyncIterator[Runtime]:
     """Open a runtime for the time of the block.
 
@@ -289,11 +301,11 @@ async def open_runtime(
     stream. `scrub` removes
     secrets from the texts of errors, which appear in snapshots, answers and the log. The context
     variables `carry`, such as a request's id, have the sender's values in handlers of what is asked
-    and sent, and in work.
+    and sent, and in work. `hooks` are told of each message; see `TraceHooks`.
     """
     with unwrap_single_error():
         async with trio.open_nursery() as nursery:
-            runtime = Runtime(nursery, clock, entropy, log or StderrLog(), scrub, carry)
+            runtime = Runtime(nursery, clock, entropy, log or StderrLog(), scrub, carry, hooks)
             nursery.start_soon(runtime.deadlines.run)
             try:
                 yield runtime

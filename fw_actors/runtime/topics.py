@@ -164,7 +164,7 @@ class Topic(Generic[MessageT]):
         if self._blocked:
             self._runtime.dead_letters.add(self.name, message, DeadLetterReason.FULL)
             return False
-        self._deliver(message, None)
+        self._deliver(message, None if self._runtime.tracing is None else ())
         return True
 
     def tell_from_thread(self, message: MessageT) -> bool:

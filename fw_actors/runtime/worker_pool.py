@@ -83,7 +83,7 @@ class PoolFront(ActorCell):
     def open(self) -> None:
         """Take messages, again."""
         if self.mailbox.is_closed:
-            self.mailbox = Mailbox(self.mailbox.capacity)
+            self.mailbox = self.runtime.mailbox_of(self, self.mailbox.capacity)
 
     def add_free(self, worker: WorkerCell) -> None:
         """Record that a worker has nothing to do."""

@@ -1,0 +1,273 @@
+"""Hooks for tracing: when each message was queued, begun and ended, and which message caused it.
+
+Without hooks nothing of this runs: a runtime that has some gives its actors other mailboxes and
+handler tables. Every message then travels as a `PendingReply` with context variables, as it does
+for `open_runtime(carry=...)`; one of these is the message's own trace, so that what its handler
+and its work send knows its cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from enum import Enum
+from functools import wraps
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from fw_actors.runtime.errors import ActorError, passed_on
+from fw_actors.runtime.mailbox import Feed, Item, Mailbox
+from fw_actors.runtime.messages import Handler, HandlerTable, Message
+from fw_actors.runtime.reply import PendingReply
+
+if TYPE_CHECKING:
+    from fw_actors.runtime.actor import Actor
+    from fw_actors.runtime.cell import ActorCell
+    from fw_actors.runtime.system import Runtime
+
+
+class TraceOutcome(Enum):
+    """The ways in which the handling of a message ends."""
+
+    HANDLED = "the handler returned"
+    KEPT = "the handler returned, and will answer later"
+    REFUSED = "the handler refused"
+    PASSED_ON = "an error of the runtime went through the handler"
+    FAILED = "the handler failed, and its instance with it"
+    CANCELLED = "the handler was cancelled"
+
+
+class MessageTrace:
+    """One message on its way. It has types and names, never the contents of a message."""
+
+    __slots__ = (
+        "actor",
+        "begun_at",
+        "data",
+        "handled_seconds",
+        "message_type",
+        "number",
+        "parent",
+        "queued_at",
+        "queued_seconds",
+    )
+
+    def __init__(
+        self, number: int, actor: str, message_type: str, parent: int, queued_at: float
+    ) -> None:
+        self.number = number
+        """Counts the messages of a runtime, from 1."""
+        self.actor = actor
+        """The name of the actor, or of the worker pool."""
+        self.message_type = message_type
+        self.parent = parent
+        """The number of the message whose handler or work has sent it; 0 if none has."""
+        self.queued_at = self.begun_at = queued_at
+        """Times on trio's clock."""
+        self.queued_seconds = 0.0
+        """The time from the call that sent it to its handler, the wait for room included."""
+        self.handled_seconds = 0.0
+        self.data: Any = None
+        """For the hooks: nobody else touches it."""
+
+
+class TraceHooks(Protocol):
+    """What is called for each message. An error of a hook is logged, and ends the tracing."""
+
+    def enqueued(self, message: MessageTrace, parent: MessageTrace | None) -> None:
+        """React to a message that was put into a mailbox; called in the sender's task.
+
+        `parent` is the message whose handler, or whose work, has sent it.
+        """
+
+    def begun(self, message: MessageTrace) -> None:
+        """React to the begin of its handler; called in the handler's task and context.
+
+        A message that is dropped, or whose asker has gone before, is not begun.
+        """
+
+    def ended(
+        self, message: MessageTrace, outcome: TraceOutcome, error: BaseException | None
+    ) -> None:
+        """React to the end of its handler; called where `begun` was."""
+
+
+CURRENT_MESSAGE: Final[ContextVar[MessageTrace | None]] = ContextVar(
+    "current message", default=None
+)
+"""The message that this task handles or works for."""
+
+
+class Tracing:
+    """The hooks of one runtime."""
+
+    def __init__(self, runtime: Runtime, hooks: TraceHooks) -> None:
+        self._runtime = runtime
+        self._hooks: TraceHooks | None = hooks
+        self._now = runtime.deadlines.now
+        self._next_number = count(1).__next__
+
+    def envelope(self, cell: ActorCell, item: Item) -> tuple[PendingReply[Any], MessageTrace]:
+        """Return the item as a reply that has a new trace, and that trace."""
+        reply = item if isinstance(item, PendingReply) else PendingReply(cell, item, sent=True)
+        parent = CURRENT_MESSAGE.get()
+        trace = self._trace(cell.name, reply.message, parent)
+        others = tuple(pair for pair in reply.carried or () if pair[0] is not CURRENT_MESSAGE)
+        reply.carried = (*others, (CURRENT_MESSAGE, trace))
+        return reply, trace
+
+    def enqueued(self, trace: MessageTrace) -> None:
+        """Call the hook; in the sender's task."""
+        if self._hooks is not None:
+            self._call(self._hooks.enqueued, trace, CURRENT_MESSAGE.get())
+
+    def instrument(self, actor: Actor, cell: ActorCell) -> None:
+        """Have the handlers of this instance call the hooks."""
+        setattr(actor, "handlers", TracedHandlers(self, cell, type(actor).handlers))  # noqa: B010
+
+    def begin(self, cell: ActorCell, message: Message) -> MessageTrace:
+        """Return the trace of the message that is about to be handled, and call the hook."""
+        trace = CURRENT_MESSAGE.get()
+        if trace is None:  # made of finished work, a timer or a watch: it was in no mailbox
+            parent = cause_of(cell.serves)
+            trace = self._trace(cell.name, message, parent)
+            if self._hooks is not None:
+                self._call(self._hooks.enqueued, trace, parent)
+        trace.begun_at = self._now()
+        trace.queued_seconds = trace.begun_at - trace.queued_at
+        if self._hooks is not None:
+            self._call(self._hooks.begun, trace)
+        return trace
+
+    def end(
+        self, actor: Actor, trace: MessageTrace, result: object, error: BaseException | None
+    ) -> None:
+        """Call the hook for the end of a handler."""
+        trace.handled_seconds = self._now() - trace.begun_at
+        if self._hooks is not None:
+            self._call(self._hooks.ended, trace, outcome_of(actor, result, error), error)
+
+    def _trace(self, actor: str, message: Message, parent: MessageTrace | None) -> MessageTrace:
+        return MessageTrace(
+            self._next_number(),
+            actor,
+            type(message).__name__,
+            0 if parent is None else parent.number,
+            self._now(),
+        )
+
+    def _call(self, hook: Callable[..., object], *arguments: object) -> None:
+        try:
+            hook(*arguments)
+        except Exception as error:
+            self._hooks = None  # hooks that fail must fail no actor
+            self._runtime.log.warning(
+                "trace_failed", actor="", error=self._runtime.one_line(error), exc_info=error
+            )
+
+
+def cause_of(served: PendingReply[Any] | None) -> MessageTrace | None:
+    """Return the trace that a request carries."""
+    for variable, value in (served.carried if served is not None else None) or ():
+        if variable is CURRENT_MESSAGE:
+            found: MessageTrace = value
+            return found
+    return None
+
+
+def outcome_of(actor: Actor, result: object, error: BaseException | None) -> TraceOutcome:
+    """Return how a handler ended that returned `result` or raised `error`."""
+    if error is None:
+        return TraceOutcome.KEPT if isinstance(result, PendingReply) else TraceOutcome.HANDLED
+    if not isinstance(error, Exception):
+        return TraceOutcome.CANCELLED
+    fault = passed_on(error, actor.faults, actor.refusals)
+    if fault is None:
+        return TraceOutcome.FAILED
+    return TraceOutcome.PASSED_ON if isinstance(fault, ActorError) else TraceOutcome.REFUSED
+
+
+class TracedMailbox(Mailbox):
+    """A mailbox whose messages have traces."""
+
+    __slots__ = ("_cell", "_tracing")
+
+    def __init__(self, tracing: Tracing, cell: ActorCell, capacity: int) -> None:
+        super().__init__(capacity)
+        self._tracing, self._cell = tracing, cell
+        self.put = self._put_traced
+
+    async def put_when_room(self, item: Item) -> None:
+        """Wait for room and put the item; it is queued from now on."""
+        reply, trace = self._tracing.envelope(self._cell, item)
+        self._tracing.enqueued(trace)
+        await super().put_when_room(reply)
+
+    def add_feed(self, feed: Feed) -> None:
+        """Take the items of a feed, too."""
+        super().add_feed(feed)
+        self.put = self._put_traced
+
+    def remove_feed(self, feed: Feed) -> None:
+        """Forget a feed."""
+        super().remove_feed(feed)
+        self.put = self._put_traced
+
+    def _put_traced(self, item: Item) -> None:
+        reply, trace = self._tracing.envelope(self._cell, item)
+        self._put_noting(reply)
+        self._tracing.enqueued(trace)
+
+
+class TracedHandlers(dict[type[Message], Handler]):
+    """The handlers of one instance, each of which calls the hooks; made when they are needed."""
+
+    def __init__(self, tracing: Tracing, cell: ActorCell, handlers: HandlerTable) -> None:
+        super().__init__()
+        self._tracing, self._cell, self._handlers = tracing, cell, handlers
+
+    def __missing__(self, kind: type[Message]) -> Handler:
+        handler = self._handlers[kind]
+        wrapped = self._awaited if handler.is_async else self._plain
+        self[kind] = traced = Handler(wrapped(handler.function), handler.is_async)
+        return traced
+
+    def _plain(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        @wraps(function)
+        def traced(actor: Actor, message: Message) -> Any:
+            trace = self._tracing.begin(self._cell, message)
+            token = CURRENT_MESSAGE.set(trace)
+            result: Any = None
+            raised: BaseException | None = None
+            try:
+                result = function(actor, message)
+            except BaseException as error:
+                raised = error
+                raise
+            finally:
+                self._tracing.end(actor, trace, result, raised)
+                CURRENT_MESSAGE.reset(token)
+                del raised
+            return result
+
+        return traced
+
+    def _awaited(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        @wraps(function)
+        async def traced(actor: Actor, message: Message) -> Any:
+            trace = self._tracing.begin(self._cell, message)
+            token = CURRENT_MESSAGE.set(trace)
+            result: Any = None
+            raised: BaseException | None = None
+            try:
+                result = await function(actor, message)
+            except BaseException as error:
+                raised = error
+                raise
+            finally:
+                self._tracing.end(actor, trace, result, raised)
+                CURRENT_MESSAGE.reset(token)
+                del raised
+            return result
+
+        return traced

@@ -1,0 +1,375 @@
+"""Hooks for each message: queueing time, handling time, outcome and cause."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import trio
+from outcome import Outcome
+from trio.testing import wait_all_tasks_blocked
+
+from fw_actors.runtime import (
+    Actor,
+    ActorError,
+    KeyedPool,
+    MailboxPolicy,
+    Message,
+    MessageTrace,
+    Overflow,
+    PendingReply,
+    Refused,
+    Request,
+    Runtime,
+    SeededEntropy,
+    Topic,
+    TraceOutcome,
+    TrioClock,
+    WorkerPool,
+    handles,
+    open_runtime,
+)
+from supervisors import actor_child, open_supervisor, worker_pool_child
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Begin,
+    Break,
+    Forward,
+    Later,
+    LogBook,
+    Nap,
+    Note,
+    Sample,
+)
+
+
+class Recorder:
+    """Hooks that keep what they are told."""
+
+    def __init__(self) -> None:
+        self.queued: list[tuple[str, str]] = []
+        self.begun_traces: list[MessageTrace] = []
+        self.endings: list[tuple[str, str, float, float, TraceOutcome]] = []
+        self.errors: list[BaseException | None] = []
+        self.causes: dict[str, str] = {}
+
+    def enqueued(self, message: MessageTrace, parent: MessageTrace | None) -> None:
+        self.queued.append((message.actor, message.message_type))
+        label = f"{message.actor} {message.message_type}"
+        self.causes[label] = "" if parent is None else f"{parent.actor} {parent.message_type}"
+        assert message.parent == (0 if parent is None else parent.number)
+
+    def begun(self, message: MessageTrace) -> None:
+        self.begun_traces.append(message)
+
+    def ended(
+        self, message: MessageTrace, outcome: TraceOutcome, error: BaseException | None
+    ) -> None:
+        row = (message.actor, message.message_type, message.queued_seconds, message.handled_seconds)
+        self.endings.append((*row, outcome))
+        self.errors.append(error)
+
+
+@pytest.fixture
+def hooks() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+async def traced(hooks: Recorder, log: LogBook) -> AsyncIterator[Runtime]:
+    async with open_runtime(
+        clock=TrioClock(0), entropy=SeededEntropy(1), log=log, hooks=hooks
+    ) as runtime:
+        yield runtime
+
+
+HANDLED = TraceOutcome.HANDLED
+
+
+async def test_queueing_and_handling_times_are_told(traced: Runtime, hooks: Recorder) -> None:
+    """R-120: of told, sent and asked messages alike."""
+    async with traced.running("a", Sample) as ref:
+        ref.tell(Nap(2.0))
+        await wait_all_tasks_blocked()
+        await ref.send(Nap(1.0))
+        ref.tell(Note(1))
+        assert await ref.ask(Add(1), deadline=9.0) == 1
+    assert hooks.queued == [("a", "Nap"), ("a", "Nap"), ("a", "Note"), ("a", "Add")]
+    assert hooks.endings == [
+        ("a", "Nap", 0.0, 2.0, HANDLED),
+        ("a", "Nap", 2.0, 1.0, HANDLED),
+        ("a", "Note", 3.0, 0.0, HANDLED),
+        ("a", "Add", 3.0, 0.0, HANDLED),
+    ]
+    assert [trace.number for trace in hooks.begun_traces] == [1, 2, 3, 4]
+
+
+async def test_wait_for_room_is_queueing_time(traced: Runtime, hooks: Recorder) -> None:
+    class One(Sample):
+        mailbox = MailboxPolicy(capacity=1)
+
+    async with traced.running("a", One) as ref:
+        ref.tell(Nap(2.0))
+        await wait_all_tasks_blocked()
+        ref.tell(Note(1))
+        await ref.send(Note(2))
+        await wait_all_tasks_blocked()
+    assert [row[2] for row in hooks.endings] == [0.0, 2.0, 2.0]
+
+
+class Defy(Request[int], frozen=True):
+    """Refused."""
+
+
+class Hold(Request[int], frozen=True):
+    """Answered by work."""
+
+
+class Done(Message, frozen=True):
+    reply: PendingReply[int]
+    outcome: Outcome[int]
+
+
+class Various(Sample):
+    @handles(Defy)
+    def defy(self, message: Defy) -> int:
+        raise Refused("no")
+
+    @handles(Hold)
+    def hold(self, message: Hold) -> PendingReply[int]:
+        reply: PendingReply[int] = self.context.keep_reply()
+        self.context.work(self._ask, then=lambda outcome: Done(reply, outcome))
+        return reply
+
+    async def _ask(self) -> int:
+        return 1
+
+    @handles(Done)
+    def done(self, message: Done) -> None:
+        message.reply.answer(message.outcome.unwrap())
+
+
+async def test_outcomes_are_told_with_their_errors(traced: Runtime, hooks: Recorder) -> None:
+    """R-120."""
+    pool = KeyedPool(traced, "p", lambda key: Various())
+    requests: list[Request[int]] = [Add(1), Defy(), Forward((traced.ref("absent"),)), Break()]
+    for request in requests:
+        try:
+            await pool["k"].ask(request, deadline=5.0)
+        except (ActorError, Refused):
+            continue
+    pool["k"].tell(Nap(100.0))
+    await wait_all_tasks_blocked()
+    await pool.close(trio.current_time() + 1.0)
+    assert [ending[-1] for ending in hooks.endings] == [
+        TraceOutcome.HANDLED,
+        TraceOutcome.REFUSED,
+        TraceOutcome.PASSED_ON,
+        TraceOutcome.FAILED,
+        TraceOutcome.CANCELLED,
+    ]
+    names = [type(error).__name__ for error in hooks.errors]
+    assert names == ["NoneType", "Refused", "ActorGone", "ValueError", "Cancelled"]
+
+
+async def test_cause_is_the_message_whose_handler_or_work_sends(
+    traced: Runtime, hooks: Recorder
+) -> None:
+    """R-121: through asks, work, and what its end sends."""
+    other = traced.ref("other")
+
+    class Asks(Various):
+        async def _ask(self) -> int:
+            return await other.ask(Add(5), deadline=5.0)
+
+    async with (
+        traced.running("other", Sample),
+        traced.running("asks", Asks) as asks,
+        traced.running("front", Sample) as front,
+    ):
+        assert await front.ask(Forward((asks, other)), deadline=5.0) == 3
+        assert await asks.ask(Hold(), deadline=5.0) == 5
+    assert hooks.causes == {
+        "front Forward": "",
+        "asks Forward": "front Forward",
+        "other Forward": "asks Forward",
+        "asks Hold": "",
+        "other Add": "asks Hold",
+        "asks Done": "asks Hold",
+    }
+    assert TraceOutcome.KEPT in [ending[-1] for ending in hooks.endings]
+
+
+async def test_message_of_a_timer_has_no_cause(traced: Runtime, hooks: Recorder) -> None:
+    async with traced.running("a", Sample) as ref:
+        ref.tell(Later(1.0, 7))
+        await trio.sleep(2)
+        ref.tell(Begin(1.0))
+        await trio.sleep(2)
+    assert hooks.causes == {"a Later": "", "a Note": "", "a Begin": "", "a Finished": ""}
+    assert [ending[2] for ending in hooks.endings] == [0.0] * 4
+
+
+async def test_actor_that_a_handler_starts_has_no_cause(traced: Runtime, hooks: Recorder) -> None:
+    class Starts(Actor):
+        @handles(Add)
+        async def add(self, message: Add) -> int:
+            await top.start_child(actor_child("b", Sample))
+            return 1
+
+    async with open_supervisor(traced, "top", [actor_child("a", Starts)]) as top:
+        await traced.ref("a").ask(Add(1), deadline=5.0)
+        traced.ref("b").tell(Later(1.0, 7))
+        await trio.sleep(2)
+    assert hooks.causes["b Note"] == ""
+
+
+async def test_dropped_message_is_not_begun(traced: Runtime, hooks: Recorder) -> None:
+    class Drops(Sample):
+        mailbox = MailboxPolicy(capacity=1, overflow=Overflow.DROP_OLDEST)
+
+    async with traced.running("a", Drops) as ref:
+        ref.suspend()
+        ref.tell(Note(1))
+        ref.tell(Note(2))
+        ref.resume()
+        await wait_all_tasks_blocked()
+        ref.stop(trio.current_time() + 1.0)
+        await wait_all_tasks_blocked()
+        assert not ref.tell(Note(3))
+    assert (len(hooks.queued), len(hooks.endings)) == (2, 1)
+
+
+async def test_publications_and_pools_of_workers_are_traced(
+    traced: Runtime, hooks: Recorder
+) -> None:
+    topic: Topic[Note] = Topic(traced, "news")
+    pool = WorkerPool(traced, "w", Sample, size=2)
+    async with open_supervisor(traced, "top", [worker_pool_child(pool)]):
+        topic.subscribe(pool)
+        with topic.listening() as listener:
+            await topic.publish(Note(1))
+            topic.tell(Note(2))
+            assert [note.number for note in listener.take_all()] == [1, 2]
+        assert await pool.ask(Add(1), deadline=1.0) == 1
+    assert hooks.queued == [("w", "Note"), ("w", "Note"), ("w", "Add")]
+    assert len(hooks.endings) == 3
+
+
+async def test_keyed_actors_are_traced_over_passivations(traced: Runtime, hooks: Recorder) -> None:
+    pool = KeyedPool(traced, "p", lambda key: Sample(), idle_seconds=1.0)
+    for _ in range(2):
+        for key in "ab":
+            assert await pool[key].ask(Add(1), deadline=5.0) == 1
+        await trio.sleep(5)
+    assert [ending[0] for ending in hooks.endings] == ["p/a", "p/b", "p/a", "p/b"]
+
+
+async def test_hook_that_fails_ends_the_tracing_and_nothing_else(log: LogBook) -> None:
+    """R-122."""
+
+    class Fails(Recorder):
+        def begun(self, message: MessageTrace) -> None:
+            raise ZeroDivisionError("the hook")
+
+    hooks = Fails()
+    async with (
+        open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log, hooks=hooks) as runtime,
+        runtime.running("a", Sample) as ref,
+    ):
+        for number in (1, 2):
+            assert await ref.ask(Add(1), deadline=1.0) == number
+    assert (len(hooks.queued), hooks.endings) == (1, [])
+    (entry,) = log.named("trace_failed")
+    assert entry["error"] == "ZeroDivisionError: the hook"
+
+
+async def test_deadlines_and_kept_replies_are_the_same_under_trace(
+    traced: Runtime, hooks: Recorder
+) -> None:
+    async with traced.running("a", Sample) as ref:
+        ref.tell(Nap(2.0))
+        await wait_all_tasks_blocked()
+        answers: list[Any] = []
+        with trio.move_on_after(1):
+            answers.append(await ref.ask(Break(), deadline=5.0))
+        await trio.sleep(3)
+        assert ref.cell.cancelled == 1
+        assert ref.cell.failed == 0
+    assert answers == []
+
+
+class FakeSpan:
+    """What the page uses of a span."""
+
+    def __init__(self, name: str, parent: FakeSpan | None) -> None:
+        self.name, self.parent = name, parent
+        self.attributes: dict[str, object] = {}
+        self.is_ended = False
+
+    def set_attribute(self, name: str, value: object) -> None:
+        self.attributes[name] = value
+
+    def record_exception(self, error: BaseException) -> None:
+        self.attributes["error"] = error
+
+    def end(self) -> None:
+        self.is_ended = True
+
+
+class FakeTracer:
+    """What the page uses of a tracer; a context is its current span."""
+
+    def __init__(self) -> None:
+        self.spans: list[FakeSpan] = []
+
+    def start_span(self, name: str, context: FakeSpan | None) -> FakeSpan:
+        self.spans.append(FakeSpan(name, context))
+        return self.spans[-1]
+
+
+async def test_spans_of_the_page_are_children_of_their_causes(
+    log: LogBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stand-ins for the modules of OpenTelemetry, which is not installed."""
+    current: ContextVar[FakeSpan | None] = ContextVar("span", default=None)
+    package, context, trace = (
+        ModuleType(name)
+        for name in ("opentelemetry", "opentelemetry.context", "opentelemetry.trace")
+    )
+    vars(context).update(get_current=current.get, attach=current.set, detach=current.reset)
+    vars(trace).update(Tracer=FakeTracer, set_span_in_context=lambda span: span)
+    vars(package).update(context=context, trace=trace)
+    for module in (package, context, trace):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    page = (Path(__file__).parents[3] / "docs" / "runtime.md").read_text()
+    (code,) = re.findall(r"```python\n(from opentelemetry .*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"MessageTrace": MessageTrace, "TraceOutcome": TraceOutcome}
+    exec(compile(code, "docs/runtime.md", "exec"), names)
+    tracer = FakeTracer()
+    async with (
+        open_runtime(
+            clock=TrioClock(0),
+            entropy=SeededEntropy(1),
+            log=log,
+            hooks=names["Spans"](tracer),
+            carry=[current],
+        ) as runtime,
+        runtime.running("b", Sample) as b,
+        runtime.running("a", Sample) as a,
+    ):
+        assert await a.ask(Forward((b,)), deadline=5.0) == 2
+        a.tell(Begin(1.0))
+        await trio.sleep(2)
+    first, second, *_ = tracer.spans
+    assert (first.name, first.parent) == ("a Forward", None)
+    assert (second.name, second.parent) == ("b Forward", first)
+    assert first.attributes == {"messaging.queued_seconds": 0.0, "actor.outcome": "HANDLED"}
+    assert all(span.is_ended for span in tracer.spans)
+    assert log.named("trace_failed") == []
