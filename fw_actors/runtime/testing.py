@@ -14,7 +14,9 @@ A probe stands in for an actor, and keeps what it is told:
         assert (await probe.got(Send)).address == "ann@example.com"
         await probe.silent(5.0)
 
-`task_order(seed)` makes the order in which trio runs its tasks repeatable.
+`task_order(seed)` makes the order in which trio runs its tasks repeatable, and `@seeds(50)` runs a
+test in fifty such orders. `restarted(ref)` waits for an actor's next instance. A `LogBook` keeps
+what a runtime logs. The fixtures for pytest are in `fw_actors.runtime.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -29,14 +31,36 @@ import trio
 from fw_actors.runtime.actor import Actor
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.errors import ActorError
+from fw_actors.runtime.events import EventKind, RuntimeEvent
+from fw_actors.runtime.log_book import LogBook
 from fw_actors.runtime.mailbox import Item
 from fw_actors.runtime.messages import Handler, Message
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.seeds import seeds
 from fw_actors.runtime.system import Runtime
-from fw_actors.runtime.task_order import task_order as task_order  # noqa: PLC0414 - to be found here
+from fw_actors.runtime.task_order import task_order
 from fw_actors.runtime.worker_pool import WorkerPool
+
+__all__ = [
+    "Crash",
+    "Delay",
+    "Drop",
+    "Fault",
+    "InjectedCrash",
+    "InjectedFault",
+    "Injector",
+    "LogBook",
+    "Plan",
+    "Probe",
+    "injecting",
+    "nth",
+    "probing",
+    "restarted",
+    "seeds",
+    "task_order",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +237,24 @@ async def probing(
     probe = Probe(answers or {})
     async with runtime.running(name, lambda: ProbeActor(probe)):
         yield probe
+
+
+@asynccontextmanager
+async def restarted(ref: ActorRef, within: float = 60.0) -> AsyncIterator[None]:
+    """Wait, at the end of the block, until a new instance of a single actor has started.
+
+    One that started in the block counts, too. Raises AssertionError if none has within so many
+    seconds of the block's end.
+    """
+    cell = ref.cell
+    before = cell.life
+
+    def is_new(event: RuntimeEvent) -> bool:
+        return event.kind is EventKind.STARTED and event.name == cell.name and event.life > before
+
+    with cell.runtime.events.listening(accept=is_new) as starts:
+        yield
+        with trio.move_on_after(within) as scope:
+            await anext(starts)
+    if scope.cancelled_caught:
+        raise AssertionError(f"no new instance of {cell.name!r} within {within:g} s")

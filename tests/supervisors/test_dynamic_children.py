@@ -19,6 +19,7 @@ from fw_actors.runtime import (
     Runtime,
     handles,
 )
+from fw_actors.runtime.testing import LogBook
 from supervisors import (
     DynamicSupervisor,
     Restart,
@@ -38,7 +39,6 @@ from tests.fw_actors.runtime.sample_actors import (
     Break,
     Courteous,
     End,
-    LogBook,
     Nap,
     Note,
     Sample,

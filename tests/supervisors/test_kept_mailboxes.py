@@ -7,6 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import ActorGone, DeadLetterReason, Runtime
+from fw_actors.runtime.testing import LogBook
 from supervisors import (
     Restart,
     RestartIntensity,
@@ -21,7 +22,6 @@ from tests.fw_actors.runtime.sample_actors import (
     Break,
     Courteous,
     Keep,
-    LogBook,
     Nap,
     Note,
     Sample,

@@ -9,6 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import Runtime
+from fw_actors.runtime.testing import LogBook
 from supervisors import (
     ChildSpec,
     RestartIntensity,
@@ -19,7 +20,13 @@ from supervisors import (
     task_child,
 )
 from supervisors.children import TaskStatus
-from tests.fw_actors.runtime.sample_actors import Add, Break, LogBook, Nap, Note, Sample
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Break,
+    Nap,
+    Note,
+    Sample,
+)
 from tests.supervisors.orders import in_many_orders
 
 QUICK = RestartIntensity(restarts=3, seconds=30.0, backoff=1.0, jitter=0.0)

@@ -10,6 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import ActorGone, AskCycle, AskTimeout, DeadLetterReason, KeyedPool, Runtime
+from fw_actors.runtime.testing import LogBook
 from supervisors import (
     ChildSpec,
     Restart,
@@ -28,7 +29,6 @@ from tests.fw_actors.runtime.sample_actors import (
     Break,
     Courteous,
     End,
-    LogBook,
     Nap,
     Note,
     Sample,

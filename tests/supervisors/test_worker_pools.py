@@ -28,7 +28,7 @@ from fw_actors.runtime import (
     WorkerPool,
     handles,
 )
-from fw_actors.runtime.testing import Crash, injecting, nth
+from fw_actors.runtime.testing import Crash, LogBook, injecting, nth
 from supervisors import (
     RestartIntensity,
     Strategy,
@@ -43,7 +43,6 @@ from tests.fw_actors.runtime.sample_actors import (
     Break,
     Forward,
     Keep,
-    LogBook,
     Nap,
     Note,
     Sample,

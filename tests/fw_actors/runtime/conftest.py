@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from fw_actors.runtime import Runtime, SeededEntropy, TrioClock, open_runtime
-from tests.fw_actors.runtime.sample_actors import LogBook
+from fw_actors.runtime import Runtime
+from fw_actors.runtime.pytest_plugin import actor_log, actor_runtime
+from fw_actors.runtime.testing import LogBook
 from tests.virtual_time import in_virtual_time
+
+__all__ = ["actor_log", "actor_runtime"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -17,12 +19,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def log() -> LogBook:
-    return LogBook()
+def log(actor_log: LogBook) -> LogBook:
+    return actor_log
 
 
 @pytest.fixture
-async def runtime(log: LogBook) -> AsyncIterator[Runtime]:
-    clock = TrioClock(1_700_000_000_000)
-    async with open_runtime(clock=clock, entropy=SeededEntropy(1), log=log) as runtime:
-        yield runtime
+def runtime(actor_runtime: Runtime) -> Runtime:
+    return actor_runtime

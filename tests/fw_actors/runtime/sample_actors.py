@@ -18,28 +18,7 @@ from fw_actors.runtime import (
     Request,
     handles,
 )
-
-
-class LogBook:
-    """A logger that keeps its entries."""
-
-    def __init__(self) -> None:
-        self.entries: list[tuple[str, str, dict[str, object]]] = []
-
-    def debug(self, event: str, **fields: object) -> None:
-        self.entries.append(("debug", event, fields))
-
-    def info(self, event: str, **fields: object) -> None:
-        self.entries.append(("info", event, fields))
-
-    def warning(self, event: str, **fields: object) -> None:
-        self.entries.append(("warning", event, fields))
-
-    def error(self, event: str, **fields: object) -> None:
-        self.entries.append(("error", event, fields))
-
-    def named(self, event: str) -> list[dict[str, object]]:
-        return [fields for _, name, fields in self.entries if name == event]
+from fw_actors.runtime.testing import LogBook as LogBook  # noqa: PLC0414 - for tests of these
 
 
 class Add(Request[int], frozen=True):

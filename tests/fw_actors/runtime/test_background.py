@@ -20,6 +20,7 @@ from fw_actors.runtime import (
     Runtime,
     handles,
 )
+from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
@@ -27,7 +28,6 @@ from tests.fw_actors.runtime.sample_actors import (
     Finished,
     Keep,
     Later,
-    LogBook,
     Note,
     Sample,
     Waits,

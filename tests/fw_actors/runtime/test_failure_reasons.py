@@ -24,7 +24,12 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
-from tests.fw_actors.runtime.sample_actors import Add, Break, LogBook, Sample
+from fw_actors.runtime.testing import LogBook
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Break,
+    Sample,
+)
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,7 +7,13 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, Ref, Runtime, handles
-from tests.fw_actors.runtime.sample_actors import Add, LogBook, Nap, Note, Sample
+from fw_actors.runtime.testing import LogBook
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Nap,
+    Note,
+    Sample,
+)
 
 
 class Busy(Actor):

@@ -25,8 +25,16 @@ from fw_actors.runtime import (
     Runtime,
     handles,
 )
+from fw_actors.runtime.testing import LogBook
 from supervisors import actor_child, open_supervisor
-from tests.fw_actors.runtime.sample_actors import Add, Break, Forward, LogBook, Nap, Note, Sample
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Break,
+    Forward,
+    Nap,
+    Note,
+    Sample,
+)
 
 
 class NoSuchUser(Refused):

@@ -9,11 +9,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import ActorFailed, ActorGone, DeadLetterReason, Message, Runtime
+from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Courteous,
     End,
-    LogBook,
     Nap,
     Note,
     Sample,

@@ -17,12 +17,12 @@ from fw_actors.runtime import (
     Runtime,
 )
 from fw_actors.runtime.pool_counters import CounterTotals
+from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
     Break,
     Later,
-    LogBook,
     Nap,
     Note,
     Sample,

@@ -23,12 +23,18 @@ from fw_actors.runtime.testing import (
     Drop,
     Fault,
     InjectedFault,
+    LogBook,
     injecting,
     nth,
     probing,
 )
 from supervisors import actor_child, open_supervisor
-from tests.fw_actors.runtime.sample_actors import Add, Later, LogBook, Note, Sample
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Later,
+    Note,
+    Sample,
+)
 
 
 async def test_drop_loses_the_message(runtime: Runtime) -> None:

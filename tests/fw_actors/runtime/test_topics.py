@@ -27,8 +27,16 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
+from fw_actors.runtime.testing import LogBook
 from supervisors import RestartIntensity, actor_child, open_supervisor
-from tests.fw_actors.runtime.sample_actors import Add, Break, Forward, LogBook, Nap, Note, Sample
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Break,
+    Forward,
+    Nap,
+    Note,
+    Sample,
+)
 
 
 def opened(runtime: Runtime, **options: Any) -> Topic[Note]:

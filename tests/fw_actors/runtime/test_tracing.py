@@ -35,6 +35,7 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
+from fw_actors.runtime.testing import LogBook
 from supervisors import actor_child, open_supervisor, worker_pool_child
 from tests.fw_actors.runtime.sample_actors import (
     Add,
@@ -42,7 +43,6 @@ from tests.fw_actors.runtime.sample_actors import (
     Break,
     Forward,
     Later,
-    LogBook,
     Nap,
     Note,
     Sample,
