@@ -169,6 +169,8 @@ class ProcessRounds(Rounds):
     Processes whose supervisor was killed drain; the next round begins when they have ended.
     """
 
+    excused = frozenset({503})  # what a process that drains answers
+
     def strike(self, up: Sequence[LiveSite]) -> None:
         """Each disaster has its turn."""
         (site,) = up

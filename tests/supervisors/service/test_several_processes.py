@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from supervisors.service import background
-from supervisors.service.background import RunState, Stopped
+from supervisors.service.background import RunState
 from supervisors.service.site_files import SitePaths, is_held
 from tests.interop.test_main_job import make_webhook
 from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
@@ -255,6 +255,14 @@ def test_a_process_that_is_replaced_serves_with_the_configuration_of_the_others(
         assert client.get("/api/boot").json()["site"]["name"] == "live"
 
 
+def test_a_process_that_is_asked_to_end_drains_and_is_replaced(site: LiveSite) -> None:
+    before = pids(site)
+    os.kill(before[2], signal.SIGTERM)
+    eventually(lambda: pids(site)[2] != before[2])
+    assert 'process.stopped how="work in progress has ended or was given back"' in log_of(site)
+    assert not is_alive(before[2])
+
+
 def test_the_status_names_the_supervisor_and_the_number_of_processes(site: LiveSite) -> None:
     assert site.process is not None
     status = background.status(SitePaths(site.folder))
@@ -269,28 +277,32 @@ def test_no_secret_is_in_the_environment_of_a_process(site: LiveSite) -> None:
         assert b"FW_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
-@pytest.fixture
-def other_site(tmp_path: Path) -> Iterator[LiveSite]:
-    """A site whose service a test may destroy."""
-    with LiveSite(tmp_path, ops={"processes": 2}) as site:
+@pytest.fixture(scope="module")
+def other_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
+    with LiveSite(tmp_path_factory.mktemp("fragile"), ops={"processes": 2}) as site:
+        site.add_manager()
         yield site
+
+
+@pytest.fixture
+def other_site(other_folder: LiveSite) -> LiveSite:
+    """A service that a test may destroy; one that a test has left running serves the next."""
+    if other_folder.process is None:
+        (other_folder.folder / "serve.log").unlink(missing_ok=True)
+        other_folder.start(**DEVELOPMENT)
+    return other_folder
 
 
 def test_processes_end_with_their_supervisor_and_the_next_start_waits_for_them(
     other_site: LiveSite,
 ) -> None:
-    other_site.start()
     before = pids(other_site).values()
     other_site.end(signal.SIGKILL)
-    other_site.start()
+    other_site.start(**DEVELOPMENT)
     assert not any(is_alive(pid) for pid in before)
-    assert background.stop(SitePaths(other_site.folder)) is Stopped.GRACEFULLY
-    assert other_site.wait() == 0
-    assert not is_held(SitePaths(other_site.folder).lock)
 
 
 def test_a_process_that_ends_too_often_ends_the_service(other_site: LiveSite) -> None:
-    other_site.start()
     both = pids(other_site)
     killed, victim = {both[1]}, both[2]
     for _ in range(5):
@@ -305,10 +317,22 @@ def test_a_process_that_ends_too_often_ends_the_service(other_site: LiveSite) ->
     assert not is_held(SitePaths(other_site.folder).lock)
 
 
+def test_a_signal_while_the_first_process_starts_ends_the_service_as_asked(
+    tmp_path: Path,
+) -> None:
+    with LiveSite(tmp_path, ops={"processes": 2}) as site:
+        with (tmp_path / "serve.log").open("a") as log:
+            site.process = site.begin("serve", stdout=log.fileno(), stderr=log.fileno())
+        [first] = eventually(site.processes)
+        site.process.terminate()
+        assert site.wait() == 0
+    assert not is_alive(first)
+    assert not is_held(SitePaths(tmp_path).lock)
+
+
 def test_a_stop_lets_requests_and_attempts_of_all_processes_finish(other_site: LiveSite) -> None:
     """Each process drains, all at the same time (O-31)."""
-    other_site.add_manager()
-    other_site.start(**DEVELOPMENT)
+    stopped = log_of(other_site).count("process.stopping")
     with other_site.client() as first, LiveReceiver(None) as receiver:
         cookie = {"sid": first.cookies["sid"]}
         make_webhook(first, receiver.url, timeout=60)
@@ -318,7 +342,7 @@ def test_a_stop_lets_requests_and_attempts_of_all_processes_finish(other_site: L
         eventually(lambda: len(receiver.got) == 2)
         assert other_site.process is not None
         other_site.process.terminate()
-        eventually(lambda: log_of(other_site).count("process.stopping") == 2)
+        eventually(lambda: log_of(other_site).count("process.stopping") == stopped + 2)
         receiver.release()
         assert other_site.wait() == 0
     shown = json.loads(other_site.prepare("webhooks", "list", "--json"))
