@@ -225,8 +225,11 @@ class Work:
             return
         self._begun = True
         try:
-            with carrying(self.carried):
-                result: Outcome[Any] = Value(await self._fn(*self._args))
+            if self.carried:
+                with carrying(self.carried):
+                    result: Outcome[Any] = Value(await self._fn(*self._args))
+            else:
+                result = Value(await self._fn(*self._args))
         except Exception as error:
             result = Error(error)
         if not self._abandoned:

@@ -6,8 +6,8 @@ and unwrap them took a ninth of an ask, for a value that nobody looks at.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
-from typing import Final, TypeVar
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Final, TypeVar, cast
 
 from outcome import Outcome
 
@@ -19,8 +19,8 @@ class NothingToTell(Outcome[None]):
 
     __slots__ = ()
 
-    def unwrap(self) -> None:
-        """Return None."""
+    # In C, since each ask and each delivery calls it: the type of None, called, returns None.
+    unwrap = staticmethod(cast("Callable[[], None]", type(None)))
 
     def send(self, gen: Generator[ResultT, None, object]) -> ResultT:
         """Send None into a generator."""
