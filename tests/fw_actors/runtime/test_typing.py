@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +13,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = (ROOT / "docs" / "runtime.md").read_text()
-ERROR: Final = re.compile(r"\.py:(\d+):.*\berror\b")
+ERROR: Final = re.compile(r"(\w+\.py):(\d+):.*\berror\b")
 
 HEAD: Final = """
 from collections.abc import AsyncIterator
@@ -108,66 +107,59 @@ async def misuse(runtime: Runtime) -> None:
 """
 
 
-def mypy(file: Path) -> str:
-    options = ("--strict", "--no-error-summary", "--cache-dir", str(file.parent / "cache"))
-    return checked("mypy", *options, file=file)
+PROGRAMS: Final = {
+    "good.py": HEAD + GOOD,
+    "bad.py": HEAD + BAD,
+    "example.py": re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0],
+}
+CHECKERS: Final = {
+    "mypy": ("--strict", "--no-error-summary", "--cache-dir", "cache"),
+    "pyright": ("--pythonpath", sys.executable),
+}
+PYRIGHT: Final = '{"typeCheckingMode": "strict", "reportUnusedImport": false}'
+Errors = dict[str, set[int]]
 
 
-def pyright(file: Path) -> str:
-    file.with_name("pyrightconfig.json").write_text(
-        '{"typeCheckingMode": "strict", "reportUnusedImport": false}'
-    )
-    return checked("pyright", "--pythonpath", sys.executable, file=file)
+@pytest.fixture(scope="module", params=CHECKERS)
+def errors(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Errors:
+    """Run a checker on all programs at once; return the lines of each with an error.
 
-
-def checked(*command: str, file: Path) -> str:
-    """Run a checker in the file's folder, so that it sees the packages as installed ones."""
+    It runs in their folder, so that it sees the packages as installed ones.
+    """
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "pyrightconfig.json").write_text(PYRIGHT)
+    for name, program in PROGRAMS.items():
+        (folder / name).write_text(program)
     done = subprocess.run(
-        [sys.executable, "-m", *command, str(file)],
-        cwd=file.parent,
+        [sys.executable, "-m", request.param, *CHECKERS[request.param], *PROGRAMS],
+        cwd=folder,
         env={**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"},
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    return done.stdout
-
-
-Checker = Callable[[Path], str]
-
-
-@pytest.fixture(params=[mypy, pyright], ids=["mypy", "pyright"])
-def checker(request: pytest.FixtureRequest) -> Checker:
-    found: Checker = request.param
+    assert done.returncode == 1, done.stdout + done.stderr  # at least the bad one has errors
+    found: Errors = {name: set() for name in PROGRAMS}
+    for name, number in ERROR.findall(done.stdout):
+        found[name].add(int(number))
     return found
 
 
-def test_checker_passes_good_programs(checker: Checker, tmp_path: Path) -> None:
+def test_checker_passes_good_programs(errors: Errors) -> None:
     """R-23."""
-    file = tmp_path / "good.py"
-    file.write_text(HEAD + GOOD)
-    told = checker(file)
-    assert ERROR.findall(told) == [], told
+    assert errors["good.py"] == set()
 
 
-def test_checker_finds_each_bad_handler_and_use(checker: Checker, tmp_path: Path) -> None:
+def test_checker_finds_each_bad_handler_and_use(errors: Errors) -> None:
     """R-23: at the decorator, or in the function below it."""
-    file = tmp_path / "bad.py"
-    file.write_text(HEAD + BAD)
-    told = checker(file)
-    lines = file.read_text().splitlines()
+    lines = PROGRAMS["bad.py"].splitlines()
     bad = {number for number, line in enumerate(lines, 1) if line.endswith("# bad")}
-    found = {int(number) for number in ERROR.findall(told)}
-    assert {number for number in bad if not found & {number, number + 1}} == set(), told
-    assert {number for number in found if not bad & {number, number - 1}} == set(), told
+    found = errors["bad.py"]
+    assert {number for number in bad if not found & {number, number + 1}} == set()
+    assert {number for number in found if not bad & {number, number - 1}} == set()
 
 
-def test_checker_passes_the_first_example_of_the_page(checker: Checker, tmp_path: Path) -> None:
+def test_checker_passes_the_first_example_of_the_page(errors: Errors) -> None:
     """R-23."""
-    example = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
-    file = tmp_path / "example.py"
-    file.write_text(example)
-    told = checker(file)
-    assert ERROR.findall(told) == [], told
+    assert errors["example.py"] == set()
