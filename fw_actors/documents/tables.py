@@ -84,6 +84,11 @@ class DocTable:
             for index in sorted(self.table.indexes, key=lambda i: str(i.name))
         }
         c = self.table.c
+        self.emptying = [
+            Statement(sa.update(self.table).where(c[f.name] == "").values({f.name: None}))
+            for f in self.fields
+            if f.unique and isinstance(f.column, sa.Text)
+        ]
         self._insert = Statement(
             sa.insert(self.table).values({n: sa.bindparam(n) for n in self.names})
         )
@@ -211,8 +216,10 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
         whose columns were made for something else.
     """
     changed, problems = [], []
-    for each in tables:
-        present = tx.columns(each.table.name)
+    wanted = list(tables)
+    # Asked first: CREATE INDEX waits for every writer, even where the index is there already.
+    layouts = tx.layouts([each.table.name for each in wanted])
+    for each, (present, there) in zip(wanted, layouts, strict=True):
         if not present:
             tx.run(each.creation)
         missing = [c for c in each.table.columns if present and c.name not in present]
@@ -221,7 +228,6 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
         found = list(type_problems(each.meta, present))
         if present and not found:
             _empty_unique(tx, each)
-        there = tx.indexes(each.table.name)  # asked first: CREATE INDEX waits for every writer
         found += _make_indexes(tx, each, there)
         problems += [f"{each.meta.cls.__module__}: {text}" for text in found]
         stale = stale_indexes(each.meta, there)
@@ -238,10 +244,8 @@ def _empty_unique(tx: Tx, table: DocTable) -> None:
     """Replace "" by null in unique fields, as `Field.hold` does. Rows from before that rule, or
     from before the field was unique, would share a value, and a submitted one would change by it.
     """
-    for field in table.meta.columns:
-        if field.unique and isinstance(field.column, sa.Text):
-            column = table.table.c[field.name]
-            tx.run(sa.update(table.table).where(column == "").values({field.name: None}))
+    for statement in table.emptying:
+        tx.run(statement)
 
 
 def _make_indexes(tx: Tx, table: DocTable, there: Container[str]) -> Iterable[str]:

@@ -10,9 +10,10 @@ statement. Literals, quoted names and comments are skipped as the server skips t
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
@@ -40,7 +41,7 @@ from fw_actors.store.postgres_errors import (
 )
 from fw_actors.store.query_limits import QueryLimit
 from fw_actors.store.statement import POSTGRESQL, StatementError
-from fw_actors.store.transaction import CursorTx
+from fw_actors.store.transaction import CursorTx, TableLayout
 
 _TOKEN: Final = re.compile(
     r"""
@@ -114,13 +115,14 @@ def _refuse_function(name: str) -> None:
 _LOCK: Final = b"SELECT pg_advisory_xact_lock(%s)"
 _LOCK_BYTES: Final = 8
 # Finds the table that a statement would mean, along the search path.
-_COLUMNS: Final = (
-    b"SELECT attname::text, format_type(atttypid, NULL) FROM pg_catalog.pg_attribute "
-    b"WHERE attrelid = to_regclass(quote_ident(%s)) AND attnum > 0 AND NOT attisdropped"
-)
-_INDEXES: Final = (
-    b"SELECT relname::text FROM pg_catalog.pg_index JOIN pg_catalog.pg_class ON oid = indexrelid "
-    b"WHERE indrelid = to_regclass(quote_ident(%s))"
+_LAYOUTS: Final = (
+    b"SELECT (SELECT coalesce(json_object_agg(attname, format_type(atttypid, NULL)), '{}')::text "
+    b"FROM pg_catalog.pg_attribute WHERE attrelid = given.id AND attnum > 0 AND NOT attisdropped), "
+    b"(SELECT coalesce(json_agg(relname), '[]')::text FROM pg_catalog.pg_index "
+    b"JOIN pg_catalog.pg_class ON oid = indexrelid WHERE indrelid = given.id) "
+    b"FROM (SELECT to_regclass(quote_ident(name)) AS id, place "
+    b"FROM json_array_elements_text(%s) WITH ORDINALITY AS one (name, place)) AS given "
+    b"ORDER BY place"
 )
 
 
@@ -152,11 +154,12 @@ class PostgresTx(CursorTx):
             digest = hashlib.blake2b(name.encode(), digest_size=_LOCK_BYTES).digest()
             self._fetched(_LOCK, (int.from_bytes(digest, "big", signed=True),))
 
-    def columns(self, table: str) -> Mapping[str, str]:
-        return dict(self._fetched(_COLUMNS, (table,)))
-
-    def indexes(self, table: str) -> frozenset[str]:
-        return frozenset(name for (name,) in self._fetched(_INDEXES, (table,)))
+    def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
+        rows = self._fetched(_LAYOUTS, (json.dumps(tables),))
+        return [
+            TableLayout(json.loads(columns), frozenset(json.loads(indexes)))
+            for columns, indexes in rows
+        ]
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         statement = read_raw(text)

@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NoReturn
 
@@ -22,9 +22,11 @@ from fw_actors.store.sqlite_connection import (
     translate,
 )
 from fw_actors.store.statement import SQLITE, StatementError
-from fw_actors.store.transaction import CursorTx
+from fw_actors.store.transaction import CursorTx, TableLayout
 
 # Apps' statements must not reuse a cached preparation of ours, which the guard let pass.
+_COLUMNS: Final = "SELECT name, lower(type) FROM pragma_table_info(?)"
+_INDEXES: Final = "SELECT name FROM pragma_index_list(?)"
 _RAW_PREFIX: Final = "/* fw.db.sql */ "
 
 
@@ -73,12 +75,14 @@ class SqliteTx(CursorTx):
         self.connection, self._guard = connection, guard
         self.failure: BaseException | None = None
 
-    def columns(self, table: str) -> Mapping[str, str]:
-        return dict(self._fetched("SELECT name, lower(type) FROM pragma_table_info(?)", (table,)))
-
-    def indexes(self, table: str) -> frozenset[str]:
-        found = self._fetched("SELECT name FROM pragma_index_list(?)", (table,))
-        return frozenset(name for (name,) in found)
+    def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
+        return [
+            TableLayout(
+                dict(self._fetched(_COLUMNS, (table,))),
+                frozenset(name for (name,) in self._fetched(_INDEXES, (table,))),
+            )
+            for table in tables
+        ]
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         guard = self._guard

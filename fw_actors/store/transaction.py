@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 from sqlalchemy.sql import ClauseElement
 
@@ -14,6 +14,16 @@ from fw_actors.store.statement import Statement, StatementError, Values, compile
 
 Row = tuple[Any, ...]
 AfterCommit = Callable[[], None]
+
+
+class TableLayout(NamedTuple):
+    """What the database has of a table; both are empty when the table does not exist.
+
+    `columns`: the database's type in lower case, by the column's name. `indexes`: their names.
+    """
+
+    columns: Mapping[str, str]
+    indexes: frozenset[str]
 
 
 class Tx(ABC):
@@ -99,14 +109,16 @@ class Tx(ABC):
         """
 
     @abstractmethod
-    def columns(self, table: str) -> Mapping[str, str]:
-        """Return the columns of a table by name, each with the database's type name in lower case;
-        empty when the table does not exist.
-        """
+    def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
+        """Return what the database has of each table, asked for at once."""
 
-    @abstractmethod
+    def columns(self, table: str) -> Mapping[str, str]:
+        """Return the columns of a table; see `TableLayout`."""
+        return self.layouts((table,))[0].columns
+
     def indexes(self, table: str) -> frozenset[str]:
-        """Return the names of a table's indexes; empty when the table does not exist."""
+        """Return the names of a table's indexes; see `TableLayout`."""
+        return self.layouts((table,))[0].indexes
 
     @abstractmethod
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:

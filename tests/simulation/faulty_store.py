@@ -7,7 +7,7 @@ commit and the answer. What the store promises holds all the same: nothing or al
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -17,7 +17,7 @@ from sqlalchemy.sql import ClauseElement
 
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Statement, Store, StoreStatistics, Tx
-from fw_actors.store.transaction import AfterCommit, Row
+from fw_actors.store.transaction import AfterCommit, Row, TableLayout
 from tests.simulation.life import Life
 
 T = TypeVar("T")
@@ -152,11 +152,8 @@ class _TornTx(Tx):
     def lock(self, name: str) -> None:
         self._inner.lock(name)
 
-    def columns(self, table: str) -> Mapping[str, str]:
-        return self._inner.columns(table)
-
-    def indexes(self, table: str) -> frozenset[str]:
-        return self._inner.indexes(table)
+    def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
+        return self._inner.layouts(tables)
 
     def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         self._count()
