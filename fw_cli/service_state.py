@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from fw_actors.config import Config
 from fw_actors.rules.findings import ServiceState
@@ -18,23 +19,28 @@ _ASK_SECONDS: Final = 5.0  # a view is computed at most once a second
 
 
 def service_state(config: Config) -> ServiceState:
-    """Return whether a site's service runs here, and the health of its receivers if available.
+    """Return whether a site's service runs here, and what it says of its receivers and Webhooks.
 
     Raises: UnusableDataFolder.
     """
     paths = SitePaths(config.folder)
     if status(paths).state is RunState.STOPPED:
         return ServiceState(running=False)
-    return ServiceState(running=True, health=asyncio.run(_health(ConsoleClient(paths.console))))
+    seen = asyncio.run(_view(ConsoleClient(paths.console)))
+    return ServiceState(
+        running=True,
+        health={each["origin"]: each["health"] for each in seen.get("receivers", ())},
+        node=socket.gethostname(),
+        stale_webhooks=seen.get("store", {}).get("staleWebhooks", ()),
+    )
 
 
-async def _health(client: ConsoleClient) -> Mapping[str, str]:
-    """Return the health of each receiver; empty if the service has no socket or is busy."""
-    health: dict[str, str] = {}
+async def _view(client: ConsoleClient) -> Mapping[str, Any]:
+    """Return the service's current view; empty if it has no socket or is busy."""
+    found: Mapping[str, Any] = {}
     with suppress(CommandFailed, TimeoutError, KeyError):  # for example of another version
         async with asyncio.timeout(_ASK_SECONDS):
             kept = await client.ask("view")  # may be old: views are computed on request
-            now = await client.ask("view", after=kept["view"]["number"])
-            health = {each["origin"]: each["health"] for each in now["view"]["receivers"]}
+            found = (await client.ask("view", after=kept["view"]["number"]))["view"]
     await client.close()
-    return health
+    return found

@@ -125,18 +125,23 @@ UNROUTED: Final = "none"
 """The label of requests without a route: a path from outside must not become a label."""
 
 
+SERVER_ERROR: Final = 500
+
+
 class Traffic:
     """Counts requests by route and status, and their durations."""
 
     def __init__(self) -> None:
         self._requests: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._seconds = Histogram()
+        self._errors = 0
         self._forwarded_ignored = 0
 
     def record(self, route: str, status: int, seconds: float) -> None:
         """Count a request."""
         self._requests[route, status] += 1
         self._seconds.observe(seconds)
+        self._errors += status == SERVER_ERROR
 
     def record_ignored_forwarding(self) -> None:
         """Count a request whose X-Forwarded-* FW_TRUST_PROXY=off ignores."""
@@ -147,6 +152,9 @@ class Traffic:
         for (route, status), count in self._requests.items():
             labels = {"route": route, "status": str(status)}
             yield Reading("fw_requests", "counter", "Requests answered.", count, labels)
+        # There from the start: an increase from nothing is none to Prometheus.
+        text = "Requests that met a defect and were answered 500."
+        yield Reading("fw_server_errors", "counter", text, self._errors)
         yield Reading(
             "fw_request_seconds",
             "histogram",

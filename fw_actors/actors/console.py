@@ -32,6 +32,7 @@ from fw_actors.runtime import (
     NodeSnapshot,
     Runtime,
 )
+from fw_actors.webhooks.stale_subscriptions import stale_webhooks
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel"):
@@ -342,7 +343,9 @@ class Console:
         """Read the store's facts; an unavailable store leaves the last ones."""
         began = trio.current_time()
         with suppress(OverloadedError):
-            self._store = await self._site.store.read(self._facts.read)
+            found = await self._site.store.read(self._facts.read)
+            stale = await stale_webhooks(self._site.store, self._site.subscriptions)
+            self._store = msgspec.structs.replace(found, stale_webhooks=list(stale))
         now = trio.current_time()
         self._store_due = now + max(STORE_SECONDS, SHARE * (now - began))
 

@@ -98,6 +98,7 @@ class OpsPolicy:
     honour_retry_after: bool
     query_timeout_seconds: float
     processes: int | Literal["auto"] = 1
+    subscription_refresh: bool = False
     outgoing: OutgoingSettings = OutgoingSettings()
 
 

@@ -281,6 +281,7 @@ SECTIONS: Final[Mapping[str, tuple[Key | Group, ...]]] = {
         Key("honourRetryAfter", False, FlagKind()),
         Key("queryTimeoutSeconds", 5.0, NumberKind(0.1, 300)),
         Key("processes", 1, WholeOrWordKind(1, MAX_PROCESSES, AUTO)),
+        Key("subscriptionRefresh", False, FlagKind()),
         Group(
             "outgoing",
             (

@@ -65,6 +65,8 @@ class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     upcoming: list[QueuedDelivery]
     failed: list[FailedDelivery]
     """The latest failures, newest first."""
+    stale_webhooks: list[str] = []
+    """Webhooks that were changed outside the service, which does not use the change."""
 
 
 class ConsoleFacts:

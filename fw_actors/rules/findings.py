@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
@@ -98,7 +98,12 @@ class ServiceState:
         running: workers, and services on other machines, are not seen.
         health: by receiver (`https://host:port`): healthy, slow, failing or paused; only receivers
             that the service has sent to, and empty where it could not be asked.
+        node: the name of this machine.
+        stale_webhooks: the Webhooks that were changed outside the service, which does not use the
+            change; empty where it could not be asked.
     """
 
     running: bool
     health: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    node: str = "this machine"
+    stale_webhooks: Sequence[str] = ()

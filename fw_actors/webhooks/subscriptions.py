@@ -87,10 +87,21 @@ class SubscriptionCache:
         generation = (
             self._generation
         )  # taken before the rows, so that a concurrent invalidation wins
-        loaded = self._pinned[tx] = _grouped(tx.rows(self._enabled))
+        loaded = self._pinned[tx] = self.stored(tx)
         # The rows may contain changes that are rolled back: cache them only after the commit.
         tx.after_commit(lambda: self._keep(loaded, generation))
         return loaded
+
+    @property
+    def used(self) -> Subscriptions | None:
+        """The subscriptions in use; None if the next write will read them."""
+        if self._shared is not None:
+            self._adopt(self._shared)
+        return self._known
+
+    def stored(self, tx: Tx) -> Subscriptions:
+        """Return the subscriptions in the store, without using them."""
+        return _grouped(tx.rows(self._enabled))
 
     def name_now(self, tx: Tx, subscription: Subscription) -> str:
         """Return the current name of a Webhook, which its deliveries refer to.
@@ -126,7 +137,7 @@ class SubscriptionCache:
         """
         shared = self._shared
         self._exclude_other_processes(tx)
-        before, loaded = self._generation, _grouped(tx.rows(self._enabled))
+        before, loaded = self._generation, self.stored(tx)
         if shared is None:
             tx.after_commit(lambda: self._renew(loaded, before))
         else:

@@ -15,6 +15,8 @@ from fw_actors.actors.store_probe import read_with_deadline
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import BUILD
+from fw_actors.webhooks.shared_subscriptions import Subscriptions
+from fw_actors.webhooks.stale_subscriptions import changed_webhooks
 from supervisors.service.parts import Parts
 from supervisors.service.siblings import Siblings
 from web.exchange import Traffic
@@ -46,9 +48,17 @@ class Readings:
     async def of_store(self) -> Sequence[Reading]:
         """Return the samples that are the same in all processes; nothing without an answer."""
         waiting = await read_with_deadline(
-            self._parts.runtime.ref(COUNTER), backlog, BACKLOG_SECONDS
+            self._parts.runtime.ref(COUNTER),
+            lambda tx: (backlog(tx), self._parts.site.subscriptions.stored(tx)),
+            BACKLOG_SECONDS,
         )
-        return [] if waiting is None else list(_backlog(waiting))
+        return [] if waiting is None else [*self._stale(waiting[1]), *_backlog(waiting[0])]
+
+    def _stale(self, stored: Subscriptions) -> Iterator[Reading]:
+        used = self._parts.site.subscriptions.used
+        count = 0 if used is None else len(changed_webhooks(used, stored))
+        text = "Webhooks changed outside this service, which uses them after a restart."
+        yield _gauge("fw_subscriptions_stale", text, count)
 
     def _access(self) -> Iterator[Reading]:
         yield _gauge("fw_info", "The running version.", 1, BUILD._asdict())

@@ -28,6 +28,7 @@ from fw_actors.actors.queue_worker import Drain, WakeUp
 from fw_actors.actors.replayer import Replayer
 from fw_actors.actors.service_console import ServiceConsole, paused_elsewhere
 from fw_actors.actors.store_probe import StoreProbe
+from fw_actors.actors.subscription_watch import SubscriptionWatch
 from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
 from fw_actors.http import open_sender
@@ -221,6 +222,8 @@ async def _run(
     ]  # fmt: skip
     if parts.site.config.ops.scheduler:
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
+    if parts.site.config.place.number == 1:
+        children.append(actor_child("subscription_watch", lambda: _watch(parts)))
     if bound is not None:
         dispatcher = parts.runtime.ref(DISPATCHER)
         console = _console(parts, dispatcher)
@@ -283,6 +286,12 @@ def _console(parts: Parts, dispatcher: ActorRef) -> Console:
     if siblings is None:
         return Console(site, runtime, dispatcher, parts.delivered)
     return ServiceConsole(site, runtime, dispatcher, parts.delivered, siblings)
+
+
+def _watch(parts: Parts) -> SubscriptionWatch:
+    site = parts.site
+    refresh = site.config.ops.subscription_refresh
+    return SubscriptionWatch(site.store, site.subscriptions, refresh=refresh)
 
 
 async def _warn_of_secrets(site: Site, log: Log) -> None:

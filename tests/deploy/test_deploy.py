@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trustme
 import yaml
 
@@ -91,11 +92,21 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nginx_takes_the_proxys_configuration(tmp_path: Path) -> None:
+def balancer() -> str:
+    """The block of nginx on the page about scaling."""
+    page = (DEPLOY.parent / "docs" / "scaling.md").read_text()
+    (block,) = (each for each in page.split("```")[1::2] if "upstream fw" in each)
+    return block
+
+
+@pytest.mark.parametrize(
+    "configuration", [(DEPLOY / "nginx.conf").read_text(), balancer()], ids=["deploy", "scaling"]
+)
+def test_nginx_takes_the_proxys_configuration(configuration: str, tmp_path: Path) -> None:
     certificate = trustme.CA().issue_cert("fw.example.org")
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "fullchain.pem")
     certificate.private_key_pem.write_to_path(tmp_path / "privkey.pem")
-    site = (DEPLOY / "nginx.conf").read_text().replace("/etc/ssl/fw", str(tmp_path))
+    site = configuration.replace("/etc/ssl/fw", str(tmp_path))
     main = tmp_path / "nginx.conf"
     main.write_text(
         f"pid {tmp_path}/pid;\nerror_log stderr;\nevents {{}}\nhttp {{ access_log off;\n{site} }}"
@@ -190,9 +201,66 @@ def test_prometheus_takes_its_configuration_and_the_alerts() -> None:
     judged_by_promtool("config", str(DEPLOY / "prometheus" / "prometheus.yml"))
 
 
-def test_prometheus_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
+def firing(tmp_path: Path, alert: str, series: dict[str, str], at: str) -> list[dict[str, Any]]:
+    """Return what fires of an alert, as promtool finds it; nothing to compare without it."""
+    if not shutil.which("promtool"):
+        pytest.skip("promtool is not installed")
+    case = {"eval_time": at, "alertname": alert, "exp_alerts": []}
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    text = {
+        "rule_files": [str(DEPLOY / "prometheus" / "alerts.yml")],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": inputs, "alert_rule_test": [case]}],
+    }
+    (tmp_path / "case.yml").write_text(yaml.safe_dump(text))
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(tmp_path / "case.yml")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    got = (done.stdout + done.stderr).partition("got:")[2]
+    return [
+        dict(re.findall(r'(\w+)="([^"]*)"', each)) for each in re.findall(r"Labels:{(.*?)}", got)
+    ]
+
+
+def test_the_first_error_of_a_service_is_an_alert(tmp_path: Path) -> None:
+    errors = {"fw_server_errors_total": "0x40 1x40"}
+    assert firing(tmp_path, "FwServerErrors", errors, "30m") == []
+    assert len(firing(tmp_path, "FwServerErrors", errors, "45m")) == 1
+
+
+@pytest.mark.parametrize(
+    ("alert", "queue"), [("FwDeliveriesWait", "webhook"), ("FwMailWaits", "mail")]
+)
+def test_what_waits_in_the_store_is_one_alert_for_all_nodes(
+    tmp_path: Path, alert: str, queue: str
+) -> None:
+    """Each node reports the same queue."""
+    nodes = {f'fw_queue_oldest_seconds{{queue="{queue}",instance="{n}"}}': "400x40" for n in "abc"}
+    assert len(firing(tmp_path, alert, nodes, "30m")) == 1
+
+
+def test_a_node_with_stale_subscriptions_is_named_by_an_alert(tmp_path: Path) -> None:
+    stale = {"a": "0x40", "b": "2x40"}
+    nodes = {f'fw_subscriptions_stale{{instance="{n}"}}': each for n, each in stale.items()}
+    (found,) = firing(tmp_path, "FwSubscriptionsStale", nodes, "30m")
+    assert found["instance"] == "b"
+
+
+def test_the_dashboard_shows_what_the_store_holds_once() -> None:
+    """`sum` over nodes would show a queue as often as there are nodes."""
     panels = json.loads((DEPLOY / "grafana" / "fw.json").read_text())["panels"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
+    of_the_store = [e for e in asked if re.search("fw_queue|fw_locked", e)]
+    assert len(of_the_store) == 3
+    assert all(each.startswith("max") for each in of_the_store)
+
+
+def test_prometheus_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
+    panels = json.loads((DEPLOY / "grafana" / "fw.json").read_text())["panels"]
+    asked = [
+        target["expr"].replace("$instance", ".*") for panel in panels for target in panel["targets"]
+    ]
     rules = [{"record": f"panel:{number}", "expr": each} for number, each in enumerate(asked)]
     assert len(rules) >= len(panels)
     file = tmp_path / "rules.yml"

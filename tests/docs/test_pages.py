@@ -29,7 +29,7 @@ from web.openapi import DESCRIBED
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 HISTOGRAM = re.compile(r"_seconds_(bucket|sum|count)$")
-OF_THE_FRONT = {"fw_requests", "fw_request_seconds", "fw_forwarded_ignored"}
+OF_THE_FRONT = {"fw_requests", "fw_server_errors", "fw_request_seconds", "fw_forwarded_ignored"}
 OF_SEVERAL_PROCESSES = {"fw_process_up", "fw_process_restarts"}
 LINK = re.compile(r"\]\(([a-z-]+\.md)\)")
 SPOKEN = re.compile(r"(?:`|\bscripts/)fw ((?:[a-z]+[ -]?)+)")

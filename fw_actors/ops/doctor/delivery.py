@@ -45,20 +45,37 @@ class WebhookFacts:
     lost_doctypes: tuple[str, ...] = ()
 
 
+NOT_ASKED: Final = ServiceState(running=False)
+_NAMES_SHOWN: Final = 5
+
+
 async def webhook_facts(site: Site) -> WebhookFacts:
     """Query the store in one snapshot."""
     return await site.store.read(lambda tx: _read_webhooks(tx, site))
 
 
-def evaluate_webhooks(facts: WebhookFacts) -> Section:
-    """Evaluate the webhooks (O-131, O-132)."""
+def evaluate_webhooks(facts: WebhookFacts, service: ServiceState = NOT_ASKED) -> Section:
+    """Evaluate the webhooks (O-131, O-132, O-146)."""
     shown = {
         "off": facts.off,
         "enabled": facts.enabled,
         "retrying": facts.retrying,
         "failed24h": facts.failed,
     }
-    return Section("webhooks", "Webhooks", tuple(_webhook_findings(facts)), shown)
+    findings = (*_webhook_findings(facts), *_stale(service))
+    return Section("webhooks", "Webhooks", findings, shown)
+
+
+def _stale(service: ServiceState) -> Iterator[Finding]:
+    """Report Webhooks whose change the service on this machine does not use yet (B-42)."""
+    names = service.stale_webhooks
+    if names:
+        shown = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+        yield warning(
+            f"the service on {service.node} does not use {len(names)} changed "
+            f"Webhook{'' if len(names) == 1 else 's'}: {shown}",
+            "fw restart there; ops.subscriptionRefresh makes restarts unnecessary.",
+        )
 
 
 def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:

@@ -40,7 +40,7 @@ async def examine(site: Site, service: ServiceState) -> list[Section]:
     return [
         evaluate_sign_in(await sign_in_facts(site), config.login, config.deployment.argon2),
         evaluate_mail(config.mail, await mail_facts(site), public_host),
-        evaluate_webhooks(await webhook_facts(site)),
+        evaluate_webhooks(await webhook_facts(site), service),
         evaluate_secrets(await secret_facts(site)),
         evaluate_queues(await queue_facts(site), service),
         evaluate_database(await database_facts(site)),

@@ -38,6 +38,7 @@ FLAGS = [
     ("auth", "selfServiceApiKeys", True),
     ("ops", "scheduler", True),
     ("ops", "honourRetryAfter", False),
+    ("ops", "subscriptionRefresh", False),
     ("web", "hstsIncludeSubDomains", False),
 ]
 TEXTS = [("site", "name"), ("login", "notice"), ("login", "demoUser"), ("login", "demoPassword")]
@@ -79,6 +80,8 @@ def test_the_table_has_the_keys_of_the_contract_and_no_others() -> None:
         *((section, key) for section, key, *_ in WHOLE_NUMBERS + FRACTIONS + FLAGS),
         *TEXTS,
         ("auth", "secureCookie"),
+        ("ops", "outgoing"),
+        ("ops", "processes"),
     }
     assert {(s, key) for s, keys in judge({}).sections.items() for key in keys} == expected
 

@@ -21,7 +21,7 @@ fw_receiver_connections fw_receiver_connections_idle fw_store_commits fw_store_w
 fw_store_rolled_back fw_store_refused fw_store_reads fw_store_largest_group
 fw_store_waiting_writes fw_store_waiting_reads fw_actor_alive fw_actor_depth fw_actor_waiting
 fw_actor_handled fw_actor_failed fw_actor_handler_seconds fw_restarts fw_dead_letters
-fw_late_replies fw_locked_identifiers fw_queue_jobs fw_queue_oldest_seconds
+fw_late_replies fw_subscriptions_stale fw_locked_identifiers fw_queue_jobs fw_queue_oldest_seconds
 """
 
 
@@ -54,10 +54,13 @@ async def test_every_number_is_there_from_the_start_and_moves(
         assert {name for name, *_ in before} == set(EXPECTED.split())
         await service.site.write("Administrator", subscribe)
         await service.site.write("Administrator", owe_two_deliveries)
+        from_outside = "UPDATE doc_webhook SET max_attempts = 1"
+        await service.site.write("Administrator", lambda fw: fw.db.sql(from_outside, {}))
         await trio.sleep(5)  # virtual: past the attempts and their outcomes
         after = await look()
     assert after["fw_commits_with_jobs", "webhook"].value == 2  # an emit each
     assert after["fw_deliveries", "Failed"].value == 2
+    assert [each["fw_subscriptions_stale",].value for each in (before, after)] == [0, 1]
     for name in ("fw_delivery_seconds", "fw_commit_to_send_seconds"):
         assert after[name,].buckets[-1] == ("+Inf", 2)
     assert after["fw_queue_jobs", "webhook", "failed"].value == 2

@@ -172,6 +172,16 @@ def test_a_password_that_went_to_loopback_alone_is_no_warning() -> None:
     assert levels(evaluate_mail(mail, MailFacts("", 0), None)) == {"ok"}
 
 
+def test_a_change_of_webhooks_that_the_service_does_not_use_is_a_warning() -> None:
+    """Named with the node (O-146)."""
+    facts = WebhookFacts(off=False, enabled=2, retrying=0, failed=0)
+    service = ServiceState(True, node="db7", stale_webhooks=["one", "two"])
+    assert only(evaluate_webhooks(facts, service), Level.WARNING) == (
+        "the service on db7 does not use 2 changed Webhooks: one, two"
+    )
+    assert levels(evaluate_webhooks(facts, RUNS)) == {"ok"}
+
+
 STOPPED, RUNS = ServiceState(running=False), ServiceState(running=True)
 LATE = QueueStats("webhook", ready=4, scheduled=0, leased=0, failed=9, oldest_seconds=301.0)
 HOST = "https://receiver.test:443"

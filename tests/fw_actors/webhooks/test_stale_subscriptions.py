@@ -1,0 +1,107 @@
+"""What is said of Webhooks that were changed outside the service (B-42, B-48, B-49)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import structlog
+import trio
+from structlog.testing import LogCapture
+from trio.testing import MockClock
+
+from fw_actors.actors.subscription_watch import SubscriptionWatch
+from fw_actors.runtime import open_runtime
+from fw_actors.webhooks.shared_subscriptions import Subscription, Subscriptions
+from fw_actors.webhooks.stale_subscriptions import changed_webhooks, stale_webhooks
+from supervisors.children import actor_child
+from supervisors.tree import open_supervisor
+from tests.fw_actors.office import Office
+
+ONE, TWO = Subscription("one", 6, "r1"), Subscription("two", 6, "r2")
+NOTES = ("Note", "on_insert")
+
+
+def emit(fw: Any) -> int:
+    return len(fw.webhooks.emit("note.shared", {})["deliveries"])
+
+
+@pytest.mark.parametrize(
+    ("stored", "names"),
+    [
+        (Subscriptions({NOTES: (ONE,)}, {"a.b": (ONE,)}), ()),
+        (Subscriptions({NOTES: (ONE, TWO)}, {"a.b": (ONE,)}), ("two",)),
+        (Subscriptions({}, {}), ("one",)),
+        (Subscriptions({NOTES: (ONE,)}, {}), ("one",)),
+        (Subscriptions({NOTES: (ONE,)}, {"a.c": (ONE,)}), ("one",)),
+        (Subscriptions({NOTES: (Subscription("one", 3, "r1"),)}, {"a.b": (ONE,)}), ("one",)),
+        (Subscriptions({NOTES: (TWO,)}, {"a.b": (TWO,)}), ("one", "two")),
+    ],
+)
+def test_changed_webhooks_are_those_with_other_subscriptions(
+    stored: Subscriptions, names: tuple[str, ...]
+) -> None:
+    used = Subscriptions({NOTES: (ONE,)}, {"a.b": (ONE,)})
+    assert changed_webhooks(used, stored) == names
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_stale_webhooks_are_those_that_were_changed_from_outside(office: Office) -> None:
+    hook = await office.subscribe()
+    site = office.site
+    assert await stale_webhooks(site.store, site.subscriptions) == ()
+    await office.sql("UPDATE doc_webhook SET enabled = 0 WHERE name = :n RETURNING name", n=hook)
+    assert await office.do(emit) == 1  # as before, until the restart
+    assert await stale_webhooks(site.store, site.subscriptions) == (hook,)
+    await office.sql("UPDATE doc_webhook SET enabled = 1 WHERE name = :n RETURNING name", n=hook)
+    assert await stale_webhooks(site.store, site.subscriptions) == ()
+
+
+@asynccontextmanager
+async def watching(office: Office, *, refresh: bool) -> AsyncIterator[LogCapture]:
+    kept = LogCapture()
+    log, site = structlog.wrap_logger(None, processors=[kept]), office.site
+
+    def watch() -> SubscriptionWatch:
+        return SubscriptionWatch(site.store, site.subscriptions, refresh=refresh)
+
+    async with (
+        open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime,
+        open_supervisor(runtime, "service", [actor_child("watch", watch)], stop_seconds=1.0),
+    ):
+        yield kept
+
+
+def told(kept: LogCapture) -> list[tuple[str, str, list[str]]]:
+    return [(e["log_level"], e["event"], e["webhooks"]) for e in kept.entries if "webhooks" in e]
+
+
+async def test_a_watch_logs_a_change_from_outside_once(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    hook = await office.subscribe()
+    async with watching(office, refresh=False) as kept:
+        await trio.sleep(60)
+        assert told(kept) == []
+        await office.sql("UPDATE doc_webhook SET enabled = 0 RETURNING name")
+        await trio.sleep(60)
+        assert await office.do(emit) == 1
+    assert told(kept) == [("warning", "subscriptions.stale", [hook])]
+
+
+async def test_a_watch_applies_a_change_within_a_second_where_the_policy_says_so(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """`ops.subscriptionRefresh`."""
+    hook = await office.subscribe()
+    async with watching(office, refresh=True) as kept:
+        await trio.sleep(10)
+        await office.sql("UPDATE doc_webhook SET enabled = 0 RETURNING name")
+        await trio.sleep(1)
+        assert await office.do(emit) == 0
+        assert told(kept) == [("info", "subscriptions.refreshed", [hook])]
+        await office.sql("UPDATE doc_webhook SET enabled = 1 RETURNING name")
+        await trio.sleep(1)
+        assert await office.do(emit) == 1
