@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import subprocess
+import time
 
 import pytest
 
@@ -69,10 +70,12 @@ def test_a_start_that_is_killed_says_by_what(fakes: Fakes) -> None:
 
 def test_a_start_that_takes_too_long_is_said_and_goes_on(fakes: Fakes, paths: SitePaths) -> None:
     with pytest.raises(StillStarting, match="fw status"):
-        start(fakes, "never ready", seconds=2)
+        start(fakes, "never ready", seconds=0.5)
     now = background.status(paths)
+    while now.pid is None:  # on a busy machine it takes longer even to be there
+        time.sleep(0.02)
+        now = background.status(paths)
     assert now.state is RunState.STARTING
-    assert now.pid is not None
     assert background.stop(paths) is Stopped.GRACEFULLY
 
 
