@@ -82,7 +82,6 @@ class Membership:
     __slots__ = (
         "_accept",
         "_cell",
-        "_receiving",
         "_slow",
         "_then",
         "_topic",
@@ -92,13 +91,15 @@ class Membership:
         "limit",
         "missed",
         "queue",
+        "receiving",
     )
 
     def __init__(
         self, topic: Topic[Any], receiving: Receiving, cell: ActorCell | None, terms: Terms
     ) -> None:
         self._topic = topic
-        self._receiving = receiving
+        self.receiving = receiving
+        """The cell or listener that takes from the queue."""
         self._cell = cell
         self.queue: deque[Item] = deque()
         self.active = True
@@ -112,12 +113,7 @@ class Membership:
     @property
     def name(self) -> str:
         """The name of the member."""
-        return self._receiving.name
-
-    @property
-    def receiving(self) -> Receiving:
-        """The cell or listener that takes from the queue."""
-        return self._receiving
+        return self.receiving.name
 
     @property
     def waits_for(self) -> tuple[WaitNode, ...]:
@@ -157,8 +153,8 @@ class Membership:
             self._cell.mailbox.remove_feed(self)
         if self._cell is not None:
             self._cell.feed_closed(self)
-        elif not self._receiving.scheduled:
-            self._receiving.schedule()
+        elif not self.receiving.scheduled:
+            self.receiving.schedule()
 
     def abandon(self, error: ActorError) -> None:
         """End the membership of a keyed actor because its instance has ended."""

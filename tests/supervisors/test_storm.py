@@ -114,8 +114,8 @@ class Storm:
 
 
 @in_many_orders
-async def test_supervisor_survives_a_storm_and_stops_in_time(runtime: Runtime, order: int) -> None:
-    storm = Storm(runtime, order)
+async def test_supervisor_survives_a_storm_and_stops_in_time(runtime: Runtime, seed: int) -> None:
+    storm = Storm(runtime, seed)
     seconds = storm.dice.uniform(1, 30)
     with suppress(SupervisorFailed), trio.move_on_after(seconds):
         async with open_supervisor(
