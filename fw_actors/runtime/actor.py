@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, TypeVarTuple
 
 from outcome import Outcome
@@ -13,7 +15,7 @@ from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.deadlock import current_waiter
 from fw_actors.runtime.errors import Faults
 from fw_actors.runtime.mailbox import MailboxPolicy
-from fw_actors.runtime.messages import HandlerTable, Message, Request, handler_table
+from fw_actors.runtime.messages import Handler, HandlerTable, Message, Request, handler_tables
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.watches import Down, Up, Watch
 
@@ -41,12 +43,16 @@ class Actor:
     """Errors that a handler may raise as it may raise `Refused`."""
     slow_seconds: ClassVar[float] = 0.1
     """The time from which a handler is logged as slow; infinity for one that waits a lot."""
-    handlers: ClassVar[HandlerTable] = {}
+    first_phase: ClassVar[Enum | None] = None
+    """The phase that an instance begins in, if its handlers have phases."""
+    phases: ClassVar[Mapping[Enum, HandlerTable]] = {}
+    handlers: HandlerTable = MappingProxyType({})
+    """Those of the present phase."""
     context: Context
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.handlers = handler_table(cls)
+        cls.handlers, cls.phases = handler_tables(cls, cls.first_phase)
 
     async def started(self) -> None:
         """Run before the first message. An error raised here is a failure of the instance."""
@@ -68,12 +74,25 @@ class KeyedActor(Actor):
 class Context:
     """The runtime as an actor sees it. For trio's thread only, while the instance lives."""
 
-    __slots__ = ("_cell", "_timers", "clock", "entropy", "key", "log", "time")
+    __slots__ = (
+        "_cell",
+        "_handlers",
+        "_phase",
+        "_timers",
+        "clock",
+        "entropy",
+        "key",
+        "log",
+        "time",
+    )
 
     def __init__(self, cell: ActorCell, key: str | None = None) -> None:
         self._cell = cell
         self._timers: dict[str, Timer] | None = None
         """Named timers; created on demand."""
+        self._phase: Enum | None = None
+        self._handlers: dict[type[Message], Handler] | None = None
+        """The instance's own table, if it has phases."""
         self.clock: Clock = cell.runtime.clock
         """The wall clock."""
         self.entropy: Entropy = cell.runtime.entropy
@@ -116,6 +135,47 @@ class Context:
         waits for the reply, and an answer to it is only counted.
         """
         return self._cell.keep_reply()
+
+    def stash(self, message: Message) -> PendingReply[Any]:
+        """Set the message in hand aside, unanswered, until `unstash` or `enter`.
+
+        A handler of a request returns what this returns. Beyond `max_stash` the message is refused:
+        its asker gets MailboxFull, and one that was told becomes a dead letter. What is set aside
+        when the instance ends comes back to the mailbox.
+        """
+        return self._cell.stash(message)
+
+    def unstash(self) -> None:
+        """Have everything that is set aside handled next, in its order, before the mailbox."""
+        self._cell.unstash()
+
+    @property
+    def phase(self) -> Enum | None:
+        """The actor's phase, from `first_phase` on; None without phases."""
+        return self._phase
+
+    def enter(self, phase: Enum) -> None:
+        """Change the phase, so that its handlers apply, and do as `unstash` does.
+
+        A message that only other phases handle is set aside. Raises ValueError for a phase that the
+        actor's class does not have.
+        """
+        actor = self._cell.actor
+        table = None if actor is None else actor.phases.get(phase)
+        if table is None or self._handlers is None:
+            raise ValueError(f"{self._cell.name!r} has no phase {phase!r}")
+        self._phase = phase
+        self._handlers.clear()
+        self._handlers.update(table)
+        self._cell.unstash()
+
+    def begin_phases(self, actor: Actor) -> None:
+        """Give a new instance its first phase; for the runtime.
+
+        And a table of its own, which `enter` changes: a batch under way has hold of it.
+        """
+        self._phase = actor.first_phase
+        actor.handlers = self._handlers = dict(actor.handlers)
 
     def work(
         self,

@@ -388,6 +388,11 @@ class ActorCell(ABC):
         return self._operations.timers if self._operations is not None else 0
 
     @property
+    def stashed(self) -> int:
+        """Messages that the present instance has set aside."""
+        return self._operations.stashed if self._operations is not None else 0
+
+    @property
     def serves(self) -> PendingReply[Any] | None:
         """The request that the present message is, or is the result of work for."""
         return self._serves
@@ -400,6 +405,26 @@ class ActorCell(ABC):
         reply.detached = True
         self.operations.add(reply)
         return reply
+
+    def stash(self, message: Message) -> PendingReply[Any]:
+        """Set the present message aside until `unstash`; at the limit it is refused."""
+        reply, self._current = self._current, None
+        item: Item = message if reply is None else reply
+        if not self.operations.stash(item):
+            most = self.actor.mailbox.max_stash if self.actor is not None else 0
+            full = MailboxFull(self.name, most, "stashed messages")
+            self._discard(item, DeadLetterReason.FULL, full)
+        return PendingReply(self, Message(), wanted=False) if reply is None else reply
+
+    def unstash(self) -> None:
+        """Handle what was set aside before anything else in the mailbox."""
+        if self._operations is not None:
+            self._operations.unstash()
+
+    def put_back(self, items: Sequence[Item]) -> None:
+        """Put items in front of the mailbox."""
+        self.mailbox.put_back(items)
+        self._control_due = True  # a batch under way has the mailbox's former `take`
 
     def end_reply(self, reply: PendingReply[Any]) -> None:
         """Record the answer to a kept reply; does nothing for one that was abandoned."""
@@ -427,6 +452,14 @@ class ActorCell(ABC):
     def became_full_of_work(self) -> None:
         """React to work that has to wait: look at it before the next message."""
         self.full_of_work = self._control_due = True
+
+    def _adopt(self, actor: Actor) -> None:
+        """Make an instance the present one."""
+        self._overflow = actor.mailbox.overflow
+        self.actor = actor
+        self.life = self.runtime.next_life()
+        if actor.phases:
+            actor.context.begin_phases(actor)
 
     # Failure and end: all askers are settled here and nowhere else.
 
@@ -659,6 +692,7 @@ class ActorCell(ABC):
             bool(completions)
             or self._mailbox_held
             or self.full_of_work
+            or self.mailbox.returned > 0
             or self._tracer is not None
             or self._fault_injector is not None
         )

@@ -6,7 +6,7 @@ cells, and says when one is passivated.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextvars import copy_context
 from math import inf
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from fw_actors.runtime.background import cancel_timers
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.errors import ActorFailed
 from fw_actors.runtime.events import EventKind
-from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Mailbox
+from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Item, Mailbox
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.reply import PendingReply
 
@@ -129,6 +129,12 @@ class KeyedCell(ActorCell):
             spare = self.runtime.mailbox_of(self, self.pool.mailbox_policy.capacity)
         self.mailbox = spare
 
+    def put_back(self, items: Sequence[Item]) -> None:
+        """Put items in front of the mailbox, which a cell that runs completions has not got."""
+        if items and self.mailbox is self.pool.no_mailbox:
+            self.open_mailbox(None)
+        super().put_back(items)
+
     def release_mailbox(self) -> Mailbox:
         """Return the mailbox, which is empty, and use the pool's stand-in for it."""
         mailbox, self.mailbox = self.mailbox, self.pool.no_mailbox
@@ -193,13 +199,12 @@ class KeyedCell(ActorCell):
     def construct(self) -> None:
         """Create the instance; `run` calls its `started`. Raises CrashedError."""
         try:
-            self.actor = actor = copy_context().run(self.pool.make, self.key)
+            actor = copy_context().run(self.pool.make, self.key)
             actor.context = KeyedContext(self, self.key)
             if self.runtime.tracing is not None:
                 self.runtime.tracing.instrument(actor, self)
             self.pool.mailbox_policy = actor.mailbox
-            self._overflow = actor.mailbox.overflow
-            self.life = self.runtime.next_life()
+            self._adopt(actor)
             self._passivated = False
         except Exception as error:
             raise self.record_failure("construct", error) from error

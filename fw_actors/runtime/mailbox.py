@@ -8,7 +8,7 @@ do does not await `receive`: docs/runtime.md says what that would cost.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -37,15 +37,16 @@ class Overflow(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MailboxPolicy:
-    """The limits of one actor: messages in its mailbox, concurrent work, timers and watches."""
+    """The limits of one actor: messages in its mailbox, work, timers and watches, its stash."""
 
     capacity: int = 128
     overflow: Overflow = Overflow.WAIT
     max_work: int = 16
     max_timers: int = 64
+    max_stash: int = 64
 
     def __post_init__(self) -> None:
-        if self.capacity < 1 or self.max_work < 0 or self.max_timers < 0:
+        if self.capacity < 1 or min(self.max_work, self.max_timers, self.max_stash) < 0:
             raise ValueError("capacity must be at least 1, and no limit may be negative")
 
 
@@ -74,8 +75,8 @@ class Mailbox:
     """Both ends of a memory channel, and the feeds beside it. `put` and `take` never wait.
 
     `put(item)` raises trio.WouldBlock (no room) and trio.ClosedResourceError.
-    `take()` raises trio.WouldBlock (empty) and trio.EndOfChannel (empty and closed). It takes up
-    to eight items in a row from the feeds before one from the channel.
+    `take()` raises trio.WouldBlock (empty) and trio.EndOfChannel (empty and closed). It takes what
+    was put back first, then up to eight items in a row from the feeds before one from the channel.
     """
 
     __slots__ = (
@@ -83,6 +84,7 @@ class Mailbox:
         "_feeds",
         "_maybe_inside",
         "_receive",
+        "_returned",
         "_send",
         "capacity",
         "is_closed",
@@ -99,6 +101,7 @@ class Mailbox:
         """Items from feeds since the last one from the channel."""
         self._maybe_inside = True
         """Whether the channel may have an item; only true to life with feeds."""
+        self._returned: deque[Item] | None = None
         # With feeds `_put_noting` and `_take_in_turns`: they cost nothing where there are none.
         self.put: Callable[[Item], None] = self._send.send_nowait
         self.take: Callable[[], Item] = self._receive.receive_nowait
@@ -115,6 +118,19 @@ class Mailbox:
         """Take from the channel alone, to make room there."""
         return self._receive.receive_nowait()
 
+    def put_back(self, items: Sequence[Item]) -> None:
+        """Put items in front of all others, in their order; the capacity does not count."""
+        if items:
+            if self._returned is None:
+                self._returned = deque()
+            self._returned.extendleft(reversed(items))
+            self.take = self._take_returned
+
+    @property
+    def returned(self) -> int:
+        """The number of items that were put back, and not taken yet."""
+        return 0 if self._returned is None else len(self._returned)
+
     def close(self) -> None:
         """Refuse new messages and waiting senders; messages inside can still be taken."""
         self.is_closed = self._maybe_inside = True  # for the channel's error
@@ -125,13 +141,17 @@ class Mailbox:
         """Take the items of a feed, too."""
         self._feeds = (*self._feeds, feed)
         self._maybe_inside = True
-        self.put, self.take = self._put_noting, self._take_in_turns
+        self.put = self._put_noting
+        if self._returned is None:
+            self.take = self._take_in_turns
 
     def remove_feed(self, feed: Feed) -> None:
         """Forget a feed and what is in its queue; does nothing for an unknown one."""
         self._feeds = tuple(other for other in self._feeds if other is not feed)
         if not self._feeds:
-            self.put, self.take = self._send.send_nowait, self._receive.receive_nowait
+            self.put = self._send.send_nowait
+            if self._returned is None:
+                self.take = self._receive.receive_nowait
 
     def close_feeds(self) -> None:
         """End the subscriptions; what they have delivered can still be taken."""
@@ -147,12 +167,22 @@ class Mailbox:
     def depth(self) -> int:
         """The number of messages inside."""
         fed = sum(len(feed.queue) for feed in self._feeds) if self._feeds else 0
-        return self._receive.statistics().current_buffer_used + fed
+        return self._receive.statistics().current_buffer_used + fed + self.returned
 
     @property
     def waiting(self) -> int:
         """The number of senders that wait for room."""
         return self._receive.statistics().tasks_waiting_send
+
+    def _take_returned(self) -> Item:
+        if self._returned:
+            return self._returned.popleft()
+        self._returned = None
+        self.take = self._usual_take()
+        return self.take()
+
+    def _usual_take(self) -> Callable[[], Item]:
+        return self._take_in_turns if self._feeds else self._receive.receive_nowait
 
     def _put_noting(self, item: Item) -> None:
         self._maybe_inside = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
@@ -16,6 +17,7 @@ R_co = TypeVar("R_co", covariant=True)
 ActorT = TypeVar("ActorT")
 
 MARK: Final = "__handles__"
+PHASE_MARK: Final = "__handles_in_phase__"
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -48,8 +50,9 @@ class Answers(Generic[RequestT_co]):
     One that answers later returns its `context.keep_reply()`.
     """
 
-    def __init__(self, kind: type[RequestT_co]) -> None:
+    def __init__(self, kind: type[RequestT_co], phase: Enum | None) -> None:
         self._kind = kind
+        self._phase = phase
 
     def __call__(
         self: Answers[Request[R]],
@@ -60,35 +63,42 @@ class Answers(Generic[RequestT_co]):
     ) -> Callable[[ActorT, RequestT_co], Any]:
         """Mark the method and return it."""
         setattr(handler, MARK, self._kind)
+        setattr(handler, PHASE_MARK, self._phase)
         return handler
 
 
 class Takes(Generic[MessageT_co]):
     """Marks a method as the handler of a plain message, which returns nothing."""
 
-    def __init__(self, kind: type[MessageT_co]) -> None:
+    def __init__(self, kind: type[MessageT_co], phase: Enum | None) -> None:
         self._kind = kind
+        self._phase = phase
 
     def __call__(
         self, handler: Callable[[ActorT, MessageT_co], Coroutine[Any, Any, None] | None]
     ) -> Callable[[ActorT, MessageT_co], Any]:
         """Mark the method and return it."""
         setattr(handler, MARK, self._kind)
+        setattr(handler, PHASE_MARK, self._phase)
         return handler
 
 
 @overload
-def handles(kind: type[RequestT]) -> Answers[RequestT]: ...  # type: ignore[overload-overlap]
+def handles(  # type: ignore[overload-overlap]
+    kind: type[RequestT], *, phase: Enum | None = None
+) -> Answers[RequestT]: ...
 
 
 @overload
-def handles(kind: type[MessageT]) -> Takes[MessageT]: ...
+def handles(kind: type[MessageT], *, phase: Enum | None = None) -> Takes[MessageT]: ...
 
 
-def handles(kind: Any) -> Answers[Any] | Takes[Any]:
+def handles(kind: Any, *, phase: Enum | None = None) -> Answers[Any] | Takes[Any]:
     """Mark a method as the handler for messages of exactly the type `kind`.
 
-    A type checker compares what it returns with the answer of the request.
+    With a `phase`, a member of the enumeration of the actor's `first_phase`, it applies in that
+    phase alone; in the others such a message is set aside, if no other method handles it. A type
+    checker compares what it returns with the answer of the request.
     Raises TypeError if `kind` is not a subclass of `Message`.
     """
     if not isinstance(kind, type):
@@ -96,29 +106,77 @@ def handles(kind: Any) -> Answers[Any] | Takes[Any]:
         raise TypeError(f"@handles takes a type in brackets: @handles(MessageType) above {name}")
     if not issubclass(kind, Message):
         raise TypeError(f"@handles takes a Message class, not {kind!r}")
-    return Answers(kind) if issubclass(kind, Request) else Takes(kind)
+    return Answers(kind, phase) if issubclass(kind, Request) else Takes(kind, phase)
 
 
-def handler_table(cls: type) -> HandlerTable:
-    """Return the handlers of a class and its bases; called once, when the class is created.
+def handler_tables(
+    cls: type, first: Enum | None
+) -> tuple[HandlerTable, Mapping[Enum, HandlerTable]]:
+    """Return the handlers of a class and its bases for its first phase, and for each phase.
 
-    A method that overrides a handler handles the same message, whether marked again or not.
-    Raises TypeError if two methods handle the same message, or one cannot be a handler.
+    Called once, when the class is created. A method that overrides a handler handles the same
+    message, whether marked again or not.
+    Raises TypeError if two methods handle the same message, one cannot be a handler, or phases do
+    not fit.
     """
-    names: dict[type[Message], str] = {}
+    names: dict[tuple[type[Message], Enum | None], str] = {}
     for base in reversed(cls.__mro__):
         for name, member in vars(base).items():
             kind = getattr(member, MARK, None)
             if kind is None:
                 continue
-            if names.setdefault(kind, name) != name:
+            slot = kind, getattr(member, PHASE_MARK, None)
+            if names.setdefault(slot, name) != name:
                 raise TypeError(
-                    f"{cls.__name__}: {names[kind]} and {name} both handle {kind.__name__}"
+                    f"{cls.__name__}: {names[slot]} and {name} both handle {kind.__name__}"
                 )
-    functions = {kind: getattr(cls, name) for kind, name in names.items()}
-    for function in functions.values():
-        _check_handler(function)
-    return {kind: Handler(fn, inspect.iscoroutinefunction(fn)) for kind, fn in functions.items()}
+    handlers = {slot: _handler(getattr(cls, name)) for slot, name in names.items()}
+    common = {kind: handler for (kind, phase), handler in handlers.items() if phase is None}
+    if first is None and len(common) == len(handlers):
+        return common, {}
+    for kind, phase in handlers:
+        _check_phase(cls, kind, phase, first, common)
+    assert first is not None  # or _check_phase has raised
+    asides = {kind: Handler(set_aside, is_async=False) for kind, phase in handlers if phase}
+    tables = {
+        phase: {
+            **common,
+            **asides,
+            **{kind: handler for (kind, of), handler in handlers.items() if of is phase},
+        }
+        for phase in type(first)
+    }
+    return tables[first], tables
+
+
+def _check_phase(
+    cls: type,
+    kind: type[Message],
+    phase: Enum | None,
+    first: Enum | None,
+    common: Mapping[type[Message], Handler],
+) -> None:
+    if phase is None:
+        return
+    if type(phase) is not type(first):
+        raise TypeError(
+            f"{cls.__name__} handles {kind.__name__} in the phase {phase}, "
+            f"so its first_phase must be a {type(phase).__name__}, not {first!r}"
+        )
+    if kind in common:
+        raise TypeError(
+            f"{cls.__name__} handles {kind.__name__} in the phase {phase}, and in all phases"
+        )
+
+
+def set_aside(actor: Any, message: Message) -> None:
+    """Handle a message that another phase handles."""
+    actor.context.stash(message)
+
+
+def _handler(function: Callable[..., Any]) -> Handler:
+    _check_handler(function)
+    return Handler(function, inspect.iscoroutinefunction(function))
 
 
 def _check_handler(function: Callable[..., Any]) -> None:

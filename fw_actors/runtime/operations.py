@@ -1,4 +1,4 @@
-"""The pending operations of an actor's instance: kept replies, work, timers and watches.
+"""The pending operations of an actor's instance: kept replies, work, timers, watches, the stash.
 
 The instance has begun them, and they end with it at the latest. Their number is bounded by its
 `MailboxPolicy`, so that their completions, the messages by which work, timers and watches end, are
@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fw_actors.runtime.errors import ActorError, MailboxFull
+from fw_actors.runtime.stash import Stash
 from fw_actors.runtime.watches import EndsTold
 
 if TYPE_CHECKING:
     from fw_actors.runtime.background import Question, Work
     from fw_actors.runtime.cell import ActorCell
-    from fw_actors.runtime.mailbox import MailboxPolicy
+    from fw_actors.runtime.mailbox import Item, MailboxPolicy
     from fw_actors.runtime.messages import Message
     from fw_actors.runtime.reply import PendingReply
 
@@ -47,6 +48,7 @@ class PendingOperations:
         "_cell",
         "_ends_told",
         "_limits",
+        "_stash",
         "_waiting_work",
         "completions",
         "pending",
@@ -67,6 +69,7 @@ class PendingOperations:
         self._waiting_work: deque[Work] | None = None
         """Pieces beyond `max_work`, in order."""
         self._ends_told: EndsTold | None = None
+        self._stash: Stash | None = None
 
     @property
     def is_needed(self) -> bool:
@@ -130,6 +133,29 @@ class PendingOperations:
             self._cell.runtime.workers.submit(self._waiting_work.popleft())
             self._cell.full_of_work = bool(self._waiting_work)
         self.remove(work)
+
+    # Messages set aside.
+
+    @property
+    def stashed(self) -> int:
+        """The number of messages that are set aside."""
+        return 0 if self._stash is None else len(self._stash)
+
+    def stash(self, item: Item) -> bool:
+        """Set an item aside; return False at `max_stash`."""
+        if self._stash is None:
+            self._stash = Stash(self._cell, self._limits.max_stash)
+        if not self._stash.add(item):
+            return False
+        self.add(self._stash)
+        return True
+
+    def unstash(self) -> None:
+        """Put what is set aside in front of the mailbox."""
+        if self._stash is not None:
+            stash, self._stash = self._stash, None
+            stash.give_back()
+            self.remove(stash)
 
     # Timers and watches.
 

@@ -248,9 +248,7 @@ class SingleCell(ActorCell):
             if self._terminated:
                 self._terminated = False
                 self.mailbox = self._new_mailbox(actor)
-            self._overflow = actor.mailbox.overflow
-            self.actor = actor
-            self.life = self.runtime.next_life()
+            self._adopt(actor)
             phase = "start"
             await actor.started()
             if self._start_error is not None:

@@ -67,9 +67,13 @@ class Inspection:
     timers: int
     """Pending timers and watches."""
     pending: int
-    """All pending operations: work, timers, watches and kept replies."""
+    """All pending operations: work, timers, watches, kept replies and a stash."""
     watches: int
     """Watches of other actors on this one."""
+    stashed: int
+    """Messages that are set aside."""
+    phase: str | None
+    """The name of the actor's phase, if it has phases."""
     described: Mapping[str, object]
     """The result of the actor's `describe()`."""
 
@@ -130,12 +134,15 @@ def node_of(cell: ActorCell) -> NodeSnapshot:
 
 def inspection_of(cell: ActorCell, described: Mapping[str, object]) -> Inspection:
     """Return an inspection of an actor that described itself as `described`."""
+    phase = None if cell.actor is None else cell.actor.context.phase
     return Inspection(
         actor=node_of(cell),
         works=cell.works,
         timers=cell.timers,
         pending=len(cell.pending),
         watches=len(cell.watches),
+        stashed=cell.stashed,
+        phase=None if phase is None else phase.name,
         described=dict(described),
     )
 

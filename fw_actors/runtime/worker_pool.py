@@ -116,6 +116,9 @@ class WorkerMailbox(Mailbox):
     def _put_for_all(self, item: Item) -> None:
         self._front.mailbox.put(item)
 
+    def _usual_take(self) -> Callable[[], Item]:
+        return self._take_for_worker
+
     def _take_for_worker(self) -> Item:
         shared = self._front.mailbox
         if self.is_closed and not shared.is_closed:
@@ -147,6 +150,7 @@ class WorkerCell(SingleCell):
     def settle_mailbox(self) -> None:
         """Leave the messages to the other workers; `WorkerPool.settle` ends those that remain."""
         self.mailbox.close()
+        self._front.mailbox.put_back([self.mailbox.take() for _ in range(self.mailbox.returned)])
         self._refuse_inspections()
 
     def _new_mailbox(self, actor: Actor) -> Mailbox:

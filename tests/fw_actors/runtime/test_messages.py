@@ -16,7 +16,7 @@ from fw_actors.runtime import (
     Runtime,
     handles,
 )
-from fw_actors.runtime.messages import handler_table
+from fw_actors.runtime.messages import handler_tables
 
 
 class Ping(Request[str], frozen=True):
@@ -58,7 +58,7 @@ def test_handler_table_rejects_two_handlers_for_one_message() -> None:
         def two(self, message: Ping) -> str: ...  # type: ignore[empty-body]
 
     with pytest.raises(TypeError, match="Twice: one and two both handle Ping"):
-        handler_table(Twice)
+        handler_tables(Twice, None)[0]
 
 
 def test_handles_rejects_other_types() -> None:

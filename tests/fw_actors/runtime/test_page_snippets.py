@@ -36,6 +36,7 @@ KINDS = [ActorRef, KeyedRef, Context, Supervisor]
 FOR_THE_RUNTIME = {
     "cell", "cells", "name", "key", "clock", "entropy", "log", "one_line", "ref", "snapshot",
     "start", "terminate", "works", "room_for_work", "presence", "add_watch", "remove_watch",
+    "begin_phases",
     "target",
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ ERROR: Final = re.compile(r"(\w+\.py):(\d+):.*\berror\b")
 
 HEAD: Final = """
 from collections.abc import AsyncIterator
+from enum import Enum
 from fw_actors.runtime import (Actor, ActorRef, KeyedActor, Message, PendingReply, Request, Runtime,
                                handles)
 from supervisors import Supervisor, actor_child
@@ -29,6 +30,10 @@ class Note(Message, frozen=True):
 
 class Other(Actor):
     pass
+
+class Stage(Enum):
+    EARLY = 1
+    LATE = 2
 """
 
 GOOD: Final = """
@@ -55,6 +60,23 @@ class GoodEither(Actor):
     @handles(Ask)
     async def either(self, message: Ask) -> int | PendingReply[int]:
         return 1 if message.number else self.context.keep_reply()
+
+class GoodPhases(Actor):
+    first_phase = Stage.EARLY
+
+    @handles(Ask, phase=Stage.LATE)
+    async def late(self, message: Ask) -> int:
+        self.context.enter(Stage.EARLY)
+        return message.number
+
+    @handles(Note)
+    def note(self, message: Note) -> None:
+        self.context.stash(message)
+
+class GoodStash(Actor):
+    @handles(Ask)
+    def aside(self, message: Ask) -> int | PendingReply[int]:
+        return message.number or self.context.stash(message)
 
 class GoodBool(KeyedActor):
     @handles(Ask)
@@ -99,6 +121,14 @@ class Bad6(Actor):
 class Bad7(Actor):
     @handles(Ask)  # bad
     def kept(self, message: Ask) -> PendingReply[str]: return self.context.keep_reply()
+
+class Bad8(Actor):
+    @handles(Ask, phase=Stage.LATE)  # bad
+    def late(self, message: Ask) -> str: return "1"
+
+class Bad9(Actor):
+    @handles(Ask, phase="late")  # bad
+    def late(self, message: Ask) -> int: return 1
 
 async def misuse(runtime: Runtime) -> None:
     wrong: ActorRef[Bad1] = runtime.ref("other", of=Other)  # bad
