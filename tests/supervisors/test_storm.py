@@ -10,8 +10,13 @@ import trio
 from fw_actors.runtime import (
     ActorError,
     KeyedPool,
+    MailboxPolicy,
+    Overflow,
     Ref,
     Runtime,
+    Slow,
+    Topic,
+    WorkerPool,
 )
 from supervisors import (
     ChildSpec,
@@ -26,6 +31,7 @@ from supervisors import (
     open_supervisor,
     pool_child,
     supervisor_child,
+    worker_pool_child,
 )
 from tests.fw_actors.runtime.sample_actors import (
     Add,
@@ -44,6 +50,7 @@ from tests.supervisors.orders import in_many_orders
 
 CALLERS = 20
 STOP_SECONDS = 8.0
+CREW_MAILBOXES = [MailboxPolicy(capacity=4, overflow=overflow) for overflow in Overflow]
 
 
 class Storm:
@@ -54,6 +61,10 @@ class Storm:
         self.dice = random.Random(seed)
         self.pool = KeyedPool(runtime, "pool", self._make, capacity=40, idle_seconds=2.0)
         self.guests = DynamicSupervisor("guests", limit=8)
+        self.crew = WorkerPool(
+            runtime, "crew", Sample, size=3, mailbox=self.dice.choice(CREW_MAILBOXES)
+        )
+        self.topic: Topic[Note] = Topic(runtime, "topic")
         self.top: Supervisor | None = None
 
     def tree(self) -> list[ChildSpec]:
@@ -69,6 +80,7 @@ class Storm:
             inner,
             pool_child("pool", self.pool),
             dynamic_child(self.guests, intensity=RestartIntensity(restarts=10)),
+            worker_pool_child(self.crew, intensity=RestartIntensity(restarts=10)),
         ]
 
     async def rage(self) -> None:
@@ -93,6 +105,11 @@ class Storm:
                 )
             with suppress(ActorError, ValueError), trio.move_on_after(dice.uniform(0, 2)):
                 await self._invite_or_send_away()
+            with suppress(ActorError, TypeError), trio.move_on_after(dice.uniform(0, 2)):
+                self.topic.subscribe(
+                    self._someone(), slow=dice.choice(list(Slow)), capacity=dice.randrange(1, 4)
+                )
+                await self.topic.publish(Note(1))
             await trio.sleep(dice.uniform(0, 0.2))
             self.runtime.snapshot()
 
@@ -107,7 +124,9 @@ class Storm:
             await host.start_child(actor_child(name, make, restart=dice.choice(list(Restart))))
 
     def _someone(self) -> Ref:
-        name = self.dice.choice(["a", "w", "b", "c", "p", "p", "x0", "x1", "y2", "z3"])
+        name = self.dice.choice(["a", "w", "b", "c", "p", "p", "x0", "x1", "y2", "z3", "crew"])
+        if name == "crew":
+            return self.crew
         if name == "p":
             return self.pool[str(self.dice.randrange(60))]
         return self.runtime.ref(name)
@@ -131,6 +150,8 @@ async def test_supervisor_survives_a_storm_and_stops_in_time(runtime: Runtime, s
     assert trio.current_time() <= seconds + STOP_SECONDS
     await trio.sleep(3)
     assert len(storm.pool) == 0
+    assert (storm.crew.free, storm.crew.depth, storm.crew.waiting) == (0, 0, 0)
+    assert (len(storm.topic), storm.topic.snapshot().waiting) == (0, 0)
     assert len(runtime.deadlines) == 0
     workers = runtime.workers.statistics()
     assert (workers.alive, workers.queued) == (workers.parked, 0)
