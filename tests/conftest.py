@@ -16,27 +16,45 @@ from tests.site_kit import keep_database_at
 
 _HERE: Final = Path(__file__).parent
 
-# What takes longest begins first, so that no core waits for it alone at the end.
+# Folders and files that take longest come first, so that no core waits for one alone at the end.
 _LONGEST: Final = (
     "simulation",
-    "crash",
-    "fuzz",
-    "security",
+    "fuzz/test_openapi.py",
+    "crash/test_rounds.py",
+    "access/test_rights_audit.py",
     "browser",
+    "fw_actors/documents/test_stores_alike.py",
+    "docs/test_snippets.py",
+    "fw_actors/actors/test_answer_heads.py",
+    "web/test_flood.py",
+    "access",
+    "crash",
+    "security",
+    "fw_actors/actors",
     "interop",
+    "fuzz",
     "supervisors",
-    "docs",
+    "fw_actors/runtime/test_typing.py",
+    "fw_actors/access",
     "fw_cli",
     "benchmarks",
+    "scripts",
+    "mutants",
+    "examples",
+    "fw_actors/documents",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the folders; the tests of each stay as they are."""
-    places = {folder: place for place, folder in enumerate(_LONGEST)}
-    files = {item.path for item in items}
-    order = {file: places.get(file.relative_to(_HERE).parts[0], len(places)) for file in files}
+    """Order the files; the tests of each stay as they are."""
+    order = {file: _place(file) for file in {item.path for item in items}}
     items.sort(key=lambda item: order[item.path])
+
+
+def _place(file: Path) -> int:
+    own = file.relative_to(_HERE)
+    named = (at for at, name in enumerate(_LONGEST) if own.is_relative_to(name))
+    return next(named, len(_LONGEST))
 
 
 def pytest_collection_finish() -> None:
