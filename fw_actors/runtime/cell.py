@@ -520,7 +520,7 @@ class ActorCell(ABC):
             if self._watch_table:
                 for watch in tuple(self.watches):
                     watch.down(Down(self.name, failure, self.life))
-            if failure is None:
+            if failure is None and self.runtime.events.has_members:
                 self.runtime.events.emit(self._end_kind, self.name, life=self.life)
 
     def settle_mailbox(self) -> None:
@@ -546,7 +546,8 @@ class ActorCell(ABC):
         return EventKind.STOPPED
 
     def _notify_up(self) -> None:
-        self.runtime.events.emit(EventKind.STARTED, self.name, life=self.life)
+        if self.runtime.events.has_members:
+            self.runtime.events.emit(EventKind.STARTED, self.name, life=self.life)
         if self._watch_table:
             for watch in tuple(self.watches):
                 watch.up(Up(self.name, self.life))

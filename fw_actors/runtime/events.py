@@ -91,20 +91,23 @@ class EventTopic(Topic[RuntimeEvent]):
         return super().listening(slow=slow, capacity=capacity, accept=accept)
 
     def emit(self, kind: EventKind, name: str, **details: Any) -> None:
-        """Publish an event, unless there is nobody to get it; for the runtime."""
-        if self._members:
+        """Publish an event, unless there is nobody to get it; for the runtime.
+
+        What happens often asks for `has_members` before.
+        """
+        if self.has_members:
             self.tell(RuntimeEvent(kind, name, self._runtime.clock.now(), **details))
 
     def emit_refusal(self, name: str, error: ActorError, message: Message) -> None:
         """Publish that a message was refused, by the error that its sender gets."""
-        if self._members:
+        if self.has_members:
             self.emit(
                 EventKind.REFUSED, name, reason=str(error), message_type=type(message).__name__
             )
 
     def emit_dead_letter(self, name: str, message: object, reason: DeadLetterReason) -> None:
         """Publish that a message was lost, unless it was an event itself."""
-        if self._members and not isinstance(message, RuntimeEvent):
+        if self.has_members and not isinstance(message, RuntimeEvent):
             self.emit(
                 EventKind.DEAD_LETTER,
                 name,

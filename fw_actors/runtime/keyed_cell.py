@@ -125,9 +125,11 @@ class KeyedCell(ActorCell):
 
     def open_mailbox(self, spare: Mailbox | None) -> None:
         """Use the spare mailbox, or a new one of the capacity of the pool's actors."""
-        if spare is None or self.runtime.tracing is not None:
-            spare = self.runtime.mailbox_of(self, self.pool.mailbox_policy.capacity)
-        self.mailbox = spare
+        capacity = self.pool.mailbox_policy.capacity
+        if self.runtime.tracing is not None:
+            self.mailbox = self.runtime.mailbox_of(self, capacity)
+        else:
+            self.mailbox = Mailbox(capacity) if spare is None else spare
 
     def put_back(self, items: Sequence[Item]) -> None:
         """Put items in front of the mailbox, which a cell that runs completions has not got."""

@@ -79,6 +79,8 @@ class Topic(Generic[MessageT]):
         """Members that publishers have to wait for."""
         self._waiting: dict[WaitingPublisher, None] = {}
         self._published = 0
+        self.has_members = False
+        """Whether there is anybody to publish for."""
 
     def __len__(self) -> int:
         """Return the number of members."""
@@ -183,6 +185,7 @@ class Topic(Generic[MessageT]):
         if self._members.get(key) is member:
             del self._members[key]
             self._order = None
+            self.has_members = bool(self._members)
         self.unblock(member)
 
     def block(self, member: Membership) -> None:
@@ -235,6 +238,7 @@ class Topic(Generic[MessageT]):
     def _add(self, key: object, member: Membership) -> None:
         self._members[key] = member
         self._order = None
+        self.has_members = True
 
     def _deliver(self, message: MessageT, carried: Carried | None) -> int:
         if get_ident() != self._runtime.thread:
