@@ -72,9 +72,10 @@ class ActorState(Enum):
 class CrashedError(Exception):
     """Carries a failure from where it happened to the loop that runs the cell, and no further."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: Exception, told: str) -> None:
+        """`told` is the error as one line, without secrets."""
         super().__init__(type(error).__name__)
-        self.error = error
+        self.error, self.told = error, told
 
 
 MAX_INSPECTIONS: Final = 16
@@ -483,11 +484,11 @@ class ActorCell(ABC):
             recent_messages=self.last_messages,
             exc_info=error,
         )
-        of = self.last_messages[-1] if phase == "handler" and self._recent else ""
+        of = self._recent[-1].__name__ if phase == "handler" and self._recent else ""
         self.runtime.events.emit(
             EventKind.FAILED, self.name, reason=self.last_error, message_type=of, life=self.life
         )
-        return CrashedError(error)
+        return CrashedError(error, self.last_error)
 
     def record_injected_failure(self, item: Item, error: Exception) -> CrashedError:
         """Do what `record_failure` does if the handler of `item` raises `error`."""

@@ -234,7 +234,7 @@ class KeyedCell(ActorCell):
                             return
                         checkpoints = 1  # it got one meanwhile, with a message
                 except CrashedError as crash:
-                    checkpoints = self._end_failed(self.runtime.one_line(crash.error))
+                    checkpoints = self._end_failed(crash.told)
                 for _ in range(checkpoints):
                     await trio.lowlevel.checkpoint()
         except BaseException:  # cancelled, because a stop of the pool has taken too long
@@ -315,9 +315,7 @@ class KeyedCell(ActorCell):
         except CrashedError as crash:
             first = self.mailbox.take()
             if isinstance(first, PendingReply):
-                first.abandon(
-                    ActorFailed(self.name, self.runtime.one_line(crash.error), crash.error)
-                )
+                first.abandon(ActorFailed(self.name, crash.told, crash.error))
             raise
 
     async def _run_started(self, actor: Actor) -> None:

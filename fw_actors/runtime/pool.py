@@ -440,11 +440,10 @@ class KeyedPool:
             try:
                 cell.construct()
             except CrashedError as crash:
-                error = cell.runtime.one_line(crash.error)
-                self.failed_keys.add(key, error)
+                self.failed_keys.add(key, crash.told)
                 self._inactive_totals.add(cell)
                 self._remove(cell)
-                raise ActorFailed(cell.name, error) from crash.error
+                raise ActorFailed(cell.name, crash.told) from crash.error
         return cell
 
     def _give_mailbox(self, cell: KeyedCell) -> None:

@@ -127,7 +127,7 @@ class SingleCell(ActorCell):
             if self._start_error is not None:
                 raise self.record_failure("start", self._start_error)
         except CrashedError as crash:
-            failure = self.runtime.one_line(crash.error)
+            failure = crash.told
             raise ActorFailed(self.name, failure) from crash.error
         finally:
             keeps_mailbox = self._mailbox_held or failure is not None
