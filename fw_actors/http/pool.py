@@ -26,7 +26,7 @@ WAIT_SECONDS: Final = 0.25
 
 
 @dataclass(slots=True, eq=False)
-class Waiter:
+class PendingCheckout:
     """A POST that waits for a connection in use, and the connection that it was given."""
 
     given: trio.Event = field(default_factory=trio.Event)
@@ -89,7 +89,7 @@ class Pool:
         self._is_closed = False
         self._filled = trio.Event()
         self._secure_in_use: Counter[Origin] = Counter()
-        self._waiting: dict[Origin, deque[Waiter]] = {}
+        self._waiting: dict[Origin, deque[PendingCheckout]] = {}
 
     def take(self, origin: Origin) -> Connection | None:
         """Reserve an idle connection that is still good; None when a new one must be dialled."""
@@ -109,7 +109,7 @@ class Pool:
 
     async def wait(self, origin: Origin) -> Connection | None:
         """Wait up to 0.25 s for a connection that is in use; None if a new one must be dialled."""
-        waiter = Waiter()
+        waiter = PendingCheckout()
         line = self._waiting.setdefault(origin, deque())
         line.append(waiter)
         try:
