@@ -24,7 +24,6 @@ from quart_schema import (
     document_querystring,
     document_request,
     document_response,
-    operation_id,
     security_scheme,
 )
 
@@ -73,6 +72,7 @@ def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
         for verb, operation in route.operations.items():
             rule = route.rule.replace("<", "{").replace(">", "}")
             _complete(document["paths"][rule][verb.lower()], route, verb, operation)
+    _say_items(document)
     return document
 
 
@@ -83,7 +83,6 @@ def _placeholder(route: Route, operation: Operation) -> Callable[[], str]:
         raise LookupError("This application describes operations and serves none.")
 
     view.__doc__ = operation.handle.__doc__
-    operation_id(f"{route.rule.strip('/')}")(view)
     if operation.body is not None and operation.body.kind is not None:
         document_request(operation.body.kind)(view)
     if operation.query:
@@ -110,8 +109,26 @@ def _components(routes: Iterable[Route]) -> dict[str, Any]:
     return components
 
 
+def _say_items(schema: object) -> None:
+    """Say of lists of anything that their items may be anything: generators insist on it."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "array":
+            schema.setdefault("items", {})
+        for each in schema.values():
+            _say_items(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            _say_items(each)
+
+
 def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operation) -> None:
-    """Add what quart-schema cannot express."""
+    """Add what quart-schema cannot express, and give responses the keys of JSON: texts."""
+    name = _operation_name(route.rule, verb)
+    shown["operationId"], shown["tags"] = name, [name.partition(".")[0]]
+    shown["responses"] = {str(status): each for status, each in shown["responses"].items()}
+    for parameter in shown["parameters"]:
+        if parameter["name"] in _PARAMETERS:
+            parameter.update(_PARAMETERS[parameter["name"]])
     rule = operation.body
     if rule is not None:
         body = shown.setdefault(
@@ -119,7 +136,7 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
         )
         body["required"] = not rule.optional
     if operation.response is None:
-        shown["responses"][operation.status] = {"description": "Done."}
+        shown["responses"][str(operation.status)] = {"description": "Done."}
     if verb not in SAFE and not route.rule.startswith(CSRF_FREE_PREFIX):
         text = "Any value; a request by API key needs none."
         schema = {"type": "string", "minLength": 1}
@@ -127,6 +144,61 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
             *shown["parameters"],
             {"name": CSRF_HEADER, "in": "header", "description": text, "schema": schema},
         ]
+
+
+_METHODS: Final = "/api/method/core.services."
+_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "/api/login": "auth.login",
+        "/api/logout": "auth.logout",
+        "/api/boot": "site.boot",
+        "/api/health": "site.health",
+        "/api/ready": "site.ready",
+        "/api/openapi.json": "site.openapi",
+        "/metrics": "site.metrics",
+        "/api/method/<path>": "functions.call",
+    }
+)
+_RESOURCE: Final = "/api/resource/<doctype>"
+_PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "doctype": {"description": "The name of a DocType, such as Webhook."},
+        "name": {"description": "The name of the document."},
+        "fields": {"description": 'The fields to return, as JSON: ["name", "title"].'},
+        "filters": {
+            "description": 'Conditions, as a JSON list: [["status", "=", "Open"]]. The operators '
+            "are =, !=, <, <=, >, >=, in, not in, like, between and is null."
+        },
+        "order_by": {"description": 'The order, such as "creation desc".'},
+        "limit": {
+            "description": "The most rows to return.",
+            "schema": {"type": "integer", "minimum": 1, "maximum": 500},
+        },
+        "start": {
+            "description": "How many rows to skip.",
+            "schema": {"type": "integer", "minimum": 0},
+        },
+        "path": {"description": "The dotted path of an app's function."},
+        "delivery": {"description": "The name of a Webhook Delivery."},
+    }
+)
+
+
+def _operation_name(rule: str, verb: str) -> str:
+    """Return the operationId, which generators turn into the name of a function.
+
+    It is `area.name`. Where a function can be called by GET too, that one has `.get` at its end.
+    """
+    if rule.startswith(_METHODS):
+        name = rule.removeprefix(_METHODS)
+        return f"{name}.get" if verb == "GET" else name
+    if rule.startswith(_RESOURCE):
+        suffix = rule.removeprefix(_RESOURCE).replace("<name>", "{name}")
+        return f"documents.{_VERBS[suffix, verb.lower()]}"
+    if rule in _NAMES:
+        return _NAMES[rule]
+    first, *others = rule.removeprefix("/api/").replace("/", "-").split("-")
+    return f"{first}.{others[0]}{''.join(word.capitalize() for word in others[1:])}"
 
 
 _GENERIC: Final = "/api/resource/{doctype}"
@@ -143,6 +215,12 @@ _ACTIONS: Final[Mapping[tuple[str, str], str]] = {
     (f"{_ONE}/rename", "post"): "write",
     (f"{_ONE}/export", "get"): "export",
 }
+_VERBS: Final[Mapping[tuple[str, str], str]] = {
+    **_ACTIONS,
+    (_ONE, "put"): "save",
+    (f"{_ONE}/rename", "post"): "rename",
+}
+"""What an operation is called; two of them need the right to write."""
 _BODIES: Final = MappingProxyType({("", "post"): "inserted", (_ONE, "put"): "saved"})
 
 
@@ -159,7 +237,7 @@ def with_documents(document: Mapping[str, Any], found: Sequence[Described]) -> d
                 operation = _operation(generic, each.doctype, suffix, verb)
                 paths.setdefault(path, {})[verb] = {
                     **operation,
-                    "operationId": f"{verb}_{path.strip('/')}",
+                    "operationId": _named(each.doctype, _VERBS[suffix, verb]),
                 }
     return {
         **document,

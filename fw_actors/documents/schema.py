@@ -95,7 +95,7 @@ def _requested(field: Field, owner: Meta, rights: Rights) -> Schema:
         }
     schema = _value(field)
     if field.type == "Check":
-        schema = {"enum": [0, 1, False, True]}
+        return _flag(field)
     if field.secret:
         schema["writeOnly"] = True
     if not field.required or field.secret:
@@ -108,6 +108,17 @@ def _requested(field: Field, owner: Meta, rights: Rights) -> Schema:
     if field.default is not None and not field.secret:
         schema["default"] = field.default
     return schema
+
+
+def _flag(field: Field) -> Schema:
+    """Return the schema of a Check in a request: one schema of one type for each that is taken,
+    because generators of clients refuse an enum of several types.
+    """
+    taken: list[Schema] = [{"type": "boolean"}, {"type": "integer", "enum": [0, 1]}]
+    schema: Schema = {"anyOf": taken if field.required else [*taken, dict(_NULL)]}
+    if field.read_only:
+        schema["readOnly"] = True
+    return schema if field.default is None else {**schema, "default": field.default}
 
 
 def _row(owner: Meta, meta: Meta, rights: Rights) -> Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -56,6 +57,31 @@ async def test_openapi_has_every_path_of_the_contract(site: HttpSite) -> None:
     names = [each["operationId"] for path in paths.values() for each in path.values()]
     assert len(set(names)) == len(names)
     assert all(each["summary"] for path in paths.values() for each in path.values())
+
+
+async def test_openapi_names_operations_by_area_and_act(site: HttpSite) -> None:
+    """What generators name functions and modules by: `area.name`, its tag the area (H-105)."""
+    document = await document_of(site)
+    found = {
+        (verb, path): (each["operationId"], each["tags"])
+        for path, verbs in document["paths"].items()
+        for verb, each in verbs.items()
+    }
+    assert found["post", "/api/login"] == ("auth.login", ["auth"])
+    assert found["post", "/api/auth/forgot-password"] == ("auth.forgotPassword", ["auth"])
+    assert found["post", SERVICES + "webhooks.emit"] == ("webhooks.emit", ["webhooks"])
+    assert found["get", SERVICES + "sessions.listMySessions"][0] == "sessions.listMySessions.get"
+    assert found["put", "/api/resource/{doctype}/{name}"][0] == "documents.save"
+    assert all(re.fullmatch(r"[a-z_]+(\.[a-zA-Z]+){1,2}", name) for name, _ in found.values())
+    parameters = [
+        each
+        for verbs in document["paths"].values()
+        for operation in verbs.values()
+        for each in operation["parameters"]
+    ]
+    assert [each["name"] for each in parameters if not each.get("description")] == []
+    (limit,) = {each["schema"]["type"] for each in parameters if each["name"] == "limit"}
+    assert limit == "integer"
 
 
 async def test_openapi_describes_requests(site: HttpSite) -> None:

@@ -5,7 +5,7 @@ What the document says and what the service does are held against each other, in
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -203,3 +203,46 @@ def references(value: Any) -> set[str]:
     if isinstance(value, list):
         return set().union(*(references(each) for each in value))
     return set()
+
+
+async def test_openapi_describes_each_answer_with_a_document_field_by_field(site: HttpSite) -> None:
+    """Else any answer would fit, and a client gets dictionaries (H-105)."""
+    boss = await reader(site, "System Manager")
+    told = {
+        ("GET", SAMPLE, 200): ("listed", "Sample.list"),
+        ("POST", SAMPLE, 201): ("shown", "Sample.create"),
+        ("GET", SAMPLE + "/{name}", 200): ("shown", "Sample.read"),
+        ("PUT", SAMPLE + "/{name}", 200): ("shown", "Sample.save"),
+        ("POST", SAMPLE + "/{name}/rename", 200): ("shown", "Sample.rename"),
+        ("POST", ORDER + "/{name}/submit", 200): ("shown", "Sales_Order.submit"),
+    }
+    for (method, path, status), (kind, name) in told.items():
+        operation = boss.operation(method, path)
+        schema = operation["responses"][str(status)]["content"][JSON]["schema"]
+        component = f"#/components/schemas/{name.partition('.')[0]}.{kind}"
+        assert references(schema) == {component}, name
+        assert operation["operationId"] == name
+    assert boss.unlike("GET", SAMPLE + "/{name}", 200, {"data": {"name": "x"}})
+
+
+async def test_openapi_has_no_schema_that_generators_of_clients_refuse(site: HttpSite) -> None:
+    """They leave out an operation with an enum of several types, or a list of nothing known."""
+    boss = await reader(site, "System Manager")
+    seen = list(schemas_in(boss.document))
+    assert len(seen) > 100
+    for each in seen:
+        kinds = {type(value) for value in each.get("enum", ()) if value is not None}
+        assert len(kinds) < 2, each
+        assert "items" in each or "array" not in str(each.get("type")), each
+
+
+def schemas_in(value: Any) -> Iterator[dict[str, Any]]:
+    """All objects of the document that have a type or an enum."""
+    if isinstance(value, dict):
+        if "enum" in value or "type" in value:
+            yield value
+        for each in value.values():
+            yield from schemas_in(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from schemas_in(each)
