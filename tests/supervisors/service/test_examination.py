@@ -17,6 +17,8 @@ from tests.site_kit import make_config
 
 RUNNING = ServiceStatus(RunState.RUNNING, 7, "http://127.0.0.1:8000", "1.0")
 
+IN_TWO = ServiceStatus(RunState.RUNNING, 7, "http://127.0.0.1:8000", "1.0", 2)
+
 
 def test_a_stopped_service_is_no_fault() -> None:
     section = evaluate_service(ServiceFacts(ServiceStatus(RunState.STOPPED), "1.0", (), ()))
@@ -32,6 +34,7 @@ def test_a_stopped_service_is_no_fault() -> None:
         (ServiceFacts(RUNNING, "1.0", (), (), 3), "headers so far: 3"),
         (ServiceFacts(RUNNING, "1.0", (), (), 0, 300 << 20), "has grown to 300 MiB"),
         (ServiceFacts(RUNNING, "1.0", (), (), untrusted_proxy=True), "opens /metrics to them"),
+        (ServiceFacts(IN_TWO, "1.0", (), (), silent_processes=1), "1 of 2 processes of the serv"),
     ],
 )
 def test_what_somebody_has_to_do_is_a_warning(facts: ServiceFacts, word: str) -> None:

@@ -91,6 +91,7 @@ def samples(text: str, name: str) -> dict[str, float]:
 
 
 def test_every_process_accepts_on_the_one_address(site: LiveSite, cookie: dict[str, str]) -> None:
+    """One socket, of which each takes connections (O-42)."""
     before = samples(httpx.get(f"{site.url}/metrics").text, "fw_requests_total")
     for number in (1, 2):
         with client_of(site, cookie, number) as client:
@@ -102,6 +103,7 @@ def test_every_process_accepts_on_the_one_address(site: LiveSite, cookie: dict[s
 
 
 def test_metrics_of_any_process_are_those_of_all(site: LiveSite, cookie: dict[str, str]) -> None:
+    """What the store holds is there once (O-122)."""
     for number in (1, 2):
         with client_of(site, cookie, number) as client:
             text = client.get("/metrics").text
@@ -183,6 +185,7 @@ def console(site: LiveSite, **line: object) -> dict[str, object]:
 
 
 def test_the_console_shows_and_reaches_the_actors_of_all_processes(site: LiveSite) -> None:
+    """An actor is named with its process (H-176)."""
     view = console(site, do="view")["view"]
     assert isinstance(view, dict)
     assert {"process 1", "process 2", "dispatcher@1", "dispatcher@2"} <= {
@@ -196,6 +199,7 @@ def test_the_console_shows_and_reaches_the_actors_of_all_processes(site: LiveSit
 
 
 def test_a_pause_holds_in_every_process(site: LiveSite, cookie: dict[str, str]) -> None:
+    """Also in one that has sent nothing to the receiver (H-176)."""
     with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
         hook = make_webhook(one, receiver.url)
         assert one.post("/api/resource/Note", json={"title": "first"}).status_code == 201
@@ -215,7 +219,7 @@ def test_a_pause_holds_in_every_process(site: LiveSite, cookie: dict[str, str]) 
 def test_a_killed_process_is_replaced_and_the_others_serve_meanwhile(
     site: LiveSite, cookie: dict[str, str]
 ) -> None:
-    """Nothing that was committed is lost (O-34)."""
+    """Nothing that was committed is lost (O-34, O-44)."""
     before = pids(site)
     with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
         hook = make_webhook(one, receiver.url)
@@ -263,7 +267,30 @@ def test_a_process_that_is_asked_to_end_drains_and_is_replaced(site: LiveSite) -
     assert not is_alive(before[2])
 
 
+def test_a_pause_holds_in_a_process_that_starts_later(
+    site: LiveSite, cookie: dict[str, str]
+) -> None:
+    """It asks the others what they have paused (H-176)."""
+    before = pids(site)
+    with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
+        hook = make_webhook(one, receiver.url)
+        assert one.post("/api/resource/Note", json={"title": "first"}).status_code == 201
+        eventually(lambda: len(receiver.got) == 1)
+        origin = receiver.url.removesuffix("/hook")
+        assert console(site, do="pause", name=origin) == {"ok": True}
+        os.kill(before[2], signal.SIGTERM)
+        eventually(lambda: pids(site)[2] != before[2])
+        with client_of(site, cookie, 2) as two:
+            assert two.post("/api/resource/Note", json={"title": "later"}).status_code == 201
+        time.sleep(1.2)  # each process has polled
+        assert len(receiver.got) == 1
+        assert console(site, do="resume", name=origin) == {"ok": True}
+        eventually(lambda: len(receiver.got) == 2)
+        one.delete(f"/api/resource/Webhook/{hook}")
+
+
 def test_the_status_names_the_supervisor_and_the_number_of_processes(site: LiveSite) -> None:
+    """The supervisor is the process of the pid file (O-48)."""
     assert site.process is not None
     status = background.status(SitePaths(site.folder))
     assert (status.state, status.pid, status.processes) == (RunState.RUNNING, site.process.pid, 2)
@@ -272,7 +299,7 @@ def test_the_status_names_the_supervisor_and_the_number_of_processes(site: LiveS
 
 
 def test_no_secret_is_in_the_environment_of_a_process(site: LiveSite) -> None:
-    """The assignment comes through a pipe (C-84)."""
+    """The assignment comes through a pipe (C-84, O-48)."""
     for pid in pids(site).values():
         assert b"FW_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
 
@@ -296,6 +323,7 @@ def other_site(other_folder: LiveSite) -> LiveSite:
 def test_processes_end_with_their_supervisor_and_the_next_start_waits_for_them(
     other_site: LiveSite,
 ) -> None:
+    """They hold the site's lock until they have ended (O-46)."""
     before = pids(other_site).values()
     other_site.end(signal.SIGKILL)
     other_site.start(**DEVELOPMENT)
@@ -303,6 +331,7 @@ def test_processes_end_with_their_supervisor_and_the_next_start_waits_for_them(
 
 
 def test_a_process_that_ends_too_often_ends_the_service(other_site: LiveSite) -> None:
+    """Five ends in 30 seconds are made good, the sixth is not (O-44)."""
     both = pids(other_site)
     killed, victim = {both[1]}, both[2]
     for _ in range(5):
@@ -331,7 +360,7 @@ def test_a_signal_while_the_first_process_starts_ends_the_service_as_asked(
 
 
 def test_a_stop_lets_requests_and_attempts_of_all_processes_finish(other_site: LiveSite) -> None:
-    """Each process drains, all at the same time (O-31)."""
+    """Each process drains, all at the same time (O-31, O-45)."""
     stopped = log_of(other_site).count("process.stopping")
     with other_site.client() as first, LiveReceiver(None) as receiver:
         cookie = {"sid": first.cookies["sid"]}
