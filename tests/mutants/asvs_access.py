@@ -399,7 +399,7 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a wrong password hashes in any number of threads",
         "fw_actors/hashing/hasher.py",
-        "queue: FairQueue(queue.value, ",
+        "queue: FairQueue(place.share(queue.value), ",
         "queue: FairQueue(queue.value * 1000, ",
         "tests/fw_actors/hashing/test_slots.py::test_who_finds_the_queue_full_is_refused_at_once",
     ),
