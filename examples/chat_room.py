@@ -1,4 +1,4 @@
-"""A chat room over TCP: an actor for the room and one for each member; slow members delay nobody.
+"""A chat room over TCP: a topic, and an actor for each member; slow members delay nobody.
 
 python -m examples.chat_room &
 nc localhost 9101
@@ -15,14 +15,12 @@ from trio.abc import Stream
 
 from fw_actors.runtime import (
     Actor,
-    ActorRef,
-    Down,
-    MailboxPolicy,
     Message,
-    Overflow,
     Runtime,
+    Slow,
     SystemClock,
     SystemEntropy,
+    Topic,
     handles,
     open_runtime,
 )
@@ -39,59 +37,19 @@ MAX_MEMBERS = 500
 MAX_LINE = 1000  # bytes
 
 
-class Join(Message, frozen=True):
-    """A member has come; the room forgets it when its actor ends."""
-
-    name: str
-    member: ActorRef
-
-
 class Say(Message, frozen=True):
     text: str
-
-
-class Left(Message, frozen=True):
-    down: Down
-
-
-class Room(Actor):
-    """Tells each line to all members."""
-
-    mailbox = MailboxPolicy(capacity=1000, overflow=Overflow.WAIT, max_timers=MAX_MEMBERS)
-
-    def __init__(self) -> None:
-        self.members: dict[str, ActorRef] = {}
-
-    @handles(Join)
-    def join(self, message: Join) -> None:
-        self.members[message.name] = message.member
-        self.context.watch(message.member, then=Left)
-        self._tell_all(f"{message.name} is here")
-
-    @handles(Left)
-    def left(self, message: Left) -> None:
-        if self.members.pop(message.down.name, None) is not None:
-            self._tell_all(f"{message.down.name} has left")
-
-    @handles(Say)
-    def say(self, message: Say) -> None:
-        self._tell_all(message.text)
-
-    def describe(self) -> dict[str, object]:
-        return {"members": len(self.members)}
-
-    def _tell_all(self, text: str) -> None:
-        for member in self.members.values():
-            member.tell(Say(text))  # never waits
 
 
 class Member(Actor):
     """Writes to one client. While it is slow, the oldest of its lines are dropped."""
 
-    mailbox = MailboxPolicy(capacity=100, overflow=Overflow.DROP_OLDEST)
-
-    def __init__(self, client: Stream) -> None:
+    def __init__(self, client: Stream, room: Topic[Say]) -> None:
         self.client = client
+        self.room = room
+
+    async def started(self) -> None:
+        self.room.subscribe(self.context.ref, slow=Slow.DROP_OLDEST, capacity=100)
 
     @handles(Say)
     async def write(self, message: Say) -> None:
@@ -105,36 +63,37 @@ class Chat:
     """What each connection needs: the room, and the supervisor of the members."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self.room = runtime.ref("room", of=Room)
+        self.room: Topic[Say] = Topic(runtime, "room", max_members=MAX_MEMBERS)
         self.members = DynamicSupervisor("members", limit=MAX_MEMBERS)
-        self.children = [actor_child("room", Room), dynamic_child(self.members)]
+        self.children = [dynamic_child(self.members)]
         self._count = 0
 
     async def serve(self, client: Stream) -> None:
         """Run a member for one client, until the client has gone."""
         self._count += 1
         name = f"member-{self._count}"
-        spec = actor_child(name, partial(Member, client), restart=Restart.TEMPORARY)
+        spec = actor_child(name, partial(Member, client, self.room), restart=Restart.TEMPORARY)
         async with client:
             try:
-                member = await self.members.start_child(spec)
+                await self.members.start_child(spec)
             except TooManyChildren:
                 await client.send_all(b"the room is full\n")
                 return
             try:
+                await self.room.publish(Say(f"{name} is here"))
                 with suppress(trio.BrokenResourceError):  # the client has gone
-                    await self.room.send(Join(name, member))
                     await self._listen(name, client)
             finally:
                 with trio.CancelScope(shield=True):
                     await self.members.stop_child(name)
+                    await self.room.publish(Say(f"{name} has left"))
 
     async def _listen(self, name: str, client: Stream) -> None:
         line = b""
         async for part in client:
             *lines, line = (line + part).split(b"\n")
             for text in lines:
-                await self.room.send(Say(f"{name}: {text.decode(errors='replace')}"))
+                await self.room.publish(Say(f"{name}: {text.decode(errors='replace')}"))
             if len(line) > MAX_LINE:
                 return
 
