@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import keyword
 import os
 import shlex
 from pathlib import Path
@@ -19,7 +21,7 @@ _POLICY: Final = """\
   "site": {"name": "%s"},
   "auth": {"refuseCommonPasswords": true},
   "ops": {"outgoing": {"private": "deny", "allow": ["127.0.0.0/8", "::1/128"]}},
-  "apps": []
+  "apps": [%s]
 }
 """
 _FACTS: Final = """\
@@ -36,18 +38,30 @@ _FACTS: Final = """\
 #FW_MAIL_FROM=Desk <desk@example.org>
 #FW_SMTP_HOST=mail.example.org
 """
+_EXAMPLE: Final = '''\
+"""A first app: notes in notebooks, and minutes of meetings that are approved.
+
+The page "Writing an app" of the documentation walks through it. Change it into yours.
+"""
+
+'''
 _IGNORED: Final = ".env\nsecret.key*\ndata/\n"
 
 
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
+@click.option(
+    "--app", metavar="NAME", help="Make a first app too: the example of the manual, as NAME.py."
+)
 @click.pass_obj
-def init(context: CommandContext, folder: Path) -> None:
+def init(context: CommandContext, folder: Path, app: str | None) -> None:
     """Create a site in FOLDER (default: here): fw.json, .env, secret.key, .gitignore.
 
     Existing files are not changed; a folder that contains a fw.json is rejected. Opens nothing.
     """
     site = (context.cwd / folder).absolute()
+    if app is not None:
+        _check_module_name(app)
     policy = site / "fw.json"
     if policy.exists():
         raise CommandFailed(f"{policy} already exists; this folder is a site")
@@ -57,7 +71,9 @@ def init(context: CommandContext, folder: Path) -> None:
             _make(site / "secret.key", new_key(), 0o600),
             _make(site / ".env", _FACTS, 0o640),
             _make(site / ".gitignore", _IGNORED, 0o644),
-            _make(policy, _POLICY % _name(site), 0o644),  # last: now it is a site
+            "" if app is None else _make(site / f"{app}.py", _example(), 0o644),
+            # last: now it is a site
+            _make(policy, _POLICY % (_name(site), "" if app is None else f'"{app}"'), 0o644),
         ]
     except OSError as error:
         raise CommandFailed(f"{error.filename} cannot be written: {error.strerror}") from error
@@ -72,6 +88,22 @@ Next:
 
 Keep a copy of secret.key in a safe place: without it stored secrets cannot be decrypted."""
     )
+
+
+def _check_module_name(name: str) -> None:
+    """Refuse a name that a site's folder, which is last on the import path, could not provide."""
+    if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
+        raise click.UsageError(f"--app {name} is not the name of a Python module.")
+    if importlib.util.find_spec(name) is not None:
+        raise CommandFailed(f"there is a module {name} already: give the app another name")
+
+
+def _example() -> str:
+    """Return the example app: from the wheel, or from the clone that this program runs from."""
+    packed = Path(__file__).with_name("example_app.txt")
+    file = packed if packed.exists() else Path(__file__).parents[1] / "examples/notes/__init__.py"
+    text = file.read_text(encoding="utf-8")
+    return _EXAMPLE + text[text.index("from __future__") :]
 
 
 def _make(path: Path, text: str, mode: int) -> str:

@@ -128,7 +128,18 @@ def _where(error: BaseException) -> str:
         return f"{error.filename}, line {error.lineno}: {error.msg}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     place = f"{frames[-1].filename}, line {frames[-1].lineno}: " if len(frames) > 1 else ""
-    return f"{place}{type(error).__name__}: {error}"
+    return f"{place}{type(error).__name__}: {error}{_missing_import(error)}"
+
+
+def _missing_import(error: BaseException) -> str:
+    """Return the import that a NameError lacks, if it is one of what apps are made of."""
+    if not isinstance(error, NameError):
+        return ""
+    name, modules = error.name, ("fw_actors.app", "fw_actors.errors")
+    for module in modules:
+        if name in getattr(sys.modules.get(module), "__dict__", {}):
+            return f"; from {module} import {name}"
+    return ""
 
 
 def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocTypeBase]], list[Whitelisted]]:

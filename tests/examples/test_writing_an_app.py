@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 
 from fw_actors.config import load
+from tests.commands import run_command
 from tests.live_site import LiveSite
 from tests.site_kit import inline_site
 
@@ -28,7 +29,7 @@ def fences(kind: str) -> list[str]:
 
 def test_the_page_has_no_block_that_is_not_tried() -> None:
     kinds = set(re.findall(r"^```(\w+)$", TEXT, re.MULTILINE))
-    assert kinds == {"json", "sh", "python", "pycon", "http"}
+    assert kinds == {"json", "sh", "python", "pycon", "http", "text"}
 
 
 @pytest.mark.parametrize("excerpt", fences("python"))
@@ -39,7 +40,19 @@ def test_an_excerpt_stands_in_the_app(excerpt: str) -> None:
 def test_the_configuration_loads(tmp_path: Path) -> None:
     (block,) = fences("json")
     (tmp_path / "fw.json").write_text(block)
-    assert load({}, tmp_path).apps == ("examples.notes",)
+    assert load({}, tmp_path).apps == ("notes",)
+
+
+def test_the_first_step_makes_what_the_page_shows(tmp_path: Path) -> None:
+    """Word for word: the policy, and the module that the excerpts are of (C-112)."""
+    first = fences("text")[0].splitlines()
+    assert first == ["fw init desk --app notes", "cd desk"]
+    done = run_command(tmp_path, {}, *shlex.split(first[0])[1:])
+    assert done.exit_code == 0, done.output
+    (block,) = fences("json")
+    assert json.loads((tmp_path / "desk" / "fw.json").read_text()) == json.loads(block)
+    made = (tmp_path / "desk" / "notes.py").read_text()
+    assert [each for each in fences("python") if each not in made] == []
 
 
 async def test_the_sessions_run_each_in_its_transaction(tmp_path: Path) -> None:
@@ -61,7 +74,8 @@ def test_a_session_that_says_something_else_would_fail() -> None:
 
 
 def test_the_commands_and_the_requests_answer_as_the_page_says(tmp_path: Path) -> None:
-    with LiveSite(tmp_path) as site:
+    assert run_command(tmp_path, {}, "init", "--app", "notes").exit_code == 0
+    with LiveSite(tmp_path, apps=("notes",)) as site:
         site.add_manager()
         for command in fences("sh"):
             words = shlex.split(command)

@@ -6,6 +6,8 @@ import base64
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.fw_cli.conftest import CommandLine
 
 
@@ -58,3 +60,34 @@ def test_files_that_are_there_stay_as_they_are(fw: CommandLine) -> None:
 def test_a_folder_that_can_not_be_made_is_told(fw: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "cannot be written" in fw.refused("init", "file/new")
+
+
+def test_a_first_app_works_under_its_name(fw: CommandLine) -> None:
+    """C-112."""
+    said = fw.done("init", "new", "--app", "my_notes")
+    assert "my_notes.py" in said
+    site = CommandLine(fw.folder / "new", fw.environ)
+    note = 'fw.new_doc("Note", title="Hello").insert().mood'
+    assert site.done("eval", note) == '"calm"\n'
+
+
+@pytest.mark.parametrize("name", ["json", "web", "fw_actors"])
+def test_an_app_with_the_name_of_another_module_is_refused(fw: CommandLine, name: str) -> None:
+    assert f"there is a module {name} already" in fw.refused("init", "new", "--app", name)
+    assert not (fw.folder / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["my-notes", "2nd", "class", "a.b", "../x", ""])
+def test_an_app_that_python_can_not_import_is_wrong_usage(fw: CommandLine, name: str) -> None:
+    result = fw.run("init", "new", "--app", name)
+    assert result.exit_code == 2
+    assert not (fw.folder / "new").exists()
+
+
+def test_a_name_that_an_app_does_not_import_is_told_with_its_import(fw: CommandLine) -> None:
+    fw.done("init", "new", "--app", "unimported")
+    app = fw.folder / "new" / "unimported.py"
+    app.write_text("class Note(DocType):\n    pass\n")
+    told = CommandLine(fw.folder / "new", fw.environ).refused("migrate")
+    assert "line 1: NameError" in told
+    assert "; from fw_actors.app import DocType" in told

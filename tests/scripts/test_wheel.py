@@ -194,7 +194,7 @@ def test_fw_works_from_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: Path)
     version = wheel.name.split("-")[1]
     said = run(fw, "version", cwd=folder, environ=environ)
     assert re.fullmatch(rf"fw {re.escape(version)}( \(commit \w{{12}}\))?\n", said)
-    run(fw, "init", cwd=folder, environ=environ)
+    run(fw, "init", "--app", "first_app", cwd=folder, environ=environ)
     told = run(fw, "doctor", cwd=folder, environ=environ)
     assert "FW_SECRET_KEY is set" in told
     assert "0 problems" in told
