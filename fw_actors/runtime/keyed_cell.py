@@ -15,9 +15,10 @@ import trio
 
 from fw_actors.runtime.actor import Actor, KeyedContext
 from fw_actors.runtime.background import cancel_timers
-from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
+from fw_actors.runtime.cell import ActorState, CrashedError
 from fw_actors.runtime.errors import ActorFailed
 from fw_actors.runtime.events import EventKind
+from fw_actors.runtime.handling import HandlingCell
 from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Item, Mailbox
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.reply import PendingReply
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from fw_actors.runtime.watches import Watch
 
 
-class KeyedCell(ActorCell):
+class KeyedCell(HandlingCell):
     """The cell of one key, a job for a worker. It has a mailbox of its own only while active."""
 
     __slots__ = (

@@ -15,10 +15,11 @@ from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.actor import Context, KeyedActor
 from fw_actors.runtime.background import cancel_timers
-from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
+from fw_actors.runtime.cell import ActorState, CrashedError
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.events import EventKind
+from fw_actors.runtime.handling import HandlingCell
 from fw_actors.runtime.mailbox import Mailbox
 from fw_actors.runtime.parking import WOKEN
 from fw_actors.runtime.ref import ActorRef
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from fw_actors.runtime.watches import Watch
 
 
-class SingleCell(ActorCell):
+class SingleCell(HandlingCell):
     """The cell of one named actor. A supervisor runs `run` as its task, one at a time."""
 
     __slots__ = (
