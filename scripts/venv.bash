@@ -1,19 +1,37 @@
 # Sourced by its neighbours: finds the project's folder and keeps its virtual environment as
-# constraints-dev.txt and pyproject.toml say. It reports on standard error.
+# pyproject.toml and the files of pins say. It reports on standard error. What serves needs a
+# quarter of what also tests, checks and documents: the rest is added when a script asks for it.
 # shellcheck shell=bash
 
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
 python=$root/.venv/bin/python
 made_from=$root/.venv/made-from
 
-# The inputs of an environment. The folder is one of them, since the environment names it.
+# The inputs of an environment of a kind, "serving" or "all". The folder is one of them, since the
+# environment names it.
 recipe() {
   printf '%s\n' "$root"
-  cat "$root/pyproject.toml" "$root/constraints-dev.txt"
+  cat "$root/pyproject.toml"
+  case $1 in
+    serving) cat "$root/constraints.txt" "$root/constraints-build.txt" ;;
+    all) cat "$root/constraints-dev.txt" ;;
+  esac
 }
 
+# An environment with all is one for serving, too.
 venv_is_current() {
-  [ -x "$python" ] && [ -e "$made_from" ] && recipe | cmp -s - "$made_from"
+  [ -x "$python" ] && [ -e "$made_from" ] || return
+  recipe all | cmp -s - "$made_from" || { [ "$1" = serving ] && recipe serving | cmp -s - "$made_from"; }
+}
+
+# Installs by pip's arguments; by uv where it is on the path, which takes a tenth of the time.
+install_by() {
+  if command -v uv >/dev/null; then
+    uv pip install --quiet --python "$python" "$@"
+  else
+    # -I: neither the caller's folder nor PYTHONPATH may stand in for a module of pip's
+    "$python" -I -m pip install -qq --disable-pip-version-check --root-user-action ignore "$@"
+  fi
 }
 
 # Makes the environment anew, or brings a finished one up to date where it stands, which leaves
@@ -27,10 +45,19 @@ make_venv() (
     exit 1
   fi
   flock 9
-  if venv_is_current; then
+  if venv_is_current "$1"; then
     exit
   fi
-  printf 'fw: preparing %s ...\n' "$root/.venv" >&2
+  if [ "$1" = all ] && venv_is_current serving; then
+    printf 'fw: adding what tests, checks and pages need to %s ...\n' "$root/.venv" >&2
+  else
+    printf 'fw: preparing %s ...\n' "$root/.venv" >&2
+  fi
+  kind=$1
+  # Not taken away again, so that nobody waits for it twice.
+  if [ -e "$root/.venv/has-all" ]; then
+    kind=all
+  fi
   was=
   if [ -e "$made_from" ]; then
     read -r was <"$made_from"
@@ -42,19 +69,24 @@ make_venv() (
       exit 1
     fi
     "$base" -m venv --clear "$root/.venv"
+    kind=$1
   fi
   rm -f "$made_from"
-  # -I: neither the caller's folder nor PYTHONPATH may stand in for a module of pip's
-  install=("$python" -I -m pip install -qq --disable-pip-version-check
-    --root-user-action ignore)
-  "${install[@]}" --require-hashes --requirement "$root/constraints-dev.txt" >&2
-  "${install[@]}" --no-deps --no-build-isolation --editable "$root" >&2
-  recipe >"$made_from.new"
+  if [ "$kind" = all ]; then
+    install_by --require-hashes --requirement "$root/constraints-dev.txt" >&2
+    : >"$root/.venv/has-all"
+  else
+    install_by --require-hashes --requirement "$root/constraints.txt" \
+      --requirement "$root/constraints-build.txt" >&2
+  fi
+  install_by --no-deps --no-build-isolation --editable "$root" >&2
+  recipe "$kind" >"$made_from.new"
   mv "$made_from.new" "$made_from"
 )
 
+# use_venv [serving]: makes it when it is missing or out of date; without an argument with all.
 use_venv() {
-  venv_is_current || make_venv
+  venv_is_current "${1:-all}" || make_venv "${1:-all}"
 }
 
 # The key in secret.key beside the site's fw.json stands in for FW_SECRET_KEY where that is unset;

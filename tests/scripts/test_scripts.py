@@ -30,7 +30,12 @@ def project(tmp_path: Path) -> Path:
     folder = tmp_path / "a clone"
     folder.mkdir()
     shutil.copytree(ROOT / "scripts", folder / "scripts")
-    for name in ("pyproject.toml", "constraints-dev.txt"):
+    for name in (
+        "pyproject.toml",
+        "constraints.txt",
+        "constraints-build.txt",
+        "constraints-dev.txt",
+    ):
         shutil.copy(ROOT / name, folder)
     python = folder / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -198,8 +203,46 @@ def test_nothing_is_installed_without_its_hash() -> None:
     for script in ("venv.bash", "check"):
         text = (ROOT / "scripts" / script).read_text().replace("\\\n", " ")
         installs = [
-            line for line in text.splitlines() if re.search(r"pip install|install\[@", line)
+            line for line in text.splitlines() if re.search(r"pip install|install_by -", line)
         ]
         assert installs
         for line in installs:
-            assert "--require-hashes" in line or "--no-deps" in line or "install=(" in line, line
+            passed_on = line.endswith('"$@"')  # by install_by, whose callers are among the others
+            assert "--require-hashes" in line or "--no-deps" in line or passed_on, line
+
+
+def make_from(project: Path, *pins: str) -> None:
+    """Have the environment be made of these files of pins."""
+    texts = [(project / name).read_text() for name in ("pyproject.toml", *pins)]
+    (project / ".venv" / "made-from").write_text("".join((f"{project}\n", *texts)))
+
+
+def installs(project: Path, script: str) -> list[str]:
+    """What a script has pip install, in the order of its calls; uv is not on its path."""
+    command = f". scripts/venv.bash; PATH=/usr/bin:/bin; use_venv {script}"
+    done = subprocess.run(
+        ["bash", "-euc", command, str(project / "scripts" / "x")], cwd=project, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    arguments = [line.removeprefix("argument=") for line in done.stderr.splitlines()]
+    return [Path(each).name for each in arguments if each.endswith((".txt", project.name))]
+
+
+SERVING = ("constraints.txt", "constraints-build.txt")
+
+
+def test_an_environment_for_serving_holds_what_serves_alone(project: Path) -> None:
+    """A service needs a quarter of what tests and pages need (C-144)."""
+    make_from(project, "pyproject.toml")
+    assert installs(project, "serving") == [*SERVING, project.name]
+    assert installs(project, "serving") == []
+    assert installs(project, "") == ["constraints-dev.txt", project.name]
+    assert installs(project, "serving") == []
+
+
+def test_an_environment_with_all_keeps_all_when_it_is_brought_up_to_date(project: Path) -> None:
+    make_from(project, "pyproject.toml")
+    assert installs(project, "") == ["constraints-dev.txt", project.name]
+    with (project / "pyproject.toml").open("a") as file:
+        file.write("# changed\n")
+    assert installs(project, "serving") == ["constraints-dev.txt", project.name]
