@@ -100,6 +100,8 @@ class EmailDelivery(DocType, name="Email Delivery", naming="random", read_only=T
     `recipient` is empty until it is known whose account was meant.
     """
 
+    index_together = (("status", "creation"),)
+
     recipient = Data()
     template = Data()
     subject = Data(length=300)
@@ -140,6 +142,8 @@ class Webhook(DocType, naming="random"):
     """A receiver's subscription to events, with its secret. For System Managers without scopes."""
 
     enabled = Check(default=1)
+    title = Data()
+    description = Text()
     url = Data(required=True, length=2048)
     event_type = Select(options=[DOCUMENT, CUSTOM], required=True)
     webhook_doctype = Data()
@@ -165,8 +169,13 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     # The course of the last attempt, for which a new row has room: rows that grow with their
     # outcome would split most pages of SQLite once more. And the replay that it belongs to.
     internal_columns: ClassVar[Mapping[str, str]] = {"trace": " " * 140, "replayed": ""}
-    # A rename finds them by their reference; the sweep and doctor by how they ended, and when.
-    index_together = (("reference_doctype", "reference_name"), ("status", "last_attempt"))
+    # A rename finds them by their reference; the sweep and doctor by how they ended, and when;
+    # the page of a Webhook its newest.
+    index_together = (
+        ("reference_doctype", "reference_name"),
+        ("status", "last_attempt"),
+        ("webhook", "creation"),
+    )
 
     webhook = Data()
     event = Data()

@@ -41,6 +41,7 @@ from fw_actors.store import Store, Tx, installation_key, open_sqlite
 from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.custom_events import CustomEvents
 from fw_actors.webhooks.events import DeliveryRecorder, DeliveryRenames, EventRecorder
+from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.replay import BulkReplays, Replays
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from fw_actors.webhooks.subscriptions import SubscriptionCache, WebhookRules
@@ -170,7 +171,9 @@ def _assembled(
     )
     publisher = EventRecorder(registry, subscriptions, deliveries, off=off)
     custom = CustomEvents(registry, subscriptions, deliveries, off=off)
-    renames = (AccountRenames(registry), DeliveryRenames(registry, subscriptions))
+    renames = (
+        AccountRenames(registry), DeliveryRenames(registry, subscriptions), HealthRenames()
+    )  # fmt: skip
     rules = WebhookRules(registry, development=config.deployment.mode == "development")
     audit = AuditLog(registry, entropy)
     versions = VersionRecorder(registry, entropy)

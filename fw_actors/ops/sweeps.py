@@ -6,6 +6,7 @@ Rules: O-70, O-71, O-74, B-280, O-87.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -19,6 +20,7 @@ from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import JOB, KNOWN_ADDRESS, LOGIN_ATTEMPT, SESSION, TOKEN
 from fw_actors.webhooks.attempts import forget_attempts
 from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.health import drop_old_hours
 
 BATCH: Final = 1000
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
@@ -74,10 +76,11 @@ def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
 
 
 def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
-    """Return the step of `core.services.webhooks.sweep`: Sent and Failed deliveries by their last
-    attempt, with the jobs of failed ones; 0 days keeps them for ever."""
+    """Return the steps of `core.services.webhooks.sweep`: Sent and Failed deliveries by their last
+    attempt, with the jobs of failed ones; 0 days keeps them for ever. And old counts of hours."""
+    hours: Batch = partial(drop_old_hours, most=BATCH)
     if retention_days == 0:
-        return ()
+        return (hours,)
     table = registry.tables["Webhook Delivery"].table
     old = (
         sa.select(table.c.name)
@@ -101,7 +104,7 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
             forget_attempts(tx, [name for (name,) in names])
         return len(found)
 
-    return (batch,)
+    return (batch, hours)
 
 
 def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:

@@ -15,6 +15,7 @@ import trio
 
 MS_PER_SECOND: Final = 1000
 MS_PER_MINUTE: Final = 60_000
+MS_PER_HOUR: Final = 3_600_000
 MS_PER_DAY: Final = 86_400_000
 SECONDS_PER_DAY: Final = 86_400
 MINUTES_PER_HOUR: Final = 60

@@ -137,6 +137,28 @@ _DELIVERY_ATTEMPT: Final = Table(
     Column("replayed", Text, nullable=True),
     sqlite_with_rowid=False,
 )
+_WEBHOOK_HOUR: Final = Table(
+    "fw_webhook_hour",
+    MetaData(),
+    Column("webhook", Text, primary_key=True),
+    Column("hour", BigInteger, primary_key=True),
+    *(
+        Column(name, Integer, nullable=False, server_default="0")
+        for name in ("sent", "retried", "failed")
+    ),
+    Index("fw_webhook_hour_hour", "hour"),
+    sqlite_with_rowid=False,
+)
+_WEBHOOK_HEALTH: Final = Table(
+    "fw_webhook_health",
+    MetaData(),
+    Column("webhook", Text, primary_key=True),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("failing_since", BigInteger, nullable=True),
+    Column("last_error", Text, nullable=True),
+    Column("last_failure", BigInteger, nullable=True),
+    Column("last_success", BigInteger, nullable=True),
+)
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
@@ -200,6 +222,8 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(4, _password_costs),
     MigrationStep(5, _networks),
     MigrationStep(6, partial(_create_table, table=_DELIVERY_ATTEMPT)),
+    MigrationStep(7, partial(_create_table, table=_WEBHOOK_HOUR)),
+    MigrationStep(8, partial(_create_table, table=_WEBHOOK_HEALTH)),
 )
 
 

@@ -198,6 +198,30 @@ DELIVERY_ATTEMPT: Final = Table(
 """The attempts of deliveries but for the last one, which the delivery's own row has in columns of
 the same names: `fw_actors.webhooks.attempts`."""
 
+WEBHOOK_HOUR: Final = Table(
+    "fw_webhook_hour",
+    METADATA,
+    Column("webhook", Text, primary_key=True),
+    Column("hour", BigInteger, primary_key=True),  # its beginning
+    _count("sent"),
+    _count("retried"),
+    _count("failed"),
+    Index("fw_webhook_hour_hour", "hour"),
+    sqlite_with_rowid=False,
+)
+"""How many outcomes each Webhook had in each hour of the last days."""
+
+WEBHOOK_HEALTH: Final = Table(
+    "fw_webhook_health",
+    METADATA,
+    Column("webhook", Text, primary_key=True),
+    _count("failures"),  # since the last success
+    _time_or_none("failing_since"),  # the first of them
+    Column("last_error", Text, nullable=True),
+    _time_or_none("last_failure"),
+    _time_or_none("last_success"),
+)
+
 JOB: Final = Table(
     "fw_job",
     METADATA,

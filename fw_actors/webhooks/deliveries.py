@@ -33,6 +33,7 @@ from fw_actors.store.schema import JOB
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
 from fw_actors.webhooks.claims import ClaimLimits, DeliveryRows, Hook, Lease, Leased, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.health import Noted, add_tallies, tallies_of
 
 KEPT_BYTES: Final = 512
 _ERROR_CHARACTERS: Final = 500
@@ -128,7 +129,8 @@ class ClaimedBatch(NamedTuple):
 class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
-    `again`: those of deliveries that were tried before.
+    `again`: those of deliveries that were tried before. `tallies` is what they add to their
+    Webhooks: the sum of `noted`.
     """
 
     held: list[tuple[int, str]]
@@ -137,6 +139,8 @@ class OutcomeBatch(NamedTuple):
     sent: list[tuple[int, str]]
     others: list[jobs.Settlement]
     again: list[tuple[int, str]]
+    noted: list[Noted]
+    tallies: str
 
     @property
     def next_at(self) -> int | None:
@@ -233,7 +237,7 @@ class Deliveries:
         self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
     ) -> OutcomeBatch:
         """Decide the status of finished attempts, and encode the batch for `settle_all`."""
-        ready = OutcomeBatch([], [], "", [], [], [])
+        ready = OutcomeBatch([], [], "", [], [], [], [], "")
         rows = []
         for due, ended in attempts:
             verdict = decide(
@@ -257,7 +261,8 @@ class Deliveries:
             rows.append((job, token, *values(ended, verdict), trace))
             if due.attempts:
                 ready.again.append((job, token))
-        return ready._replace(rows=rows_as_json(rows))
+            ready.noted.append(Noted(due.job.partition, verdict.status, ended.at, ended.error))
+        return ready._replace(rows=rows_as_json(rows), tallies=tallies_of(ready.noted))
 
     def settle_all(self, tx: Tx, batch: OutcomeBatch) -> Sequence[DeliveryStatus | None]:
         """Write outcomes: all of them by one statement, on condition of the leases' tokens.
@@ -275,6 +280,11 @@ class Deliveries:
                 None if held in lost else status
                 for held, status in zip(batch.held, statuses, strict=True)
             ]
+        tallies = batch.tallies
+        if lost:
+            pairs = zip(batch.held, batch.noted, strict=True)
+            tallies = tallies_of(noted for held, noted in pairs if held not in lost)
+        add_tallies(tx, tallies)
         jobs.delete_held(tx, [held[0] for held in batch.sent if held not in lost])
         jobs.settle_all(tx, batch.others)  # fenced by the tokens too
         return statuses

@@ -15,7 +15,7 @@ from tests.live_site import SECRET, LiveReceiver, eventually
 HEADERS = {"X-FW-CSRF": "1"}
 DELIVERIES = "/app/Webhook%20Delivery"
 SHOW_ANEW = """
-() => htmx.ajax("GET", location.pathname, {
+() => htmx.ajax("GET", `${location.pathname}/recent`, {
   target: "#recent", select: "#recent", swap: "outerHTML",
 })
 """
@@ -26,8 +26,8 @@ def admin(sign_in: Callable[[str], None]) -> None:
     sign_in("admin")
 
 
-def make_webhook(page: Page, url: str, event: str) -> str:
-    hook = {"event_type": "Custom", "custom_event": event, "secret": SECRET, "url": url}
+def make_webhook(page: Page, url: str, event: str, **fields: str) -> str:
+    hook = {"event_type": "Custom", "custom_event": event, "secret": SECRET, "url": url, **fields}
     made = page.request.post("/api/resource/Webhook", data=hook, headers=HEADERS)
     assert made.ok, made.text()
     name: str = made.json()["data"]["name"]
@@ -180,7 +180,7 @@ def test_a_page_that_renews_itself_loses_no_click(page: Page) -> None:
     with LiveReceiver(503) as failing:
         name = make_webhook(page, failing.url, "page.pressed")
         page.goto(f"{DELIVERIES}/{emit(page, 'page.pressed', {})}")
-        link = page.locator("#delivery").get_by_role("link", name=name)
+        link = page.locator(f"#delivery a[href$='{name}']")
         link.hover()
         page.mouse.down()
         with page.expect_response(lambda response: DELIVERIES in response.url) as renewed:
@@ -259,3 +259,32 @@ def test_all_that_match_are_replayed_beyond_one_page(page: Page, receiver: LiveR
     page.reload()
     expect(page.get_by_role("heading", name="Webhook Delivery")).to_be_visible()
     expect(run).to_be_hidden()
+
+
+def test_a_failing_webhook_is_seen_on_the_desk_in_its_list_and_on_its_page(page: Page) -> None:
+    """By its title, since when and why, with counts (B-240, B-241, H-164)."""
+    with LiveReceiver(410) as failing:
+        name = make_webhook(page, failing.url, "page.failing", title="Billing of Bozen")
+        sent = [emit(page, "page.failing", {"n": n}) for n in range(3)]
+        eventually(lambda: all(status(page, each) == "Failed" for each in sent))
+        page.goto("/app")
+        attention = page.get_by_role("region", name="Needs attention")
+        expect(attention).to_contain_text("Billing of Bozen fails: 3 attempts in a row, 0 waiting")
+        expect(attention).to_contain_text("the receiver answered 410.")
+        look(page, "home-attention")
+        page.goto("/app/Webhook?_q=Billing")
+        row = page.locator("#found tbody tr")
+        expect(row).to_contain_text("Billing of Bozen")
+        expect(row).to_contain_text("failing")
+        expect(row).to_contain_text("0 sent, 3 failed (0 %)")
+        look(page, "webhooks")
+        row.get_by_role("link", name="Billing of Bozen").click()
+        state = page.get_by_role("region", name="State")
+        expect(state).to_contain_text("3 failed in a row since")
+        expect(state.get_by_role("img")).to_be_visible()
+        look(page, "webhook-failing")
+        page.goto(DELIVERIES)
+        page.get_by_label("Webhook", exact=True).select_option("Billing of Bozen")
+        expect(page).to_have_url(re.compile(f"webhook={name}"))
+        expect(page.locator("#found tbody tr")).to_have_count(3)
+        expect(page.locator("#found tbody tr").first).to_contain_text("Billing of Bozen")

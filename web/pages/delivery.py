@@ -13,6 +13,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.sent_request import SentRequest
 from fw_actors.webhooks.attempts import AttemptRun, AttemptTrace, AttemptTrigger, RecordedAttempt
 from fw_actors.webhooks.delivery_report import DeliveryReport, delivery_report
+from fw_actors.webhooks.health import label_of_webhook
 from web.pages.listing import BAD, GOOD, WARN, ListCell, badge
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def delivery_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> d
     due = explanation.due_at
     return {
         "how": badge(values["status"]),
+        "webhook_label": _label(fw, values["webhook"]),
         "error": sentence(values["error"]),
         "answer": readable(values["response_body"]),
         "payload": readable(values["payload"]),
@@ -67,6 +69,14 @@ def delivery_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> d
         "is_due": due is not None and due <= fw.tx.now,
         "runs": tuple(runs(report)),
     }
+
+
+def _label(fw: Fw, webhook: str | None) -> str:
+    """Return what people call a Webhook; the id of one that was deleted."""
+    if not webhook:
+        return ""
+    rows = fw.get_list("Webhook", [["name", "=", webhook]], ["title", "url"], limit=1)
+    return label_of_webhook(rows[0]["title"], rows[0]["url"]) if rows else webhook
 
 
 def runs(report: DeliveryReport) -> Iterator[TimelineRun]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents import permissions, rest
@@ -17,6 +17,14 @@ from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, history
 from web.pages.form import editable, inputs, sections
 from web.pages.listing import NEVER_MADE, badge, listing, shortened
 from web.pages.rendering import PageFrame, Rendering, list_path, new_path, page_frame
+from web.pages.webhooks import (
+    DELIVERY,
+    WEBHOOK,
+    attention,
+    webhook_view,
+    with_names,
+    with_states,
+)
 from web.pages.wording import DOCSTATUS, TITLES
 from web.response import Response
 
@@ -24,6 +32,8 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 T = TypeVar("T")
+LIST_VIEWS: Final = {WEBHOOK: with_states, DELIVERY: with_names}
+"""What completes the lists of built-in DocTypes."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ class DeskPages:
             "/app": Operation(self.home),
             "/app/<doctype>": Operation(self.list, query=None),
             "/app/<doctype>/<name>": Operation(self.document),
+            "/app/Webhook/<name>/recent": Operation(self.recent),
             "/new/<doctype>": Operation(self.new),
         }
         return [
@@ -58,15 +69,36 @@ class DeskPages:
         ]
 
     async def home(self, exchange: Exchange) -> Response:
-        """Show all DocTypes that the user may list."""
-        return await self._page(exchange, "home.html", "", lambda fw: {})
+        """Show what needs attention, and all DocTypes that the user may list."""
+        service = await self._gateway.service_state()
+        return await self._page(
+            exchange, "home.html", "", lambda fw: {"attention": attention(fw, service)}
+        )
 
     async def list(self, exchange: Exchange) -> Response:
         """Show a page of a DocType's list."""
         doctype, asked = exchange.argument("doctype"), exchange.query
-        return await self._page(
-            exchange, "list.html", doctype, lambda fw: {"list": listing(fw, doctype, asked)}
-        )
+        complete = LIST_VIEWS.get(doctype)
+        service = ServiceState(running=True)
+        if doctype == WEBHOOK:
+            service = await self._gateway.service_state()
+
+        def view(fw: Fw) -> dict[str, Any]:
+            shown = listing(fw, doctype, asked)
+            return {"list": shown if complete is None else complete(fw, shown, service)}
+
+        return await self._page(exchange, "list.html", doctype, view)
+
+    async def recent(self, exchange: Exchange) -> Response:
+        """Show the part of a Webhook's page that renews itself."""
+        name, service = exchange.argument("name"), await self._gateway.service_state()
+
+        def view(fw: Fw) -> dict[str, Any]:
+            values = rest.read(fw, WEBHOOK, name)
+            return {"values": values, **webhook_view(fw, values, service)}
+
+        context = await self._gateway.read(exchange.known_caller, view, exchange.request_id)
+        return self._rendering.page("webhook_part.html", **context)
 
     async def document(self, exchange: Exchange) -> Response:
         """Show a document's form."""

@@ -12,28 +12,12 @@ from fw_actors.documents.fields import Check, Table
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.redaction import is_secret
 from web.pages.delivery import delivery_view
-from web.pages.listing import ListCell, badge, display_text, shortened
-from web.pages.rendering import document_path
+from web.pages.listing import display_text, shortened
+from web.pages.webhooks import webhook_view
 from web.pages.wording import DOCSTATUS, label_of
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
-
-
-RECENT: Final = 10
-
-
-@dataclass(frozen=True)
-class RecentDelivery:
-    """One line of a Webhook's recent deliveries."""
-
-    name: str
-    path: str
-    event: str
-    status: ListCell
-    attempts: int
-    response_status: str
-    creation: str
 
 
 @dataclass(frozen=True)
@@ -48,36 +32,12 @@ class DocumentView:
     asks_service: bool = False
 
 
-def _webhook(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
-    fields = ["name", "event", "status", "attempts", "response_status", "creation"]
-    rows = fw.get_list(
-        "Webhook Delivery",
-        [["webhook", "=", values["name"]]],
-        fields,
-        order_by="creation desc",
-        limit=RECENT,
-    )
-    return {"recent": [_recent(row) for row in rows]}
-
-
-def _recent(row: Mapping[str, Any]) -> RecentDelivery:
-    return RecentDelivery(
-        row["name"],
-        document_path("Webhook Delivery", row["name"]),
-        row["event"],
-        badge(row["status"]),
-        row["attempts"],
-        str(row["response_status"] or ""),
-        row["creation"],
-    )
-
-
 def _nothing(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
     return {}
 
 
 DOCUMENT_VIEWS: Final[Mapping[str, DocumentView]] = {
-    "Webhook": DocumentView("webhook.html", _webhook),
+    "Webhook": DocumentView("webhook.html", webhook_view, asks_service=True),
     "Webhook Delivery": DocumentView("delivery.html", delivery_view, asks_service=True),
     "User": DocumentView("user.html", _nothing),
 }

@@ -46,6 +46,7 @@ REQUIRED_WHEN_SHOWN: Final = frozenset(
     {("Webhook", "webhook_doctype"), ("Webhook", "custom_event")}
 )
 HINTS: Final[Mapping[tuple[str, str], str]] = {
+    ("Webhook", "title"): "What people call it; without one it is called by its URL.",
     ("Webhook", "url"): "https; http for a loopback address only.",
     ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
     ("Webhook", "custom_event"): "The name that an app emits, such as invoice.paid.",

@@ -33,11 +33,12 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
 """Descriptions of built-in DocTypes; those of apps have docstrings."""
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Webhook": ("url", "event_type", "webhook_doctype", "custom_event", "enabled"),
+    "Webhook": ("title", "url", "event_type", "webhook_doctype", "custom_event", "enabled"),
     "Webhook Delivery": (
         "event",
         "webhook",
         "status",
+        "error",
         "attempts",
         "response_status",
         "next_attempt",

@@ -18,7 +18,8 @@ from fw_actors.access.sessions import Sessions
 from fw_actors.access.types import LinkKind
 from fw_actors.errors import FwError
 from fw_actors.ops import sweeps
-from fw_actors.rules.delivery import Backoff, Ending
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
+from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.lockout import Budget
 from fw_actors.rules.tokens import parse_api_key
 from fw_actors.store import Tx, jobs
@@ -30,6 +31,15 @@ from fw_actors.webhooks.attempts import (
 )
 from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from fw_actors.webhooks.health import (
+    Noted,
+    add_tallies,
+    counts_by_hour,
+    counts_of_a_day,
+    drop_old_hours,
+    health_of,
+    tallies_of,
+)
 from tests.fw_actors.office import Office
 from tests.plans import Access, accesses, unsought
 
@@ -196,6 +206,25 @@ async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Offic
         unsought(found, fw_job="queue id rowid", doc_webhook="name", doc_webhook_delivery="name")
         == []
     )
+
+
+async def test_the_state_of_webhooks_is_read_by_their_keys(office: Office) -> None:
+    """However many deliveries there are (B-243)."""
+    name = await office.subscribe()
+    service = ServiceState(running=True)
+    found = await plans_of(
+        office,
+        lambda tx: add_tallies(tx, tallies_of([Noted(name, DeliveryStatus.SENT, tx.now, "")])),
+        lambda tx: health_of(tx, [name], service),
+        lambda tx: counts_by_hour(tx, name, 24),
+        counts_of_a_day,
+        lambda tx: drop_old_hours(tx, 10),
+    )
+    by_their_keys = {
+        "fw_job": "queue", "doc_webhook": "name", "fw_webhook_hour": "webhook hour",
+        "fw_webhook_health": "webhook",
+    }  # fmt: skip
+    assert unsought(found, **by_their_keys) == []
 
 
 async def test_attempts_are_kept_read_and_dropped_by_their_delivery(office: Office) -> None:

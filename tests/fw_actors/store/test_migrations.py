@@ -22,7 +22,8 @@ def add_colour(tx: Tx) -> None:
 
 
 def undo_later_steps(tx: Tx) -> None:
-    tx.run(text("DROP TABLE fw_delivery_attempt"))
+    for name in ("delivery_attempt", "webhook_hour", "webhook_health"):
+        tx.run(text(f"DROP TABLE fw_{name}"))
     tx.run(text("DROP TABLE fw_known_address"))
     for name in ("network_56", "network_48"):
         tx.run(text(f"DROP INDEX fw_login_attempt_{name}"))

@@ -1,0 +1,345 @@
+"""The state of Webhooks by their outcomes: what fails since when, and counts by the hour.
+
+Each group of outcomes adds to two small tables, so that a state costs the same however many
+deliveries there are (B-240 to B-243).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+
+from fw_actors.documents.core import Webhook
+from fw_actors.documents.document import DocType
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import Observer
+from fw_actors.documents.tables import table_of
+from fw_actors.errors import ValidationError
+from fw_actors.http import parse_endpoint
+from fw_actors.rules.concurrency import FAILURES
+from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.rules.findings import ServiceState
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
+from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
+from fw_actors.store.schema import JOB, WEBHOOK_HEALTH, WEBHOOK_HOUR
+from fw_actors.webhooks.events import QUEUE
+
+KEPT_DAYS: Final = 8
+"""How long the counts of an hour are kept: a week, and the day that begins it."""
+MAX_WAITING: Final = 1000
+"""The most waiting deliveries of a Webhook that are counted."""
+
+
+class Noted(NamedTuple):
+    """An outcome as it counts for its Webhook; `error` is empty after a success."""
+
+    webhook: str
+    status: DeliveryStatus
+    at: int
+    error: str
+
+
+def tallies_of(outcomes: Iterable[Noted]) -> str:
+    """Return what a group of outcomes adds to each Webhook, as the parameter of `add_tallies`."""
+    found: dict[str, list[Any]] = {}
+    for webhook, status, at, error in outcomes:
+        row = found.get(webhook)
+        if row is None:
+            row = found[webhook] = [webhook, 0, 0, 0, None, 0, None, None, None]
+        if status is DeliveryStatus.SENT:
+            row[1] += 1
+            row[4], row[5], row[6] = at, 0, None
+            continue
+        row[2 if status is DeliveryStatus.RETRYING else 3] += 1
+        row[5] += 1
+        row[6] = row[6] or at
+        row[7], row[8] = error, at
+    # In order, so that two processes lock the rows of the same Webhooks one after the other.
+    return rows_as_json([found[webhook] for webhook in sorted(found)])
+
+
+_T: Final = JsonRows("tallies")
+_HOUR: Final = WEBHOOK_HOUR.c
+_ADD_COUNTS: Final = Statement(
+    sa.insert(WEBHOOK_HOUR).from_select(
+        ["webhook", "hour", "sent", "retried", "failed"],
+        sa.select(
+            _T.item(0, str),
+            sa.bindparam("hour", type_=sa.BigInteger()),
+            *(_T.item(at, int) for at in (1, 2, 3)),
+        )
+        .select_from(_T.table)
+        .where(sa.true())  # or SQLite takes the ON for that of a join
+        .suffix_with(
+            "ON CONFLICT (webhook, hour) DO UPDATE SET sent = fw_webhook_hour.sent + excluded.sent,"
+            " retried = fw_webhook_hour.retried + excluded.retried,"
+            " failed = fw_webhook_hour.failed + excluded.failed"
+        ),
+    )
+)
+_OF_ROW: Final = "fw_webhook_health"
+_ADD_HEALTH: Final = Statement(
+    sa.insert(WEBHOOK_HEALTH).from_select(
+        ["webhook", "last_success", "failures", "failing_since", "last_error", "last_failure"],
+        sa.select(
+            _T.item(0, str), _T.item(4, int), _T.item(5, int), _T.item(6, int), _T.item(7, str),
+            _T.item(8, int),
+        )
+        .select_from(_T.table)
+        .where(sa.true())
+        .suffix_with(
+            "ON CONFLICT (webhook) DO UPDATE SET"
+            " failures = excluded.failures + CASE WHEN excluded.last_success IS NULL"
+            f" THEN {_OF_ROW}.failures ELSE 0 END,"
+            " failing_since = CASE WHEN excluded.last_success IS NULL"
+            f" AND {_OF_ROW}.failures > 0 THEN {_OF_ROW}.failing_since"
+            " ELSE excluded.failing_since END,"
+            f" last_error = COALESCE(excluded.last_error, {_OF_ROW}.last_error),"
+            f" last_failure = COALESCE(excluded.last_failure, {_OF_ROW}.last_failure),"
+            f" last_success = COALESCE(excluded.last_success, {_OF_ROW}.last_success)"
+        ),
+    )
+)  # fmt: skip
+
+
+def add_tallies(tx: Tx, tallies: str) -> None:
+    """Count a group of outcomes for its Webhooks."""
+    tx.run(_ADD_COUNTS, tallies=tallies, hour=tx.now - tx.now % MS_PER_HOUR)
+    tx.run(_ADD_HEALTH, tallies=tallies)
+
+
+class WebhookState(StrEnum):
+    """The state of a Webhook, as an operator looks for it."""
+
+    WORKING = "working"
+    UNTRIED = "untried"
+    SLOW = "slow"
+    FAILING = "failing"
+    PAUSED = "paused"
+    DISABLED = "disabled"
+
+
+class OutcomeCounts(NamedTuple):
+    """Outcomes in a period: deliveries that were sent or have failed, and attempts in between."""
+
+    sent: int = 0
+    failed: int = 0
+    retried: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """The share of ended deliveries that were sent, 0 to 1; None without any."""
+        ended = self.sent + self.failed
+        return self.sent / ended if ended else None
+
+
+class WebhookHealth(NamedTuple):
+    """A Webhook and its state. Times in ms; periods are the last whole hours and this one.
+
+    `waiting` is at most `MAX_WAITING`; `oldest` is when the first of these was recorded.
+    """
+
+    name: str
+    label: str
+    state: WebhookState
+    failures: int
+    failing_since: int | None
+    last_error: str
+    last_success: int | None
+    hour: OutcomeCounts
+    day: OutcomeCounts
+    week: OutcomeCounts
+    waiting: int
+    oldest: int | None
+
+
+_HOOK: Final = table_of(Webhook).table.c
+_HEALTH: Final = WEBHOOK_HEALTH.c
+_NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
+_HOOKS: Final = (
+    sa.select(
+        _HOOK.name, _HOOK.title, _HOOK.url, _HOOK.enabled, _HEALTH.failures, _HEALTH.failing_since,
+        _HEALTH.last_error, _HEALTH.last_success,
+    )
+    .select_from(_HOOK.name.table.outerjoin(WEBHOOK_HEALTH, _HEALTH.webhook == _HOOK.name))
+)  # fmt: skip
+_THESE: Final = Statement(_HOOKS.where(_HOOK.name.in_(_NAMES)))
+_FAILING: Final = Statement(
+    _HOOKS.where(_HEALTH.failures >= FAILURES, _HOOK.enabled == 1)
+    .order_by(_HEALTH.failing_since)
+    .limit(sa.bindparam("most"))
+)
+
+
+def _since(name: str) -> tuple[sa.ColumnElement[int], ...]:
+    after = _HOUR.hour >= sa.bindparam(name, type_=sa.BigInteger())
+    columns = (_HOUR.sent, _HOUR.failed, _HOUR.retried)
+    return tuple(sa.func.coalesce(sa.func.sum(sa.case((after, c), else_=0)), 0) for c in columns)
+
+
+_COUNTS: Final = Statement(
+    sa.select(_HOUR.webhook, *_since("hour"), *_since("day"), *_since("week"))
+    .where(_HOUR.webhook.in_(_NAMES), _HOUR.hour >= sa.bindparam("week"))
+    .group_by(_HOUR.webhook)
+)
+_ALL_OF_A_DAY: Final = Statement(
+    sa.select(
+        *(sa.func.coalesce(sa.func.sum(c), 0) for c in (_HOUR.sent, _HOUR.failed, _HOUR.retried))
+    ).where(_HOUR.hour >= sa.bindparam("day"))
+)
+_HOURS: Final = Statement(
+    sa.select(_HOUR.hour, _HOUR.sent, _HOUR.failed, _HOUR.retried)
+    .where(_HOUR.webhook == sa.bindparam("webhook"), _HOUR.hour >= sa.bindparam("since"))
+    .order_by(_HOUR.hour)
+)
+_DUE: Final = sa.and_(
+    JOB.c.queue == QUEUE, JOB.c.partition == sa.bindparam("webhook"), JOB.c.next_at.is_not(None)
+)
+_WAITING: Final = Statement(
+    sa.select(sa.func.count()).select_from(
+        sa.select(JOB.c.next_at).where(_DUE).limit(MAX_WAITING).subquery()
+    )
+)
+_OLDEST: Final = Statement(sa.select(JOB.c.created).where(_DUE).order_by(JOB.c.next_at).limit(1))
+
+
+def health_of(tx: Tx, names: Sequence[str], service: ServiceState) -> dict[str, WebhookHealth]:
+    """Return the state of Webhooks by name; those that there are not are left out."""
+    hooks = tx.rows(_THESE, names=list(names)) if names else []
+    return {each.name: each for each in _with_counts(tx, hooks, service)}
+
+
+def failing_webhooks(tx: Tx, service: ServiceState, most: int) -> list[WebhookHealth]:
+    """Return enabled Webhooks whose last attempts have failed, those first that fail longest."""
+    return list(_with_counts(tx, tx.rows(_FAILING, most=most), service))
+
+
+def counts_of_a_day(tx: Tx) -> OutcomeCounts:
+    """Return the outcomes of all Webhooks in the last 24 hours."""
+    row = tx.one(_ALL_OF_A_DAY, day=_hours_ago(tx, 24))
+    return OutcomeCounts() if row is None else OutcomeCounts(*map(int, row))
+
+
+def counts_by_hour(tx: Tx, webhook: str, hours: int) -> list[tuple[int, OutcomeCounts]]:
+    """Return the outcomes of a Webhook in each of the last hours, the oldest first."""
+    first = _hours_ago(tx, hours - 1)
+    rows = tx.rows(_HOURS, webhook=webhook, since=first)
+    found = {hour: OutcomeCounts(*counts) for hour, *counts in rows}
+    every = range(first, first + hours * MS_PER_HOUR, MS_PER_HOUR)
+    return [(hour, found.get(hour, OutcomeCounts())) for hour in every]
+
+
+def label_of_webhook(title: str | None, url: str | None) -> str:
+    """Return what people call a Webhook: its title, or else host and path of its URL."""
+    if title:
+        return title
+    try:
+        return parse_endpoint(url or "", development=True).display.partition("://")[2]
+    except ValidationError:  # written by raw SQL
+        return url or ""
+
+
+def _with_counts(
+    tx: Tx, hooks: Sequence[tuple[Any, ...]], service: ServiceState
+) -> Iterable[WebhookHealth]:
+    if not hooks:
+        return
+    since = {name: _hours_ago(tx, hours) for name, hours in _PERIODS.items()}
+    rows = tx.rows(_COUNTS, names=[hook[0] for hook in hooks], **since)
+    counts = {name: tuple(map(int, numbers)) for name, *numbers in rows}
+    for name, title, url, enabled, failures, failing_since, error, success in hooks:
+        numbers = counts.get(name, (0,) * 9)
+        yield WebhookHealth(
+            name=name,
+            label=label_of_webhook(title, url),
+            state=_state(bool(enabled), failures or 0, success, _place(url, service)),
+            failures=failures or 0,
+            failing_since=failing_since,
+            last_error=error or "",
+            last_success=success,
+            hour=OutcomeCounts(*numbers[:3]),
+            day=OutcomeCounts(*numbers[3:6]),
+            week=OutcomeCounts(*numbers[6:]),
+            waiting=tx.scalar(_WAITING, webhook=name),
+            oldest=tx.scalar(_OLDEST, webhook=name),
+        )
+
+
+_PERIODS: Final = {"hour": 1, "day": 24, "week": 7 * 24}
+
+
+def _hours_ago(tx: Tx, hours: int) -> int:
+    return tx.now - tx.now % MS_PER_HOUR - hours * MS_PER_HOUR
+
+
+def _place(url: str | None, service: ServiceState) -> str:
+    try:
+        return service.health.get(str(parse_endpoint(url or "", development=True).origin), "")
+    except ValidationError:
+        return ""
+
+
+def _state(enabled: bool, failures: int, success: int | None, place: str) -> WebhookState:
+    if not enabled:
+        return WebhookState.DISABLED
+    if place == "paused":
+        return WebhookState.PAUSED
+    if failures >= FAILURES:
+        return WebhookState.FAILING
+    if place == "slow":
+        return WebhookState.SLOW
+    return WebhookState.UNTRIED if success is None and not failures else WebhookState.WORKING
+
+
+_OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
+_NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
+_TABLES: Final = (WEBHOOK_HOUR, WEBHOOK_HEALTH)
+_MOVES: Final = tuple(
+    Statement(sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW))
+    for table in _TABLES
+)
+_FORGETS: Final = tuple(
+    Statement(sa.delete(table).where(table.c.webhook == _OLD)) for table in _TABLES
+)
+_OLDEST_HOURS: Final = Statement(
+    sa.select(_HOUR.webhook, _HOUR.hour)
+    .where(_HOUR.hour <= sa.bindparam("before"))
+    .limit(sa.bindparam("most"))
+)
+_DROP_HOUR: Final = Statement(
+    sa.delete(WEBHOOK_HOUR).where(
+        _HOUR.webhook == sa.bindparam("of"), _HOUR.hour == sa.bindparam("at")
+    )
+)
+
+
+class HealthRenames(Observer):
+    """Keeps the counts of a Webhook that is renamed with it, and drops those of a deleted one."""
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Give the counts of a Webhook its new name."""
+        if doctype == "Webhook":
+            _forget(fw.tx, new)  # of one that raw SQL deleted
+            for statement in _MOVES:
+                fw.tx.run(statement, old=old, new=new)
+
+    def deleting(self, fw: Fw, doc: DocType) -> None:
+        """Drop the counts of a Webhook."""
+        if doc.doctype == "Webhook":
+            _forget(fw.tx, str(doc.name))
+
+
+def _forget(tx: Tx, webhook: str) -> None:
+    for statement in _FORGETS:
+        tx.run(statement, old=webhook)
+
+
+def drop_old_hours(tx: Tx, most: int) -> int:
+    """Drop counts that are no longer shown, at most so many; return how many."""
+    rows = tx.rows(_OLDEST_HOURS, before=tx.now - KEPT_DAYS * MS_PER_DAY, most=most)
+    if rows:
+        tx.run_many(_DROP_HOUR, [{"of": webhook, "at": hour} for webhook, hour in rows])
+    return len(rows)

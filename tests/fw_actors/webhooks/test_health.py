@@ -1,0 +1,156 @@
+"""The state of Webhooks by their outcomes (B-240 to B-243)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.documents import rest
+from fw_actors.rules.findings import ServiceState
+from fw_actors.webhooks.health import (
+    WebhookHealth,
+    counts_by_hour,
+    counts_of_a_day,
+    drop_old_hours,
+    failing_webhooks,
+    health_of,
+    label_of_webhook,
+)
+from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+NO_NEWS = ServiceState(running=True)
+HOUR = 3_600_000
+
+
+async def health(post: Post, name: str, service: ServiceState = NO_NEWS) -> WebhookHealth:
+    return await post.site.store.read(lambda tx: health_of(tx, [name], service)[name])
+
+
+async def age(post: Post, by: int) -> None:
+    """Have the counts be from so much earlier (ms)."""
+    await post.site.write(
+        "Administrator",
+        lambda fw: fw.db.sql("UPDATE fw_webhook_hour SET hour = hour - :by", {"by": by}),
+    )
+
+
+async def sent(post: Post, count: int) -> None:
+    for _ in range(count):
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+
+
+async def test_a_webhook_is_failing_since_the_first_failure_in_a_row(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """After three, until one succeeds (B-240)."""
+    async with delivering(tmp_path, Receiver(["200", "503", "410", "404", "200"])) as post:
+        name = await post.webhook()
+        untried = await health(post, name)
+        await sent(post, 1)
+        working = await health(post, name)
+        [delivery] = await post.emit()
+        await trio.sleep(1)
+        since = (await post.read(delivery))["last_attempt"]
+        await sent(post, 1)
+        early = await health(post, name)
+        await trio.sleep(60)  # the retry of the first
+        failing = await health(post, name)
+        listed = await post.site.store.read(lambda tx: failing_webhooks(tx, NO_NEWS, 10))
+        await sent(post, 1)
+        mended = await health(post, name)
+    assert [each.state for each in (untried, working, early, failing, mended)] == [
+        "untried", "working", "working", "failing", "working",
+    ]  # fmt: skip
+    assert (failing.failures, failing.last_error) == (3, "status: the receiver answered 404.")
+    assert failing.failing_since is not None
+    assert since is not None
+    assert [each.name for each in listed] == [name]
+    assert (mended.failures, mended.failing_since) == (0, None)
+    assert mended.last_success is not None
+
+
+async def test_outcomes_are_counted_by_the_hour(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """Of an hour, a day and a week, with the share that was sent (B-241)."""
+    async with delivering(tmp_path, Receiver(["200", "200", "410", "503", "200"])) as post:
+        name = await post.webhook()
+        await sent(post, 3)
+        await age(post, 3 * HOUR)
+        await sent(post, 1)
+        of_it = await health(post, name)
+        hours = await post.site.store.read(lambda tx: counts_by_hour(tx, name, 24))
+        day = await post.site.store.read(counts_of_a_day)
+        await age(post, 9 * 24 * HOUR)
+        later = await health(post, name)
+        dropped = await post.site.store.write(lambda tx: drop_old_hours(tx, 100))
+        again = await post.site.store.write(lambda tx: drop_old_hours(tx, 100))
+    assert of_it.hour == (1, 0, 1)
+    assert of_it.day == of_it.week == day == (3, 1, 1)
+    assert of_it.day.rate == 0.75
+    assert [counts for _, counts in hours if any(counts)] == [(2, 1, 0), (1, 0, 1)]
+    assert len(hours) == 24
+    assert (later.week, later.week.rate) == ((0, 0, 0), None)
+    assert (dropped, again) == (2, 0)
+
+
+async def test_what_waits_is_counted_with_the_time_of_its_event(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with delivering(tmp_path, Receiver(["503"])) as post:
+        name = await post.webhook()
+        began = post.site.clock.now()
+        await post.emit()
+        await trio.sleep(1)
+        of_it = await health(post, name)
+    assert (of_it.waiting, of_it.oldest) == (1, began)
+
+
+async def test_a_webhook_that_is_off_or_whose_receiver_is_paused_says_so(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        name = await post.webhook()
+        await sent(post, 1)
+        states = []
+        for at in ("paused", "slow", "healthy"):
+            service = ServiceState(running=True, health={"https://receiver.example:443": at})
+            states.append((await health(post, name, service)).state)
+        await post.change(name, enabled=0)
+        off = await health(post, name)
+    assert states == ["paused", "slow", "working"]
+    assert off.state == "disabled"
+
+
+async def test_the_counts_go_with_a_webhook_that_is_renamed_or_deleted(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        name = await post.webhook()
+        await sent(post, 2)
+        before = await health(post, name)
+        await post.site.write(
+            "Administrator", lambda fw: rest.rename(fw, "Webhook", name, {"name": "new"})
+        )
+        assert (await health(post, "new")).day == before.day == (2, 0, 0)
+        await post.site.write("Administrator", lambda fw: fw.get_doc("Webhook", "new").delete())
+        day = await post.site.store.read(counts_of_a_day)
+    assert day == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("title", "url", "label"),
+    [
+        ("Billing", "https://x.test/a", "Billing"),
+        (None, "https://x.test/a?token=1", "x.test/a"),
+        ("", "no url", "no url"),
+    ],
+)
+def test_a_webhook_is_called_by_its_title_or_its_place(
+    title: str | None, url: str, label: str
+) -> None:
+    """Never by its query, which may hold a token (B-31)."""
+    assert label_of_webhook(title, url) == label

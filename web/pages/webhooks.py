@@ -1,0 +1,252 @@
+"""What pages tell of Webhooks beside their fields: names, states, counts, recent deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from fw_actors.documents.special_fields import iso
+from fw_actors.ops.console_facts import locked_identifiers
+from fw_actors.rules.findings import ServiceState
+from fw_actors.webhooks.health import (
+    MAX_WAITING,
+    OutcomeCounts,
+    WebhookHealth,
+    counts_by_hour,
+    counts_of_a_day,
+    failing_webhooks,
+    health_of,
+    label_of_webhook,
+)
+from web.pages.listing import (
+    BAD,
+    GOOD,
+    PLAIN,
+    WARN,
+    FilterChoice,
+    ListCell,
+    ListColumn,
+    Listing,
+    ListRow,
+    badge,
+)
+from web.pages.rendering import document_path, list_path
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+WEBHOOK, DELIVERY, MAIL = "Webhook", "Webhook Delivery", "Email Delivery"
+RECENT: Final = 10
+MOST_CHOICES: Final = 200
+MOST_FAILING: Final = 10
+CHART_HOURS: Final = 24
+CHART_HEIGHT: Final = 40
+_TONES: Final[Mapping[str, str]] = {
+    "working": GOOD, "slow": WARN, "paused": WARN, "failing": BAD, "disabled": PLAIN,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RecentDelivery:
+    """One line of a Webhook's recent deliveries."""
+
+    name: str
+    path: str
+    event: str
+    status: ListCell
+    attempts: int
+    response_status: str
+    creation: str
+
+
+@dataclass(frozen=True)
+class ChartBar:
+    """An hour of the chart: the heights of its two parts, and what a pointer is told."""
+
+    sent: int
+    failed: int
+    title: str
+
+
+@dataclass(frozen=True)
+class ShownHealth:
+    """The state of a Webhook as its page tells it."""
+
+    state: ListCell
+    failing_since: str
+    failures: int
+    last_error: str
+    last_success: str
+    periods: tuple[tuple[str, str], ...]
+    waiting: str
+    oldest: str
+    bars: tuple[ChartBar, ...]
+
+
+def webhook_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
+    """Return the further variables of a Webhook's page, and of the part that renews itself."""
+    name = values["name"]
+    rows = fw.get_list(
+        DELIVERY,
+        [["webhook", "=", name]],
+        ["name", "event", "status", "attempts", "response_status", "creation"],
+        order_by="creation desc",
+        limit=RECENT,
+    )
+    health = health_of(fw.tx, [name], service)[name]
+    hours = counts_by_hour(fw.tx, name, CHART_HOURS)
+    return {"recent": [_recent(row) for row in rows], "health": _shown(health, hours)}
+
+
+def _recent(row: Mapping[str, Any]) -> RecentDelivery:
+    return RecentDelivery(
+        row["name"],
+        document_path(DELIVERY, row["name"]),
+        row["event"],
+        badge(row["status"]),
+        row["attempts"],
+        str(row["response_status"] or ""),
+        row["creation"],
+    )
+
+
+def state_badge(health: WebhookHealth) -> ListCell:
+    """Return a Webhook's state as a coloured badge."""
+    return ListCell("badge", health.state.value, _TONES.get(health.state, PLAIN))
+
+
+def _shown(health: WebhookHealth, hours: list[tuple[int, OutcomeCounts]]) -> ShownHealth:
+    periods = (("Last hour", health.hour), ("Last day", health.day), ("Last week", health.week))
+    return ShownHealth(
+        state=state_badge(health),
+        failing_since=_time(health.failing_since),
+        failures=health.failures,
+        last_error=health.last_error if health.failures else "",
+        last_success=_time(health.last_success),
+        periods=tuple((label, in_words(counts)) for label, counts in periods),
+        waiting=waiting_of(health),
+        oldest=_time(health.oldest),
+        bars=tuple(_bars(hours)),
+    )
+
+
+def _time(ms: int | None) -> str:
+    return "" if ms is None else iso(ms)
+
+
+def in_words(counts: OutcomeCounts) -> str:
+    """Return counts as `1,204 sent, 3 failed (99.8 %)`."""
+    if counts.rate is None:
+        return "nothing"
+    # Cut, not rounded: 100 % are for nothing that has failed.
+    share = int(counts.rate * 1000) / 10
+    return f"{counts.sent:,} sent, {counts.failed:,} failed ({share:g} %)"
+
+
+def waiting_of(health: WebhookHealth) -> str:
+    """Return how many deliveries wait."""
+    return f"{health.waiting:,}{' or more' if health.waiting >= MAX_WAITING else ''}"
+
+
+def _bars(hours: list[tuple[int, OutcomeCounts]]) -> Iterator[ChartBar]:
+    most = max((counts.sent + counts.failed for _, counts in hours), default=0) or 1
+    for hour, counts in hours:
+        failed = -(-counts.failed * CHART_HEIGHT // most)  # one that failed is seen
+        sent = min(CHART_HEIGHT - failed, round(counts.sent * CHART_HEIGHT / most))
+        yield ChartBar(sent, failed, f"{iso(hour)[11:16]} UTC: {in_words(counts)}")
+
+
+def with_states(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
+    """Return the list of Webhooks with their names and states in place of bare ids."""
+    health = health_of(fw.tx, [row.name for row in shown.rows], service)
+    added = tuple(
+        ListColumn(key, label, "", "none", kind)
+        for key, label, kind in (
+            ("state", "State", "text"),
+            ("day", "Last day", "text"),
+            ("waiting", "Waiting", "number"),
+        )
+    )
+
+    def row_of(row: ListRow) -> ListRow:
+        of_it = health[row.name]
+        name, *cells = row.cells
+        state = state_badge(of_it)
+        more = (state, ListCell("text", in_words(of_it.day)), ListCell("number", waiting_of(of_it)))
+        return replace(row, cells=(replace(name, kind="text", text=of_it.label), *more, *cells))
+
+    first, *columns = shown.columns
+    return replace(shown, columns=(first, *added, *columns), rows=tuple(map(row_of, shown.rows)))
+
+
+def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
+    """Return the list of deliveries with the names of their Webhooks, also to choose one."""
+    labels = webhook_labels(fw)
+    at = [column.name for column in shown.columns].index("webhook")
+
+    def row_of(row: ListRow) -> ListRow:
+        cell = row.cells[at]
+        named = replace(cell, text=labels.get(cell.text, cell.text))
+        return replace(row, cells=(*row.cells[:at], named, *row.cells[at + 1 :]))
+
+    filters = tuple(
+        replace(each, choices=_choices(labels, each.value)) if each.name == "webhook" else each
+        for each in shown.filters
+    )
+    return replace(shown, rows=tuple(map(row_of, shown.rows)), filters=filters)
+
+
+def _choices(labels: Mapping[str, str], value: str) -> tuple[FilterChoice, ...]:
+    """Return the Webhooks by name; none where they are too many to choose from."""
+    if not labels or len(labels) > MOST_CHOICES:
+        return ()
+    named = {**labels, **({value: value} if value and value not in labels else {})}
+    ordered = sorted(named.items(), key=lambda pair: pair[1].lower())
+    return tuple(FilterChoice(name, label, name == value) for name, label in ordered)
+
+
+def webhook_labels(fw: Fw) -> dict[str, str]:
+    """Return what people call each Webhook, by its id."""
+    rows = fw.get_list(WEBHOOK, [], ["name", "title", "url"], limit=MOST_CHOICES + 1)
+    return {row["name"]: label_of_webhook(row["title"], row["url"]) for row in rows}
+
+
+@dataclass(frozen=True)
+class AttentionLine:
+    """Something that needs an operator: a sentence, and the page to look at."""
+
+    text: str
+    path: str
+    since: str = ""
+    detail: str = ""
+
+
+def attention(fw: Fw, service: ServiceState) -> tuple[AttentionLine, ...]:
+    """Return what needs attention, the worst first; nothing for those who may not see it."""
+    if not fw.rights.administers:
+        return ()
+    return tuple(_attention(fw, service))
+
+
+def _attention(fw: Fw, service: ServiceState) -> Iterator[AttentionLine]:
+    for each in failing_webhooks(fw.tx, service, MOST_FAILING):
+        yield AttentionLine(
+            f"{each.label} fails: {each.failures:,} attempts in a row, {waiting_of(each)} waiting",
+            document_path(WEBHOOK, each.name), _time(each.failing_since), each.last_error,
+        )  # fmt: skip
+    failed = counts_of_a_day(fw.tx).failed
+    if failed:
+        noun = "delivery has" if failed == 1 else "deliveries have"
+        yield AttentionLine(
+            f"{failed:,} {noun} failed in the last day", f"{list_path(DELIVERY)}?status=Failed"
+        )
+    locked = locked_identifiers(fw.tx)
+    if locked:
+        noun = "identifier is" if locked == 1 else "identifiers are"
+        yield AttentionLine(f"{locked:,} {noun} locked", "/app/console#locks-title")
+    failed_mails = [["status", "=", "Failed"]]
+    mails = len(fw.get_list(MAIL, failed_mails, ["name"], "creation desc", MAX_WAITING))
+    if mails:
+        noun = "mail has" if mails == 1 else "mails have"
+        yield AttentionLine(f"{mails:,} {noun} failed", f"{list_path(MAIL)}?status=Failed")
