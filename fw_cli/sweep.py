@@ -35,13 +35,14 @@ def sweep(context: CommandContext, what: str) -> None:
 
 
 def _steps(site: Site, what: str) -> tuple[Batch, ...]:
-    from fw_actors.ops.sweeps import audit_batches, auth_batches, webhook_batches
+    from fw_actors.ops.sweeps import audit_batches, auth_batches, count_batches, webhook_batches
 
     if what == "auth":
         return auth_batches(site.config.auth.lockout_minutes)
     if what == "audit":
         return audit_batches(site.registry, site.config.ops.audit_retention_days)
-    return webhook_batches(site.registry, site.config.ops.webhook_retention_days)
+    retention = site.config.ops.webhook_retention_days
+    return (*webhook_batches(site.registry, retention), *count_batches())
 
 
 async def _deleted(site: Site, step: Batch) -> int:

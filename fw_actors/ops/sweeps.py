@@ -76,11 +76,10 @@ def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
 
 
 def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
-    """Return the steps of `core.services.webhooks.sweep`: Sent and Failed deliveries by their last
-    attempt, with the jobs of failed ones; 0 days keeps them for ever. And old counts of hours."""
-    hours: Batch = partial(drop_old_hours, most=BATCH)
+    """Return the step of `core.services.webhooks.sweep` for Sent and Failed deliveries by their
+    last attempt, with the jobs of failed ones; 0 days keeps them for ever."""
     if retention_days == 0:
-        return (hours,)
+        return ()
     table = registry.tables["Webhook Delivery"].table
     old = (
         sa.select(table.c.name)
@@ -104,7 +103,12 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
             forget_attempts(tx, [name for (name,) in names])
         return len(found)
 
-    return (batch, hours)
+    return (batch,)
+
+
+def count_batches() -> tuple[Batch, ...]:
+    """Return the step of `core.services.webhooks.sweep` for old counts of outcomes."""
+    return (partial(drop_old_hours, most=BATCH),)
 
 
 def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:

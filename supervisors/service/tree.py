@@ -35,7 +35,7 @@ from fw_actors.http import open_sender
 from fw_actors.ops import app_jobs, error_log, mail_queue
 from fw_actors.ops.site import Site, open_site, open_store
 from fw_actors.ops.stored_secrets import secret_facts
-from fw_actors.ops.sweeps import audit_batches, auth_batches, webhook_batches
+from fw_actors.ops.sweeps import audit_batches, auth_batches, count_batches, webhook_batches
 from fw_actors.runtime import (
     ActorRef,
     Clock,
@@ -320,7 +320,11 @@ def _sweeper(parts: Parts) -> Sweeper:
         {
             "auth": Schedule(HOURLY, auth_batches(config.auth.lockout_minutes)),
             "webhooks": Schedule(
-                DAILY, webhook_batches(registry, config.ops.webhook_retention_days)
+                DAILY,
+                (
+                    *webhook_batches(registry, config.ops.webhook_retention_days),
+                    *count_batches(),
+                ),
             ),
             "audit": Schedule(DAILY, audit_batches(registry, config.ops.audit_retention_days)),
         },

@@ -173,7 +173,7 @@ async def test_attempts_go_with_their_delivery(tmp_path: Path, autojump_clock: M
             fw.db.sql("UPDATE doc_webhook_delivery SET last_attempt = :old", {"old": old})
 
         await post.site.write("Administrator", age)
-        (batch, _) = webhook_batches(post.site.registry, 30)
+        (batch,) = webhook_batches(post.site.registry, 30)
         assert await post.site.store.write(batch) == 1
         left = await post.site.read(
             "Administrator", lambda fw: fw.db.sql("SELECT * FROM fw_delivery_attempt")
