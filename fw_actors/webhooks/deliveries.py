@@ -261,7 +261,7 @@ class Deliveries:
             rows.append((job, token, *values(ended, verdict), trace))
             if due.attempts:
                 ready.again.append((job, token))
-            ready.noted.append(Noted(due.job.partition, verdict.status, ended.at, error_of(ended)))
+            ready.noted.append((due.job.partition, verdict.status, ended.at, error_of(ended)))
         return ready._replace(rows=rows_as_json(rows), tallies=tallies_of(ready.noted))
 
     def settle_all(self, tx: Tx, batch: OutcomeBatch) -> Sequence[DeliveryStatus | None]:

@@ -33,27 +33,24 @@ MAX_WAITING: Final = 1000
 """The most waiting deliveries of a Webhook that are counted."""
 
 
-class Noted(NamedTuple):
-    """An outcome as it counts for its Webhook; `error` is empty after a success."""
-
-    webhook: str
-    status: DeliveryStatus
-    at: int
-    error: str
+Noted = tuple[str, DeliveryStatus, int, str]
+"""An outcome as it counts for its Webhook, whose id is first: status, time (ms), error. The error
+is empty after a success."""
 
 
 def tallies_of(outcomes: Iterable[Noted]) -> str:
     """Return what a group of outcomes adds to each Webhook, as the parameter of `add_tallies`."""
     found: dict[str, list[Any]] = {}
+    success, retrying = DeliveryStatus.SENT, DeliveryStatus.RETRYING
     for webhook, status, at, error in outcomes:
         row = found.get(webhook)
         if row is None:
             row = found[webhook] = [webhook, 0, 0, 0, None, 0, None, None, None]
-        if status is DeliveryStatus.SENT:
+        if status is success:
             row[1] += 1
             row[4], row[5], row[6] = at, 0, None
             continue
-        row[2 if status is DeliveryStatus.RETRYING else 3] += 1
+        row[2 if status is retrying else 3] += 1
         row[5] += 1
         row[6] = row[6] or at
         row[7], row[8] = error, at

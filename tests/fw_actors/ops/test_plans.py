@@ -32,7 +32,6 @@ from fw_actors.webhooks.attempts import (
 from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.health import (
-    Noted,
     add_tallies,
     counts_by_hour,
     counts_of_a_day,
@@ -214,7 +213,7 @@ async def test_the_state_of_webhooks_is_read_by_their_keys(office: Office) -> No
     service = ServiceState(running=True)
     found = await plans_of(
         office,
-        lambda tx: add_tallies(tx, tallies_of([Noted(name, DeliveryStatus.SENT, tx.now, "")])),
+        lambda tx: add_tallies(tx, tallies_of([(name, DeliveryStatus.SENT, tx.now, "")])),
         lambda tx: health_of(tx, [name], service),
         lambda tx: counts_by_hour(tx, name, 24),
         counts_of_a_day,
