@@ -89,6 +89,17 @@ def test_a_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
     expect(page.get_by_text("1\N{EN DASH}20 of 20")).to_be_visible()
 
 
+def test_a_list_is_limited_to_what_was_made_of_late(page: Page) -> None:
+    """All that match since then can be replayed, too (H-165)."""
+    page.goto(f"{ORDERS}?status=Packed")
+    page.get_by_label("Created").select_option("In the last hour")
+    expect(page).to_have_url(re.compile("_since=1h"))
+    expect(page.locator("#told")).to_have_text(re.compile(r"^\d+ found\.$"))
+    answer = page.goto(f"{ORDERS}?_since=yesterday")
+    assert answer is not None
+    assert answer.status == 400
+
+
 def test_leaving_the_search_field_asks_nothing_again(page: Page) -> None:
     """An answer between press and release of the next click would exchange what is clicked."""
     page.goto(ORDERS)

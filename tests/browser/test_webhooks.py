@@ -158,6 +158,7 @@ def test_the_attempts_of_a_delivery_are_a_timeline(page: Page) -> None:
         expect(timeline).to_have_count(2)
         expect(timeline.nth(0)).to_contain_text("410")
         expect(timeline.nth(1)).to_contain_text("Event recorded")
+        expect(timeline.nth(1)).to_contain_text(re.compile(r":\d\d:\d\d (CET|CEST|GMT\+[12])"))
         page.get_by_role("button", name="Replay").click()
         expect(page.get_by_text("Queued again.")).to_be_visible()
         expect(timeline).to_have_count(5)

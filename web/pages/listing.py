@@ -15,7 +15,9 @@ from fw_actors.documents import rest
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Check, Field, Link, Select
 from fw_actors.documents.query import MAX_FIELDS
+from fw_actors.documents.special_fields import iso
 from fw_actors.errors import BadRequestError
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from web.pages.rendering import document_path, list_path, new_path
 from web.pages.wording import DOCSTATUS, columns_of, described, label_of
 
@@ -93,7 +95,14 @@ def display_text(value: Any) -> str:
 PAGE_SIZE: Final = 50
 LAST_PAGE: Final = 100_000
 # A field's name begins with a letter: none of these can be one.
-SEARCH, SORT, PAGE = "_q", "_sort", "_page"
+SEARCH, SORT, PAGE, SINCE = "_q", "_sort", "_page", "_since"
+PERIODS: Final[Mapping[str, tuple[str, int]]] = {
+    "1h": ("In the last hour", MS_PER_HOUR),
+    "1d": ("In the last day", MS_PER_DAY),
+    "7d": ("In the last week", 7 * MS_PER_DAY),
+    "30d": ("In the last 30 days", 30 * MS_PER_DAY),
+}
+"""The choices of when documents were made: label, and how far back (ms)."""
 SEARCHED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {"Error Log": ("message",)}
 """Long texts of built-in DocTypes that are searched too."""
 FILTERED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -182,6 +191,7 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
     values = {k: v for k, v in asked.items() if v != "" and not k.startswith("_")}
     number = _page_number(asked.get(PAGE, ""))
     filters = [[name, "=", _typed(meta, name, v)] for name, v in values.items()]
+    filters += _since(fw, asked.get(SINCE, ""))
     filters += _search(fw, meta, asked.get(SEARCH, ""), _searchable(meta, visible))
     found = rest.list_documents(
         fw,
@@ -205,7 +215,7 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
         new=new_path(doctype) if _is_makeable(fw, meta) else None,
         search=asked.get(SEARCH, ""),
         sort=asked.get(SORT, ""),
-        filters=tuple(_filter_choices(meta, visible, values)),
+        filters=(*_filter_choices(meta, visible, values), _period(asked.get(SINCE, ""))),
         filtered=bool(filters),
         matching=json.dumps(filters),
         columns=tuple(_column(meta, path, kept, name) for name in columns),
@@ -246,6 +256,20 @@ def _page_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) >= 1):
         raise BadRequestError("The page must be a number from 1.", field=PAGE)
     return min(int(text), LAST_PAGE)
+
+
+def _since(fw: Fw, period: str) -> list[list[Any]]:
+    """Return the filter for a period: from a fixed time on, so that it can be replayed as shown."""
+    if not period:
+        return []
+    if period not in PERIODS:
+        raise BadRequestError(f"{SINCE} must be one of {', '.join(PERIODS)}.", field=SINCE)
+    return [["creation", ">=", iso(fw.tx.now - PERIODS[period][1])]]
+
+
+def _period(chosen: str) -> ListFilter:
+    choices = (FilterChoice(key, label, key == chosen) for key, (label, _) in PERIODS.items())
+    return ListFilter(SINCE, label_of("creation"), chosen, tuple(choices))
 
 
 def _search(fw: Fw, meta: Meta, text: str, fields: Sequence[str]) -> list[list[Any]]:

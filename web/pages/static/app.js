@@ -5,10 +5,10 @@ import { busy, clear, enable, say } from "./forms.js";
 
 const FLASH = "fw-flash";
 const FORMAT = { dateStyle: "medium", timeStyle: "short" };
-const EXACT = { dateStyle: "medium", timeStyle: "medium" };
+const EXACT = { dateStyle: "medium", timeStyle: "long" };
 
 // Show the times below `root` in the reader's own zone; the exact one stands in the title. Those
-// with data-exact have seconds.
+// with data-exact have seconds, and name the zone.
 export function localTimes(root = document) {
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
     const at = new Date(time.dateTime);
