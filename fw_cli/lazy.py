@@ -40,12 +40,28 @@ class LazyGroup(FullHelpGroup):
         help: str | None = None,
         epilog: str | None = None,
     ) -> None:
-        super().__init__(name, help=help, epilog=epilog)
+        super().__init__(
+            name,
+            help=help,
+            epilog=epilog,
+            context_settings={"help_option_names": ["-h", "--help"]},  # also of its commands
+        )
         self._at = at
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of `at`, which is the order of the help."""
         return list(self._at)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the error for an unknown one offers the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=self._at, ctx=ctx
+            ) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._at:

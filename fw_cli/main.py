@@ -63,6 +63,15 @@ class Root(LazyGroup):
             ) from None
 
 
+def _print_version(ctx: click.Context, _option: click.Parameter, given: bool) -> None:
+    """Do what `fw version` does."""
+    if given:
+        command = cli.get_command(ctx, "version")
+        assert command is not None
+        ctx.invoke(command)
+        ctx.exit()
+
+
 cli: Final = Root(
     "fw",
     COMMANDS,
@@ -74,6 +83,18 @@ cli: Final = Root(
         'fw user add ann --email ann@example.org --role "System Manager"',
         "fw doctor                    # problems and their remedies",
     ),
+)
+
+
+cli.params.append(
+    click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_version,
+        help="Print the version, as fw version does.",
+    )
 )
 
 

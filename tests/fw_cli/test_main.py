@@ -39,6 +39,18 @@ def test_version_is_one_line(fw: CommandLine) -> None:
     )
 
 
+def test_version_and_help_have_options_too(fw: CommandLine) -> None:
+    assert fw.done("--version") == fw.done("version")
+    assert fw.done("-h") == fw.done("--help")
+    assert fw.done("webhooks", "list", "-h") == fw.done("webhooks", "list", "--help")
+
+
+def test_a_misspelt_command_is_offered_the_nearest(fw: CommandLine) -> None:
+    told = fw.run("webhoks", "list")
+    assert told.exit_code == 2
+    assert "Did you mean 'webhooks'?" in told.stderr
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_there_and_has_help(fw: CommandLine, name: str) -> None:
     command = cli.get_command(click.Context(cli), name)

@@ -58,7 +58,9 @@ def _paragraphs(text: str) -> str:
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if isinstance(parameter, click.Option) and record is not None and record[0] != "--help":
+        if not isinstance(parameter, click.Option) or "--help" in parameter.opts:
+            continue
+        if record is not None:
             yield f"| `{record[0].replace('|', chr(92) + '|')}` | {plain(record[1])} |"
 
 
