@@ -300,8 +300,8 @@ ASVS_DATA: Final = (
     Mutation(
         "a redirect is followed",
         "fw_actors/http/sender.py",
-        "        return post.reader.answer(post.progress.times)\n",
-        "        answer = post.reader.answer(post.progress.times)\n"
+        "        return post.reader.answer(post.progress.times, post.progress.address)\n",
+        "        answer = post.reader.answer(post.progress.times, post.progress.address)\n"
         "        if answer.location is not None and not anew:\n"
         "            return await self.post(\n"
         "                target, body, make_headers, timeout=timeout, anew=True\n            )\n"

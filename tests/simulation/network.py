@@ -109,6 +109,8 @@ class Listener(Protocol):
 class VirtualDialler:
     """Stands where `Dialler` does in a real sender."""
 
+    is_busy = False  # there is no TLS here
+
     def __init__(self, listeners: Mapping[Origin, Listener], life: Life) -> None:
         self._listeners, self._life = listeners, life
         self.sessions = SessionCache()

@@ -47,6 +47,8 @@ class TraceLog:
 
     trace: Trace
     life: Life
+    failed: Callable[[Life, Exception], None]
+    """Called for a defect that the service has caught: there must be none."""
 
     def info(self, event: str, **fields: object) -> None:
         """Note an event."""
@@ -60,7 +62,11 @@ class TraceLog:
         if not self.life.dead:
             self.trace(self.life.label, f"log {event} {fields.get('error', '')}".rstrip())
 
-    error = warning
+    def error(self, event: str, **fields: object) -> None:
+        """Note an event; a defect of a delivery is a broken promise."""
+        self.warning(event, **fields)
+        if event == "delivery.defect" and not self.life.dead:
+            self.failed(self.life, RuntimeError(str(fields.get("error"))))
 
 
 @dataclass
@@ -86,4 +92,4 @@ class Surroundings:
 
     def log_of(self, life: Life) -> TraceLog:
         """Return the log of one process."""
-        return TraceLog(self.trace, life)
+        return TraceLog(self.trace, life, self.process_failed)

@@ -175,7 +175,7 @@ def test_a_value_that_may_be_a_password_is_never_shown() -> None:
         ({"ops": {"sheduler": True}}, "ops.sheduler", "ops.scheduler"),
         ({"auth": {"scheduler": True}}, "auth.scheduler", "ops.scheduler"),
         ({"sessionDays": 3}, "sessionDays", "auth.sessionDays"),
-        ({"auth": {"trustProxy": True}}, "auth.trustProxy", "sessionDays, apiKeyDays"),
+        ({"auth": {"quxxYzz": True}}, "auth.quxxYzz", "sessionDays, apiKeyDays"),
         ({"mail": {}}, "mail", "site, auth, login, web, ops, apps"),
     ],
 )
