@@ -77,7 +77,6 @@ _ADD_COUNTS: Final = Statement(
         ),
     )
 )
-_OF_ROW: Final = "fw_webhook_health"
 _ADD_HEALTH: Final = Statement(
     sa.insert(WEBHOOK_HEALTH).from_select(
         ["webhook", "last_success", "failures", "failing_since", "last_error", "last_failure"],
@@ -90,13 +89,13 @@ _ADD_HEALTH: Final = Statement(
         .suffix_with(
             "ON CONFLICT (webhook) DO UPDATE SET"
             " failures = excluded.failures + CASE WHEN excluded.last_success IS NULL"
-            f" THEN {_OF_ROW}.failures ELSE 0 END,"
+            " THEN fw_webhook_health.failures ELSE 0 END,"
             " failing_since = CASE WHEN excluded.last_success IS NULL"
-            f" AND {_OF_ROW}.failures > 0 THEN {_OF_ROW}.failing_since"
+            " AND fw_webhook_health.failures > 0 THEN fw_webhook_health.failing_since"
             " ELSE excluded.failing_since END,"
-            f" last_error = COALESCE(excluded.last_error, {_OF_ROW}.last_error),"
-            f" last_failure = COALESCE(excluded.last_failure, {_OF_ROW}.last_failure),"
-            f" last_success = COALESCE(excluded.last_success, {_OF_ROW}.last_success)"
+            " last_error = COALESCE(excluded.last_error, fw_webhook_health.last_error),"
+            " last_failure = COALESCE(excluded.last_failure, fw_webhook_health.last_failure),"
+            " last_success = COALESCE(excluded.last_success, fw_webhook_health.last_success)"
         ),
     )
 )  # fmt: skip
