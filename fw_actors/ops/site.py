@@ -33,6 +33,7 @@ from fw_actors.ops.app_jobs import JobRecorder
 from fw_actors.ops.audit import AuditLog, DocumentAudit
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.mail_queue import Outbox
+from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.ops.rekeying import check_rotation
 from fw_actors.ops.versions import VersionRecorder
 from fw_actors.rules.tokens import DeliveryIds
@@ -78,6 +79,7 @@ class Site:
     replays: Replays
     bulk: BulkReplays
     errors: ErrorRecorder
+    jobs: JobControl
     passwords: Passwords
     api_keys: ApiKeys
     installation_key: bytes
@@ -208,6 +210,7 @@ def _assembled(
         replays,
         bulk,
         errors,
+        JobControl(registry, audit, recorded),
         passwords,
         api_keys,
         key,

@@ -1,0 +1,306 @@
+"""Jobs of apps and mails for operators: list, retry, cancel.
+
+Deliveries of Webhooks are no part of this: they are listed as documents, and replayed. All
+functions run in a transaction of the caller, who must be a System Manager without access scopes.
+A job that a worker holds is left to it (O-222).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.registry import Registry
+from fw_actors.errors import BadRequestError, ConflictError, NotFoundError, PermissionDeniedError
+from fw_actors.ops import app_jobs, mail_queue
+from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.store import Statement
+from fw_actors.store.schema import JOB
+
+QUEUES: Final = (app_jobs.QUEUE, mail_queue.QUEUE)
+MAX_LISTED: Final = 500
+MAX_AT_ONCE: Final = 500
+"""The most jobs that one call of `retry_matching` or `cancel_matching` changes."""
+
+
+class JobState(StrEnum):
+    """The state of a job, in the words of `fw jobs stats`."""
+
+    READY = "ready"
+    """Due: a free worker takes it."""
+    SCHEDULED = "scheduled"
+    """Waits for its next attempt."""
+    LEASED = "leased"
+    """A worker is at it."""
+    FAILED = "failed"
+    """Kept without further attempts."""
+
+
+class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs; what is left out matches all. `function` is a mail's template."""
+
+    queue: str = ""
+    state: str = ""
+    function: str = ""
+    user: str = ""
+
+
+class JobFacts(msgspec.Struct, frozen=True, rename="camel"):
+    """A job, without the values of its arguments. Times in ms.
+
+    `subject` is the Email Delivery of a mail, `due` the next attempt or the lease's end, `error`
+    that of the last attempt.
+    """
+
+    id: int
+    queue: str
+    state: JobState
+    function: str
+    subject: str
+    user: str
+    attempts: int
+    due: int | None
+    created: int
+    error: str
+
+
+def state_of(next_at: int | None, lease: str | None, now: int) -> JobState:
+    """Return the state of a row; a lease that has expired makes its job due again."""
+    if next_at is None:
+        return JobState.FAILED
+    if next_at <= now:
+        return JobState.READY
+    return JobState.SCHEDULED if lease is None else JobState.LEASED
+
+
+_REFUSED_RETRIES: Final = {
+    JobState.READY: "is due already; a free worker takes it.",
+    JobState.LEASED: "is in progress; wait until this attempt has ended.",
+}
+_REFUSED_CANCELS: Final = {
+    JobState.LEASED: "is in progress; wait until this attempt has ended.",
+}
+
+
+class JobControl:
+    """Lists, retries and cancels jobs; each act writes an Audit Event in its transaction."""
+
+    def __init__(
+        self, registry: Registry, audit: AuditLog, recorded: Callable[[str], None]
+    ) -> None:
+        """`recorded` is called on trio's thread with a queue's name after each commit that makes
+        jobs of it due."""
+        mail = registry.tables["Email Delivery"].table
+        self._audit, self._recorded = audit, recorded
+        self._requeue_mails = Statement(
+            sa.update(mail)
+            .where(mail.c.name.in_(_SUBJECTS), mail.c.status == DeliveryStatus.FAILED.value)
+            .values(status=DeliveryStatus.QUEUED.value, attempts=0, **_modified())
+        )
+        self._fail_mails = Statement(
+            sa.update(mail)
+            .where(mail.c.name.in_(_SUBJECTS))
+            .values(status=DeliveryStatus.FAILED.value, error=sa.bindparam("reason"), **_modified())
+        )
+
+    def listed(
+        self, fw: Fw, asked: JobFilter, limit: int = 50, before: int | None = None
+    ) -> list[JobFacts]:
+        """Return jobs, the newest first; those older than job `before` only.
+
+        Costs time with the jobs of the queues of apps and mails, not with deliveries.
+
+        Args:
+            limit: 1 to 500.
+
+        Raises: PermissionDeniedError; BadRequestError for an unknown queue or state, or a limit
+            out of range.
+        """
+        _require_administrator(fw)
+        if not 1 <= limit <= MAX_LISTED:
+            raise BadRequestError(f"limit must be between 1 and {MAX_LISTED}.", field="limit")
+        return _found(fw, asked, limit, before, lock=False)
+
+    def job(self, fw: Fw, number: int) -> JobFacts:
+        """Return a job. Raises: PermissionDeniedError; NotFoundError."""
+        _require_administrator(fw)
+        return _job(fw, number, _ONE)
+
+    def retry(self, fw: Fw, number: int) -> JobFacts:
+        """Make a job due now; one that has failed gets all its attempts again.
+
+        Raises: PermissionDeniedError; NotFoundError; ConflictError if it is due or in progress.
+        """
+        return self._act(fw, number, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due)
+
+    def cancel(self, fw: Fw, number: int) -> JobFacts:
+        """Delete a job; a mail is then recorded as failed. Return what it was.
+
+        Raises: PermissionDeniedError; NotFoundError; ConflictError if it is in progress.
+        """
+        return self._act(fw, number, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
+
+    def retry_matching(self, fw: Fw, asked: JobFilter) -> int:
+        """Retry up to 500 matching jobs that have failed or are scheduled; return how many.
+
+        A caller repeats it until the result is 0. Raises: as `listed`.
+        """
+        return self._act_on_many(fw, asked, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due)
+
+    def cancel_matching(self, fw: Fw, asked: JobFilter) -> int:
+        """Cancel up to 500 matching jobs that are not in progress; return how many.
+
+        A caller repeats it until the result is 0. Raises: as `listed`.
+        """
+        return self._act_on_many(fw, asked, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
+
+    def _act(
+        self,
+        fw: Fw,
+        number: int,
+        action: Action,
+        refused: dict[JobState, str],
+        act: Callable[[Fw, Sequence[JobFacts]], None],
+    ) -> JobFacts:
+        _require_administrator(fw)
+        job = _job(fw, number, _ONE_LOCKED)
+        if job.state in refused:
+            raise ConflictError(f"Job {number} {refused[job.state]}")
+        act(fw, [job])
+        detail = {"queue": job.queue, "function": job.function, "previous_state": job.state.value}
+        self._audit.record(fw, action, str(number), detail)
+        return job
+
+    def _act_on_many(
+        self,
+        fw: Fw,
+        asked: JobFilter,
+        action: Action,
+        refused: dict[JobState, str],
+        act: Callable[[Fw, Sequence[JobFacts]], None],
+    ) -> int:
+        _require_administrator(fw)
+        states = tuple(state for state in JobState if state not in refused)
+        found = _found(fw, asked, MAX_AT_ONCE, None, lock=True, states=states)
+        if found:
+            act(fw, found)
+            given = {name: value for name, value in msgspec.to_builtins(asked).items() if value}
+            self._audit.record(fw, action, "", {"jobs": len(found), **given})
+        return len(found)
+
+    def _make_due(self, fw: Fw, found: Sequence[JobFacts]) -> None:
+        fw.tx.run(_MAKE_DUE, ids=[job.id for job in found], now=fw.tx.now)
+        self._settle_mails(fw, self._requeue_mails, found)
+        for queue in sorted({job.queue for job in found}):
+            fw.tx.after_commit(partial(self._recorded, queue))
+
+    def _delete(self, fw: Fw, found: Sequence[JobFacts]) -> None:
+        fw.tx.run(_DELETE, ids=[job.id for job in found])
+        reason = {"reason": f"cancelled: by {fw.user}."[: mail_queue.ERROR_CHARACTERS]}
+        self._settle_mails(fw, self._fail_mails, found, **reason)
+
+    def _settle_mails(
+        self, fw: Fw, statement: Statement, found: Sequence[JobFacts], **values: str
+    ) -> None:
+        subjects = [job.subject for job in found if job.queue == mail_queue.QUEUE]
+        if subjects:
+            fw.tx.run(statement, subjects=subjects, now=fw.tx.now, user=fw.user, **values)
+
+
+_SUBJECTS: Final[sa.BindParameter[Any]] = sa.bindparam("subjects", expanding=True)
+_IDS: Final[sa.BindParameter[Any]] = sa.bindparam("ids", expanding=True)
+_NOW: Final = sa.bindparam("now", type_=sa.BigInteger())
+
+
+def _modified() -> dict[str, Any]:
+    return {"modified": _NOW, "modified_by": sa.bindparam("user")}
+
+
+_J: Final = JOB.c
+_COLUMNS: Final = (
+    _J.id, _J.queue, _J.next_at, _J.lease, _J.function, _J.subject, _J.user, _J.attempts,
+    _J.created, sa.func.coalesce(_J.error, ""),
+)  # fmt: skip
+_OF_ONE: Final = sa.select(*_COLUMNS).where(_J.id == sa.bindparam("number"), _J.queue.in_(QUEUES))
+_ONE: Final = Statement(_OF_ONE)
+_ONE_LOCKED: Final = Statement(_OF_ONE.with_for_update(key_share=True))
+_MAKE_DUE: Final = Statement(
+    sa.update(JOB)
+    .where(_J.id.in_(_IDS))
+    .values(
+        attempts=sa.case((_J.next_at.is_(None), 0), else_=_J.attempts),
+        next_at=_NOW,
+        deaths=0,
+        lease=sa.null(),
+    )
+)
+_DELETE: Final = Statement(sa.delete(JOB).where(_J.id.in_(_IDS)))
+
+
+def _conditions(now: int) -> dict[JobState, sa.ColumnElement[bool]]:
+    """Return what `state_of` says, in SQL."""
+    return {
+        JobState.READY: _J.next_at <= now,
+        JobState.SCHEDULED: sa.and_(_J.next_at > now, _J.lease.is_(None)),
+        JobState.LEASED: sa.and_(_J.next_at > now, _J.lease.is_not(None)),
+        JobState.FAILED: _J.next_at.is_(None),
+    }
+
+
+def _require_administrator(fw: Fw) -> None:
+    if not fw.rights.administers:
+        raise PermissionDeniedError("Jobs are for System Managers without access scopes.")
+
+
+def _job(fw: Fw, number: int, statement: Statement) -> JobFacts:
+    row = fw.tx.one(statement, number=number)
+    if row is None:
+        raise NotFoundError(f"There is no job {number} in the queues app and mail.")
+    return _facts(row, fw.tx.now)
+
+
+def _found(
+    fw: Fw,
+    asked: JobFilter,
+    limit: int,
+    before: int | None,
+    *,
+    lock: bool,
+    states: Sequence[JobState] = tuple(JobState),
+) -> list[JobFacts]:
+    if asked.queue and asked.queue not in QUEUES:
+        raise BadRequestError("queue must be app or mail.", field="queue")
+    if asked.state and asked.state not in list(JobState):
+        raise BadRequestError(f"state must be one of {', '.join(JobState)}.", field="state")
+    now = fw.tx.now
+    conditions = _conditions(now)
+    wanted = [state for state in states if asked.state in ("", state)]
+    query = sa.select(*_COLUMNS).where(
+        _J.queue.in_((asked.queue,) if asked.queue else QUEUES),
+        sa.or_(sa.false(), *(conditions[state] for state in wanted)),
+    )
+    for column, value in ((_J.function, asked.function), (_J.user, asked.user)):
+        if value:
+            query = query.where(column == value)
+    if before is not None:
+        query = query.where(_J.id < before)
+    # Not by the primary key, whose index leads past all deliveries.
+    query = query.order_by((_J.id + 0).desc()).limit(limit)
+    if lock:
+        query = query.with_for_update(key_share=True, skip_locked=True)
+    return [_facts(row, now) for row in fw.tx.rows(query)]
+
+
+def _facts(row: Sequence[Any], now: int) -> JobFacts:
+    number, queue, next_at, lease, function, subject, user, attempts, created, error = row
+    state = state_of(next_at, lease, now)
+    return JobFacts(
+        number, queue, state, function, subject, user, attempts, next_at, created, error
+    )

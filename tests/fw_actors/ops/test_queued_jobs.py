@@ -1,0 +1,218 @@
+"""Jobs of apps and mails: listed, retried, cancelled (O-220 to O-223)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import (
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    PermissionDeniedError,
+)
+from fw_actors.mail import Template
+from fw_actors.ops.queued_jobs import JobFacts, JobFilter, JobState, state_of
+from fw_actors.store import Tx, jobs
+from tests.fw_actors.office import Office
+from tests.plans import accesses
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+LEASE_MS = 60_000
+REPORT = "notes.report"
+
+
+def write(tx: Tx, function: str = REPORT, **fields: Any) -> int:
+    return jobs.enqueue_numbered(tx, queue="app", function=function, user="ada", **fields)
+
+
+def fail(tx: Tx, number: int) -> None:
+    """Have a worker lease all due jobs, and give this one up for good."""
+    for job in jobs.claim(tx, "app", "", 100, LEASE_MS, "token"):
+        if job.id == number:
+            jobs.fail(tx, job.id, "token", "ValueError: no paper")
+        else:
+            jobs.give_back(tx, job.id, "token")
+
+
+async def failed_job(office: Office) -> int:
+    def work(tx: Tx) -> int:
+        number = write(tx)
+        fail(tx, number)
+        return number
+
+    return await office.site.store.write(work)
+
+
+async def listed(office: Office, **asked: Any) -> list[JobFacts]:
+    return await office.do(lambda fw: office.site.jobs.listed(fw, JobFilter(**asked)))
+
+
+async def audited(office: Office) -> list[tuple[Any, ...]]:
+    return await office.sql(
+        "SELECT action, target FROM doc_audit_event WHERE action LIKE 'job.%' ORDER BY creation"
+    )
+
+
+@pytest.mark.parametrize(
+    ("next_at", "lease", "state"),
+    [
+        (None, None, "failed"),
+        (9, None, "ready"),
+        (9, "held once", "ready"),
+        (11, None, "scheduled"),
+        (11, "held", "leased"),
+    ],
+)
+def test_state_of_a_job_follows_its_due_time_and_lease(
+    next_at: int | None, lease: str | None, state: str
+) -> None:
+    assert state_of(next_at, lease, 10) == state
+
+
+async def test_lists_jobs_of_apps_and_mails_newest_first_without_deliveries(
+    office: Office,
+) -> None:
+    def work(tx: Tx) -> None:
+        first = write(tx)
+        jobs.enqueue(tx, queue="webhook", partition="hook", subject="msg_1")
+        office.site.outbox.to_user(
+            tx, Template.PASSWORD_CHANGED, "Administrator", owner="Administrator"
+        )
+        fail(tx, first)
+        write(tx, "notes.later", next_at=tx.now + 5000)
+
+    await office.site.store.write(work)
+    found = await listed(office)
+    assert [(job.queue, job.function, job.state) for job in found] == [
+        ("app", "notes.later", JobState.SCHEDULED),
+        ("mail", "password_changed", JobState.READY),
+        ("app", REPORT, JobState.FAILED),
+    ]
+    assert found[2].error == "ValueError: no paper"
+    assert [job.id for job in await listed(office, state="failed", queue="app")] == [found[2].id]
+    assert [job.id for job in await listed(office, function="notes.later")] == [found[0].id]
+    older = await office.do(lambda fw: office.site.jobs.listed(fw, JobFilter(), 1, found[0].id))
+    assert older == [found[1]]
+
+
+async def test_a_failed_job_that_is_retried_is_due_with_all_its_attempts(office: Office) -> None:
+    number = await failed_job(office)
+    await office.do(lambda fw: office.site.jobs.retry(fw, number))
+    (job,) = await listed(office)
+    assert (job.state, job.attempts, job.due) == ("ready", 0, office.site.clock.now())
+    assert await audited(office) == [("job.retry", str(number))]
+
+
+async def test_a_cancelled_job_is_gone_and_its_audit_event_tells_what_it_was(
+    office: Office,
+) -> None:
+    number = await failed_job(office)
+    await office.do(lambda fw: office.site.jobs.cancel(fw, number))
+    assert await listed(office) == []
+    assert await audited(office) == [("job.cancel", str(number))]
+    with pytest.raises(NotFoundError):
+        await office.do(lambda fw: office.site.jobs.cancel(fw, number))
+
+
+async def test_a_job_in_progress_is_left_to_its_worker(office: Office) -> None:
+    def work(tx: Tx) -> int:
+        number = write(tx)
+        jobs.claim(tx, "app", "", 1, LEASE_MS, "token")
+        return number
+
+    number = await office.site.store.write(work)
+    control = office.site.jobs
+    for act in (control.retry, control.cancel):
+        with pytest.raises(ConflictError, match="in progress"):
+            await office.do(partial(act, number=number))
+    assert await office.do(lambda fw: control.cancel_matching(fw, JobFilter())) == 0
+
+
+async def test_a_worker_whose_lease_expired_ends_nothing_after_a_cancel(office: Office) -> None:
+    def begin(tx: Tx) -> int:
+        number = write(tx)
+        jobs.claim(tx, "app", "", 1, -1, "token")
+        return number
+
+    number = await office.site.store.write(begin)
+    await office.do(lambda fw: office.site.jobs.cancel(fw, number))
+    assert not await office.site.store.write(lambda tx: jobs.finish(tx, number, "token"))
+
+
+async def test_a_mail_that_is_cancelled_or_retried_says_so_in_its_record(office: Office) -> None:
+    await office.site.store.write(
+        lambda tx: office.site.outbox.to_user(
+            tx, Template.PASSWORD_CHANGED, "Administrator", owner="Administrator"
+        )
+    )
+    (mail,) = await listed(office, queue="mail")
+
+    async def record() -> tuple[Any, ...]:
+        (row,) = await office.sql("SELECT status, attempts, error FROM doc_email_delivery")
+        return row
+
+    def give_up(tx: Tx) -> None:
+        (job,) = jobs.claim(tx, "mail", "", 1, LEASE_MS, "token")
+        jobs.fail(tx, job.id, "token", "refused: no")
+
+    await office.site.store.write(give_up)
+    await office.do(
+        lambda fw: fw.db.sql("UPDATE doc_email_delivery SET status = 'Failed', attempts = 10")
+    )
+    await office.do(lambda fw: office.site.jobs.retry(fw, mail.id))
+    assert (await record())[:2] == ("Queued", 0)
+    await office.do(lambda fw: office.site.jobs.cancel(fw, mail.id))
+    assert await record() == ("Failed", 0, "cancelled: by Administrator.")
+
+
+async def test_matching_jobs_are_retried_together_with_one_audit_event(office: Office) -> None:
+    def work(tx: Tx) -> None:
+        for _ in range(3):
+            fail(tx, write(tx))
+        write(tx, "notes.other", next_at=tx.now + 5000)
+
+    await office.site.store.write(work)
+    asked = JobFilter(state="failed", function=REPORT)
+    assert await office.do(lambda fw: office.site.jobs.retry_matching(fw, asked)) == 3
+    assert await office.do(lambda fw: office.site.jobs.retry_matching(fw, asked)) == 0
+    assert [job.state for job in await listed(office)] == ["scheduled", "ready", "ready", "ready"]
+    assert await audited(office) == [("job.retry", "")]
+
+
+async def test_jobs_are_refused_to_others_than_unscoped_system_managers(office: Office) -> None:
+    number = await failed_job(office)
+    await office.do(
+        lambda fw: fw.new_doc("User", name="wendy", email="wendy@x.test", roles=[]).insert()
+    )
+    control = office.site.jobs
+    for act in (
+        lambda fw: control.listed(fw, JobFilter()),
+        lambda fw: control.retry(fw, number),
+        lambda fw: control.cancel_matching(fw, JobFilter()),
+    ):
+        with pytest.raises(PermissionDeniedError):
+            await office.site.write("wendy", act)
+
+
+async def test_a_filter_or_limit_that_is_out_of_range_is_named(office: Office) -> None:
+    control = office.site.jobs
+    for field, asked, limit in (
+        ("queue", JobFilter(queue="webhook"), 1),
+        ("state", JobFilter(state="done"), 1),
+        ("limit", JobFilter(), 501),
+    ):
+        with pytest.raises(BadRequestError) as refused:
+            await office.do(partial(control.listed, asked=asked, limit=limit))
+        assert refused.value.extra["field"] == field
+
+
+async def test_the_list_does_not_pass_over_deliveries(office: Office) -> None:
+    def explained(fw: Any) -> list[Any]:
+        return accesses(fw.tx, lambda: office.site.jobs.listed(fw, JobFilter(state="failed")))
+
+    found = [each for each in await office.do(explained) if each.table == "fw_job"]
+    assert found
+    assert all("queue" in each.sought for each in found), found
