@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import trio
 
-from fw_actors.http.connection import Connection, ExchangeStep, PlainConnection, Progress
 from fw_actors.http.errors import ConnectError, DnsError, ForbiddenAddress
+from fw_actors.http.exchange import Connection, ExchangeStep, PlainConnection, Progress
 from fw_actors.http.proxy import open_tunnel
 from fw_actors.http.tls import SessionCache, secure
 from fw_actors.http.url import Origin, is_address, is_loopback

@@ -18,7 +18,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.http.connection import Connection
+from fw_actors.http.exchange import Connection
 from fw_actors.http.url import Origin
 
 WAIT_SECONDS: Final = 0.25

@@ -12,8 +12,8 @@ from typing import Final
 
 import h11
 
-from fw_actors.http.connection import BrokenConnection, Connection
 from fw_actors.http.errors import ConnectError
+from fw_actors.http.exchange import BrokenConnection, Connection
 from fw_actors.http.url import Origin
 from fw_actors.rules.outgoing import EgressProxy
 

@@ -1,25 +1,29 @@
-"""Reads the response of a receiver with h11; no I/O here.
+"""Reads the response of a receiver; no I/O here.
 
 Once a whole head is in, its status decides: what is wrong with the other lines of the head, or
-with the body after it, only shortens the body and ends the connection's use (B-141,
-B-142).
+with the body after it, only shortens the body and ends the use of the connection (B-141, B-142).
 
 A receiver that sent a status line and a whole head has answered, whatever its header lines say
 (B-141). h11 hands out no status where a header line is malformed or the body's length is
 contradictory, so such a head is replaced by one of the same status that keeps only what matters.
+
+A plain response is read without a state machine (B-130): all of it is there at once, as HTTP/1.1,
+with a body of the length that content-length says or with status 204, and nothing in its head
+changes how it is framed, how the connection goes on, or what a delivery keeps of it. h11 reads
+everything else; a property test holds that h11 reads a plain response the same way.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import h11
 import msgspec
 
 from fw_actors.http.errors import ProtocolError
-from fw_actors.http.fast_path import read_plain
 
 
 class Times(msgspec.Struct):
@@ -282,3 +286,63 @@ _POST: Final = h11.Request(
     method="POST", target="/", headers=[("host", "-"), ("content-length", "0")]
 )
 _END: Final = h11.EndOfMessage()
+
+
+# RFC 9112 4 and 5, stricter: printable ASCII alone, no folded line, no white space before a colon.
+_PLAIN_HEAD: Final = re.compile(
+    rb"HTTP/1\.1 ([2-5][0-9][0-9]) [\x20-\x7e]*\r\n"
+    rb"((?:[A-Za-z0-9!#$%&'*+.^_`|~-]+:[\x20-\x7e]*\r\n)*)\r\n"
+)
+_PLAIN_LENGTH: Final = re.compile(rb"\ncontent-length: ?([0-9]{1,5})\r")
+# Framing, headers that a delivery keeps, and connection upgrades are left to h11.
+_UNUSUAL: Final = re.compile(rb"\n(?:transfer-encoding|location|retry-after|upgrade):")
+_KEPT_ALIVE: Final = b"\nconnection: keep-alive\r\n"
+_NO_CONTENT: Final = 204
+# Within a second receivers give many answers that are the same byte by byte, their date included.
+_REMEMBERED: Final = 256
+_REMEMBERED_BYTES: Final = 2048
+_NOT_MODIFIED: Final = 304  # its content-length speaks of a body that isn't there
+
+
+class PlainResponse(NamedTuple):
+    """A complete response whose connection is reusable."""
+
+    status: int
+    body: bytes
+
+
+def read_plain(data: bytes) -> PlainResponse | None:
+    """Read a complete plain response; return None for any other bytes.
+
+    Args:
+        data: all that came since the request was sent.
+    """
+    return _remembered(data) if len(data) <= _REMEMBERED_BYTES else _read_plain(data)
+
+
+def _read_plain(data: bytes) -> PlainResponse | None:
+    match = _PLAIN_HEAD.match(data)
+    if match is None:
+        return None
+    status = int(match[1])
+    body = data[match.end() :]
+    fields = b"\n" + match[2].lower()
+    if status == _NOT_MODIFIED or _UNUSUAL.search(fields) is not None:
+        return None
+    if fields.count(b"\nconnection:") != fields.count(_KEPT_ALIVE):
+        return None
+    if not _is_complete(status, fields, len(body)):
+        return None
+    return PlainResponse(status, body)
+
+
+def _is_complete(status: int, fields: bytes, size: int) -> bool:
+    """Whether the response ends exactly where its head says (RFC 9112 6.3)."""
+    lengths = fields.count(b"\ncontent-length:")
+    if status == _NO_CONTENT and (size or not lengths):
+        return not size
+    length = _PLAIN_LENGTH.search(fields)
+    return lengths == 1 and length is not None and int(length[1]) == size
+
+
+_remembered: Final = lru_cache(_REMEMBERED)(_read_plain)

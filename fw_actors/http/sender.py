@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 import trio
 
-from fw_actors.http.connection import Connection, ExchangeStep, Progress
 from fw_actors.http.dial import (
     Dialler,
     Lookup,
@@ -20,7 +19,15 @@ from fw_actors.http.dial import (
     system_lookup,
 )
 from fw_actors.http.errors import NetworkError, ResponseTimeout
-from fw_actors.http.exchange import MakeHeaders, RequestWriter, StaleConnection, run_exchange
+from fw_actors.http.exchange import (
+    Connection,
+    ExchangeStep,
+    MakeHeaders,
+    Progress,
+    RequestWriter,
+    StaleConnection,
+    run_exchange,
+)
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
 from fw_actors.http.response import ReceiverResponse, ResponseReader
 from fw_actors.http.tls import TlsStatistics

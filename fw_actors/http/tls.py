@@ -16,8 +16,8 @@ from typing import Final
 
 import trio
 
-from fw_actors.http.connection import BrokenConnection, PlainConnection
 from fw_actors.http.errors import TlsError
+from fw_actors.http.exchange import BrokenConnection, PlainConnection
 from fw_actors.http.url import Origin
 
 MAX_SESSIONS: Final = 1024

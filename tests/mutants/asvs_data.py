@@ -111,7 +111,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "connections stay open",
-        "fw_actors/http/connection.py",
+        "fw_actors/http/exchange.py",
         "            self._socket.close()\n",
         "            self._socket.detach()\n",
         "tests/fw_actors/http/test_leaks.py::test_attempts_that_are_cut_off_leave_nothing_behind",

@@ -211,7 +211,7 @@ def test_no_format_string_is_made_of_input() -> None:
         )
 
     assert found(formats) == {
-        "fw_actors/http/connection.py",
+        "fw_actors/http/exchange.py",
         "fw_cli/output.py",  # msgspec.json.format
         "supervisors/service/logs.py",  # logging.Handler.format
     }

@@ -8,7 +8,7 @@ from typing import Protocol
 import trio
 
 from fw_actors.http import ConnectError, Origin
-from fw_actors.http.connection import BrokenConnection, Connection, ExchangeStep, Progress
+from fw_actors.http.exchange import BrokenConnection, Connection, ExchangeStep, Progress
 from fw_actors.http.tls import SessionCache
 from tests.simulation.life import Life
 

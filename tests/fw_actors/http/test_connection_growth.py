@@ -13,8 +13,8 @@ import trustme
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from fw_actors.http import Origin, PoolLimits, dial, open_sender
-from fw_actors.http.connection import Connection
 from fw_actors.http.dial import Address
+from fw_actors.http.exchange import Connection
 from fw_actors.http.pool import WAIT_SECONDS, Pool
 from fw_actors.http.tls import RecordStream, Tls
 from tests.fw_actors.http.receiver import OK, Talk, headers, receiving

@@ -7,8 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fw_actors.http import Times
-from fw_actors.http.fast_path import read_plain
-from fw_actors.http.response import ResponseReader
+from fw_actors.http.response import ResponseReader, read_plain
 
 LINES = st.sampled_from(
     [

@@ -19,7 +19,7 @@ from fw_actors.http import (
     Sender,
     open_sender,
 )
-from fw_actors.http.connection import PlainConnection
+from fw_actors.http.exchange import PlainConnection
 from fw_actors.version import __version__
 from tests.fw_actors.http.receiver import (
     OK,

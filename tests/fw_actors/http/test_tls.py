@@ -12,7 +12,7 @@ import trio
 import trustme
 
 from fw_actors.http import Origin
-from fw_actors.http.connection import PlainConnection
+from fw_actors.http.exchange import PlainConnection
 from fw_actors.http.tls import RecordStream, SessionCache, TlsConnection, secure
 
 RECORDS = [
