@@ -1,19 +1,21 @@
-"""The state of one request in progress, and the counters of all requests."""
+"""The state of one request in progress, the address of its client, and the counts of all requests."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
 from quart.wrappers import Request
 
 from fw_actors.access.types import Caller, Reading
 from fw_actors.actors.counters import Histogram
+from fw_actors.config import ProxyTrustPolicy
 from fw_actors.runtime.clock import Entropy
 from web.operations import Route
-from web.request import came_over_tls, client_address, is_secure, is_trusted
 from web.settings import Settings
 
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -100,6 +102,81 @@ def peer_of(request: Request) -> str:
     """Return the address at the other end of the request's connection."""
     client = request.scope.get("client")
     return client[0] if client else ""
+
+
+LONGEST: Final = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+MAX_REMEMBERED: Final = 1024
+Address = IPv4Address | IPv6Address
+
+
+def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPolicy) -> str:
+    """Return the client's address in its canonical form, IPv4-mapped IPv6 as IPv4.
+
+    `forwarded_for`: the lines of X-Forwarded-For; together they are one list, read from the right,
+    since the first untrusted address may have invented everything to its left.
+    """
+    own = _address(peer)
+    peer = peer if own is None else str(own)
+    if not forwarded_for or not _is_trusted_peer(own, trust):
+        return peer
+    address: Address | None = own
+    for entry in reversed(",".join(forwarded_for).split(",")):
+        address = _address(entry.strip(" \t"))
+        if address is None:
+            return peer
+        if trust.every_peer or not _is_listed(trust, address):
+            break
+    return peer if address is None else str(address)
+
+
+def came_over_tls(peer: str, forwarded_proto: Sequence[str], trust: ProxyTrustPolicy) -> bool:
+    """Say whether a trusted proxy received the request over TLS; the last entry counts."""
+    if not forwarded_proto or not _is_trusted_peer(_address(peer), trust):
+        return False
+    return ",".join(forwarded_proto).rpartition(",")[2].strip(" \t").lower() == "https"
+
+
+def is_loopback(peer: str) -> bool:
+    """Say whether `peer` is this machine."""
+    address = _address(peer)
+    return address is not None and address.is_loopback
+
+
+def is_trusted(peer: str, trust: ProxyTrustPolicy) -> bool:
+    """Say whether `peer` is a trusted proxy, which speaks for many clients."""
+    return _is_trusted_peer(_address(peer), trust)
+
+
+def _is_trusted_peer(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
+    """Say whether a peer's headers are trusted; one without an address only under `on`."""
+    return trust.every_peer or (peer is not None and _is_listed(trust, peer))
+
+
+def _is_listed(trust: ProxyTrustPolicy, address: Address) -> bool:
+    return any(address in network for network in trust.networks)
+
+
+def _address(text: str) -> Address | None:
+    """Return an address without zone, port or brackets; None for anything else."""
+    return _parsed(text) if len(text) <= LONGEST else None
+
+
+@lru_cache(MAX_REMEMBERED)
+def _parsed(text: str) -> Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address):
+        if address.scope_id is not None:
+            return None
+        return address.ipv4_mapped or address
+    return address
+
+
+def is_secure(policy: bool | None, site_is_https: bool, over_tls: bool) -> bool:
+    """Return the attribute Secure. `policy` is `auth.secureCookie`; None decides per request."""
+    return site_is_https or over_tls if policy is None else policy
 
 
 def has_forwarding_header(request: Request) -> bool:

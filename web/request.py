@@ -1,4 +1,4 @@
-"""Requests: headers, body, client address, cookie.
+"""Requests as they arrive: headers, body, and the cookie of the session.
 
 A sibling host (evil.example.org beside fw.example.org) can give a browser a further cookie `sid`
 for the common parent domain, or for a path. The browser sends both and does not say which is
@@ -7,9 +7,8 @@ which, so all of them are cleared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
 from itertools import islice
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
@@ -19,7 +18,6 @@ from quart_trio.wrappers import TrioRequest
 from quart_trio.wrappers.request import TrioBody
 from werkzeug.datastructures import Headers
 
-from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import PayloadTooLargeError, RequestTimeoutError
 
 KIB: Final = 1024
@@ -170,76 +168,6 @@ async def _push(*_: object) -> None:
     """Do nothing: HTTP/1.1 has no push."""
 
 
-LONGEST: Final = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
-MAX_REMEMBERED: Final = 1024
-Address = IPv4Address | IPv6Address
-
-
-def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPolicy) -> str:
-    """Return the client's address in its canonical form, IPv4-mapped IPv6 as IPv4.
-
-    `forwarded_for`: the lines of X-Forwarded-For; together they are one list, read from the right,
-    since the first untrusted address may have invented everything to its left.
-    """
-    own = _address(peer)
-    peer = peer if own is None else str(own)
-    if not forwarded_for or not _is_trusted_peer(own, trust):
-        return peer
-    address: Address | None = own
-    for entry in reversed(",".join(forwarded_for).split(",")):
-        address = _address(entry.strip(" \t"))
-        if address is None:
-            return peer
-        if trust.every_peer or not _is_listed(trust, address):
-            break
-    return peer if address is None else str(address)
-
-
-def came_over_tls(peer: str, forwarded_proto: Sequence[str], trust: ProxyTrustPolicy) -> bool:
-    """Say whether a trusted proxy received the request over TLS; the last entry counts."""
-    if not forwarded_proto or not _is_trusted_peer(_address(peer), trust):
-        return False
-    return ",".join(forwarded_proto).rpartition(",")[2].strip(" \t").lower() == "https"
-
-
-def is_loopback(peer: str) -> bool:
-    """Say whether `peer` is this machine."""
-    address = _address(peer)
-    return address is not None and address.is_loopback
-
-
-def is_trusted(peer: str, trust: ProxyTrustPolicy) -> bool:
-    """Say whether `peer` is a trusted proxy, which speaks for many clients."""
-    return _is_trusted_peer(_address(peer), trust)
-
-
-def _is_trusted_peer(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
-    """Say whether a peer's headers are trusted; one without an address only under `on`."""
-    return trust.every_peer or (peer is not None and _is_listed(trust, peer))
-
-
-def _is_listed(trust: ProxyTrustPolicy, address: Address) -> bool:
-    return any(address in network for network in trust.networks)
-
-
-def _address(text: str) -> Address | None:
-    """Return an address without zone, port or brackets; None for anything else."""
-    return _parsed(text) if len(text) <= LONGEST else None
-
-
-@lru_cache(MAX_REMEMBERED)
-def _parsed(text: str) -> Address | None:
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    if isinstance(address, IPv6Address):
-        if address.scope_id is not None:
-            return None
-        return address.ipv4_mapped or address
-    return address
-
-
 COOKIE: Final = "sid"
 MAX_DOMAINS: Final = 5
 MAX_CLEARING_BYTES: Final = 2_400  # proxies take 4 KiB of header lines, nginx for one
@@ -255,11 +183,6 @@ def session_ids(cookie_lines: Iterable[str]) -> list[str]:
             if equals and name.strip(" \t") == COOKIE:
                 found.append(value.strip(" \t"))
     return found
-
-
-def is_secure(policy: bool | None, site_is_https: bool, over_tls: bool) -> bool:
-    """Return the attribute Secure. `policy` is `auth.secureCookie`; None decides per request."""
-    return site_is_https or over_tls if policy is None else policy
 
 
 def set_cookie(sid: str, max_age: int, *, secure: bool) -> str:

@@ -15,9 +15,9 @@ import trio
 
 from web.app import FrontEnd
 from web.connections import ClientStream, ConnectionLimits, OpenConnections
+from web.exchange import is_trusted
 from web.http11 import DateLine, Http11Connection
 from web.listening import Bound
-from web.request import is_trusted
 
 DRAIN_SECONDS: Final = 10.0
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})

@@ -160,7 +160,7 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "the session's cookie of an https site goes in clear text",
-        _COOKIES,
+        "web/exchange.py",
         "return site_is_https or over_tls if policy is None else policy",
         "return bool(policy)",
         "tests/web/test_cookies.py::test_is_secure_follows_the_policy_or_the_request",
@@ -281,7 +281,7 @@ ASVS_FRONT: Final = (
     ),
     Mutation(
         "anybody's word for an address is believed",
-        "web/request.py",
+        "web/exchange.py",
         "    return trust.every_peer or (peer is not None and _is_listed(trust, peer))\n",
         "    return True\n",
         "tests/web/test_client_address.py::test_client_address_follows_trusted_proxies_only",

@@ -15,8 +15,8 @@ import trio
 from fw_actors.config import ProxyTrustPolicy
 from web.app import FrontEnd
 from web.connections import ClientStream, ConnectionLimits, OpenConnections
+from web.exchange import is_trusted
 from web.http11 import DateLine, Http11Connection
-from web.request import is_trusted
 
 Pair = tuple[str, str]
 UNQUOTED = "/:@!$&'()*+,;=?%[]|^`{}\"<>\\~#"

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import pytest
 
 from fw_actors.config import ProxyTrustPolicy
-from web.request import came_over_tls, client_address, is_loopback
+from web.exchange import came_over_tls, client_address, is_loopback
 
 OFF = ProxyTrustPolicy()
 ON = ProxyTrustPolicy(every_peer=True)

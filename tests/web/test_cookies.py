@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from web.request import clear_cookie, clear_every_cookie, is_secure, session_ids, set_cookie
+from web.exchange import is_secure
+from web.request import clear_cookie, clear_every_cookie, session_ids, set_cookie
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from fw_actors.access.types import Caller, Reading
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
-from web.exchange import Exchange, Traffic, has_forwarding_header
+from web.exchange import Exchange, Traffic, has_forwarding_header, is_loopback
 from web.operations import Authentication, Operation, Route
-from web.request import is_loopback
 from web.response import Response, json_response
 from web.response_schemas import OkResponse
 
