@@ -58,7 +58,7 @@ ASVS_HOUSE: Final = (
         "fw_actors/store/sqlite_connection.py",
         "os.O_CLOEXEC, 0o600)",
         "os.O_CLOEXEC, 0o644)",
-        "tests/fw_actors/store/test_trio_sqlite.py::"
+        "tests/fw_actors/store/test_sqlite.py::"
         "test_the_file_and_its_folder_are_for_their_owner_alone",
     ),
     Mutation(
