@@ -18,6 +18,7 @@ import trio
 from fw_actors.access import users
 from fw_actors.actors.counters import Counter
 from fw_actors.actors.dispatcher import Pause, Resume
+from fw_actors.actors.subscription_watch import stale_webhooks
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import NotFoundError, OverloadedError, PermissionDeniedError
 from fw_actors.ops.audit import Action
@@ -32,7 +33,6 @@ from fw_actors.runtime import (
     NodeSnapshot,
     Runtime,
 )
-from fw_actors.webhooks.stale_subscriptions import stale_webhooks
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel"):

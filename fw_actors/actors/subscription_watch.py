@@ -1,18 +1,54 @@
-"""SubscriptionWatch: notices changes of Webhooks from outside the service, and can apply them."""
+"""SubscriptionWatch: notices changes of Webhooks from outside the service, and can apply them.
+
+A running service does not use a change that was made outside it: by another server of the site, a
+command with `--commit`, or raw SQL (B-42). Comparing the subscriptions in use with the stored ones
+makes such a change visible. Rows are compared and not a counter of changes, so that raw SQL is
+seen too and a save costs nothing more.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Final
 
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import Actor, MailboxPolicy, Message, Overflow, handles
 from fw_actors.store import Store
-from fw_actors.webhooks.stale_subscriptions import stale_webhooks
+from fw_actors.webhooks.shared_subscriptions import Subscriptions
 from fw_actors.webhooks.subscriptions import SubscriptionCache
 
 WATCH_SECONDS: Final = 10.0
 REFRESH_SECONDS: Final = 0.5  # with the transaction that applies it, below a second
 NAMES_LOGGED: Final = 20
+
+
+def changed_webhooks(used: Subscriptions, stored: Subscriptions) -> tuple[str, ...]:
+    """Return the names of the Webhooks that a restart would subscribe to other events, in order."""
+    before, after = _by_webhook(used), _by_webhook(stored)
+    return tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
+
+
+def _by_webhook(subscriptions: Subscriptions) -> Mapping[str, set[object]]:
+    found: defaultdict[str, set[object]] = defaultdict(set)
+    for events in (subscriptions.documents, subscriptions.custom):
+        for event, subscribed in events.items():
+            for each in subscribed:
+                found[each.webhook].add((event, each.max_attempts, each.row_id))
+    return found
+
+
+async def stale_webhooks(store: Store, cache: SubscriptionCache) -> tuple[str, ...]:
+    """Return the Webhooks whose stored subscriptions this service does not use, by name.
+
+    A Webhook that this service is saving at the same moment may be among them once.
+
+    Raises: OverloadedError if the store does not answer.
+    """
+    used = cache.used
+    if used is None:  # the next write reads them
+        return ()
+    return changed_webhooks(used, await store.read(cache.stored))
 
 
 class Look(Message, frozen=True):
@@ -52,7 +88,10 @@ class SubscriptionWatch(Actor):
         self.context.after(self._every, Look())
 
     def _tell(self, stale: tuple[str, ...]) -> None:
-        """Log what has changed, once for each state; a save that was under way is none."""
+        """Log the changed Webhooks, once for each set of them.
+
+        A set that is found only once was a save in progress, and is not logged.
+        """
         log, names = self.context.log, list(stale[:NAMES_LOGGED])
         if stale and self._refresh:
             log.info("subscriptions.refreshed", webhooks=names, changed=len(stale))

@@ -12,10 +12,9 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from fw_actors.actors.subscription_watch import SubscriptionWatch
+from fw_actors.actors.subscription_watch import SubscriptionWatch, changed_webhooks, stale_webhooks
 from fw_actors.runtime import open_runtime
 from fw_actors.webhooks.shared_subscriptions import Subscription, Subscriptions
-from fw_actors.webhooks.stale_subscriptions import changed_webhooks, stale_webhooks
 from supervisors.children import actor_child
 from supervisors.tree import open_supervisor
 from tests.fw_actors.office import Office
