@@ -20,7 +20,7 @@ from fw_cli.output import as_json, show
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
-    from fw_actors.ops.rekeying import Count, Rekeying, StoredValue
+    from fw_actors.ops.stored_secrets import Count, Rekeying, StoredValue
 
 T = TypeVar("T")
 
@@ -229,8 +229,8 @@ def _rekeying(
     import trio
 
     from fw_actors.documents.vault import VaultCipher
-    from fw_actors.ops.rekeying import Rekeying
     from fw_actors.ops.site import open_site
+    from fw_actors.ops.stored_secrets import Rekeying
     from fw_actors.runtime import SystemEntropy
 
     async def run() -> T:

@@ -34,7 +34,7 @@ from fw_actors.ops.audit import AuditLog, DocumentAudit
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.mail_queue import Outbox
 from fw_actors.ops.queued_jobs import JobControl
-from fw_actors.ops.rekeying import check_rotation
+from fw_actors.ops.stored_secrets import check_rotation
 from fw_actors.ops.versions import VersionRecorder
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy

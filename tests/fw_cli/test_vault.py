@@ -137,7 +137,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(
     """`made`: the new key is there; `moved`: the values have it; `kept`: the old one is linked."""
     with monkeypatch.context() as patch:
         if step == "made":
-            patch.setattr("fw_actors.ops.rekeying.Rekeying.run", killed)
+            patch.setattr("fw_actors.ops.stored_secrets.Rekeying.run", killed)
         elif step == "moved":
             patch.setattr("fw_cli.vault._Keys.put_in_place", killed)
         else:

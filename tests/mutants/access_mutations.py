@@ -247,7 +247,7 @@ ACCESS: Final = (
     ),
     Mutation(
         "a site opens whose secrets are half moved to another key",
-        "fw_actors/ops/rekeying.py",
+        "fw_actors/ops/stored_secrets.py",
         "    if not rotation.done:\n",
         "    if False:\n",
         "tests/fw_actors/ops/test_rekeying.py",

@@ -340,7 +340,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "a rotation leaves values under the old key",
-        "fw_actors/ops/rekeying.py",
+        "fw_actors/ops/stored_secrets.py",
         "moved(await self._store.write(partial(self._move, page)))",
         "moved(len(page))",
         "tests/fw_actors/ops/test_rekeying.py::"

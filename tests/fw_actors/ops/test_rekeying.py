@@ -9,8 +9,8 @@ import pytest
 
 from fw_actors.documents.vault import VaultCipher
 from fw_actors.errors import ConfigurationError, ConflictError
-from fw_actors.ops import rekeying
-from fw_actors.ops.rekeying import Rekeying
+from fw_actors.ops import stored_secrets
+from fw_actors.ops.stored_secrets import Rekeying
 from fw_actors.runtime import SeededEntropy
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import SECRET_KEY
@@ -27,7 +27,7 @@ class CutOffError(Exception):
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rekeying, "BATCH", 2)
+    monkeypatch.setattr(stored_secrets, "MOVED_BATCH", 2)
 
 
 def vault(key: str) -> VaultCipher:
