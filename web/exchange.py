@@ -1,4 +1,4 @@
-"""The state of one request in progress, the address of its client, and the counts of all requests."""
+"""The state of one request in progress, the address of its client, and the counts of all."""
 
 from __future__ import annotations
 
