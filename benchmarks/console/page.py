@@ -11,7 +11,7 @@ from playwright.sync_api import CDPSession, Page, expect, sync_playwright
 
 from benchmarks.console.watched import Busy
 
-CHROMIUM: Final = "/usr/bin/chromium"
+CHROMIUM: Final = "/usr/bin/chromium-headless-shell"
 LOOK_SECONDS: Final = 5
 # Resolves to the milliseconds between frames, from one to the next.
 _FRAMES: Final = """

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.browser.watch import WATCHER, Watch
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = "/usr/bin/chromium-headless-shell"
 PATIENCE_MS = 60_000
 SECONDS = 300  # of one test with the fixtures it is the first to use, on a slow and busy machine
 HERE = Path(__file__).parent
