@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from fw_actors.access import sessions
+from fw_actors.access.account_states import AccountStates
 from fw_actors.access.administration import SelfService, UserAdministration
 from fw_actors.access.api_keys import KeyUse
 from fw_actors.access.attempts import shown_key
@@ -96,6 +97,9 @@ class Gateway:
         """Operations of users on their own accounts, inside `read` and `write`."""
         self.users = users
         """Operations of System Managers on accounts, inside `write`."""
+        self.account_states = AccountStates(
+            site.registry, site.installation_key, site.config.auth.session_idle_days
+        )
         self.bulk: BulkReplays = site.bulk
         """Replays of all deliveries that match, inside `read` and `write`."""
         self.functions: Mapping[str, Whitelisted] = site.registry.functions

@@ -21,7 +21,10 @@ def admin(sign_in: Callable[[str], None]) -> None:
 
 
 def test_somebody_is_invited_and_the_link_handed_over(page: Page) -> None:
-    """The link is handed back to a System Manager with transport `log` alone (A-195)."""
+    """The link is handed back to a System Manager with transport `log` alone (A-195).
+
+    Roles are chosen from a list, and the page offers what applies (A-382, A-383).
+    """
     page.goto("/app/User")
     look(page, "users")
     page.get_by_role("button", name="Invite").click()
@@ -29,17 +32,22 @@ def test_somebody_is_invited_and_the_link_handed_over(page: Page) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Invite").click()
     expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
     page.get_by_label("E-mail", exact=True).fill("nina@example.test")
+    page.get_by_role("dialog").get_by_label("Event Publisher").check()
     page.get_by_role("dialog").get_by_role("button", name="Invite").click()
     link = page.locator("dialog code")
     expect(link).to_have_text(re.compile(r"/accept-invite#token="))
     look(page, "user-invited")
     page.get_by_role("button", name="Done").click()
     expect(page).to_have_url(re.compile(r"/app/User/nina%40example.test$"))
-    page.get_by_role("button", name="Send reset link").click()
-    expect(page.locator("#user-acts").get_by_role("alert")).to_be_visible()
+    expect(page.locator("[data-table=roles] tbody input").first).to_have_value("Event Publisher")
+    acts = page.locator("#user-acts")
+    expect(acts).to_contain_text("The link works until")
+    expect(acts.get_by_role("button")).to_have_text(["Send again"])  # the one act that applies
     page.get_by_role("button", name="Send again").click()
     expect(link).to_have_text(re.compile(r"/accept-invite#token="))
     page.get_by_role("button", name="Done").click()
+    page.goto("/app/User?name=nina@example.test")
+    expect(page.locator("#found tbody")).to_contain_text("invited")
 
 
 def test_an_account_without_mail_has_the_name_that_is_typed(page: Page) -> None:
@@ -93,11 +101,15 @@ def test_an_account_is_unlocked_signed_out_and_sent_a_reset_link(
         assert statuses == [401, 401, 429]
         page.goto("/app/User/demo")
         look(page, "user")
+        expect(page.locator("#user-acts")).to_contain_text("Locked until")
         page.get_by_role("button", name="Unlock").click()
         expect(page.get_by_text("The account may sign in again.")).to_be_visible()
+        expect(page.get_by_role("button", name="Unlock")).to_have_count(0)
         assert client.post("/api/login", json=right).status_code == 200
         page.get_by_label("API keys too").check()
         page.get_by_role("button", name="End all sessions").click()
+        assert client.get("/api/boot").json()["user"] is not None  # until it is confirmed
+        page.get_by_role("button", name="End them").click()
         expect(page.get_by_text(re.compile("sessions? ha(s|ve) ended"))).to_be_visible()
         expect(page.get_by_text("0 API keys have ended")).to_be_visible()
         assert client.get("/api/boot").json()["user"] is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -13,9 +13,10 @@ from fw_actors.errors import BadRequestError, PermissionDeniedError
 from fw_actors.rules.findings import ServiceState
 from web.exchange import Exchange
 from web.operations import Operation, Route
-from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, history
+from web.pages.accounts import account_view, with_account_states
+from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, DocumentView, history
 from web.pages.form import editable, inputs, sections
-from web.pages.listing import NEVER_MADE, badge, listing, shortened
+from web.pages.listing import NEVER_MADE, Listing, badge, listing, shortened
 from web.pages.rendering import PageFrame, Rendering, list_path, new_path, page_frame
 from web.pages.webhooks import (
     DELIVERY,
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 T = TypeVar("T")
-LIST_VIEWS: Final = {WEBHOOK: with_states, DELIVERY: with_names}
+USER: Final = "User"
+ListView = Callable[["Fw", Listing, ServiceState], Listing]
+LIST_VIEWS: Final[Mapping[str, ListView]] = {WEBHOOK: with_states, DELIVERY: with_names}
 """What completes the lists of built-in DocTypes."""
 
 
@@ -53,6 +56,17 @@ class DeskPages:
 
     def __init__(self, gateway: Gateway, rendering: Rendering) -> None:
         self._gateway, self._rendering = gateway, rendering
+        states = gateway.account_states
+        self._list_views: dict[str, ListView] = {
+            **LIST_VIEWS,
+            USER: lambda fw, shown, service: with_account_states(fw, shown, states),
+        }
+        self._document_views = {
+            **DOCUMENT_VIEWS,
+            USER: DocumentView(
+                "user.html", lambda fw, values, service: account_view(fw, states, values["name"])
+            ),
+        }
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -78,7 +92,7 @@ class DeskPages:
     async def list(self, exchange: Exchange) -> Response:
         """Show a page of a DocType's list."""
         doctype, asked = exchange.argument("doctype"), exchange.query
-        complete = LIST_VIEWS.get(doctype)
+        complete = self._list_views.get(doctype)
         service = ServiceState(running=True)
         if doctype == WEBHOOK:
             service = await self._gateway.service_state()
@@ -103,7 +117,7 @@ class DeskPages:
     async def document(self, exchange: Exchange) -> Response:
         """Show a document's form."""
         doctype, name = exchange.argument("doctype"), exchange.argument("name")
-        special = DOCUMENT_VIEWS.get(doctype, PLAIN)
+        special = self._document_views.get(doctype, PLAIN)
         service = ServiceState(running=True)
         if special.asks_service:
             service = await self._gateway.service_state()
@@ -140,7 +154,7 @@ class DeskPages:
             }
 
         return await self._page(
-            exchange, DOCUMENT_VIEWS.get(doctype, PLAIN).template, doctype, view
+            exchange, self._document_views.get(doctype, PLAIN).template, doctype, view
         )
 
     async def _page(

@@ -39,7 +39,6 @@ def _nothing(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[s
 DOCUMENT_VIEWS: Final[Mapping[str, DocumentView]] = {
     "Webhook": DocumentView("webhook.html", webhook_view, asks_service=True),
     "Webhook Delivery": DocumentView("delivery.html", delivery_view, asks_service=True),
-    "User": DocumentView("user.html", _nothing),
 }
 PLAIN: Final = DocumentView("document.html", _nothing)
 

@@ -28,8 +28,9 @@ export function flash(text) {
 export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
 
 // Ask before something happens: resolves to the typed text, or "" without a field; null for no.
-// `work` runs while the question stands; its error is shown there, and it can be tried again.
-export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", work }) {
+// `work` runs while the question stands; its error is shown there, and it can be tried again. It is
+// given the typed text, and which of `choices` ({ label, options }) are ticked.
+export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", choices, work }) {
   const dialog = document.getElementById("ask");
   const form = dialog.querySelector("form");
   const button = document.getElementById("ask-ok");
@@ -41,6 +42,7 @@ export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = f
   document.querySelector("#ask-field label").textContent = field?.label ?? "";
   input.type = field?.type ?? "text";
   input.value = value;
+  const chosen = offer(choices);
   button.textContent = ok;
   button.classList.toggle("danger", danger);
   clear(form);
@@ -57,7 +59,7 @@ export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = f
       const typed = field ? input.value : "";
       clear(form);
       busy(button, async () => {
-        await work?.(typed);
+        await work?.(typed, chosen());
         dialog.close("ok");
         resolve(typed);
       }).catch((error) => say(form, error.message));
@@ -68,6 +70,21 @@ export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = f
       resolve(dialog.returnValue === "ok" ? input.value : null);
     }, { signal: done.signal });
   });
+}
+
+// Show boxes to tick in the question; return a function that tells which are ticked.
+function offer(choices) {
+  const holder = document.getElementById("ask-choices");
+  holder.hidden = !choices?.options.length;
+  holder.querySelector("legend").textContent = choices?.label ?? "";
+  const boxes = (choices?.options ?? []).map((option) => {
+    const label = document.createElement("label");
+    const box = Object.assign(document.createElement("input"), { type: "checkbox", value: option });
+    label.append(box, ` ${option}`);
+    return label;
+  });
+  holder.querySelector("div").replaceChildren(...boxes);
+  return () => [...holder.querySelectorAll("input:checked")].map((box) => box.value);
 }
 
 // Copy what stands beside the button. Without TLS a browser gives no clipboard, and asks nobody:

@@ -1,21 +1,26 @@
 // What a list can do beside being read: invite to the list of users, replay to that of deliveries.
 
-import { operation } from "./api.js";
+import { call, documentPath, operation } from "./api.js";
 import { ask } from "./app.js";
 import { enable } from "./forms.js";
 import { handOver } from "./links.js";
 
 const REPLAYED_AT_ONCE = 4;
+const ROLES_OFFERED = 100;
 const many = (count, one, more) => (count === 1 ? `1 ${one}` : `${count} ${more}`);
 
 document.querySelector("[data-invite]")?.addEventListener("click", async () => {
   let invited;
+  const query = new URLSearchParams({ fields: '["name"]', order_by: "name", limit: ROLES_OFFERED });
+  const roles = await call("GET", `${documentPath("Role")}?${query}`).catch(() => ({ data: [], total: 0 }));
+  const more = roles.total > roles.data.length ? " Not all roles are listed here; others are given on the account's page." : "";
   const email = await ask({
     title: "Invite somebody",
-    text: "A link to choose a password goes to this address. Roles are given on the account's page.",
+    text: `A link to choose a password goes to this address.${more}`,
     ok: "Invite",
     field: { label: "E-mail", type: "email" },
-    work: async (typed) => { invited = await operation("users.invite", { email: typed }); },
+    choices: { label: "Roles", options: roles.data.map((role) => role.name) },
+    work: async (typed, chosen) => { invited = await operation("users.invite", { email: typed, roles: chosen }); },
   });
   if (email === null) return;
   const page = `/app/User/${encodeURIComponent(invited.user)}`;

@@ -1,7 +1,7 @@
-// What a System Manager does with an account.
+// What a System Manager does with an account. After each act its state is read again.
 
 import { operation } from "./api.js";
-import { flash } from "./app.js";
+import { ask, flash } from "./app.js";
 import { busy, clear, enable, say } from "./forms.js";
 import { handOver } from "./links.js";
 
@@ -13,19 +13,46 @@ const DONE = {
   unlockUser: () => "The account may sign in again.",
 };
 
-const acts = document.getElementById("user-acts");
-const keys = document.getElementById("revoke-keys");
-const FURTHER = { revokeUserSessions: () => (keys.checked ? { keys: true } : {}) };
-for (const button of acts.querySelectorAll("[data-user-act]")) {
-  const act = button.dataset.userAct;
-  button.addEventListener("click", () => {
-    clear(acts);
-    busy(button, async () => {
-      const told = await operation(`users.${act}`, { user: acts.dataset.user, ...FURTHER[act]?.() });
-      flash(DONE[act](told));
-      document.getElementById("flash").scrollIntoView({ block: "nearest" });
-      await handOver(DONE[act](told), told.link);
-    }).catch((error) => say(acts, error.message));
-  });
+const section = () => document.getElementById("user-acts");
+
+function question(user) {
+  const keys = document.getElementById("revoke-keys").checked;
+  const own = section().dataset.own === "yes" ? " This is your own account: you will be signed out, too." : "";
+  const what = keys ? "Everybody who is signed in with it has to sign in again, and programs with its API keys are refused from now on." : "Everybody who is signed in with it has to sign in again. API keys go on working.";
+  return { title: `End all sessions of ${user}?`, text: what + own, ok: "End them", danger: true };
 }
+
+async function act(button) {
+  const name = button.dataset.userAct;
+  const { user } = section().dataset;
+  clear(section());
+  const further = name === "revokeUserSessions" && document.getElementById("revoke-keys").checked ? { keys: true } : {};
+  let told;
+  const work = async () => { told = await operation(`users.${name}`, { user, ...further }); };
+  if (name === "revokeUserSessions") {
+    if ((await ask({ ...question(user), work })) === null) return;
+  } else {
+    await busy(button, work);
+  }
+  if (name === "revokeUserSessions" && section().dataset.own === "yes") {
+    location.assign("/login"); // this one has ended, too
+    return;
+  }
+  flash(DONE[name](told));
+  document.getElementById("flash").scrollIntoView({ block: "nearest" });
+  await handOver(DONE[name](told), told.link);
+  await renew();
+}
+
+// Show the state and the acts that apply now; what is typed into the form stays.
+async function renew() {
+  await htmx.ajax("GET", location.pathname, { target: "#user-acts", select: "#user-acts", swap: "outerHTML" });
+  enable("user");
+  document.getElementById("acts").focus({ preventScroll: true }); // the button may be gone
+}
+
+document.querySelector("main").addEventListener("click", (event) => {
+  const button = event.target.closest("#user-acts [data-user-act]");
+  if (button) act(button).catch((error) => say(section(), error.message));
+});
 enable("user");

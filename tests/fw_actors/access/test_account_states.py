@@ -1,0 +1,120 @@
+"""What System Managers are told of accounts (A-380, A-381)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.access import attempts, sessions
+from fw_actors.access.account_states import AccountState, AccountStates
+from fw_actors.access.attempts import counter_key
+from fw_actors.access.types import LinkKind
+from fw_actors.rules.lockout import Budget
+from fw_actors.runtime.clock import MS_PER_DAY
+from fw_actors.store import Tx
+from fw_actors.store.schema import PASSWORD, TOKEN
+from tests.fw_actors.office import Office
+from tests.plans import accesses, unsought
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+
+async def user(office: Office, name: str, **fields: Any) -> str:
+    values = {"name": name, "email": f"{name}@x.test", "roles": [], **fields}
+    await office.do(lambda fw: fw.new_doc("User", **values).insert())
+    return name
+
+
+def states_of(office: Office, idle_days: int = 0) -> AccountStates:
+    return AccountStates(office.site.registry, office.site.installation_key, idle_days)
+
+
+async def state(office: Office, name: str, idle_days: int = 0) -> AccountState:
+    found = await office.site.store.read(partial(states_of(office, idle_days).of, names=[name]))
+    return found[name]
+
+
+def give_password(tx: Tx, name: str) -> None:
+    tx.run(PASSWORD.insert().values(user=name, hash="a hash", changed=tx.now))
+
+
+def invite(tx: Tx, name: str, expires: int) -> None:
+    kind = LinkKind.INVITATION.value
+    tx.run(TOKEN.insert().values(hash=b"h", kind=kind, user=name, created=tx.now, expires=expires))
+
+
+def begin(tx: Tx, name: str, handle: str = "one") -> None:
+    sessions.begin(tx, handle=handle, sid=handle, user=name, ip="", user_agent="", days=5)
+
+
+async def test_an_invited_account_tells_until_when_its_link_works(office: Office) -> None:
+    name, now = await user(office, "nina"), office.site.clock.now()
+    await office.site.store.write(lambda tx: invite(tx, name, now + 1000))
+    found = await state(office, name)
+    assert (found.condition, found.invited_until) == ("invited", now + 1000)
+    await trio.sleep(1)
+    found = await state(office, name)
+    assert (found.condition, found.invited_until) == ("no password", None)
+
+
+@pytest.mark.parametrize("typed", ["Wendy", "WENDY@x.test"])
+async def test_a_lock_of_name_or_e_mail_is_that_of_the_account(office: Office, typed: str) -> None:
+    name, key = await user(office, "wendy"), office.site.installation_key
+    budget = Budget(1, 60_000, locks=True)
+    counter = counter_key(key, attempts.IDENTIFIER, typed.lower())
+
+    def fail(tx: Tx) -> None:
+        give_password(tx, name)
+        attempts.charge(tx, "a charge", counter, budget)
+        attempts.settle_failure(tx, "a charge", counter, budget)
+
+    await office.site.store.write(fail)
+    found = await state(office, name)
+    assert found.condition == "locked"
+    assert found.locked_until == office.site.clock.now() + 60_000
+    await trio.sleep(60)
+    assert (await state(office, name)).condition == "active"
+
+
+async def test_sessions_that_are_over_or_idle_too_long_are_not_counted(office: Office) -> None:
+    name = await user(office, "ada")
+    await office.site.store.write(lambda tx: begin(tx, name))
+    began = office.site.clock.now()
+    found = await state(office, name)
+    assert (found.sessions, found.last_sign_in) == (1, began)
+    await trio.sleep(2 * 24 * 3600)
+    assert (await state(office, name)).sessions == 1
+    assert (await state(office, name, idle_days=1)).sessions == 0
+
+
+async def test_the_last_sign_in_is_remembered_when_its_session_has_ended(office: Office) -> None:
+    name = await user(office, "ada")
+    assert (await state(office, name)).last_sign_in is None
+    key = attempts.address_key(office.site.installation_key, "192.0.2.1")
+    await office.site.store.write(lambda tx: attempts.note_sign_in(tx, name, key, None))
+    noted = office.site.clock.now()
+    await trio.sleep(MS_PER_DAY / 1000)
+    assert (await state(office, name)).last_sign_in == noted
+
+
+async def test_a_disabled_account_is_told_as_disabled_with_its_roles(office: Office) -> None:
+    name = await user(office, "bea", enabled=0, roles=[{"role": "System Manager"}])
+    found = await state(office, name)
+    assert (found.condition, found.roles, found.keys) == ("disabled", ("System Manager",), 0)
+
+
+async def test_states_of_many_accounts_are_found_by_indexes(office: Office) -> None:
+    name = await user(office, "ada")
+    states = states_of(office)
+
+    found = await office.site.store.read(
+        lambda tx: accesses(tx, lambda: states.of(tx, [name, "nobody"]))
+    )
+    columns = {
+        "doc_user": "name", "doc_has_role": "parent", "fw_session": "user", "fw_token": "user",
+        "fw_login_attempt": "key", "fw_known_address": "user", "doc_api_key": "user",
+    }  # fmt: skip
+    assert not unsought(found, **columns), found

@@ -1,0 +1,104 @@
+"""What pages tell System Managers of accounts: states in the list, state and acts on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from fw_actors.access.account_states import AccountCondition, AccountState, AccountStates
+from fw_actors.documents.special_fields import iso
+from web.pages.listing import BAD, GOOD, PLAIN, WARN, ListCell, ListColumn, Listing, ListRow
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+_TONES: Final[Mapping[AccountCondition, str]] = {
+    AccountCondition.ACTIVE: GOOD,
+    AccountCondition.LOCKED: BAD,
+    AccountCondition.INVITED: WARN,
+    AccountCondition.NO_PASSWORD: WARN,
+    AccountCondition.DISABLED: PLAIN,
+}
+_NOTHING: Final = ListCell("text", "")
+
+
+@dataclass(frozen=True)
+class ShownAccount:
+    """The state of an account as its page tells it, and which acts apply to it now."""
+
+    condition: ListCell
+    invited_until: str
+    locked_until: str
+    last_sign_in: str
+    sessions: str
+    """How many sessions and API keys there are; empty without any."""
+    is_own: bool
+    may_resend: bool
+    may_reset: bool
+
+
+def account_view(fw: Fw, states: AccountStates, name: str) -> dict[str, Any]:
+    """Return the further variables of a User's page; no account for those who may not see it."""
+    state = states.of(fw.tx, [name]).get(name) if fw.rights.administers else None
+    return {"account": None if state is None else _shown(state, fw.user)}
+
+
+def _shown(state: AccountState, user: str) -> ShownAccount:
+    return ShownAccount(
+        condition=_badge(state),
+        invited_until=_time(state.invited_until),
+        locked_until=_time(state.locked_until),
+        last_sign_in=_time(state.last_sign_in),
+        sessions=in_words(state),
+        is_own=state.user == user,
+        may_resend=state.enabled and not state.has_password,
+        may_reset=state.enabled and state.has_password,
+    )
+
+
+def in_words(state: AccountState) -> str:
+    """Return `2 sessions and 1 API key`; empty without any."""
+    counts = ((state.sessions, "session"), (state.keys, "API key"))
+    return " and ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for n, noun in counts if n)
+
+
+def with_account_states(fw: Fw, shown: Listing, states: AccountStates) -> Listing:
+    """Return the list of Users with their states, roles and last sign-ins."""
+    if not fw.rights.administers:
+        return shown
+    found = states.of(fw.tx, [row.name for row in shown.rows])
+    at = [column.name for column in shown.columns].index("enabled")  # the state tells of it, too
+    added = (
+        ListColumn("state", "State", "", "none", "text"),
+        ListColumn("roles", "Roles", "", "none", "text"),
+        ListColumn("last_sign_in", "Last sign-in", "", "none", "time"),
+        ListColumn("sessions", "Sessions", "", "none", "number"),
+    )
+
+    def row_of(row: ListRow) -> ListRow:
+        cells = _cells(found.get(row.name))
+        return replace(row, cells=(*row.cells[:at], *cells, *row.cells[at + 1 :]))
+
+    columns = (*shown.columns[:at], *added, *shown.columns[at + 1 :])
+    return replace(shown, columns=columns, rows=tuple(map(row_of, shown.rows)))
+
+
+def _cells(state: AccountState | None) -> tuple[ListCell, ...]:
+    if state is None:
+        return (_NOTHING,) * 4
+    last = _time(state.last_sign_in)
+    return (
+        _badge(state),
+        ListCell("text", ", ".join(state.roles)),
+        ListCell("time", last) if last else _NOTHING,
+        ListCell("number", str(state.sessions)),
+    )
+
+
+def _badge(state: AccountState) -> ListCell:
+    return ListCell("badge", state.condition.value, _TONES[state.condition])
+
+
+def _time(ms: int | None) -> str:
+    return "" if ms is None else iso(ms)
