@@ -12,6 +12,7 @@ import click
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import json_text
+from fw_cli.values import USER
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -21,7 +22,11 @@ _commit = click.option(
     "--commit", is_flag=True, help="Commit the writes; by default they are rolled back."
 )
 _as_user = click.option(
-    "--user", default=ADMINISTRATOR, show_default=True, help="The user whose permissions apply."
+    "--user",
+    default=ADMINISTRATOR,
+    type=USER,
+    show_default=True,
+    help="The user whose permissions apply.",
 )
 
 

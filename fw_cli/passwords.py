@@ -25,19 +25,23 @@ def take_password(*, from_stdin: bool) -> str:
     Raises: CommandFailed if there is no terminal, or if stdin is not text.
     """
     if from_stdin:
-        return _first_line()
+        return first_line("password", "--password-stdin")
     if sys.stdin is None or not sys.stdin.isatty():
         raise CommandFailed("no terminal to ask for the password; give it with --password-stdin")
     password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     return password
 
 
-def _first_line() -> str:
+def first_line(what: str, option: str) -> str:
+    """Return the first line of stdin without its end; `what` it is, by which option.
+
+    Raises: CommandFailed if stdin is empty or is not text.
+    """
     line: bytes = b"" if sys.stdin is None else sys.stdin.buffer.readline(_MAX_BYTES)
     if not line:
-        raise CommandFailed("--password-stdin was given, but stdin is empty")
+        raise CommandFailed(f"{option} was given, but stdin is empty")
     try:
         text = line.decode()
     except UnicodeDecodeError:
-        raise CommandFailed("the password on stdin is not valid UTF-8") from None
+        raise CommandFailed(f"the {what} on stdin is not valid UTF-8") from None
     return text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text

@@ -1,4 +1,4 @@
-"""Finds the state of the service on this machine by its lock and its console socket."""
+"""Asks the service on this machine, found by its lock, through its console socket."""
 
 from __future__ import annotations
 
@@ -33,6 +33,29 @@ def service_state(config: Config) -> ServiceState:
         node=socket.gethostname(),
         stale_webhooks=seen.get("store", {}).get("staleWebhooks", ()),
     )
+
+
+def use_stored_subscriptions(config: Config) -> bool | None:
+    """Have the running service use the Webhooks as they are stored now (C-152).
+
+    Returns: whether it does; None if no service runs on this machine. Services of the site on other
+        machines are not reached.
+    """
+    paths = SitePaths(config.folder)
+    if status(paths).state is RunState.STOPPED:
+        return None
+    return asyncio.run(_refreshed(ConsoleClient(paths.console)))
+
+
+async def _refreshed(client: ConsoleClient) -> bool:
+    """Return whether the service answered that it uses them."""
+    done = False
+    with suppress(CommandFailed, TimeoutError):  # no socket, busy, or of an older version
+        async with asyncio.timeout(_ASK_SECONDS):
+            await client.ask("refresh")
+            done = True
+    await client.close()
+    return done
 
 
 async def _view(client: ConsoleClient) -> Mapping[str, Any]:

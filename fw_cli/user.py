@@ -11,6 +11,7 @@ from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show
 from fw_cli.passwords import password_stdin, take_password
+from fw_cli.values import ROLE, USER
 
 if TYPE_CHECKING:
     from fw_actors.access.passwords import EndedAccess
@@ -40,7 +41,9 @@ def user() -> None:
 @click.argument("name")
 @click.option("--email", required=True, help="The account's e-mail address.")
 @click.option("--full-name", default="", help="The name for display.")
-@click.option("--role", "roles", multiple=True, help="A role of the account; may be repeated.")
+@click.option(
+    "--role", "roles", multiple=True, type=ROLE, help="A role of the account; may be repeated."
+)
 @password_stdin
 @click.pass_obj
 def add(
@@ -95,7 +98,7 @@ def list_accounts(context: CommandContext, as_json: bool) -> None:
 
 
 @user.command()
-@click.argument("account", metavar="WHO")
+@click.argument("account", metavar="WHO", type=USER)
 @password_stdin
 @click.pass_obj
 def passwd(context: CommandContext, account: str, password_stdin: bool) -> None:
@@ -133,7 +136,7 @@ def _ended_text(ended: EndedAccess) -> str:
 
 
 @user.command()
-@click.argument("account", metavar="WHO")
+@click.argument("account", metavar="WHO", type=USER)
 @click.pass_obj
 def unlock(context: CommandContext, account: str) -> None:
     """Lift the lockouts of WHO, of its name and its e-mail."""
@@ -149,7 +152,7 @@ def unlock(context: CommandContext, account: str) -> None:
 
 
 @user.command()
-@click.argument("account", metavar="WHO")
+@click.argument("account", metavar="WHO", type=USER)
 @click.pass_obj
 def disable(context: CommandContext, account: str) -> None:
     """Disable the account WHO: sign-ins are rejected; sessions, API keys and links end."""
@@ -157,7 +160,7 @@ def disable(context: CommandContext, account: str) -> None:
 
 
 @user.command()
-@click.argument("account", metavar="WHO")
+@click.argument("account", metavar="WHO", type=USER)
 @click.pass_obj
 def enable(context: CommandContext, account: str) -> None:
     """Enable the account WHO again; what ended when it was disabled is not restored."""

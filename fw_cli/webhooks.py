@@ -1,4 +1,4 @@
-"""`fw webhooks`: lists, explains and replays deliveries, and sends test events."""
+"""`fw webhooks`: lists, explains and replays deliveries, sends test events, and all of Webhooks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from fw_cli import receiving, webhook_documents
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.emitting import emit
 from fw_cli.errors import CommandFailed
@@ -16,6 +17,7 @@ from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
+from fw_cli.values import DELIVERY, WEBHOOK, AnyCase
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -56,10 +58,12 @@ _REPLAY_COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused":
 
 @click.group(cls=FullHelpGroup)
 def webhooks() -> None:
-    """Webhooks: emit events, list, explain and replay deliveries, send test events."""
+    """Webhooks: add and change them, emit events, list, explain and replay deliveries, verify."""
 
 
 webhooks.add_command(emit)
+for _command in (*webhook_documents.COMMANDS, receiving.verify, receiving.listen):
+    webhooks.add_command(_command)
 
 
 @webhooks.command(
@@ -68,8 +72,11 @@ webhooks.add_command(emit)
         "fw webhooks list --status Failed --limit 100", "fw webhooks list --json | jq -r '.[].name'"
     ),
 )
-@click.option("--status", type=click.Choice(_STATUSES), help="Only deliveries of this status.")
-@click.option("--webhook", help="Only deliveries of this Webhook.")
+@click.option(
+    "--status", type=AnyCase(_STATUSES),
+    help="Only deliveries of this status.",
+)  # fmt: skip
+@click.option("--webhook", type=WEBHOOK, help="Only deliveries of this Webhook.")
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
     help="The maximum number of deliveries.",
@@ -126,7 +133,7 @@ def _attempt_row(delivery: str, attempt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @webhooks.command()
-@click.argument("delivery")
+@click.argument("delivery", type=DELIVERY)
 @as_json
 @click.pass_obj
 def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
@@ -162,10 +169,12 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
         "fw webhooks replay --webhook 0ACEcIcPZYbaR --status Failed --since 7d",
     )
 )
-@click.argument("delivery", required=False)
-@click.option("--webhook", help="Replay the deliveries of this Webhook.")
+@click.argument("delivery", required=False, type=DELIVERY)
+@click.option("--webhook", type=WEBHOOK, help="Replay the deliveries of this Webhook.")
 @click.option(
-    "--status", type=click.Choice(_FINAL), help="Replay those of this status.  [default: Failed]"
+    "--status",
+    type=AnyCase(_FINAL),
+    help="Replay those of this status.  [default: Failed]",
 )
 @click.option(
     "--since", type=SINCE, help="Only events since then: 7d, 12h, 30m, or ISO 8601 (UTC)."
@@ -255,7 +264,7 @@ def _row(delivery: str, result: Any) -> dict[str, Any]:
 
 
 @webhooks.command("test")
-@click.argument("webhook")
+@click.argument("webhook", type=WEBHOOK)
 @as_json
 @click.pass_obj
 def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:

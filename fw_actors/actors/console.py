@@ -273,6 +273,13 @@ class Console:
             raise replayed
         self._store_due = 0.0
 
+    async def refresh(self, user: str, name: str, request_id: str = "") -> None:
+        """Use the stored subscriptions at once, in all processes of the service (C-152).
+
+        Raises: OverloadedError if the store does not answer.
+        """
+        await self._site.store.write(self._site.subscriptions.renew_after_commit)
+
     def _single(self, name: str) -> ActorRef:
         for node in self._runtime.snapshot().walk():
             if node.kind == "actor" and node.name == name:

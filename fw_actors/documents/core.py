@@ -138,7 +138,7 @@ DOCUMENT, CUSTOM = "Document", "Custom"
 DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # B-26, B-27; seconds, and total tries
 
 
-class Webhook(DocType, naming="random"):
+class Webhook(DocType, naming="given"):
     """A receiver's subscription to events, with its secret. For System Managers without scopes."""
 
     enabled = Check(default=1)

@@ -143,6 +143,7 @@ def _acts_of(console: Console) -> dict[str, Act]:
         "trace": console.trace,
         "unlock": console.unlock,
         "replay": console.replay,
+        "refresh": console.refresh,
     }
     return {name: by_administrator(act) for name, act in own.items()}
 

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from click.shell_completion import ShellComplete
 
+from fw_cli.context import CommandContext
 from fw_cli.main import cli
 from tests.fw_cli.conftest import CommandLine
 
@@ -38,3 +39,31 @@ def test_commands_options_and_values_are_offered(
 ) -> None:
     complete = ShellComplete(cli, {}, "fw", "_FW_COMPLETE")
     assert [item.value for item in complete.get_completions(args, begun)] == offered
+
+
+def completed(fw: CommandLine, *typed: str, **environ: str) -> list[str]:
+    """What a shell offers for the last word."""
+    context = CommandContext({**fw.environ, **environ}, fw.folder)
+    complete = ShellComplete(cli, {"obj": context}, "fw", "_FW_COMPLETE")
+    return [item.value for item in complete.get_completions(list(typed[:-1]), typed[-1])]
+
+
+def test_names_in_the_store_are_completed(fw: CommandLine) -> None:
+    """Names are completed from the store, which is not opened for it (C-157)."""
+    assert completed(fw, "webhooks", "show", "") == []
+    assert not (fw.folder / "data").exists()
+    for name in ("erp", "crm"):
+        fw.done("webhooks", "add", "https://x.example/", "--name", name, "--event", "a.b")
+    (delivery,) = fw.json("eval", 'fw.webhooks.emit("a.b", {})["deliveries"][:1]', "--commit")
+    assert completed(fw, "webhooks", "show", "") == ["erp", "crm"]
+    assert completed(fw, "webhooks", "list", "--webhook", "e") == ["erp"]
+    assert delivery in completed(fw, "webhooks", "explain", "msg_")
+    assert completed(fw, "user", "add", "--role", "Sys") == ["System Manager"]
+    assert completed(fw, "webhooks", "show", "", FW_BIND="nonsense") == []
+
+
+def test_names_are_completed_from_postgresql(fw: CommandLine, postgres_url: str) -> None:
+    fw.environ["FW_DATABASE"] = postgres_url
+    assert completed(fw, "user", "passwd", "") == []
+    fw.done("migrate")
+    assert completed(fw, "user", "add", "--role", "E") == ["Event Publisher"]

@@ -105,7 +105,7 @@ def test_page_and_consoles_show_what_is_due_as_waiting_for_its_receiver(scene: S
 
 
 def test_what_waits_for_a_paused_receiver_is_told_to_be_resumed(scene: Scene) -> None:
-    """Last of the module: what was paused stays so."""
+    """What was paused stays so: tests that need the receiver stand above."""
     with scene.site.client() as client:
         paused = client.post(
             "/api/method/core.services.console.pause", json={"receiver": scene.receiver}
@@ -114,3 +114,15 @@ def test_what_waits_for_a_paused_receiver_is_told_to_be_resumed(scene: Scene) ->
     _, second = queues(scene)["findings"]
     assert second["todo"] == "The service has paused it; resume it in fw console or /app/console."
     assert "has paused this receiver" in scene.site.fw("webhooks", "explain", scene.last_waiting())
+
+
+def test_a_webhook_that_a_command_makes_is_used_at_once(scene: Scene) -> None:
+    """A command has the running service use its change of a Webhook (C-152)."""
+    add = ("webhooks", "add", "https://receiver.example/", "--name", "new", "--event", "late.one")
+    assert json.loads(scene.site.fw(*add, "--json"))["inUse"] is True
+    with scene.site.client() as client:
+        emit = {"name": "late.one", "data": {}}
+        path = "/api/method/core.services.webhooks.emit"
+        assert len(client.post(path, json=emit).json()["deliveries"]) == 1
+        assert json.loads(scene.site.fw("webhooks", "disable", "new", "--json"))["inUse"] is True
+        assert client.post(path, json=emit).json()["deliveries"] == []

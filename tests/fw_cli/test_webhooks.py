@@ -44,7 +44,7 @@ def test_they_are_chosen_by_webhook_status_and_number(fw: CommandLine, hooks: li
     rows = fw.json("webhooks", "list", "--json", "--webhook", hooks[1], "--limit", "100")
     assert [row["webhook"] for row in rows] == [hooks[1]] * 12
     assert fw.json("webhooks", "list", "--json", "--status", "Sent") == []
-    assert len(fw.json("webhooks", "list", "--json", "--status", "Queued", "--limit", "3")) == 3
+    assert len(fw.json("webhooks", "list", "--json", "--status", "queued", "--limit", "3")) == 3
 
 
 def test_the_table_names_each_delivery_whole(fw: CommandLine, hooks: list[str]) -> None:

@@ -99,14 +99,27 @@ async def test_a_field_that_names_is_judged_as_a_name(desk: Desk, title: str) ->
 
 
 async def test_a_random_name_is_not_chosen(desk: Desk) -> None:
+    def scope(fw: Any) -> str:
+        fw.new_doc("User", name="ida", email="ida@example.test").insert()
+        doc = fw.new_doc("User Permission", name="mine", user="ida", allow="User", for_value="ida")
+        return str(doc.insert().name)
+
+    assert await desk.do(scope) != "mine"
+
+
+@pytest.mark.parametrize("given", ["billing", None])
+async def test_a_webhook_may_be_given_a_name(desk: Desk, given: str | None) -> None:
+    """A name that is given makes declared state idempotent (C-150)."""
+
     def hook(fw: Any) -> str:
         doc = fw.new_doc(
-            "Webhook", name="mine", url="https://x.test", event_type="Custom",
+            "Webhook", name=given, url="https://x.test", event_type="Custom",
             custom_event="a", secret="s",
         )  # fmt: skip
         return str(doc.insert().name)
 
-    assert await desk.do(hook) != "mine"
+    name = await desk.do(hook)
+    assert name == given if given else len(name) == 13
 
 
 async def test_names_differ_by_letter_case(desk: Desk) -> None:

@@ -1,0 +1,303 @@
+"""`fw webhooks verify` and `fw webhooks listen`: the receiver's side, on this machine."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.output import as_json, json_text, say, show_json
+from fw_cli.secret_input import secret_options, taken_secret
+from fw_cli.values import WEBHOOK, require_known
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.ops.site import Site
+    from fw_actors.rules.verification import Judgement, SavedRequest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+_READ_SECONDS: Final = 30
+_MAX_SHOWN: Final = 2000
+_STDIN: Final = "-"
+
+
+def _webhook_option(command: F) -> F:
+    return click.option(
+        "--webhook", type=WEBHOOK, help="Verify with the secret of this Webhook of the site."
+    )(command)
+
+
+def _secret(
+    context: CommandContext, webhook: str | None, *, from_stdin: bool, variable: str | None
+) -> str | None:
+    """Return the secret to verify with; None if no option names one."""
+    if webhook is not None and (from_stdin or variable is not None):
+        raise click.UsageError("--webhook excludes --secret-stdin and --secret-env.")
+    if webhook is None and not from_stdin and variable is None:
+        return None
+    if webhook is None:
+        return taken_secret(context.config, from_stdin=from_stdin, variable=variable)
+
+    def read(_site: Site, fw: Fw) -> str | None:
+        secret: str | None = fw.get_doc("Webhook", require_known(fw, "Webhook", webhook)).vault(
+            "secret"
+        )
+        return secret
+
+    stored = context.read(read)
+    if stored is None:
+        raise CommandFailed(f"{webhook} has no signing secret")
+    return stored
+
+
+@click.command(
+    epilog=examples(
+        "fw webhooks verify request.txt --webhook erp",
+        "fw webhooks verify request.txt --secret-env ERP --tolerance 300",
+    )
+)
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@_webhook_option
+@secret_options
+@click.option(
+    "--tolerance", type=click.FloatRange(0), help="The greatest age in seconds; by default any."
+)
+@as_json
+@click.pass_obj
+def verify(
+    context: CommandContext,
+    file: str,
+    webhook: str | None,
+    secret_stdin: bool,
+    secret_env: str | None,
+    tolerance: float | None,
+    as_json: bool,
+) -> None:
+    """Judge the request saved in FILE as its receiver must; - is stdin.
+
+    FILE has header lines, an empty line and the body, as fw webhooks listen --save writes them; or
+    JSON with headers and body. Exits 1 if a receiver must refuse it, and says why.
+    """
+    if file == _STDIN and secret_stdin:
+        raise click.UsageError("stdin cannot be both the request and the secret.")
+    from fw_actors.rules.signing import UnusableSecretError
+    from fw_actors.rules.verification import UnreadableRequest, judge, parse_saved
+    from fw_actors.runtime import SystemClock
+
+    content = _read(context.cwd, file)
+    secret = _secret(context, webhook, from_stdin=secret_stdin, variable=secret_env)
+    if secret is None:
+        raise click.UsageError("Give the secret with --webhook, --secret-stdin or --secret-env.")
+    try:
+        judgement = judge(secret, parse_saved(content), SystemClock().now(), tolerance)
+    except (UnreadableRequest, UnusableSecretError) as error:
+        raise CommandFailed(str(error)) from None
+    if as_json:
+        show_json(_as_json(judgement))
+    elif judgement.verified:
+        say(f"{judgement.delivery}: the signature is valid; signed {judgement.age:,.0f} s ago")
+    if not judgement.verified:
+        raise CommandFailed(" ".join(judgement.faults))
+
+
+def _as_json(judgement: Judgement) -> dict[str, Any]:
+    age = None if judgement.age is None else round(judgement.age, 1)
+    return {
+        "verified": judgement.verified,
+        "delivery": judgement.delivery,
+        "ageSeconds": age,
+        "faults": list(judgement.faults),
+    }
+
+
+def _read(folder: Path, file: str) -> bytes:
+    try:
+        if file == _STDIN:
+            content = sys.stdin.buffer.read(MAX_BODY_BYTES + 1)
+        else:
+            with (folder / file).open("rb") as opened:
+                content = opened.read(MAX_BODY_BYTES + 1)
+    except OSError as error:
+        raise CommandFailed(f"{file} can't be read: {error.strerror}.") from None
+    if len(content) > MAX_BODY_BYTES:
+        raise CommandFailed(f"{file} must have at most {MAX_BODY_BYTES // 1024**2} MiB.")
+    return content
+
+
+@click.command(
+    epilog=examples(
+        "fw webhooks listen --webhook erp                  # at http://127.0.0.1:9000/",
+        "fw webhooks listen --port 0 --status 503 --save requests/",
+    )
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=9000, show_default=True,
+    help="The port of this machine to listen on; 0 takes a free one.",
+)  # fmt: skip
+@_webhook_option
+@secret_options
+@click.option(
+    "--status", type=click.IntRange(200, 599), default=204, show_default=True,
+    help="The status to answer with.",
+)  # fmt: skip
+@click.option(
+    "--save", "folder", type=click.Path(file_okay=False, path_type=Path),
+    help="Write each request into this folder, for fw webhooks verify.",
+)  # fmt: skip
+@click.option("--count", type=click.IntRange(1), help="End after this many requests.")
+@as_json
+@click.pass_obj
+def listen(
+    context: CommandContext,
+    port: int,
+    webhook: str | None,
+    secret_stdin: bool,
+    secret_env: str | None,
+    status: int,
+    folder: Path | None,
+    count: int | None,
+    as_json: bool,
+) -> None:
+    """Receive requests on this machine, verify and print them, until Ctrl-C.
+
+    Without a secret nothing is verified. With --json a line of JSON for each request. Exits 1 if a
+    request did not verify.
+    """
+    secret = _secret(context, webhook, from_stdin=secret_stdin, variable=secret_env)
+    if folder is not None:
+        folder = context.cwd / folder
+        folder.mkdir(parents=True, exist_ok=True)
+    listener = _ReceivedRequests(secret, status, folder, count, as_json=as_json)
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), listener.handler())
+    except OSError as error:
+        raise CommandFailed(f"cannot listen on port {port}: {error.strerror}") from None
+    with server, _ended_by_signals(server):
+        listener.server = server
+        click.echo(f"listening at http://127.0.0.1:{server.server_port}/", err=True)
+        server.serve_forever(poll_interval=0.1)
+    if listener.refused:
+        raise CommandFailed(f"{listener.refused} of {listener.received} requests did not verify")
+
+
+@contextmanager
+def _ended_by_signals(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Have SIGTERM end the server as Ctrl-C does; both are its normal end."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        server.server_close()
+
+
+class _ReceivedRequests:
+    """What becomes of the requests; handlers of several threads share it."""
+
+    server: ThreadingHTTPServer
+
+    def __init__(
+        self, secret: str | None, status: int, folder: Path | None, count: int | None,
+        *, as_json: bool,
+    ) -> None:  # fmt: skip
+        self._secret, self._status, self._folder = secret, status, folder
+        self._count, self._as_json = count, as_json
+        self._lock = Lock()
+        self.received = self.refused = 0
+
+    def handler(self) -> type[BaseHTTPRequestHandler]:
+        """Return the class of handlers that pass their requests to this listener."""
+        listener = self
+
+        class ReceivingHandler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            timeout = _READ_SECONDS
+
+            def do_POST(self) -> None:
+                listener.attend(self)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Print no line of its own."""
+
+        return ReceivingHandler
+
+    def attend(self, handler: BaseHTTPRequestHandler) -> None:
+        """Read a request, judge and print it, and answer."""
+        from fw_actors.rules.verification import SavedRequest
+
+        length = handler.headers.get("content-length", "")
+        if not length.isascii() or not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+            handler.close_connection = True
+            handler.send_error(411 if not length else 413)
+            return
+        body = handler.rfile.read(int(length))
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        with self._lock:
+            if self._count is not None and self.received >= self._count:
+                handler.close_connection = True
+                return
+            self._take(SavedRequest(headers, body), handler)
+            last = self.received == self._count
+        handler.send_response(self._status)
+        handler.send_header("content-length", "0")
+        handler.end_headers()
+        if last:
+            handler.wfile.flush()
+            handler.close_connection = True
+            self.server.shutdown()  # this is another thread than the one that serves
+
+    def _take(self, request: SavedRequest, handler: BaseHTTPRequestHandler) -> None:
+        from fw_actors.rules.verification import event_type_of, judge
+        from fw_actors.runtime import SystemClock
+
+        self.received += 1
+        judgement = None
+        if self._secret is not None:
+            judgement = judge(self._secret, request, SystemClock().now())
+            self.refused += not judgement.verified
+        saved = None if self._folder is None else _save(self._folder, self.received, request)
+        event = event_type_of(request.body)
+        if self._as_json:
+            told = {
+                "event": event,
+                "path": handler.path,
+                **({} if judgement is None else _as_json(judgement)),
+                "headers": dict(request.headers),
+                "body": request.body.decode("utf-8", "replace"),
+                "file": None if saved is None else str(saved),
+            }
+            click.echo(json_text(told))
+            return
+        verdict = "not verified: no secret was given"
+        if judgement is not None:
+            verdict = "verified" if judgement.verified else " ".join(judgement.faults)
+        say(f"{request.headers.get('webhook-id', '-')} {event or '-'} {handler.path}: {verdict}")
+        text = request.body.decode("utf-8", "replace")
+        say(f"  {text[:_MAX_SHOWN]}{' …' if len(text) > _MAX_SHOWN else ''}")
+
+
+def _save(folder: Path, number: int, request: SavedRequest) -> Path:
+    """Write a request in the form that `fw webhooks verify` reads."""
+    name = "".join(c for c in request.headers.get("webhook-id", "") if c.isalnum() or c in "_-")
+    head = "".join(f"{field}: {value}\r\n" for field, value in request.headers.items())
+    path = folder / f"{number:04}-{name[:64] or 'request'}.txt"
+    path.write_bytes(head.encode("latin-1", "replace") + b"\r\n" + request.body)
+    return path

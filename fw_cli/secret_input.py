@@ -1,0 +1,66 @@
+"""Takes a secret for a command: from stdin, from FW_SECRET_<NAME>, or made at random.
+
+Never from arguments: every user of the machine can see them, and the shell's history keeps them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from fw_cli.errors import CommandFailed
+
+if TYPE_CHECKING:
+    from fw_actors.config import Config
+    from fw_actors.runtime import Entropy
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PREFIX: Final = "FW_SECRET_"
+_RANDOM_BYTES: Final = 32
+
+
+def secret_options(command: F) -> F:
+    """Add the options that say where the secret of a Webhook comes from."""
+    from_stdin = click.option(
+        "--secret-stdin", is_flag=True, help="Read the secret from the first line of stdin."
+    )
+    from_environment = click.option(
+        "--secret-env",
+        metavar="NAME",
+        help="Take the secret from the environment variable FW_SECRET_<NAME>.",
+    )
+    return from_stdin(from_environment(command))
+
+
+def taken_secret(config: Config, *, from_stdin: bool, variable: str | None) -> str | None:
+    """Return the secret that the options name; None if they name none.
+
+    Raises: click.UsageError for both options at once; CommandFailed if there is no secret.
+    """
+    if from_stdin and variable is not None:
+        raise click.UsageError("--secret-stdin and --secret-env exclude each other.")
+    if from_stdin:
+        from fw_cli.passwords import first_line
+
+        return first_line("secret", "--secret-stdin")
+    return None if variable is None else secret_of(config, variable)
+
+
+def secret_of(config: Config, variable: str) -> str:
+    """Return the secret of a variable, named with or without FW_SECRET_. Raises: CommandFailed."""
+    name = variable.upper().removeprefix(PREFIX)
+    value = config.secrets.get(name.lower())
+    if value is None:
+        raise CommandFailed(f"{PREFIX}{name[:60]} is not set, or is not for Webhooks.")
+    return value
+
+
+def new_secret(entropy: Entropy) -> str:
+    """Return a new signing secret: whsec_ and 32 random bytes in base64 (B-22)."""
+    from fw_actors.rules.signing import PREFIX as SIGNING
+
+    return SIGNING + base64.b64encode(entropy.bytes(_RANDOM_BYTES)).decode()

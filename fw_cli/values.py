@@ -1,0 +1,85 @@
+"""Names of documents as arguments: shells complete them, and near misses are suggested."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+_MAX_COMPARED: Final = 10_000
+_MAX_SUGGESTED: Final = 3
+
+
+class DocumentName(click.ParamType[str]):
+    """The name of a document of a built-in DocType."""
+
+    name = "text"
+
+    def __init__(self, doctype: str) -> None:
+        self.doctype = doctype
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text as it was given; the command looks it up."""
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Return the stored names that begin as typed; none if there is no usable site."""
+        context = ctx.find_object(CommandContext)
+        if context is None:
+            return []
+        try:
+            return [CompletionItem(name) for name in _names(context, self.doctype, incomplete)]
+        except Exception:  # a traceback here would be written into the line that is being typed
+            return []
+
+
+class AnyCase(click.Choice[str]):
+    """One of some words, typed in any case of letters."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the word as it is listed."""
+        words = {str(word).lower(): str(word) for word in self.choices}
+        return super().convert(words.get(str(value).lower(), value), param, ctx)
+
+
+WEBHOOK: Final = DocumentName("Webhook")
+DELIVERY: Final = DocumentName("Webhook Delivery")
+USER: Final = DocumentName("User")
+ROLE: Final = DocumentName("Role")
+KEY: Final = DocumentName("API Key")
+
+
+def _names(context: CommandContext, doctype: str, prefix: str) -> list[str]:
+    from fw_actors.store.name_lookup import names_in_database, names_in_file
+
+    config = context.config
+    table = "doc_" + doctype.lower().replace(" ", "_")
+    if config.sqlite_file is not None:
+        return names_in_file(config.sqlite_file, table, prefix)
+    return names_in_database(config.deployment.database, table, prefix)
+
+
+def require_known(fw: Fw, doctype: str, name: str) -> str:
+    """Return the name of an existing document. Raises: CommandFailed suggesting the nearest."""
+    if fw.exists(doctype, name) is None:
+        rows = fw.get_all(doctype, fields=["name"], order_by="name desc", limit=_MAX_COMPARED)
+        near = suggestion(name, [row["name"] for row in rows])
+        raise CommandFailed(f"There is no {doctype} {name[:140]}.{near}")
+    return name
+
+
+def suggestion(given: str, known: list[str]) -> str:
+    """Return the sentence that offers what resembles `given`, with a space before; or nothing."""
+    lower = {each.lower(): each for each in known}
+    near = get_close_matches(given.lower(), lower, n=_MAX_SUGGESTED, cutoff=0.6)
+    return f" Did you mean {' or '.join(lower[each] for each in near)}?" if near else ""

@@ -1,0 +1,369 @@
+"""`fw webhooks add`, `show`, `edit`, `enable`, `disable`, `rotate-secret` and `delete`.
+
+They write through the same functions as HTTP, so that the same rules hold, and then have the
+running service use the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from fw_cli.confirmation import confirm, yes_option
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.output import as_json, say, show, show_json
+from fw_cli.secret_input import new_secret, secret_options, taken_secret
+from fw_cli.values import WEBHOOK, AnyCase, require_known
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.ops.site import Site
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DOCTYPE: Final = "Webhook"
+MOMENTS: Final = {
+    "inserted": "on_insert",
+    "saved": "on_update",
+    "submitted": "on_submit",
+    "cancelled": "on_cancel",
+    "deleted": "on_trash",
+}
+"""The events of a document as people name them, with the fields of a Webhook."""
+_OWN_OPTIONS: Final = frozenset({"secret", "name", "enabled", *MOMENTS.values()})
+
+_COLUMNS: Final = {
+    "name": "Webhook",
+    "title": "Title",
+    "events": "Events",
+    "url": "URL",
+    "state": "State",
+    "waiting": "Waiting",
+    "lastError": "Last error",
+}
+
+
+def field_options(command: F) -> F:
+    """Add the options for the fields of a Webhook."""
+    options = (
+        click.option("--title", help="What people call it."),
+        click.option("--description", help="A text for its readers."),
+        click.option("--event", "custom_event", help="The custom event it receives."),
+        click.option("--doctype", "webhook_doctype", help="The DocType whose events it receives."),
+        click.option(
+            "--on",
+            "moments",
+            multiple=True,
+            type=AnyCase(list(MOMENTS)),
+            help="An event of the DocType; may be repeated.",
+        ),
+        click.option("--timeout", type=int, help="Seconds to wait for an answer."),
+        click.option("--max-attempts", type=int, help="Attempts in all, before it fails."),
+        click.option(
+            "--set",
+            "more",
+            metavar="FIELD=VALUE",
+            multiple=True,
+            help="Another field of the Webhook, its value as JSON or text; may be repeated.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=examples(
+        "fw webhooks add https://erp.example/hook --event invoice.paid",
+        "fw webhooks add https://erp.example/hook --name erp --doctype Invoice --on submitted",
+        "fw webhooks add https://erp.example/hook --event invoice.paid --secret-env ERP",
+    )
+)
+@click.argument("url")
+@click.option("--name", help="Its name; by default a random one.")
+@field_options
+@click.option("--disabled", is_flag=True, help="Do not enable it yet.")
+@secret_options
+@as_json
+@click.pass_obj
+def add(
+    context: CommandContext,
+    /,
+    url: str,
+    name: str | None,
+    disabled: bool,
+    secret_stdin: bool,
+    secret_env: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Make a Webhook that sends to URL, and print its name and its new signing secret.
+
+    The secret is shown only now. With --secret-stdin or --secret-env it is that one, and is not
+    printed.
+    """
+    values = {"url": url, "enabled": int(not disabled), **_fields(options)}
+    if name is not None:
+        values["name"] = name
+    secret = taken_secret(context.config, from_stdin=secret_stdin, variable=secret_env)
+
+    async def make(site: Site) -> dict[str, Any]:
+        from fw_actors.documents import rest
+        from fw_cli.context import ADMINISTRATOR
+
+        values["secret"] = new_secret(site.entropy) if secret is None else secret
+        return await site.write(ADMINISTRATOR, lambda fw: rest.insert(fw, DOCTYPE, values))
+
+    made = context.on_site(make)["name"]
+    told: dict[str, Any] = {"name": made}
+    if secret is None:
+        told["secret"] = values["secret"]
+    _tell(context, told, f"made the Webhook {made}", as_json=as_json)
+
+
+def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that the options give. Raises: click.UsageError."""
+    moments, more = options["moments"], options["more"]
+    given = {n: v for n, v in options.items() if n not in ("moments", "more") and v is not None}
+    if "custom_event" in given and ("webhook_doctype" in given or moments):
+        raise click.UsageError("--event is for custom events; --doctype and --on for documents.")
+    if "custom_event" in given:
+        given |= {"event_type": "Custom"}
+    elif "webhook_doctype" in given or moments:
+        given |= {"event_type": "Document"}
+    if moments:
+        given |= {field: int(moment in moments) for moment, field in MOMENTS.items()}
+    return given | dict(map(_assignment, more))
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    """Return field and value of `--set`; a value that is no JSON is text."""
+    import msgspec
+
+    field, equals, value = text.partition("=")
+    if not equals or not field:
+        raise click.UsageError(f"--set {text[:60]} must have the form FIELD=VALUE.")
+    if field in _OWN_OPTIONS:
+        raise click.UsageError(f"--set does not take {field}: see --help for its own option.")
+    try:
+        return field, msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return field, value
+
+
+@click.command("show", epilog=examples("fw webhooks show", "fw webhooks show erp --json"))
+@click.argument("webhook", required=False, type=WEBHOOK)
+@as_json
+@click.pass_obj
+def show_webhooks(context: CommandContext, webhook: str | None, as_json: bool) -> None:
+    """Show WEBHOOK with its state, or a table of all Webhooks.
+
+    The state is that of its outcomes: working, untried, slow, failing, paused or disabled. Secrets
+    are never shown.
+    """
+    from fw_cli.service_state import service_state
+
+    service = service_state(context.config)
+
+    def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
+        from fw_actors.documents import rest
+        from fw_actors.webhooks.health import health_of
+
+        if webhook is None:
+            names = [row["name"] for row in fw.get_list(DOCTYPE, order_by="name asc")]
+        else:
+            names = [require_known(fw, DOCTYPE, webhook)]
+        health = health_of(fw.tx, names, service)
+        return [_shown(rest.read(fw, DOCTYPE, name), health[name]) for name in names]
+
+    rows = context.read(read)
+    if webhook is None:
+        show(rows, _COLUMNS, json=as_json)
+    elif as_json:
+        show_json(rows[0])
+    else:
+        facts = [{"field": field, "value": value} for field, value in rows[0].items()]
+        show(facts, {"field": "Field", "value": "Value"}, json=False)
+
+
+def _shown(values: Mapping[str, Any], health: Any) -> dict[str, Any]:
+    """Return a Webhook and its state as rows of JSON."""
+    from fw_actors.documents.special_fields import iso
+
+    def time(ms: int | None) -> str | None:
+        return None if ms is None else iso(ms)
+
+    return {
+        **{field: value for field, value in values.items() if field not in ("doctype", "idx")},
+        "events": events_of(values),
+        "state": str(health.state),
+        "failures": health.failures,
+        "failingSince": time(health.failing_since),
+        "lastError": health.last_error or None,
+        "lastSuccess": time(health.last_success),
+        "waiting": health.waiting,
+        "oldestWaiting": time(health.oldest),
+    }
+
+
+def events_of(values: Mapping[str, Any]) -> str:
+    """Return what a Webhook receives, in words."""
+    if values["event_type"] == "Custom":
+        return str(values["custom_event"])
+    moments = [moment for moment, field in MOMENTS.items() if values[field]]
+    return f"{values['webhook_doctype']} {', '.join(moments)}"
+
+
+@click.command(
+    epilog=examples(
+        "fw webhooks edit erp --url https://erp.example/new --timeout 20",
+        "fw webhooks edit erp --doctype Invoice --on submitted --on cancelled",
+    )
+)
+@click.argument("webhook", type=WEBHOOK)
+@click.option("--url", help="Where it sends.")
+@field_options
+@as_json
+@click.pass_obj
+def edit(context: CommandContext, /, webhook: str, as_json: bool, **options: Any) -> None:
+    """Change the fields of WEBHOOK that the options give."""
+    values = _fields(options)
+    if not values:
+        raise click.UsageError("Give at least one option for a field to change.")
+    _save(context, webhook, values, "changed", as_json=as_json)
+
+
+@click.command()
+@click.argument("webhook", type=WEBHOOK)
+@as_json
+@click.pass_obj
+def enable(context: CommandContext, webhook: str, as_json: bool) -> None:
+    """Enable WEBHOOK: it receives the events from now on."""
+    _save(context, webhook, {"enabled": 1}, "enabled", as_json=as_json)
+
+
+@click.command()
+@click.argument("webhook", type=WEBHOOK)
+@as_json
+@click.pass_obj
+def disable(context: CommandContext, webhook: str, as_json: bool) -> None:
+    """Disable WEBHOOK: it receives no events, and the deliveries that wait for it fail."""
+    _save(context, webhook, {"enabled": 0}, "disabled", as_json=as_json)
+
+
+def _save(
+    context: CommandContext, webhook: str, values: Mapping[str, Any], done: str, *, as_json: bool
+) -> None:
+    from fw_actors.documents import rest
+
+    def write(_site: Site, fw: Fw) -> None:
+        rest.save(fw, DOCTYPE, require_known(fw, DOCTYPE, webhook), values)
+
+    context.write(write)
+    _tell(context, {"name": webhook}, f"{done} the Webhook {webhook}", as_json=as_json)
+
+
+@click.command(
+    "rotate-secret",
+    epilog=examples(
+        "fw webhooks rotate-secret erp", "fw webhooks rotate-secret erp --secret-stdin < new.secret"
+    ),
+)
+@click.argument("webhook", type=WEBHOOK)
+@secret_options
+@yes_option
+@as_json
+@click.pass_obj
+def rotate_secret(
+    context: CommandContext,
+    webhook: str,
+    secret_stdin: bool,
+    secret_env: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Give WEBHOOK a new signing secret, and print it unless it was given.
+
+    Attempts from now on are signed with the new one, also those of deliveries that wait; a receiver
+    that still has the old one refuses them, and they are retried.
+    """
+    secret = taken_secret(context.config, from_stdin=secret_stdin, variable=secret_env)
+    context.read(lambda site, fw: require_known(fw, DOCTYPE, webhook))
+    confirm(f"Replace the signing secret of {webhook}?", yes=yes)
+    made: list[str] = []
+
+    def write(site: Site, fw: Fw) -> None:
+        from fw_actors.documents import rest
+
+        made[:] = [new_secret(site.entropy) if secret is None else secret]
+        rest.save(fw, DOCTYPE, require_known(fw, DOCTYPE, webhook), {"secret": made[0]})
+
+    context.write(write)
+    told: dict[str, Any] = {"name": webhook}
+    if secret is None:
+        told["secret"] = made[0]
+    _tell(context, told, f"replaced the signing secret of {webhook}", as_json=as_json)
+
+
+@click.command()
+@click.argument("webhook", type=WEBHOOK)
+@yes_option
+@as_json
+@click.pass_obj
+def delete(context: CommandContext, webhook: str, yes: bool, as_json: bool) -> None:
+    """Delete WEBHOOK; its deliveries stay on record, and those that wait fail."""
+    context.read(lambda site, fw: require_known(fw, DOCTYPE, webhook))
+    confirm(f"Delete the Webhook {webhook}?", yes=yes)
+    from fw_actors.documents import rest
+
+    context.write(lambda site, fw: rest.delete(fw, DOCTYPE, webhook))
+    _tell(context, {"name": webhook}, f"deleted the Webhook {webhook}", as_json=as_json)
+
+
+COMMANDS: Final[Sequence[click.Command]] = (
+    add,
+    show_webhooks,
+    edit,
+    enable,
+    disable,
+    rotate_secret,
+    delete,
+)
+
+
+def _tell(context: CommandContext, told: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+    """Report a change, and whether the running service uses it."""
+    used = in_use(context)
+    if as_json:
+        show_json({**told, "inUse": used})
+        return
+    say(sentence)
+    if "secret" in told:
+        say(f"its secret, shown only now: {told['secret']}")
+    if used is False:
+        say(NOT_IN_USE)
+
+
+NOT_IN_USE: Final = (
+    "the running service did not answer and may not use this yet: fw restart makes it do so"
+)
+
+
+def in_use(context: CommandContext) -> bool | None:
+    """Have the running service use the Webhooks as they are stored; return whether it does.
+
+    None if no service runs here. The change is committed, so no error of the service fails the
+    command.
+    """
+    from fw_actors.errors import ConfigurationError
+    from fw_cli.service_state import use_stored_subscriptions
+    from supervisors.service.site_files import ServiceError
+
+    try:
+        return use_stored_subscriptions(context.config)
+    except (CommandFailed, ConfigurationError, ServiceError):
+        return False

@@ -1,0 +1,56 @@
+"""`webhooks verify` and `webhooks listen` (C-155, C-156)."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+
+from tests.fw_cli.conftest import CommandLine
+from tests.fw_cli.test_webhooks_sending import make_hook
+from tests.live_site import SECRET
+
+
+def test_a_listener_verifies_prints_and_saves_what_verify_judges(fw: CommandLine) -> None:
+    fw.environ["FW_SECRET_HOOK"] = SECRET
+    listen = ("webhooks", "listen", "--port", "0", "--count", "2", "--save", "got", "--json")
+    with fw.process(*listen, "--secret-env", "HOOK") as process:
+        assert process.stderr is not None
+        found = re.search(r"http://\S+", process.stderr.readline())
+        assert found is not None
+        hook, other = make_hook(fw, found[0] + "hook"), make_hook(fw, found[0])
+        fw.done("webhooks", "rotate-secret", other, "--yes")
+        fw.done("webhooks", "test", hook)
+        fw.done("webhooks", "test", other)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "1 of 2 requests did not verify" in err
+    first, second = map(json.loads, out.splitlines())
+    assert (first["verified"], first["event"], first["path"]) == (True, "fw.test", "/hook")
+    assert (second["verified"], len(second["faults"])) == (False, 1)
+    assert SECRET not in out + err
+    told = fw.done("webhooks", "verify", first["file"], "--webhook", hook)
+    assert "the signature is valid" in told
+    refused = fw.run("webhooks", "verify", second["file"], "--secret-env", "HOOK", "--json")
+    assert (refused.exit_code, json.loads(refused.stdout)["verified"]) == (1, False)
+
+
+def test_a_listener_ends_well_with_a_signal(fw: CommandLine) -> None:
+    with fw.process("webhooks", "listen", "--port", "0") as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("listening at")
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0
+
+
+def test_a_request_from_stdin_is_judged(fw: CommandLine) -> None:
+    saved = "webhook-id: m\nwebhook-timestamp: 1\nwebhook-signature: v1,x\n\n{}"
+    told = fw.refused("webhooks", "verify", "-", "--secret-env", "A", stdin=saved, FW_SECRET_A="s")
+    assert "No signature fits" in told
+    assert fw.run("webhooks", "verify", "-", "--secret-stdin", stdin=saved).exit_code == 2
+    assert fw.run("webhooks", "verify", "-", stdin=saved).exit_code == 2
+    assert "can't be read" in fw.refused("webhooks", "verify", "none", "--webhook", "x")
+    assert "empty line" in fw.refused(
+        "webhooks", "verify", "-", "--secret-env", "A", stdin="no request", FW_SECRET_A="s"
+    )

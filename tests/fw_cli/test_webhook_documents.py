@@ -1,0 +1,134 @@
+"""Webhooks on the command line (C-151 to C-154)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fw_actors.rules.signing import key_of
+from tests.fw_cli.conftest import CommandLine
+
+URL = "https://erp.example/hook"
+
+
+@pytest.fixture
+def erp(fw: CommandLine) -> dict[str, Any]:
+    """The Webhook erp, as its making is told."""
+    add = ("webhooks", "add", URL, "--name", "erp", "--event", "a.b", "--json")
+    made: dict[str, Any] = fw.json(*add)
+    return made
+
+
+def shown(fw: CommandLine) -> dict[str, Any]:
+    found: dict[str, Any] = fw.json("webhooks", "show", "erp", "--json")
+    return found
+
+
+def stored_secret(fw: CommandLine) -> str:
+    return str(fw.json("eval", 'fw.get_doc("Webhook", "erp").vault("secret")'))
+
+
+def audited(fw: CommandLine) -> list[tuple[str, str]]:
+    rows = fw.json(
+        "eval", 'fw.get_all("Audit Event", fields=["action", "actor"], order_by="creation asc")'
+    )
+    return [(row["action"], row["actor"]) for row in rows]
+
+
+def test_add_makes_a_webhook_with_a_new_secret(fw: CommandLine, erp: dict[str, Any]) -> None:
+    assert (erp["name"], erp["inUse"]) == ("erp", None)
+    assert len(key_of(erp["secret"])) == 32
+    assert stored_secret(fw) == erp["secret"]
+    found = shown(fw)
+    assert (found["url"], found["events"], found["enabled"]) == (URL, "a.b", 1)
+    assert erp["secret"] not in json.dumps(found)
+    assert audited(fw) == [("webhook.create", "Administrator")]
+
+
+def test_add_watches_events_of_a_doctype(fw: CommandLine) -> None:
+    add = ("webhooks", "add", URL, "--name", "erp", "--doctype", "User", "--on", "SAVED")
+    fw.done(*add, "--disabled", "--on", "deleted", "--set", "timeout=7", "--title", "ERP")
+    found = shown(fw)
+    assert found["events"] == "User saved, deleted"
+    assert (found["enabled"], found["timeout"], found["state"]) == (0, 7, "disabled")
+    assert "ERP" in fw.done("webhooks", "show")
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ((), 1),
+        (("--event", "A B"), 1),
+        (("--event", "a.b", "--on", "saved"), 2),
+        (("--doctype", "Nothing", "--on", "saved"), 1),
+        (("--event", "a.b", "--set", "timeout=61"), 1),
+        (("--event", "a.b", "--set", "secret=x"), 2),
+        (("--event", "a.b", "--set", "timeout"), 2),
+        (("--event", "a.b", "--set", "colour=1"), 1),
+        (("--event", "a.b", "--secret-env", "MISSING"), 1),
+        (("--event", "a.b", "--secret-env", "KEY"), 1),
+    ],
+)
+def test_add_refuses_what_http_refuses(
+    fw: CommandLine, options: tuple[str, ...], code: int
+) -> None:
+    result = fw.run("webhooks", "add", URL, *options)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.stderr
+    assert fw.json("webhooks", "show", "--json") == []
+
+
+def test_a_given_secret_is_not_printed(fw: CommandLine) -> None:
+    """Secrets come from stdin or the environment, and never from arguments (C-151)."""
+    add = ("webhooks", "add", URL, "--event", "a.b", "--name")
+    printed = fw.done(*add, "erp", "--secret-stdin", stdin="from-standard-input\n")
+    assert stored_secret(fw) == "from-standard-input"
+    printed += fw.done(*add, "crm", "--secret-env", "crm", FW_SECRET_CRM="from-environment")
+    assert "from-" not in printed
+    assert fw.run(*add, "x", "--secret-stdin", "--secret-env", "crm").exit_code == 2
+
+
+def test_a_taken_name_is_refused(fw: CommandLine, erp: dict[str, Any]) -> None:
+    add = ("webhooks", "add", "https://x.example/", "--name", "erp", "--event", "c")
+    assert "already exists" in fw.refused(*add)
+
+
+def test_edit_changes_what_is_given(fw: CommandLine, erp: dict[str, Any]) -> None:
+    fw.done("webhooks", "edit", "erp", "--timeout", "20", "--doctype", "User", "--on", "saved")
+    found = shown(fw)
+    assert (found["timeout"], found["events"], found["url"]) == (20, "User saved", URL)
+    assert fw.run("webhooks", "edit", "erp").exit_code == 2
+    assert stored_secret(fw) == erp["secret"]
+
+
+def test_enable_and_disable(fw: CommandLine, erp: dict[str, Any]) -> None:
+    fw.done("webhooks", "disable", "erp")
+    assert shown(fw)["enabled"] == 0
+    assert fw.json("eval", 'fw.webhooks.emit("a.b", {})') == {"deliveries": []}
+    fw.done("webhooks", "enable", "erp")
+    assert shown(fw)["enabled"] == 1
+
+
+def test_a_secret_is_replaced_once_it_is_confirmed(fw: CommandLine, erp: dict[str, Any]) -> None:
+    assert "--yes" in fw.refused("webhooks", "rotate-secret", "erp")
+    assert stored_secret(fw) == erp["secret"]
+    told = fw.json("webhooks", "rotate-secret", "erp", "--yes", "--json")
+    assert stored_secret(fw) == told["secret"] != erp["secret"]
+    assert ("webhook.change", "Administrator") in audited(fw)
+
+
+def test_delete_asks_first(fw: CommandLine, erp: dict[str, Any]) -> None:
+    """What destroys asks, and a script says --yes (C-153)."""
+    assert "--yes" in fw.refused("webhooks", "delete", "erp")
+    fw.done("webhooks", "delete", "erp", "--yes")
+    assert fw.json("webhooks", "show", "--json") == []
+
+
+@pytest.mark.parametrize("command", ["show", "edit", "enable", "disable", "delete"])
+def test_a_near_miss_is_suggested(fw: CommandLine, erp: dict[str, Any], command: str) -> None:
+    """Near misses of names are suggested (C-157)."""
+    more = ("--timeout", "3") if command == "edit" else ()
+    told = fw.refused("webhooks", command, "erpp", *more)
+    assert "Did you mean erp?" in told
