@@ -1,6 +1,6 @@
-"""The program of one process of a service of several; `fw serve` starts it.
+"""The program of one of several processes of a service; `fw serve` starts it.
 
-It is no command: what it needs comes from the supervisor, on the standard input.
+It is not a command: its configuration comes from the supervisor, on the standard input.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Sourced by its neighbours: finds the project's folder and keeps its virtual environment as
-# pyproject.toml and the files of pins say. It reports on standard error. What serves needs a
-# quarter of what also tests, checks and documents: the rest is added when a script asks for it.
+# pyproject.toml and the files of pins say. It reports on standard error. Serving needs a
+# quarter of the libraries; those for tests, checks and pages are added when a script asks for them.
 # shellcheck shell=bash
 
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
@@ -54,7 +54,7 @@ make_venv() (
     printf 'fw: preparing %s ...\n' "$root/.venv" >&2
   fi
   kind=$1
-  # Not taken away again, so that nobody waits for it twice.
+  # Kept once installed: installing it again would take minutes.
   if [ -e "$root/.venv/has-all" ]; then
     kind=all
   fi

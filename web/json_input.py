@@ -41,7 +41,7 @@ CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 CONTROL_IN_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 CONTROL_IN_NAME: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""What no name or label may hold: control characters and lone surrogates."""
+"""The characters that no name or label may contain: control characters and lone surrogates."""
 
 SPACE: Final = re.compile(r"[ \t\n\r]*")
 

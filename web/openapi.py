@@ -220,7 +220,7 @@ _VERBS: Final[Mapping[tuple[str, str], str]] = {
     (_ONE, "put"): "save",
     (f"{_ONE}/rename", "post"): "rename",
 }
-"""What an operation is called; two of them need the right to write."""
+"""The names of operations; two of them require the right to write."""
 _BODIES: Final = MappingProxyType({("", "post"): "inserted", (_ONE, "put"): "saved"})
 
 

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 ATTEMPT_SECONDS: Final = 60.0
 HEALTH_SECONDS: Final = 0.5
-"""How long a page waits for the Dispatcher to tell of its receivers."""
+"""How long a page waits for the health of receivers from the Dispatcher."""
 READY_SECONDS: Final = 2.0
 """The deadline of the store for a readiness check (H-102)."""
 
@@ -212,7 +212,7 @@ class Gateway:
         return await self._trial.send(webhook, lambda fn: self.read(caller, fn))
 
     async def service_state(self) -> ServiceState:
-        """Return what this process knows of its receivers."""
+        """Return the health of the receivers that this process has sent to."""
         health = await receiver_health(self._dispatcher, HEALTH_SECONDS)
         return ServiceState(running=True, health=health)
 

@@ -76,7 +76,10 @@ class WebPolicy:
 
 @dataclass(frozen=True)
 class OutgoingSettings:
-    """Group `ops.outgoing`: where deliveries may go, and which way; networks as text."""
+    """Group `ops.outgoing`: the allowed destinations of deliveries, and the proxy on the way.
+
+    Networks are text, as in the file.
+    """
 
     private: Literal["allow", "deny"] = "allow"
     allow: tuple[str, ...] = ()
@@ -161,7 +164,7 @@ class Mail:
 
 @dataclass(frozen=True)
 class ProcessPlace:
-    """Which of the processes of a service this one is: `number`, from 1, of `count`."""
+    """The place of a process in its service: process `number`, from 1, of `count`."""
 
     number: int = 1
     count: int = 1
@@ -238,7 +241,7 @@ class Config:
     secrets: Secrets
     warnings: tuple[str, ...]
     place: ProcessPlace = ProcessPlace()
-    """Which process of a service of several this configuration is for; see `for_process`."""
+    """The process that this configuration is for, if the service has several: `for_process`."""
 
     @property
     def processes(self) -> int:

@@ -45,7 +45,7 @@ class FieldGroups:
     decoded: tuple[tuple[str, Convert], ...]
     """Fields that hold something else than their columns, each with what reads it."""
     blank: Mapping[str, Any]
-    """What fields hold in a new document."""
+    """The values of fields in a new document."""
     blank_made: tuple[tuple[str, Callable[[], Any]], ...]
     """Fields of which each new document holds a value of its own, each with what makes it."""
     limited: tuple[Field, ...]

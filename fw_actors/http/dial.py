@@ -307,7 +307,7 @@ class Dialler:
     def _allowed(self, origin: Origin, addresses: Sequence[Address]) -> Sequence[Address]:
         """Return the addresses that may be dialled, at least one.
 
-        Raises: ForbiddenAddress; ConnectError if the site allows all that may be allowed.
+        Raises: ForbiddenAddress; ConnectError if the site allows private addresses.
         """
         refusals = [(address, self._policy.refusal(address[1][0])) for address in addresses]
         allowed = [address for address, refusal in refusals if refusal is None]

@@ -23,7 +23,7 @@ class NetworkError(Exception):
     times: Times | None = None
     """How long the steps before it took; set by the sender."""
     address: str = ""
-    """Where the request went or was to go, with its port; empty if that is not known."""
+    """The destination of the request, sent or not, as address and port; empty if unknown."""
 
     def __init__(self, sentence: str) -> None:
         if type(self) is NetworkError:

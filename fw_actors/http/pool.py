@@ -1,4 +1,4 @@
-"""Connections that are kept for the next POST to the same origin.
+"""Connections that are kept open for the next POST to the same origin.
 
 A connection is either with exactly one exchange (`in_use`) or idle here. Every step but `wait` is
 plain: no await inside, so that none can be cancelled half-way, and what is counted is never looked

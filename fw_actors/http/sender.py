@@ -108,7 +108,7 @@ class Sender:
 
         Raises:
             DnsError, ConnectError, TlsError, ProtocolError: there was no answer, and why.
-            ForbiddenAddress: nothing was sent, and nothing ever will be.
+            ForbiddenAddress: nothing was sent; a retry would be refused too.
             ResponseTimeout: the deadline passed before the head of an answer was in.
             ValueError: `make_headers` gave what can't be a header.
         """

@@ -44,7 +44,7 @@ class JobState(StrEnum):
 
 
 class JobFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs; what is left out matches all. `function` is a mail's template."""
+    """A selection of jobs; a field left out matches all. `function` is the template of a mail."""
 
     queue: str = ""
     state: str = ""

@@ -111,7 +111,7 @@ def refusal_seconds(tally: Tally, budget: Budget, now: int) -> float:
 
 
 RECORDED_PER_MINUTE: Final = 20
-"""How many denials of one user a minute have an Audit Event of their own; the rest is counted.
+"""The number of denials of one user per minute with their own Audit Event; the rest are counted.
 
 Without a limit any user could fill the Audit Events, at the price of a request each.
 """

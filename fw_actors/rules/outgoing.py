@@ -1,4 +1,4 @@
-"""Judges the addresses that deliveries may be sent to, and which way (B-150, B-155, B-156).
+"""Decides which addresses deliveries may be sent to, and through which proxy (B-150, B-155, B-156).
 
 An address is judged when it is about to be connected to, whatever name led to it: a name that
 resolves to a public address when a Webhook is saved may resolve to another one later.

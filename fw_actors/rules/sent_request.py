@@ -1,6 +1,6 @@
-"""The request of an attempt as people read it: its headers, and a line for curl.
+"""The request of an attempt for people to read: its headers, and a command for curl.
 
-Nothing secret is in it: the URL has no query, and a signature tells nothing of its key.
+It contains no secret: the URL has no query, and a signature does not reveal its key.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from fw_actors.version import __version__
 
 MAX_IN_LINE: Final = 4096
-"""The most characters of a body that stand in the line for curl; a longer one is a file's."""
+"""The longest body in the command for curl, in characters; a longer one is read from a file."""
 
 _FILE: Final = "@payload.json"
 

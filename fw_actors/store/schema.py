@@ -69,7 +69,7 @@ PASSWORD_COST: Final = Table(
     Column("cost", Text, nullable=False),  # memory in KiB, time, parallelism, as in FW_ARGON2
     Column("hashes", Integer, nullable=False),
 )
-"""How many rows of `fw_password` have hashes of which cost: for each cost the sum of its rows."""
+"""The number of hashes in `fw_password` by cost: the sum of all rows of that cost."""
 
 IDENTIFIER: Final = Table(
     "fw_identifier",
@@ -209,7 +209,7 @@ WEBHOOK_HOUR: Final = Table(
     Index("fw_webhook_hour_hour", "hour"),
     sqlite_with_rowid=False,
 )
-"""How many outcomes each Webhook had in each hour of the last days."""
+"""The number of outcomes of each Webhook in each hour of the last days."""
 
 WEBHOOK_HEALTH: Final = Table(
     "fw_webhook_health",

@@ -17,7 +17,7 @@ AfterCommit = Callable[[], None]
 
 
 class TableLayout(NamedTuple):
-    """What the database has of a table; both are empty when the table does not exist.
+    """The columns and indexes of a table in the database; empty if the table does not exist.
 
     `columns`: the database's type in lower case, by the column's name. `indexes`: their names.
     """
@@ -110,7 +110,7 @@ class Tx(ABC):
 
     @abstractmethod
     def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
-        """Return what the database has of each table, asked for at once."""
+        """Return the columns and indexes of each table, in the order of `tables`."""
 
     def columns(self, table: str) -> Mapping[str, str]:
         """Return the columns of a table; see `TableLayout`."""

@@ -99,7 +99,7 @@ def shown_url(url: str) -> str:
 
 
 class AttemptTrigger(StrEnum):
-    """What made an attempt."""
+    """The cause of an attempt."""
 
     EVENT = "event"
     RETRY = "retry"
@@ -107,14 +107,14 @@ class AttemptTrigger(StrEnum):
 
 
 class AttemptRun(NamedTuple):
-    """What attempts are made for: an event (`user` is empty) or a user's replay, and when (ms)."""
+    """The origin of attempts: an event (`user` is empty) or a user's replay; `at` in ms."""
 
     user: str
     at: int
 
 
 class RecordedAttempt(msgspec.Struct, frozen=True):
-    """An attempt on record: its number in its run, and what it made of the delivery.
+    """An attempt on record: its number in its run, and its result.
 
     Times in ms since the epoch.
     """
@@ -137,20 +137,20 @@ class RecordedAttempt(msgspec.Struct, frozen=True):
 
     @property
     def trigger(self) -> AttemptTrigger:
-        """What made it."""
+        """The cause of this attempt."""
         if self.number > 1:
             return AttemptTrigger.RETRY
         return AttemptTrigger.REPLAY if self.run.user else AttemptTrigger.EVENT
 
 
 class AttemptHistory(NamedTuple):
-    """The attempts of a delivery, the newest first, and the run that is the last one."""
+    """The attempts of a delivery, newest first, and the latest run."""
 
     run: AttemptRun
     attempts: list[RecordedAttempt]
 
 
-# What the row of a delivery has of its last attempt, as columns there and in the table.
+# The columns of the last attempt in the row of a delivery, which the table has too.
 _OUTCOME: Final = (
     "status",
     "next_attempt",
@@ -232,12 +232,12 @@ def keep_before_replay(tx: Tx, delivery: str, attempts: int) -> None:
 
 
 def replayed_by(user: str, at: int) -> str:
-    """Return what the internal column `replayed` of a delivery has from a replay on."""
+    """Return the value of the internal column `replayed` of a delivery after a replay."""
     return f"{at} {user}"
 
 
 def forget_attempts(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Drop what stands beside deliveries that are deleted."""
+    """Delete the earlier attempts of deliveries that are deleted."""
     tx.run_many(_FORGET, [{"delivery": name} for name in deliveries])
 
 

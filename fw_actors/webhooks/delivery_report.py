@@ -1,4 +1,4 @@
-"""What operators ask about one delivery: its attempts on record, and what comes next."""
+"""The report on one delivery for operators: its attempts on record, and the next step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DeliveryReport:
     history: AttemptHistory
 
     def explanation(self, service: ServiceState) -> Explanation:
-        """Say in words what it waits for, or how it ended."""
+        """Explain in words why it waits, or how it ended."""
         return explain(self.facts, service)
 
     def request_of(self, attempt: RecordedAttempt) -> SentRequest | None:

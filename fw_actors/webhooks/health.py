@@ -1,4 +1,4 @@
-"""The state of Webhooks by their outcomes: what fails since when, and counts by the hour.
+"""The state of Webhooks by their outcomes: failures in a row, and counts by the hour.
 
 Each group of outcomes adds to two small tables, so that a state costs the same however many
 deliveries there are (B-240 to B-243).
@@ -28,7 +28,7 @@ from fw_actors.store.schema import JOB, WEBHOOK_HEALTH, WEBHOOK_HOUR
 from fw_actors.webhooks.events import QUEUE
 
 KEPT_DAYS: Final = 8
-"""How long the counts of an hour are kept: a week, and the day that begins it."""
+"""How long the counts of an hour are kept: a week, and the day on which it began."""
 MAX_WAITING: Final = 1000
 """The most waiting deliveries of a Webhook that are counted."""
 
@@ -203,13 +203,13 @@ _OLDEST: Final = Statement(sa.select(JOB.c.created).where(_DUE).order_by(JOB.c.n
 
 
 def health_of(tx: Tx, names: Sequence[str], service: ServiceState) -> dict[str, WebhookHealth]:
-    """Return the state of Webhooks by name; those that there are not are left out."""
+    """Return the state of Webhooks by name; names without a Webhook are left out."""
     hooks = tx.rows(_THESE, names=list(names)) if names else []
     return {each.name: each for each in _with_counts(tx, hooks, service)}
 
 
 def failing_webhooks(tx: Tx, service: ServiceState, most: int) -> list[WebhookHealth]:
-    """Return enabled Webhooks whose last attempts have failed, those first that fail longest."""
+    """Return enabled Webhooks whose last attempts have failed, the longest failing first."""
     return list(_with_counts(tx, tx.rows(_FAILING, most=most), service))
 
 
@@ -229,7 +229,7 @@ def counts_by_hour(tx: Tx, webhook: str, hours: int) -> list[tuple[int, OutcomeC
 
 
 def label_of_webhook(title: str | None, url: str | None) -> str:
-    """Return what people call a Webhook: its title, or else host and path of its URL."""
+    """Return the label of a Webhook for people: its title, or else host and path of its URL."""
     if title:
         return title
     try:
@@ -334,7 +334,7 @@ def _forget(tx: Tx, webhook: str) -> None:
 
 
 def drop_old_hours(tx: Tx, most: int) -> int:
-    """Drop counts that are no longer shown, at most so many; return how many."""
+    """Delete at most `most` counts that are no longer shown; return how many were deleted."""
     rows = tx.rows(_OLDEST_HOURS, before=tx.now - KEPT_DAYS * MS_PER_DAY, most=most)
     if rows:
         tx.run_many(_DROP_HOUR, [{"of": webhook, "at": hour} for webhook, hour in rows])

@@ -2,8 +2,8 @@
 
 A Webhook that is saved in one process applies to writes that start later in each of them (B-41).
 The saving process puts what it has read in its own transaction into the memory before the save is
-answered, and each process compares a few bytes there before it uses what it knows. So nobody has
-to be told, no process is waited for, and one that is frozen or killed holds up none.
+answered, and each process compares a few bytes there before it uses its cached copy. No process has
+to be notified or waited for, and a frozen or killed process does not delay the others.
 
 Each process writes only its own part: a stamp, the place of its newest snapshot, and two areas
 that it writes in turn. The snapshot with the highest stamp is the current one. Stamps are taken in
@@ -96,7 +96,7 @@ class SharedSubscriptions:
     def publish(self, stamp: int, found: Subscriptions) -> None:
         """Make `found` the subscriptions of all processes, unless they have newer ones.
 
-        If the memory cannot be had, each process reads the subscriptions from the store instead.
+        If the memory is full, each process reads the subscriptions from the store instead.
         """
         with self._lock:
             if stamp <= self._words[self._own]:
@@ -121,7 +121,7 @@ class SharedSubscriptions:
         return self._memory[: _STAMP_WORDS * _WORD]
 
     def newest(self, stamps: bytes) -> Subscriptions | None:
-        """Return the snapshot with the highest of `stamps`; None has to be read from the store."""
+        """Return the snapshot with the highest of `stamps`; None: read it from the store."""
         words = memoryview(stamps).cast("Q")
         with self._lock:
             for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""What the supervisor of several processes gives to each of them, on its standard input.
+"""The assignment that a supervisor sends to each of its processes on their standard input.
 
 A pipe, and not the environment: secrets must be in no environment of a child (C-84). The
 configuration is the supervisor's own, so that a process that is replaced serves with the one that

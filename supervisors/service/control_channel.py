@@ -1,8 +1,8 @@
 """The channel between a process of the service and its supervisor: requests in both directions.
 
 A frame is its length in four bytes, then msgpack. Either side may ask; answers may come in any
-order. A side that does not read holds up nobody: what it has not taken is dropped beyond a limit,
-and its answers are missed in time.
+order. A side that does not read never blocks the other: beyond a limit, frames for it are dropped,
+and requests that were dropped time out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 MAX_WAITING: Final = 256
-"""Frames that the other side has not taken yet; a further one is dropped."""
+"""The most frames that the other side has not read yet; a further one is dropped."""
 LONGEST_FRAME: Final = 16 << 20
 _LENGTH: Final = struct.Struct("!I")
 _RECEIVE_BYTES: Final = 64 << 10
@@ -96,7 +96,7 @@ class ControlChannel:
     def _put(self, frame: Frame) -> None:
         content = _ENCODER.encode(frame)
         if len(content) <= LONGEST_FRAME:
-            with suppress(trio.WouldBlock):  # an answer that is waited for is missed in time
+            with suppress(trio.WouldBlock):  # the request of a dropped frame times out
                 self._outgoing.send_nowait(_LENGTH.pack(len(content)) + content)
 
     async def _send_all(self) -> None:

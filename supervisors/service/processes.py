@@ -35,7 +35,7 @@ from supervisors.tree import open_supervisor
 from web.listening import Bound, bind
 
 COMMAND: Final = (sys.executable, "-P", "-m", "fw_cli.serving_process")
-"""What a process is started with; -P as for every service: the site's folder hides no module."""
+"""The command of a process; -P, as for every service: the site's folder hides no module."""
 KILL_SECONDS: Final = 2.0
 """How long a process that must end at once may take."""
 GATHER_SECONDS: Final = 2.0
@@ -44,7 +44,7 @@ _STOP_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + KILL_SECONDS
 
 
 class ProcessEnded(ServiceError):
-    """Raised in the supervisor for a process that has ended unasked, or not in order."""
+    """Raised in the supervisor for a process that ended unexpectedly or with an error."""
 
     def __init__(self, number: int, pid: int, code: int) -> None:
         if code < 0:

@@ -1,7 +1,7 @@
 """One process of a service of several: what connects it with its supervisor and the others.
 
-It ends in order when the supervisor asks for that, or has died: the channel to it is closed then.
-A thread of its own sees to the end of a process that is stuck.
+It stops gracefully when the supervisor requests it or has died, which closes the channel. A thread
+of its own kills a process that is stuck.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ WORKERS: Final = {
 
 @dataclass(frozen=True)
 class Inherited:
-    """What one of several processes has from its supervisor.
+    """The resources that one of several processes gets from its supervisor.
 
     `alone`: no other process accepts requests while this one starts.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class DocumentView:
     """A template that extends `document.html`, and its further variables.
 
-    `asks_service`: whether these depend on what the process knows of its receivers.
+    `asks_service`: whether these depend on the health of receivers, which the Dispatcher knows.
     """
 
     template: str

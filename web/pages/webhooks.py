@@ -1,4 +1,4 @@
-"""What pages tell of Webhooks beside their fields: names, states, counts, recent deliveries."""
+"""Webhooks on pages, beside their fields: names, states, counts, recent deliveries."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RecentDelivery:
 
 @dataclass(frozen=True)
 class ChartBar:
-    """An hour of the chart: the heights of its two parts, and what a pointer is told."""
+    """An hour of the chart: the heights of its two parts, and its tooltip."""
 
     sent: int
     failed: int
@@ -71,7 +71,7 @@ class ChartBar:
 
 @dataclass(frozen=True)
 class ShownHealth:
-    """The state of a Webhook as its page tells it."""
+    """The state of a Webhook as its page shows it."""
 
     state: ListCell
     failing_since: str
@@ -139,7 +139,7 @@ def in_words(counts: OutcomeCounts) -> str:
     """Return counts as `1,204 sent, 3 failed (99.8 %)`."""
     if counts.rate is None:
         return "nothing"
-    # Cut, not rounded: 100 % are for nothing that has failed.
+    # Truncated, not rounded: 100 % means that nothing failed.
     share = int(counts.rate * 1000) / 10
     return f"{counts.sent:,} sent, {counts.failed:,} failed ({share:g} %)"
 
@@ -152,7 +152,7 @@ def waiting_of(health: WebhookHealth) -> str:
 def _bars(hours: list[tuple[int, OutcomeCounts]]) -> Iterator[ChartBar]:
     most = max((counts.sent + counts.failed for _, counts in hours), default=0) or 1
     for hour, counts in hours:
-        failed = -(-counts.failed * CHART_HEIGHT // most)  # one that failed is seen
+        failed = -(-counts.failed * CHART_HEIGHT // most)  # a single failure is visible
         sent = min(CHART_HEIGHT - failed, round(counts.sent * CHART_HEIGHT / most))
         yield ChartBar(sent, failed, f"{iso(hour)[11:16]} UTC: {in_words(counts)}")
 
@@ -207,7 +207,7 @@ def _choices(labels: Mapping[str, str], value: str) -> tuple[FilterChoice, ...]:
 
 
 def webhook_labels(fw: Fw) -> dict[str, str]:
-    """Return what people call each Webhook, by its id."""
+    """Return the label of each Webhook, by its id."""
     rows = fw.get_list(WEBHOOK, [], ["name", "title", "url"], limit=MOST_CHOICES + 1)
     return {row["name"]: label_of_webhook(row["title"], row["url"]) for row in rows}
 
@@ -223,7 +223,7 @@ class AttentionLine:
 
 
 def attention(fw: Fw, service: ServiceState) -> tuple[AttentionLine, ...]:
-    """Return what needs attention, the worst first; nothing for those who may not see it."""
+    """Return the lines of what needs attention, worst first; none unless the user administers."""
     if not fw.rights.administers:
         return ()
     return tuple(_attention(fw, service))
