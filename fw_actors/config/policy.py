@@ -24,7 +24,8 @@ from fw_actors.rules.password_policy import MAX_RUNES
 _LINE_CHARACTERS: Final = frozenset("\t\n\r")
 _MAX_SHOWN: Final = 30
 _NO_PROXY: Final = "must be a URL such as http://proxy.example.org:3128, or null"
-_HOST_OR_NETWORK: Final = re.compile(r"[A-Za-z0-9.:_-]{1,253}(?:/[0-9]{1,3})?")
+_HOST_NAME: Final = re.compile(r"(?!.{254})\.?(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
+_NUMERIC: Final = re.compile(r"[0-9.]+|.*[:/].*")  # if it is anything, an address or a network
 
 
 class Kind(Protocol):
@@ -160,7 +161,7 @@ class HostsKind:
         if len(value) > self.most:
             return f"must have at most {self.most} hosts"
         for number, entry in enumerate(value, 1):
-            if not isinstance(entry, str) or not _HOST_OR_NETWORK.fullmatch(entry):
+            if not isinstance(entry, str) or not _is_host_or_network(entry):
                 return (
                     "must hold hosts, domains such as .example.org or networks such as "
                     f"10.0.0.0/8; entry {number} is none"
@@ -180,9 +181,22 @@ class ProxyKind:
             whole = bool(parts.scheme == "http" and parts.hostname and parts.port)
         except ValueError:
             return _NO_PROXY
-        if not whole or parts.username is not None or parts.path not in ("", "/") or parts.query:
+        if not whole or not _is_host_or_network(parts.hostname or "") or parts.username is not None:
+            return _NO_PROXY
+        if parts.path not in ("", "/") or parts.query or parts.fragment:
             return _NO_PROXY
         return None
+
+
+def _is_host_or_network(text: str) -> bool:
+    """Whether a text is a host, a domain with a dot before it, an address, or a network."""
+    if not _NUMERIC.fullmatch(text):
+        return _HOST_NAME.fullmatch(text) is not None
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 def kind_of(value: object) -> str:

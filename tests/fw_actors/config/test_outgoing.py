@@ -31,14 +31,14 @@ def test_outgoing_reads_policy_and_proxy(tmp_path: Path) -> None:
             "private": "deny",
             "allow": ["10.1.0.0/16", "fd00::/8"],
             "proxy": "http://proxy.example.org:3128",
-            "proxyExcept": [".example.org", "10.0.0.0/8"],
+            "proxyExcept": [".example.org", "10.0.0.0/8", "::1", "a-host"],
         },
     )
     config = load({**environ, "FW_OUTGOING_PROXY_AUTH": "fw:hidden-word"}, tmp_path)
     networks = (ip_network("10.1.0.0/16"), ip_network("fd00::/8"))
     assert config.outgoing == OutgoingPolicy("deny", networks, own_port=8001)
     assert config.egress_proxy == EgressProxy(
-        "proxy.example.org", 3128, "fw:hidden-word", (".example.org", "10.0.0.0/8")
+        "proxy.example.org", 3128, "fw:hidden-word", (".example.org", "10.0.0.0/8", "::1", "a-host")
     )
     assert "hidden-word" in config.hidden()
     assert "hidden-word" not in repr(config)
@@ -64,9 +64,14 @@ def test_outgoing_reads_policy_and_proxy(tmp_path: Path) -> None:
         ({"proxy": "http://u:p@proxy:1"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": "http://proxy:99999"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": "http://proxy:1/path"}, "ops.outgoing.proxy must be a URL such as"),
+        ({"proxy": "http://proxy:1#part"}, "ops.outgoing.proxy must be a URL such as"),
+        ({"proxy": "http://a b:1"}, "ops.outgoing.proxy must be a URL such as"),
+        ({"proxy": f"http://{'a' * 64}:1"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": 1}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxyExcept": "localhost"}, "ops.outgoing.proxyExcept must be a list of hosts"),
         ({"proxyExcept": ["a b"]}, "ops.outgoing.proxyExcept must hold hosts, domains such as"),
+        ({"proxyExcept": ["10.1.2.3/8"]}, "ops.outgoing.proxyExcept must hold hosts, domains such"),
+        ({"proxyExcept": ["10.0.0.300"]}, "ops.outgoing.proxyExcept must hold hosts, domains such"),
         ({"proxyExcept": ["a"] * 101}, "ops.outgoing.proxyExcept must have at most 100 hosts"),
     ],
 )
