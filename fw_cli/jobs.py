@@ -1,18 +1,26 @@
-"""`fw jobs`: the jobs in the queues."""
+"""`fw jobs`: the jobs in the queues: counts, and lists, retries and cancels of apps' and mails'."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from fw_cli.context import CommandContext
+from fw_cli.confirmation import confirm, yes_option
+from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
-from fw_cli.output import as_json, show
+from fw_cli.output import as_json, counted, say, show, show_json
+from fw_cli.values import USER, AnyCase
 
 if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.ops.queued_jobs import JobFacts, JobFilter
     from fw_actors.ops.site import Site
     from fw_actors.store.jobs import QueueStats
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _COLUMNS: Final = {
     "queue": "Queue",
@@ -22,11 +30,25 @@ _COLUMNS: Final = {
     "failed": "Failed",
     "oldestSeconds": "Oldest (s)",
 }
+_JOB_COLUMNS: Final = {
+    "id": "Job",
+    "queue": "Queue",
+    "state": "State",
+    "function": "Function",
+    "user": "User",
+    "attempts": "Attempts",
+    "due": "Due",
+    "created": "Created",
+    "error": "Error",
+}
+_QUEUES: Final = ("app", "mail")
+_STATES: Final = ("ready", "scheduled", "leased", "failed")
+_MAX_LISTED: Final = 500
 
 
 @click.group(cls=FullHelpGroup)
 def jobs() -> None:
-    """Jobs: show the queues."""
+    """Jobs: count them; list, retry and cancel those of apps and mails."""
 
 
 @jobs.command()
@@ -47,3 +69,127 @@ def stats(context: CommandContext, as_json: bool) -> None:
     # The keys of `_COLUMNS` are in the order of the fields.
     rows = [dict(zip(_COLUMNS, counted, strict=True)) for counted in context.on_site(read)]
     show(rows, _COLUMNS, json=as_json)
+
+
+def _filters(command: F) -> F:
+    """Add the options that select jobs."""
+    options = (
+        click.option("--queue", type=AnyCase(_QUEUES), help="Only jobs of this queue."),
+        click.option("--state", type=AnyCase(_STATES), help="Only jobs in this state."),
+        click.option("--function", help="Only jobs of this function, or mails of this template."),
+        click.option("--user", type=USER, help="Only jobs of this user."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _asked(given: dict[str, str | None]) -> JobFilter:
+    from fw_actors.ops.queued_jobs import JobFilter
+
+    return JobFilter(**{name: value for name, value in given.items() if value is not None})
+
+
+@jobs.command("list", epilog=examples("fw jobs list --state failed", "fw jobs list --queue mail"))
+@_filters
+@click.option(
+    "--limit", type=click.IntRange(1, _MAX_LISTED), default=50, show_default=True,
+    help="The maximum number of jobs.",
+)  # fmt: skip
+@as_json
+@click.pass_obj
+def list_jobs(context: CommandContext, /, limit: int, as_json: bool, **given: str | None) -> None:
+    """List the jobs of apps and mails, the newest first.
+
+    Deliveries are listed by fw webhooks list. The values of arguments are not shown.
+    """
+    asked = _asked(given)
+    found = context.read(lambda site, fw: site.jobs.listed(fw, asked, limit))
+    show([_row(job) for job in found], _JOB_COLUMNS, json=as_json)
+
+
+def _row(job: JobFacts) -> dict[str, Any]:
+    import msgspec
+
+    from fw_actors.documents.special_fields import iso
+
+    row: dict[str, Any] = msgspec.to_builtins(job)
+    due = None if job.due is None else iso(job.due)
+    return {**row, "due": due, "created": iso(job.created), "error": job.error or None}
+
+
+@jobs.command(epilog=examples("fw jobs retry 4711", "fw jobs retry --queue mail --state failed"))
+@click.argument("job", type=int, required=False)
+@_filters
+@as_json
+@click.pass_obj
+def retry(context: CommandContext, /, job: int | None, as_json: bool, **given: str | None) -> None:
+    """Make JOB due now, or all that the options select; failed ones get all attempts again.
+
+    Jobs that are due or in progress are left as they are.
+    """
+    _one_or_many(job, given)
+    if job is not None:
+        context.write(lambda site, fw: site.jobs.retry(fw, job))
+        _tell({"retried": 1}, f"retried job {job}", as_json=as_json)
+        return
+    asked = _asked(given)
+    done = _repeated(context, lambda site, fw: site.jobs.retry_matching(fw, asked))
+    _tell({"retried": done}, f"retried {counted(done, 'job')}", as_json=as_json)
+
+
+@jobs.command(epilog=examples("fw jobs cancel 4711", "fw jobs cancel --function shop.sync --yes"))
+@click.argument("job", type=int, required=False)
+@_filters
+@yes_option
+@as_json
+@click.pass_obj
+def cancel(
+    context: CommandContext, /, job: int | None, yes: bool, as_json: bool, **given: str | None
+) -> None:
+    """Delete JOB, or all that the options select; a mail is then recorded as failed.
+
+    Jobs in progress are left as they are.
+    """
+    _one_or_many(job, given)
+    if job is not None:
+        found = context.read(lambda site, fw: site.jobs.job(fw, job))
+        confirm(f"Cancel job {job}, {found.function} of {found.user}?", yes=yes)
+        context.write(lambda site, fw: site.jobs.cancel(fw, job))
+        _tell({"cancelled": 1}, f"cancelled job {job}", as_json=as_json)
+        return
+    asked = _asked(given)
+    confirm("Cancel all jobs that the options select?", yes=yes)
+    done = _repeated(context, lambda site, fw: site.jobs.cancel_matching(fw, asked))
+    _tell({"cancelled": done}, f"cancelled {counted(done, 'job')}", as_json=as_json)
+
+
+def _one_or_many(job: int | None, given: dict[str, str | None]) -> None:
+    if (job is None) == all(value is None for value in given.values()):
+        raise click.UsageError("Give one JOB, or select many with the options.")
+
+
+def _repeated(context: CommandContext, act: Callable[[Site, Fw], int]) -> int:
+    """Act in transactions of 500 jobs each until few are left; return how many.
+
+    Not until none is left: a retried job may have failed again by then.
+    """
+
+    async def use(site: Site) -> int:
+        from fw_actors.ops.queued_jobs import MAX_AT_ONCE
+
+        total = 0
+        while True:
+            done = await site.write(ADMINISTRATOR, lambda fw: act(site, fw))
+            total += done
+            if done < MAX_AT_ONCE:
+                return total
+
+    return context.on_site(use)
+
+
+def _tell(told: dict[str, int], sentence: str, *, as_json: bool) -> None:
+    if as_json:
+        show_json(told)
+    else:
+        say(sentence)

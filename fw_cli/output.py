@@ -35,6 +35,11 @@ def say(text: str) -> None:
     click.echo(escaped(text))
 
 
+def counted(count: int, unit: str) -> str:
+    """Return a number with its unit, in the plural unless it is one."""
+    return f"{count:,} {unit}{'' if count == 1 else 's'}"
+
+
 def show_json(value: object) -> None:
     """Print facts as indented JSON."""
     import msgspec

@@ -1,4 +1,7 @@
-"""`fw user`: adds and lists accounts, sets passwords, unlocks, disables and enables."""
+"""`fw user`: adds and lists accounts, sets passwords, unlocks, disables and enables.
+
+Further commands of the group are in `user_access` and `user_import`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from fw_cli import user_access
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
-from fw_cli.output import as_json, say, show
+from fw_cli.output import as_json, counted, say, show
 from fw_cli.passwords import password_stdin, take_password
-from fw_cli.values import ROLE, USER
+from fw_cli.values import ROLE, USER, known_user
 
 if TYPE_CHECKING:
     from fw_actors.access.passwords import EndedAccess
@@ -29,7 +33,11 @@ _COLUMNS: Final = {
 
 @click.group(cls=FullHelpGroup)
 def user() -> None:
-    """Accounts: add and list them, set a password, unlock, disable and enable."""
+    """Accounts: add, list, invite and import them; passwords, roles, sessions; disable, unlock."""
+
+
+for _command in user_access.COMMANDS:
+    user.add_command(_command)
 
 
 @user.command(
@@ -126,12 +134,8 @@ def passwd(context: CommandContext, account: str, password_stdin: bool) -> None:
 
 def _ended_text(ended: EndedAccess) -> str:
     """Return the text about the access that ended, empty if there was none."""
-    counted = (
-        f"{count} {unit}{'' if count == 1 else 's'}"
-        for count, unit in ((ended.sessions, "session"), (ended.keys, "API key"))
-        if count
-    )
-    text = " and ".join(counted)
+    parts = ((ended.sessions, "session"), (ended.keys, "API key"))
+    text = " and ".join(counted(count, unit) for count, unit in parts if count)
     return f"; ended {text}" if text else ""
 
 
@@ -144,6 +148,7 @@ def unlock(context: CommandContext, account: str) -> None:
     from fw_actors.ops.audit import Action
 
     def work(site: Site, fw: Fw) -> str:
+        known_user(site, fw, account)
         name = lift(fw, site.accounts, site.installation_key, account)
         site.audit.record(fw, Action.UNLOCK, name)
         return name
@@ -170,14 +175,16 @@ def enable(context: CommandContext, account: str) -> None:
 def _set_enabled(context: CommandContext, account: str, *, enabled: bool) -> str:
     from fw_actors.access.users import set_enabled
 
-    return context.write(lambda site, fw: set_enabled(fw, site.accounts, account, enabled))
+    def work(site: Site, fw: Fw) -> str:
+        name = str(known_user(site, fw, account).name)
+        return set_enabled(fw, site.accounts, name, enabled)
+
+    return context.write(work)
 
 
 async def _named(site: Site, account: str) -> tuple[str, str]:
-    from fw_actors.access.users import named
-
     def read(fw: Fw) -> tuple[str, str]:
-        found = named(fw, site.accounts, account)
+        found = known_user(site, fw, account)
         return found.name, found.email
 
     return await site.read(ADMINISTRATOR, read)

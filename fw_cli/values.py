@@ -13,6 +13,7 @@ from fw_cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
+    from fw_actors.ops.site import Site
 
 _MAX_COMPARED: Final = 10_000
 _MAX_SUGGESTED: Final = 3
@@ -76,6 +77,22 @@ def require_known(fw: Fw, doctype: str, name: str) -> str:
         near = suggestion(name, [row["name"] for row in rows])
         raise CommandFailed(f"There is no {doctype} {name[:140]}.{near}")
     return name
+
+
+def known_user(site: Site, fw: Fw, who: str) -> Any:
+    """Return the User document of a name or e-mail in any spelling.
+
+    Raises: CommandFailed suggesting the nearest names and addresses.
+    """
+    from fw_actors.access.users import named
+    from fw_actors.errors import NotFoundError
+
+    try:
+        return named(fw, site.accounts, who)
+    except NotFoundError as error:
+        rows = fw.get_all("User", fields=["name", "email"], limit=_MAX_COMPARED)
+        known = [row[field] for row in rows for field in ("name", "email")]
+        raise CommandFailed(f"{error}{suggestion(who, known)}") from None
 
 
 def suggestion(given: str, known: list[str]) -> str:

@@ -20,7 +20,7 @@ from fw_actors.access.recovery import Invited, LinkMail, SentLink
 from fw_actors.access.sessions import SessionFacts
 from fw_actors.access.types import Caller, Profile
 from fw_actors.config import AuthPolicy
-from fw_actors.documents import rows
+from fw_actors.documents import permissions, rows
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import AuthenticationError, PermissionDeniedError
 from fw_actors.mail import NewKey, Notice, Template
@@ -84,6 +84,16 @@ class UserAdministration:
         detail = {"sessions_ended": sessions} | ({} if ended is None else {"keys_ended": ended})
         self._audit.record(fw, Action.REVOKE_SESSIONS, user, detail)
         return RevokedAccess(sessions, ended)
+
+    def sessions(self, fw: Fw, user: str, idle_days: int) -> list[SessionFacts]:
+        """Return the live sessions of a user. Raises: PermissionDeniedError; NotFoundError."""
+        return users.sessions_of(fw, user, idle_days)
+
+    def revoke_session(self, fw: Fw, user: str, handle: str, idle_days: int) -> None:
+        """End one session of a user by its handle. Raises: PermissionDeniedError; NotFoundError."""
+        users.sessions_of(fw, user, idle_days)  # for the permission
+        sessions.revoke(fw.tx, user, handle, idle_days)
+        self._audit.record(fw, Action.REVOKE_SESSIONS, user, {"sessions_ended": 1})
 
     def unlock(self, fw: Fw, identifier: str) -> None:
         """Lift a lockout early. See `users.unlock`."""
@@ -160,10 +170,7 @@ class SelfService:
         lock_account(fw.tx, fw.user)
         sessions.require_live(fw.tx, session)
         made = self._keys.make(fw, label, days, self._policy.api_key_days)
-        new = NewKey(made.label, made.name, fw.tx.now, made.expires, address)
-        self._outbox.to_user(
-            fw.tx, Template.API_KEY_MADE, fw.user, owner=fw.user, notice=Notice(new_key=new)
-        )
+        _announce(fw, self._outbox, made, fw.user, address)
         return made
 
     def revoke_key(self, fw: Fw, caller: Caller, name: str) -> None:
@@ -175,6 +182,36 @@ class SelfService:
         """End all of the user's own API keys; return how many were still valid."""
         require_session(caller)
         return self._keys.revoke_all(fw)
+
+
+def make_key_for(
+    fw: Fw, keys: ApiKeys, outbox: Outbox, policy: AuthPolicy, user: str, label: str,
+    days: int | None, *, announce: bool = True,
+) -> MadeKey:  # fmt: skip
+    """Create an API key for an account, on behalf of a System Manager; its owner gets a mail.
+
+    The policy's lifetime of keys limits it; that users may not create keys does not.
+
+    Args:
+        days: how long it is valid, 1 to 3,650; None for as long as the policy allows.
+        announce: whether to send the mail.
+
+    Raises: PermissionDeniedError; NotFoundError; as `ApiKeys.make`.
+    """
+    if not fw.rights.manages:
+        raise PermissionDeniedError
+    account = fw.get_doc("User", user)
+    permissions.require_account(fw, account)
+    made = keys.make(fw, label, days, policy.api_key_days, owner=account.name)
+    if announce:
+        _announce(fw, outbox, made, account.name, "")
+    return made
+
+
+def _announce(fw: Fw, outbox: Outbox, made: MadeKey, owner: str, address: str) -> None:
+    """Notify the owner of a new key by mail; `address` is that of the client, if any."""
+    new = NewKey(made.label, made.name, fw.tx.now, made.expires, address)
+    outbox.to_user(fw.tx, Template.API_KEY_MADE, owner, owner=fw.user, notice=Notice(new_key=new))
 
 
 def require_session(caller: Caller) -> str:

@@ -158,22 +158,32 @@ class ApiKeys(Observer):
         """Return a user's keys, expired ones included, oldest first."""
         return [KeyFacts(*row) for row in tx.rows(self._list, user=user)]
 
-    def make(self, fw: Fw, label: str, days: int | None, policy_days: int) -> MadeKey:
-        """Create a key for the handle's user, valid `days` days, at most `policy_days` unless 0.
+    def make(
+        self, fw: Fw, label: str, days: int | None, policy_days: int, owner: str | None = None
+    ) -> MadeKey:
+        """Create a key for `owner`, by default the handle's user, valid `days` days.
+
+        Valid at most `policy_days` unless that is 0. The caller checks that the handle's user may
+        make a key for another owner.
 
         Raises: ValidationError for days out of range or an unusable label; ConflictError if
-            the user has too many keys; AuthenticationError if the user has just been disabled.
+            the owner has too many keys, or is another user who is disabled; AuthenticationError if
+            the handle's own user has just been disabled.
         """
+        user = fw.user if owner is None else owner
         if days is not None and not 1 <= days <= MAX_DAYS:
             raise ValidationError(f"days must be between 1 and {MAX_DAYS}.", field="days")
         if not label.strip():
             raise ValidationError("label must not be blank: it identifies the key.", field="label")
         # Excludes a concurrent disabling of the user and a concurrent creation of keys.
-        lock_account(fw.tx, fw.user)
-        if not fw.get_value("User", fw.user, "enabled"):
+        lock_account(fw.tx, user)
+        if not fw.get_value("User", user, "enabled"):
+            if owner is not None:
+                raise ConflictError(f"{owner} is disabled; enable the account first.")
             raise AuthenticationError("Your session has ended. Sign in again.")
-        if fw.tx.scalar(self._count, user=fw.user) >= MAX_KEYS:
-            raise ConflictError(f"You have {MAX_KEYS} API keys; revoke one first.")
+        if fw.tx.scalar(self._count, user=user) >= MAX_KEYS:
+            whose = "You have" if owner is None else f"{owner} has"
+            raise ConflictError(f"{whose} {MAX_KEYS} API keys; revoke one first.")
         lifetime = min(filter(None, (days, policy_days)), default=None)
         expires = None if lifetime is None else fw.tx.now + lifetime * MS_PER_DAY
         key = new_api_key(self._entropy.bytes(API_KEY_BYTES))
@@ -181,7 +191,7 @@ class ApiKeys(Observer):
         fw.new_doc(
             DOCTYPE,
             name=key.id,
-            user=fw.user,
+            user=user,
             label=label,
             expires=None if expires is None else iso(expires),
         ).insert(ignore_permissions=True)

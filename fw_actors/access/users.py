@@ -114,6 +114,18 @@ def revoke_sessions(fw: Fw, user: str) -> int:
     return sessions.end_all(fw.tx, str(account.name))
 
 
+def sessions_of(fw: Fw, user: str, idle_days: int) -> list[sessions.SessionFacts]:
+    """Return the live sessions of a user, the most recently used first.
+
+    `idle_days` is the policy's `sessionIdleDays`. Raises: PermissionDeniedError; NotFoundError.
+    """
+    if not fw.rights.manages:
+        raise PermissionDeniedError
+    account = fw.get_doc("User", user)
+    permissions.require_account(fw, account)
+    return sessions.of_user(fw.tx, str(account.name), idle_days)
+
+
 def set_enabled(fw: Fw, accounts: Accounts, identifier: str, enabled: bool) -> str:
     """Enable or disable an account; return its name. Disabling ends sessions, keys and links.
 

@@ -1,0 +1,95 @@
+"""`fw audit`: the Audit Events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.output import as_json, json_text, show
+from fw_cli.since import SINCE
+from fw_cli.values import USER, suggestion
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.ops.site import Site
+
+_COLUMNS: Final = {
+    "creation": "Time",
+    "action": "Action",
+    "target": "Target",
+    "actor": "Actor",
+    "detail": "Detail",
+}
+_MOST: Final = 10_000
+
+
+@click.command(
+    epilog=examples(
+        "fw audit --since 24h",
+        "fw audit --action user.* --target ann",
+        "fw audit --actor Administrator --json",
+    )
+)
+@click.option("--action", help="Only this operation; user.* stands for all of a user.")
+@click.option("--actor", type=USER, help="Only what this user did.")
+@click.option("--target", help="Only what was done to this document.")
+@click.option("--since", type=SINCE, help="Only since then: 7d, 12h, 30m, or ISO 8601 (UTC).")
+@click.option(
+    "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True,
+    help="The maximum number of events.",
+)  # fmt: skip
+@as_json
+@click.pass_obj
+def audit(
+    context: CommandContext,
+    action: str | None,
+    actor: str | None,
+    target: str | None,
+    since: Any,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Show what was done to accounts, roles, keys and Webhooks, and by whom, the newest first.
+
+    Administrator is the user of the command line.
+    """
+    given = {"actor": actor, "target": target}
+    filters: list[list[Any]] = [[f, "=", v] for f, v in given.items() if v is not None]
+    if action is not None:
+        filters.append(_matching(action))
+
+    def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
+        from fw_actors.documents.special_fields import iso
+
+        if since is not None:
+            filters.append(["creation", ">=", iso(since(site.clock.now()))])
+        fields = [*_COLUMNS, "name", "request_id"]
+        return fw.get_list(
+            "Audit Event", filters, fields, order_by="creation desc, name desc", limit=limit
+        )
+
+    rows = context.read(read)
+    if not as_json:
+        rows = [{**row, "detail": _text(row["detail"])} for row in rows]
+    show(rows, _COLUMNS, json=as_json)
+
+
+def _matching(action: str) -> list[str]:
+    """Return the filter of an operation, or of all of one kind. Raises: CommandFailed."""
+    from fw_actors.ops.audit import Action
+
+    subject, star, _ = action.partition("*")
+    known = [str(each) for each in Action]
+    if star and any(each.startswith(subject) for each in known):
+        return ["action", "like", subject.replace("\\", "\\\\").replace("_", "\\_") + "%"]
+    if not star and action in known:
+        return ["action", "=", action]
+    raise CommandFailed(f"There is no operation {action[:60]}.{suggestion(action, known)}")
+
+
+def _text(detail: Any) -> str:
+    return "" if detail is None else json_text(detail)

@@ -1,0 +1,122 @@
+"""`fw key`: API keys of any account, for machines above all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.confirmation import confirm, yes_option
+from fw_cli.context import CommandContext
+from fw_cli.examples import examples
+from fw_cli.lazy import FullHelpGroup
+from fw_cli.output import as_json, say, show, show_json
+from fw_cli.values import KEY, ROLE, USER, known_user, require_known
+
+if TYPE_CHECKING:
+    from fw_actors.access.api_keys import MadeKey
+    from fw_actors.documents.handle import Fw
+    from fw_actors.ops.site import Site
+
+_COLUMNS: Final = {
+    "name": "Key",
+    "user": "User",
+    "label": "Label",
+    "creation": "Created",
+    "expires": "Expires",
+    "last_used": "Last used",
+}
+
+
+@click.group(cls=FullHelpGroup)
+def key() -> None:
+    """API keys: create one for an account, list and revoke them."""
+
+
+@key.command(
+    epilog=examples(
+        "fw key create ci --label deploy --days 90",
+        'fw key create ci --label deploy --email ci@example.org --role "Event Publisher"',
+    )
+)
+@click.argument("account", metavar="WHO", type=USER)
+@click.option("--label", required=True, help="What the key is for.")
+@click.option("--days", type=int, help="How long it is valid, 1 to 3650; default: the policy's.")
+@click.option("--email", help="Make the account WHO first, with this address and no password.")
+@click.option(
+    "--role", "roles", multiple=True, type=ROLE, help="With --email: a role; may be repeated."
+)
+@as_json
+@click.pass_obj
+def create(
+    context: CommandContext,
+    account: str,
+    label: str,
+    days: int | None,
+    email: str | None,
+    roles: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Create an API key of the account WHO, and print it; it is shown only now.
+
+    A mail tells the owner. With --email the account is made as well, as a machine's: it has no
+    password, so it can do nothing but use its keys, and there is no mail.
+    """
+    if roles and email is None:
+        raise click.UsageError("--role is for a new account: give its --email too.")
+
+    def work(site: Site, fw: Fw) -> MadeKey:
+        from fw_actors.access.administration import make_key_for
+        from fw_actors.access.users import add_user
+
+        if email is None:
+            user = str(known_user(site, fw, account).name)
+        else:
+            for each in roles:
+                require_known(fw, "Role", each)
+            user = add_user(fw, account, email, "", roles)["name"]
+        return make_key_for(
+            fw, site.api_keys, site.outbox, site.config.auth, user, label, days,
+            announce=email is None,
+        )  # fmt: skip
+
+    made = context.write(work)
+    if as_json:
+        from fw_actors.documents.special_fields import iso
+
+        expires = None if made.expires is None else iso(made.expires)
+        show_json({"name": made.name, "label": made.label, "expires": expires, "key": made.key})
+    else:
+        say(made.key)
+
+
+@key.command("list")
+@click.option("--user", type=USER, help="Only the keys of this account.")
+@as_json
+@click.pass_obj
+def list_keys(context: CommandContext, user: str | None, as_json: bool) -> None:
+    """List the API keys of all accounts, the newest first, expired ones too."""
+
+    def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
+        filters = [] if user is None else [["user", "=", known_user(site, fw, user).name]]
+        return fw.get_list("API Key", filters, list(_COLUMNS), order_by="creation desc, name desc")
+
+    show(context.read(read), _COLUMNS, json=as_json)
+
+
+@key.command()
+@click.argument("name", metavar="KEY", type=KEY)
+@yes_option
+@click.pass_obj
+def revoke(context: CommandContext, name: str, yes: bool) -> None:
+    """End KEY, named as fw key list shows it; it cannot be restored."""
+    shown = name.removeprefix("fwk_").partition("_")[0]
+
+    def facts(_site: Site, fw: Fw) -> str:
+        doc = fw.get_doc("API Key", require_known(fw, "API Key", shown))
+        return f"{doc.label} of {doc.user}"
+
+    about = context.read(facts)
+    confirm(f"Revoke the API key {shown}, {about}?", yes=yes)
+    context.write(lambda site, fw: fw.get_doc("API Key", shown).delete())
+    say(f"revoked {shown}, {about}")

@@ -1,0 +1,235 @@
+"""`fw user invite`, `role` and `sessions`: who comes in, with which rights, from where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.output import as_json, counted, say, show, show_json
+from fw_cli.values import ROLE, USER, known_user, require_known
+
+if TYPE_CHECKING:
+    from fw_actors.access.administration import UserAdministration
+    from fw_actors.access.recovery import SentLink
+    from fw_actors.documents.handle import Fw
+    from fw_actors.ops.site import Site
+
+_SESSION_COLUMNS: Final = {
+    "id": "Session",
+    "ip": "Address",
+    "userAgent": "Browser",
+    "created": "Signed in",
+    "lastSeen": "Last used",
+    "expires": "Ends",
+}
+
+
+def _administration(context: CommandContext, site: Site) -> UserAdministration:
+    """Return the operations on accounts as the service composes them."""
+    from fw_actors.access.administration import UserAdministration
+    from fw_actors.access.links import Links
+    from fw_actors.access.recovery import LinkMail
+    from fw_actors.mail import LogTransport
+    from supervisors.service.site_files import site_url
+
+    config = site.config
+    links = Links(site.registry, config.auth, site.entropy, site_url(config))
+    by_log = LogTransport(context.logger(service=False)) if config.mail.transport == "log" else None
+    link_mail = LinkMail(links, site.outbox, by_log)
+    return UserAdministration(
+        site.accounts, link_mail, site.api_keys, site.audit, site.installation_key
+    )
+
+
+@click.command(
+    epilog=examples(
+        'fw user invite ann@example.org --name ann --role "System Manager"',
+        "fw user invite ann                          # once more",
+    )
+)
+@click.argument("who", type=USER)
+@click.option("--name", help="The new account's name; default: its e-mail address.")
+@click.option("--full-name", help="The name for display.")
+@click.option(
+    "--role", "roles", multiple=True, type=ROLE, help="A role of the account; may be repeated."
+)
+@as_json
+@click.pass_obj
+def invite(
+    context: CommandContext,
+    who: str,
+    name: str | None,
+    full_name: str | None,
+    roles: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Invite WHO by mail: a new account with that e-mail address, or an account without a password.
+
+    The service sends the mail; earlier invitations of the account end. Where mail goes to the log,
+    the link is printed instead. Without any mail: fw user add prints a link.
+    """
+    further = name is not None or full_name is not None or bool(roles)
+
+    def work(site: Site, fw: Fw) -> tuple[str, str, SentLink]:
+        operations = _administration(context, site)
+        if further or ("@" in who and _unknown(site, fw, who)):
+            for role in roles:
+                require_known(fw, "Role", role)
+            made = operations.invite(fw, who, name, full_name or "", roles)
+            return made.user, made.email, made.sent
+        account = known_user(site, fw, who)
+        return account.name, account.email, operations.resend_invite(fw, account.name)
+
+    user, email, sent = context.write(work)
+    if as_json:
+        from fw_actors.documents.special_fields import iso
+
+        link = {} if sent.url is None else {"link": sent.url}
+        show_json({"user": user, "email": email, "expires": iso(sent.expires), **link})
+    else:
+        say(f"queued the invitation of {user} to {email}" if sent.url is None else sent.url)
+
+
+def _unknown(site: Site, fw: Fw, email: str) -> bool:
+    from fw_actors.access.users import named
+    from fw_actors.errors import NotFoundError
+
+    try:
+        named(fw, site.accounts, email)
+    except NotFoundError:
+        return True
+    return False
+
+
+@click.command(
+    epilog=examples(
+        "fw user role ann                                 # which roles",
+        'fw user role ann --add "Event Publisher" --remove Clerk',
+    )
+)
+@click.argument("account", metavar="WHO", type=USER)
+@click.option("--add", "added", multiple=True, type=ROLE, help="A role to give; may be repeated.")
+@click.option(
+    "--remove", "removed", multiple=True, type=ROLE, help="A role to take; may be repeated."
+)
+@as_json
+@click.pass_obj
+def role(
+    context: CommandContext,
+    account: str,
+    added: tuple[str, ...],
+    removed: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Give WHO roles or take them, and print all that it has then.
+
+    The last enabled System Manager keeps the role.
+    """
+    both = set(added) & set(removed)
+    if both:
+        raise click.UsageError(f"--add and --remove both name {', '.join(sorted(both))}.")
+
+    def work(site: Site, fw: Fw) -> dict[str, Any]:
+        user = known_user(site, fw, account)
+        if added or removed:
+            user = _with_roles(fw, user, added, removed)
+        return {"user": user.name, "roles": [row.role for row in user.roles]}
+
+    told = context.write(work) if added or removed else context.read(work)
+    if as_json:
+        show_json(told)
+    else:
+        say(f"{told['user']}: {', '.join(told['roles']) or 'no roles'}")
+
+
+def _with_roles(fw: Fw, user: Any, added: Sequence[str], removed: Sequence[str]) -> Any:
+    """Save an account with changed roles; return it. Raises: CommandFailed."""
+    from fw_actors.access.account_lock import lock_account
+
+    lock_account(fw.tx, user.name)
+    user.reload()  # roles that another transaction gives meanwhile stay
+    had = [row.role for row in user.roles]
+    for each in added:
+        require_known(fw, "Role", each)
+    missing = [each for each in removed if each not in had]
+    if missing:
+        raise CommandFailed(f"{user.name} does not have the role {', '.join(missing)}")
+    kept = [each for each in had if each not in removed]
+    user.roles = [{"role": each} for each in dict.fromkeys([*kept, *added])]
+    user.save()
+    return user
+
+
+@click.command(
+    epilog=examples(
+        "fw user sessions ann",
+        "fw user sessions ann --end 0ERYgT4q4QkDeICX",
+        "fw user sessions ann --end-all --keys      # a stolen laptop",
+    )
+)
+@click.argument("account", metavar="WHO", type=USER)
+@click.option("--end", "handle", metavar="SESSION", help="End this session.")
+@click.option("--end-all", is_flag=True, help="End all sessions.")
+@click.option("--keys", is_flag=True, help="With --end-all: end the API keys too.")
+@as_json
+@click.pass_obj
+def sessions(
+    context: CommandContext,
+    account: str,
+    handle: str | None,
+    end_all: bool,
+    keys: bool,
+    as_json: bool,
+) -> None:
+    """List the live sessions of WHO, or end them; the service refuses them at once."""
+    if (handle is not None and end_all) or (keys and not end_all):
+        raise click.UsageError("--end excludes --end-all; --keys needs --end-all.")
+    if handle is None and not end_all:
+        show(_listed(context, account), _SESSION_COLUMNS, json=as_json)
+        return
+
+    def work(site: Site, fw: Fw) -> dict[str, Any]:
+        user = str(known_user(site, fw, account).name)
+        operations = _administration(context, site)
+        if handle is not None:
+            operations.revoke_session(fw, user, handle, site.config.auth.session_idle_days)
+            return {"user": user, "sessionsEnded": 1}
+        ended = operations.revoke_sessions(fw, user, keys)
+        told = {"user": user, "sessionsEnded": ended.sessions}
+        return told if ended.keys is None else told | {"keysEnded": ended.keys}
+
+    told = context.write(work)
+    if as_json:
+        show_json(told)
+    else:
+        and_keys = f" and {counted(told['keysEnded'], 'API key')}" if keys else ""
+        say(f"ended {counted(told['sessionsEnded'], 'session')}{and_keys} of {told['user']}")
+
+
+def _listed(context: CommandContext, account: str) -> list[dict[str, Any]]:
+    from fw_actors.documents.special_fields import iso
+
+    def read(site: Site, fw: Fw) -> list[Any]:
+        user = str(known_user(site, fw, account).name)
+        idle_days = site.config.auth.session_idle_days
+        return list(_administration(context, site).sessions(fw, user, idle_days))
+
+    return [
+        {
+            "id": each.id,
+            "ip": each.ip,
+            "userAgent": each.user_agent,
+            "created": iso(each.created),
+            "lastSeen": iso(each.last_seen),
+            "expires": iso(each.expires),
+        }
+        for each in context.read(read)
+    ]
+
+
+COMMANDS: Final = (invite, role, sessions)

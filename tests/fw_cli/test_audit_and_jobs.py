@@ -1,0 +1,56 @@
+"""`fw audit` (C-165) and `fw jobs list`, `retry`, `cancel` (C-171)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fw_cli.conftest import CommandLine
+
+
+@pytest.fixture
+def mails(fw: CommandLine) -> list[int]:
+    """The numbers of three jobs of mails, the newest first."""
+    smtp = {"FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "mail.example", "FW_MAIL_FROM": "a@b.c"}
+    for name in ("ann", "bob", "cy"):
+        fw.done("user", "invite", f"{name}@example.test", "--name", name, **smtp)
+    return [row["id"] for row in fw.json("jobs", "list", "--json")]
+
+
+def test_jobs_are_listed_by_what_is_asked(fw: CommandLine, mails: list[int]) -> None:
+    assert mails == sorted(mails, reverse=True)
+    (row,) = fw.json("jobs", "list", "--user", "bob", "--queue", "MAIL", "--json")
+    assert (row["function"], row["state"], row["error"]) == ("invitation", "ready", None)
+    assert fw.json("jobs", "list", "--state", "failed", "--json") == []
+    assert len(fw.json("jobs", "list", "--limit", "2", "--json")) == 2
+    assert "invitation" in fw.done("jobs", "list")
+
+
+def test_jobs_are_retried_and_cancelled(fw: CommandLine, mails: list[int]) -> None:
+    assert "due already" in fw.refused("jobs", "retry", str(mails[0]))
+    fw.done("eval", f"fw.db.sql('UPDATE fw_job SET next_at = NULL WHERE id <> {mails[0]}')",
+            "--commit")  # fmt: skip
+    assert fw.done("jobs", "retry", str(mails[1])) == f"retried job {mails[1]}\n"
+    assert fw.json("jobs", "retry", "--state", "failed", "--json") == {"retried": 1}
+    assert "--yes" in fw.refused("jobs", "cancel", str(mails[0]))
+    fw.done("jobs", "cancel", str(mails[0]), "--yes")
+    assert "--yes" in fw.refused("jobs", "cancel", "--queue", "mail")
+    assert fw.done("jobs", "cancel", "--queue", "mail", "--yes") == "cancelled 2 jobs\n"
+    assert fw.json("jobs", "list", "--json") == []
+    assert "no job" in fw.refused("jobs", "cancel", "4711", "--yes")
+
+
+@pytest.mark.parametrize("args", [("retry",), ("cancel",), ("retry", "1", "--queue", "mail")])
+def test_one_or_many_must_be_named(fw: CommandLine, args: tuple[str, ...]) -> None:
+    assert fw.run("jobs", *args).exit_code == 2
+
+
+def test_audit_events_are_chosen(fw: CommandLine, mails: list[int]) -> None:
+    rows = fw.json("audit", "--action", "user.*", "--since", "1h", "--json")
+    assert [row["target"] for row in rows] == ["cy", "bob", "ann"]
+    (row,) = fw.json("audit", "--target", "bob", "--actor", "Administrator", "--json")
+    assert (row["action"], row["detail"]) == ("user.invite", {"roles": []})
+    assert len(fw.json("audit", "--limit", "1", "--json")) == 1
+    assert fw.json("audit", "--since", "2999-01-01", "--json") == []
+    assert '{"roles":[]}' in fw.done("audit")
+    assert "Did you mean user.invite" in fw.refused("audit", "--action", "user.invited")
+    assert fw.refused("audit", "--action", "nothing.*")

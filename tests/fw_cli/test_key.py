@@ -1,0 +1,83 @@
+"""The group `key` (C-158)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.rules.tokens import parse_api_key
+from tests.fw_cli.conftest import CommandLine
+
+
+@pytest.fixture
+def ida(fw: CommandLine) -> CommandLine:
+    fw.done("user", "add", "ida", "--email", "ida@example.test")
+    return fw
+
+
+def mails(fw: CommandLine) -> list[str]:
+    return [
+        row["template"] for row in fw.json("eval", 'fw.get_all("Email Delivery", [], ["template"])')
+    ]
+
+
+def test_a_key_is_printed_once_and_announced_to_its_owner(ida: CommandLine) -> None:
+    text = ida.done("key", "create", "IDA@example.test", "--label", "CI", "--days", "2").strip()
+    parsed = parse_api_key(text)
+    assert parsed is not None
+    (listed,) = ida.json("key", "list", "--json")
+    assert (listed["name"], listed["user"], listed["label"]) == (parsed.id, "ida", "CI")
+    assert listed["expires"] is not None
+    assert mails(ida) == ["api_key_made"]
+    assert parsed.secret not in ida.done("key", "list", "--json")
+    (event,) = ida.json("audit", "--action", "api_key.create", "--json")
+    assert (event["actor"], event["detail"]) == ("Administrator", {"user": "ida"})
+
+
+def test_a_machine_is_made_with_its_key(fw: CommandLine) -> None:
+    """Also where users may create none themselves (C-158)."""
+    (fw.folder / "fw.json").write_text('{"auth": {"selfServiceApiKeys": false, "apiKeyDays": 3}}')
+    made = fw.json("key", "create", "ci", "--label", "deploy", "--email", "ci@example.test",
+                   "--role", "Event Publisher", "--json")  # fmt: skip
+    assert parse_api_key(made["key"]) is not None
+    assert made["expires"] is not None
+    (account,) = fw.json("user", "list", "--json")
+    assert (account["name"], account["roles"]) == ("ci", ["Event Publisher"])
+    assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_password')") == []
+    assert mails(fw) == []
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        (("idda", "--label", "x"), 1, "Did you mean ida"),
+        (("ida", "--label", " "), 1, "label"),
+        (("ida", "--label", "x", "--days", "0"), 1, "days"),
+        (("ida", "--label", "x", "--role", "Event Publisher"), 2, "--email"),
+        (("ida", "--label", "x", "--email", "other@example.test"), 1, "already"),
+        (("x", "--label", "x", "--email", "x@a.test", "--role", "Event Publishr"), 1, "Did you"),
+    ],
+)
+def test_refusals_leave_no_key(
+    ida: CommandLine, args: tuple[str, ...], code: int, told: str
+) -> None:
+    result = ida.run("key", "create", *args)
+    assert result.exit_code == code
+    assert told in result.stderr
+    assert ida.json("key", "list", "--json") == []
+    assert len(ida.json("user", "list", "--json")) == 1
+
+
+def test_a_disabled_account_gets_no_key(ida: CommandLine) -> None:
+    ida.done("user", "disable", "ida")
+    assert "disabled" in ida.refused("key", "create", "ida", "--label", "x")
+
+
+def test_a_revoked_key_is_gone(ida: CommandLine) -> None:
+    for label in ("one", "two"):
+        ida.done("key", "create", "ida", "--label", label)
+    two, one = (row["name"] for row in ida.json("key", "list", "--user", "ida", "--json"))
+    assert "--yes" in ida.refused("key", "revoke", two)
+    assert "two of ida" in ida.done("key", "revoke", two, "--yes")
+    assert [row["name"] for row in ida.json("key", "list", "--json")] == [one]
+    assert len(ida.json("eval", "fw.db.sql('SELECT id FROM fw_api_key')")) == 1
+    assert "no API Key" in ida.refused("key", "revoke", two, "--yes")

@@ -1,0 +1,94 @@
+"""`user invite`, `role` and `sessions` (C-159 to C-161)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.fw_cli.conftest import PASSWORD, CommandLine
+
+LINK = re.compile(r"http\S+/accept-invite#token=[A-Za-z0-9_-]{32}\n")
+SMTP = {"FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "mail.example", "FW_MAIL_FROM": "a@b.example"}
+
+
+def test_an_invitation_is_queued_for_the_service(fw: CommandLine) -> None:
+    told = fw.done("user", "invite", "Ida@Example.test", "--name", "ida", **SMTP)
+    assert told == "queued the invitation of ida to Ida@Example.test\n"
+    (row,) = (row for row in fw.json("jobs", "list", "--queue", "mail", "--json"))
+    assert (row["function"], row["user"], row["state"]) == ("invitation", "ida", "ready")
+    fw.done("user", "invite", "ida", **SMTP)
+    assert [event["action"] for event in fw.json("audit", "--json")] == [
+        "user.resend_invite", "user.invite",
+    ]  # fmt: skip
+
+
+def test_where_mail_goes_to_the_log_the_link_is_printed(fw: CommandLine) -> None:
+    assert LINK.fullmatch(fw.done("user", "invite", "ida@example.test"))
+    (account,) = fw.json("user", "list", "--json")
+    assert account["name"] == "ida@example.test"
+    assert LINK.fullmatch(fw.json("user", "invite", "IDA@example.test", "--json")["link"] + "\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("idda",), "Did you mean ida"),
+        (("ida",), "has a password already"),
+        (("new@example.test", "--role", "Sistem Manager"), "Did you mean System Manager"),
+        (("ida@example.test", "--name", "other"), "Another account"),
+        (("nobody", "--name", "other"), "email"),
+    ],
+)
+def test_invitations_are_refused_in_words(
+    fw: CommandLine, args: tuple[str, ...], told: str
+) -> None:
+    fw.done("user", "add", "ida", "--email", "ida@example.test", "--password-stdin", stdin=PASSWORD)
+    assert told in fw.refused("user", "invite", *args)
+    assert len(fw.json("user", "list", "--json")) == 1
+
+
+def test_roles_are_given_and_taken(fw: CommandLine) -> None:
+    fw.done("user", "add", "ida", "--email", "ida@example.test", "--role", "Event Publisher")
+    assert fw.done("user", "role", "ida") == "ida: Event Publisher\n"
+    change = ("--add", "System Manager", "--remove", "Event Publisher", "--json")
+    assert fw.json("user", "role", "IDA", *change) == {"user": "ida", "roles": ["System Manager"]}
+    assert "last enabled" in fw.refused("user", "role", "ida", "--remove", "System Manager")
+    assert "does not have" in fw.refused("user", "role", "ida", "--remove", "Event Publisher")
+    assert "Did you mean" in fw.refused("user", "role", "ida", "--add", "Event Publishers")
+    both = fw.run("user", "role", "ida", "--add", "System Manager", "--remove", "System Manager")
+    assert both.exit_code == 2
+    (event, *_) = fw.json("audit", "--action", "user.*", "--json")
+    assert event["detail"]["roles_added"] == ["System Manager"]
+
+
+INSERT = """
+for n in range(3):
+    fw.db.sql(
+        "INSERT INTO fw_session (id, sid_hash, user, ip, created, last_seen, expires)"
+        " VALUES (:id, :hash, 'ida', '192.0.2.7', 1, :n, 9000000000000)",
+        {"id": f"s{n}", "hash": bytes([n]), "n": n},
+    )
+"""
+
+
+def test_sessions_are_listed_and_ended(fw: CommandLine) -> None:
+    fw.done("user", "add", "ida", "--email", "ida@example.test")
+    fw.done("key", "create", "ida", "--label", "x")
+    script = fw.folder / "insert.py"
+    script.write_text(INSERT)
+    fw.done("exec", str(script), "--commit")
+    rows = fw.json("user", "sessions", "ida@example.test", "--json")
+    assert [(row["id"], row["ip"]) for row in rows] == [(f"s{n}", "192.0.2.7") for n in (2, 1, 0)]
+    assert fw.done("user", "sessions", "ida", "--end", "s1") == "ended 1 session of ida\n"
+    assert "no such session" in fw.refused("user", "sessions", "ida", "--end", "s1")
+    assert fw.json("user", "sessions", "ida", "--end-all", "--keys", "--json") == {
+        "user": "ida", "sessionsEnded": 2, "keysEnded": 1,
+    }  # fmt: skip
+    assert fw.json("user", "sessions", "ida", "--json") == []
+    events = fw.json("audit", "--action", "user.revoke_sessions", "--target", "ida", "--json")
+    assert [(each["actor"], each["detail"]) for each in events] == [
+        ("Administrator", {"sessions_ended": 2, "keys_ended": 1}),
+        ("Administrator", {"sessions_ended": 1}),
+    ]
+    assert fw.run("user", "sessions", "ida", "--keys").exit_code == 2
