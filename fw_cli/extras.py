@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-OWN: Final = frozenset({"fw_actors", "fw_cli", "supervisors", "web"})
+OWN: Final = frozenset({"fw_actors", "fw_cli", "fw_client", "supervisors", "web"})
 EXTRAS: Final = {
     "psycopg": ("PostgreSQL", "postgres"),
     "textual": ("fw console", "console"),

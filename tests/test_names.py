@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("fw_actors", "fw_cli", "supervisors", "web")
+PACKAGES = ("fw_actors", "fw_cli", "fw_client", "supervisors", "web")
 
 
 def _classes() -> Iterator[tuple[str, str]]:

@@ -122,7 +122,7 @@ ASVS_HOUSE: Final = (
         "pyproject.toml",
         '"web"]\n\n[tool.hatch.build.targets.wheel.force-include]',
         '"web", "tests"]\n\n[tool.hatch.build.targets.wheel.force-include]',
-        "tests/scripts/test_wheel.py::test_the_wheel_holds_the_four_packages_and_nothing_else",
+        "tests/scripts/test_wheel.py::test_the_wheel_holds_the_five_packages_and_nothing_else",
     ),
     Mutation(
         "the database has a password that everybody knows",

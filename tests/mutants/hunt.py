@@ -14,8 +14,8 @@ from tests.mutants.mutation import SIMULATION, Mutation
 ROOT: Final = Path(__file__).parents[2]
 SEEDS: Final = "1-150"
 _FOLDERS: Final = (
-    "fw_actors", "fw_cli", "supervisors", "web", "examples", "tests", "deploy", "docs", "scripts",
-    ".github", "benchmarks",
+    "fw_actors", "fw_cli", "fw_client", "supervisors", "web", "examples", "tests", "deploy", "docs",
+    "scripts", ".github", "benchmarks",
 )  # fmt: skip
 _FILES: Final = (
     "pyproject.toml", "constraints.txt", "constraints-dev.txt", "constraints-build.txt",

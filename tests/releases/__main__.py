@@ -14,7 +14,7 @@ from tests.releases.rules import Facts, faults, prepared
 ROOT: Final = Path(__file__).parents[2]
 VERSION: Final = ROOT / "fw_actors" / "version.py"
 CHANGELOG: Final = ROOT / "CHANGELOG.md"
-PACKAGES: Final = ("fw_actors", "fw_cli", "supervisors", "web")
+PACKAGES: Final = ("fw_actors", "fw_cli", "fw_client", "supervisors", "web")
 
 
 def _git(*args: str) -> list[str]:

@@ -38,13 +38,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_holds_the_five_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
         assert "fw_actors/hashing/common_passwords.txt" in archive.namelist()
         assert "fw_actors/hashing/common_passwords.NOTICE" in archive.namelist()
     about = f"fw_actors-{wheel.name.split('-')[1]}.dist-info"
-    assert tops == {"fw_actors", "fw_cli", "supervisors", "web", about}
+    assert tops == {"fw_actors", "fw_cli", "fw_client", "supervisors", "web", about}
 
 
 def test_each_build_has_a_version_of_its_own(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_each_build_has_a_version_of_its_own(tmp_path: Path) -> None:
     assert built() == RELEASE
 
 
-@pytest.mark.parametrize("package", ["fw_actors", "fw_cli", "supervisors", "web"])
+@pytest.mark.parametrize("package", ["fw_actors", "fw_cli", "fw_client", "supervisors", "web"])
 def test_the_wheel_has_the_types_of_each_package(wheel: Path, package: str) -> None:
     """R-23."""
     with zipfile.ZipFile(wheel) as archive:
@@ -123,6 +123,12 @@ def test_the_wheel_brings_the_pins_of_all_that_it_needs_and_of_nothing_else(whee
 
 def test_the_extra_all_is_the_others_together(wheel: Path) -> None:
     assert needed(wheel, "all") == needed(wheel, "service", "postgres", "console")
+
+
+def test_the_extra_client_brings_httpx_alone(wheel: Path) -> None:
+    """What `fw_client` imports, with the libraries of httpx (H-220)."""
+    added = {each.name for each in requirements(wheel) if str(each.marker) == 'extra == "client"'}
+    assert added == {"httpx"}
 
 
 UNUSABLE = [  # an import or a command fails with it, or pip finds no matching library

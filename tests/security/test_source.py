@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("fw_actors", "fw_cli", "supervisors", "web")
+PACKAGES = ("fw_actors", "fw_cli", "fw_client", "supervisors", "web")
 
 # Where `fw eval`, `fw exec` and scripts of the operator are run; no request reaches them.
 RUNS_CODE = {"fw_cli/evaluation.py", "fw_cli/scripts.py"}
@@ -125,6 +125,7 @@ def test_randomness_has_one_source() -> None:
     urandom = found(lambda node: attribute_call(node, "os") in {"urandom", "getrandom"})
     assert importers(RANDOMNESS) | urandom == {
         "fw_actors/runtime/clock.py",
+        "fw_client/randomness.py",  # a program of its own, which imports nothing of fw_actors
         "fw_actors/runtime/task_order.py",  # of the test kit: a seed orders trio's tasks, no more
     }
 

@@ -1,0 +1,53 @@
+"""A client of fw, sync and async, and what a receiver of its webhooks needs (`receiver`).
+
+It imports nothing else of the project, and httpx alone: `pip install 'fw-actors[client]'`.
+"""
+
+from __future__ import annotations
+
+from fw_client.async_client import AsyncFwClient
+from fw_client.client import FwClient
+from fw_client.errors import (
+    ApiError,
+    BadCall,
+    Conflict,
+    Duplicate,
+    Forbidden,
+    FwClientError,
+    Invalid,
+    NotFound,
+    NotReached,
+    RateLimited,
+    ServiceDefect,
+    Unauthenticated,
+    Unavailable,
+    UnexpectedAnswer,
+)
+from fw_client.events import EmitInterrupted, Event
+from fw_client.models import EmitResult, EventEmitted, EventRefused
+from fw_client.retries import RetryPolicy
+
+__all__ = [
+    "ApiError",
+    "AsyncFwClient",
+    "BadCall",
+    "Conflict",
+    "Duplicate",
+    "EmitInterrupted",
+    "EmitResult",
+    "Event",
+    "EventEmitted",
+    "EventRefused",
+    "Forbidden",
+    "FwClient",
+    "FwClientError",
+    "Invalid",
+    "NotFound",
+    "NotReached",
+    "RateLimited",
+    "RetryPolicy",
+    "ServiceDefect",
+    "Unauthenticated",
+    "Unavailable",
+    "UnexpectedAnswer",
+]

@@ -1,0 +1,274 @@
+"""Each operation of the service as a call: its request, and how its answer is read.
+
+The names are those of the HTTP reference. What may be repeated without doing more than once is
+said here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from fw_client.events import EventBatch
+from fw_client.models import (
+    ApiKeyInfo,
+    BulkReplay,
+    CreatedApiKey,
+    Document,
+    DocumentPage,
+    EmitResult,
+    EndedLogins,
+    InvitedUser,
+    MailedLink,
+    QueuedReplay,
+    TestEvent,
+    UserProfile,
+    read_model,
+)
+from fw_client.wire import Call, encode
+
+T = TypeVar("T")
+Filters = Mapping[str, Any] | Sequence[Sequence[Any]]
+"""Conditions of a list: `{"status": "Open"}`, or triples `("total", ">", 5)`; all must hold."""
+
+_METHOD: Final = "/api/method/"
+_SID: Final = re.compile(r"(?:^|,\s*)sid=([^;,\s]+)")
+_SERVICES: Final = _METHOD + "core.services."
+
+
+def _same(answer: Any) -> Any:
+    return answer
+
+
+def _nothing(answer: object) -> None:
+    return None
+
+
+def _session_id(headers: Mapping[str, str]) -> str:
+    found = _SID.search(headers["set-cookie"])
+    if found is None:
+        raise ValueError("the answer sets no cookie sid")
+    return found[1]
+
+
+def _operation(
+    name: str,
+    read: Callable[[Any], T],
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    repeatable: bool = False,
+) -> Call[T]:
+    given = {key: value for key, value in (arguments or {}).items() if value is not None}
+    return Call("POST", _SERVICES + name, read, repeatable, encode(given))
+
+
+# Signing in
+
+
+def sign_in(user: str, password: str) -> Call[str]:
+    """Its result is the session's id, of the cookie. A second session does no harm."""
+    body = encode({"usr": user, "pwd": password})
+    return Call("POST", "/api/login", _same, True, body, read_headers=_session_id)
+
+
+def sign_out() -> Call[None]:
+    return Call("POST", "/api/logout", _nothing, repeatable=True)
+
+
+def profile() -> Call[UserProfile]:
+    return Call(
+        "GET", _SERVICES + "profile.getMyProfile", partial(read_model, UserProfile), repeatable=True
+    )
+
+
+# API keys
+
+
+def list_keys() -> Call[tuple[ApiKeyInfo, ...]]:
+    def read(answer: Any) -> tuple[ApiKeyInfo, ...]:
+        return tuple(read_model(ApiKeyInfo, each) for each in answer["keys"])
+
+    return Call("GET", _SERVICES + "api_keys.listMyAPIKeys", read, repeatable=True)
+
+
+def create_key(label: str, days: int | None) -> Call[CreatedApiKey]:
+    return _operation(
+        "api_keys.createMyAPIKey",
+        partial(read_model, CreatedApiKey),
+        {"label": label, "days": days},
+    )
+
+
+def revoke_key(name: str) -> Call[None]:
+    body = encode({"name": name})
+    path = _SERVICES + "api_keys.revokeMyAPIKey"
+    return Call("POST", path, _nothing, True, body, done_if_repeated=_NOT_FOUND)
+
+
+# Users
+
+
+def invite(
+    email: str, name: str | None, full_name: str | None, roles: Sequence[str] | None
+) -> Call[InvitedUser]:
+    arguments = {
+        "email": email,
+        "name": name,
+        "fullName": full_name,
+        "roles": None if roles is None else list(roles),
+    }
+    return _operation("users.invite", partial(read_model, InvitedUser), arguments)
+
+
+def resend_invite(user: str) -> Call[MailedLink]:
+    return _operation("users.resendInvite", partial(read_model, MailedLink), {"user": user})
+
+
+def send_password_reset(user: str) -> Call[MailedLink]:
+    return _operation("users.sendPasswordReset", partial(read_model, MailedLink), {"user": user})
+
+
+def revoke_user_sessions(user: str, keys: bool) -> Call[EndedLogins]:
+    arguments = {"user": user, "keys": keys}
+    return _operation("users.revokeUserSessions", partial(read_model, EndedLogins), arguments)
+
+
+def unlock_user(user: str) -> Call[None]:
+    return _operation("users.unlockUser", _nothing, {"user": user}, repeatable=True)
+
+
+# Documents
+
+_NOT_FOUND: Final = frozenset({"NotFoundError"})
+
+
+def _resource(doctype: str, name: str | None = None, act: str = "") -> str:
+    path = f"/api/resource/{quote(doctype, safe='')}"
+    if name is not None:
+        path += f"/{quote(name, safe='')}"
+    return f"{path}/{act}" if act else path
+
+
+def _data(answer: Any) -> Document:
+    found: Document = answer["data"]
+    return found
+
+
+def _page(answer: Any) -> DocumentPage:
+    return DocumentPage(tuple(answer["data"]), answer["total"])
+
+
+def triples(filters: Filters) -> list[Sequence[Any]]:
+    """Return conditions as the service takes them: a list of triples."""
+    if isinstance(filters, Mapping):
+        return [[field, "=", value] for field, value in filters.items()]
+    return list(filters)
+
+
+def list_documents(
+    doctype: str,
+    filters: Filters,
+    fields: Sequence[str] | None,
+    order_by: str | None,
+    limit: int,
+    start: int,
+) -> Call[DocumentPage]:
+    query = {"limit": str(limit)}
+    if start:
+        query["start"] = str(start)
+    if filters:
+        query["filters"] = json.dumps(triples(filters))
+    if fields is not None:
+        query["fields"] = json.dumps(list(fields))
+    if order_by is not None:
+        query["order_by"] = order_by
+    return Call("GET", _resource(doctype), _page, repeatable=True, query=query)
+
+
+def get_document(doctype: str, name: str) -> Call[Document]:
+    return Call("GET", _resource(doctype, name), _data, repeatable=True)
+
+
+def insert_document(doctype: str, values: Mapping[str, Any], submit: bool) -> Call[Document]:
+    body = {**values, "submit": True} if submit else dict(values)
+    return Call("POST", _resource(doctype), _data, body=encode(body))
+
+
+def save_document(doctype: str, name: str, changes: Mapping[str, Any]) -> Call[Document]:
+    """A second save is a second event, so that it is not repeated."""
+    return Call("PUT", _resource(doctype, name), _data, body=encode(dict(changes)))
+
+
+def delete_document(doctype: str, name: str) -> Call[None]:
+    path = _resource(doctype, name)
+    return Call("DELETE", path, _nothing, repeatable=True, done_if_repeated=_NOT_FOUND)
+
+
+def submit_document(doctype: str, name: str) -> Call[Document]:
+    return Call("POST", _resource(doctype, name, "submit"), _data)
+
+
+def cancel_document(doctype: str, name: str) -> Call[Document]:
+    return Call("POST", _resource(doctype, name, "cancel"), _data)
+
+
+def rename_document(doctype: str, name: str, new_name: str) -> Call[Document]:
+    return Call("POST", _resource(doctype, name, "rename"), _data, body=encode({"name": new_name}))
+
+
+def export_document(doctype: str, name: str) -> Call[Document]:
+    return Call("GET", _resource(doctype, name, "export"), _same, repeatable=True)
+
+
+# Webhooks
+
+
+def emit_batch(batch: EventBatch) -> Call[list[EmitResult]]:
+    """A request that was carried out before answers each event that its key is known."""
+    path = _SERVICES + "webhooks.emitMany"
+    return Call("POST", path, batch.results, repeatable=True, body=batch.body)
+
+
+def replay(delivery: str) -> Call[QueuedReplay]:
+    return _operation("webhooks.replay", partial(read_model, QueuedReplay), {"delivery": delivery})
+
+
+def _run(answer: Any) -> BulkReplay | None:
+    return None if answer["run"] is None else read_model(BulkReplay, answer["run"])
+
+
+def _begun_run(answer: Any) -> BulkReplay:
+    return read_model(BulkReplay, answer["run"])
+
+
+def replay_many(filters: Filters) -> Call[BulkReplay]:
+    return _operation("webhooks.replayMany", _begun_run, {"filters": triples(filters)})
+
+
+def replay_progress() -> Call[BulkReplay | None]:
+    return Call("GET", _SERVICES + "webhooks.replayProgress", _run, repeatable=True)
+
+
+def stop_replay() -> Call[BulkReplay | None]:
+    return _operation("webhooks.stopReplay", _run, repeatable=True)
+
+
+def explain(delivery: str) -> Call[dict[str, Any]]:
+    path, query = _SERVICES + "webhooks.explain", {"delivery": delivery}
+    return Call("GET", path, _same, repeatable=True, query=query)
+
+
+def send_test_event(webhook: str) -> Call[TestEvent]:
+    return _operation("webhooks.test", partial(read_model, TestEvent), {"webhook": webhook})
+
+
+# Apps
+
+
+def function(path: str, arguments: Mapping[str, Any], repeatable: bool) -> Call[Any]:
+    body = encode(dict(arguments))
+    return Call("POST", _METHOD + quote(path, safe=""), _same, repeatable, body)

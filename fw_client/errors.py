@@ -1,0 +1,152 @@
+"""What a call may raise: an answer with an error of the service, another answer, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+
+class FwClientError(Exception):
+    """The family of all that this package raises, but for TypeError and ValueError of arguments."""
+
+
+class NotReached(FwClientError):
+    """Raised when no answer came: no connection, a broken one, or a timeout.
+
+    `sent`: whether the request may have reached the service, which may then have carried it out.
+    `request_id`: under which the service has it in its log, if it came there.
+    """
+
+    def __init__(self, message: str, *, sent: bool, request_id: str) -> None:
+        super().__init__(message)
+        self.sent, self.request_id = sent, request_id
+
+
+class UnexpectedAnswer(FwClientError):
+    """Raised for an answer that no fw gives: the URL leads elsewhere, or something is in between.
+
+    `status`: the HTTP status.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ApiError(FwClientError):
+    """Raised for an error that the service answered; the classes below say which kind.
+
+    `status`: the HTTP status. `code`: the service's `error.type`, as `ConflictError`; empty where
+    something in between has answered. `message`: one sentence for a person. `field`: the argument
+    or field that is to blame. `extra`: further facts, as the service sent them. `request_id`: under
+    which the service has the request in its log. `retry_after`: seconds to wait, if it named any.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        extra: Mapping[str, Any] = MappingProxyType({}),
+        request_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        self.status, self.code, self.message = status, code, message
+        self.extra, self.request_id, self.retry_after = dict(extra), request_id, retry_after
+        super().__init__(f"{message} ({status} {code}, request {request_id})")
+
+    @property
+    def field(self) -> str | None:
+        """The argument or field that is to blame, if the service named one."""
+        found = self.extra.get("field")
+        return found if isinstance(found, str) else None
+
+
+class BadCall(ApiError):
+    """400, 405, 413, 415: the request is malformed or too large; `field` names the argument."""
+
+
+class Unauthenticated(ApiError):
+    """401: a wrong name, password or API key, or the session has ended."""
+
+
+class Forbidden(ApiError):
+    """403: the caller is known, and not allowed."""
+
+
+class NotFound(ApiError):
+    """404: no such document, delivery, key or operation."""
+
+
+class Conflict(ApiError):
+    """409: the state does not allow it, as a save over a newer version."""
+
+
+class Duplicate(Conflict):
+    """409: a name or a unique value is taken."""
+
+
+class Invalid(ApiError):
+    """422: a value breaks a rule; `field` names it."""
+
+
+class RateLimited(ApiError):
+    """429: too many tries; `retry_after` says for how long."""
+
+
+class Unavailable(ApiError):
+    """408, 502, 503, 504: the service is busy, starting or away."""
+
+
+class ServiceDefect(ApiError):
+    """500: a defect of the service; quote `request_id` to report it."""
+
+
+_BY_STATUS: Final[Mapping[int, type[ApiError]]] = MappingProxyType(
+    {
+        400: BadCall,
+        401: Unauthenticated,
+        403: Forbidden,
+        404: NotFound,
+        405: BadCall,
+        408: Unavailable,
+        409: Conflict,
+        413: BadCall,
+        415: BadCall,
+        422: Invalid,
+        429: RateLimited,
+        500: ServiceDefect,
+        502: Unavailable,
+        503: Unavailable,
+        504: Unavailable,
+    }
+)
+
+
+def api_error(
+    status: int,
+    envelope: object,
+    request_id: str | None = None,
+    retry_after: float | None = None,
+) -> ApiError:
+    """Return the error of an answer.
+
+    Args:
+        envelope: the decoded body, `{"error": {"type", "message", "extra"}}`; anything else is an
+            answer of something between client and service.
+    """
+    details = envelope.get("error") if isinstance(envelope, dict) else None
+    if not isinstance(details, dict):
+        details = {}
+    code = str(details.get("type", ""))
+    extra = details.get("extra")
+    kind = Duplicate if code == "DuplicateError" else _BY_STATUS.get(status, ApiError)
+    return kind(
+        status,
+        code,
+        str(details.get("message", "The answer is not one of fw.")),
+        extra if isinstance(extra, dict) else {},
+        request_id,
+        retry_after,
+    )

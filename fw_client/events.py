@@ -1,0 +1,125 @@
+"""Events, and batches of them cut to what one request of the service takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fw_client.errors import BadCall, FwClientError, api_error
+from fw_client.models import EmitResult, EventEmitted, EventRefused
+from fw_client.randomness import new_key
+from fw_client.wire import encode
+
+MAX_EVENTS: Final = 1000
+MAX_BYTES: Final = 4 * 1024 * 1024
+_HEAD, _TAIL = b'{"events":[', b"]}"
+_ROOM: Final = MAX_BYTES - len(_HEAD) - len(_TAIL)
+_DUPLICATE: Final = "DuplicateError"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of an app.
+
+    Its key belongs to it from its making, so that the same object can be emitted again whenever
+    one is not sure: no Webhook gets it twice.
+
+    Attributes:
+        name: such as `order.paid`; not `doc.…`.
+        data: any JSON object.
+        reference: the DocType and the name of the document that it is about.
+        key: at most 140 characters; a random one unless given. Take one of your own data, as the
+            number of an order, where a restarted program emits anew.
+    """
+
+    name: str
+    data: Mapping[str, Any] = field(repr=False)
+    reference: tuple[str, str] | None = None
+    key: str = field(default_factory=new_key)
+
+    def as_json(self) -> dict[str, Any]:
+        """The event as the service reads it."""
+        options: dict[str, Any] = {"key": self.key}
+        if self.reference is not None:
+            doctype, name = self.reference
+            options["reference"] = {"doctype": doctype, "name": name}
+        return {"name": self.name, "data": dict(self.data), "options": options}
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events of one request; `body` is None for an event that no request can hold."""
+
+    events: tuple[Event, ...]
+    body: bytes | None = field(repr=False)
+
+    def results(self, answer: Mapping[str, Any]) -> list[EmitResult]:
+        """Return a result for each event. Raises: ValueError unless each has its answer."""
+        answers = answer["events"]
+        return [_result(*each) for each in zip(self.events, answers, strict=True)]
+
+    def too_large(self) -> list[EmitResult]:
+        """Return the results of a batch without a body."""
+        return [
+            EventRefused(
+                event.key,
+                BadCall(413, "PayloadTooLargeError", f"An event is larger than {_ROOM:,} bytes."),
+            )
+            for event in self.events
+        ]
+
+
+class EmitInterrupted(FwClientError):
+    """Raised when a request of `emit_many` failed for good; its cause says how.
+
+    Attributes:
+        results: of the events before, in their order.
+        unknown: the events of the failed request, of which none, some or all may be recorded. Emit
+            these objects again: their keys keep them from being doubled. Those after them have
+            not been taken from the iterable.
+    """
+
+    def __init__(self, results: Sequence[EmitResult], unknown: Sequence[Event]) -> None:
+        self.results, self.unknown = tuple(results), tuple(unknown)
+        super().__init__(
+            f"{len(self.results):,} events have a result; it is not known whether the next "
+            f"{len(self.unknown):,} are recorded"
+        )
+
+
+def batches(events: Iterable[Event]) -> Iterator[EventBatch]:
+    """Cut events into batches of at most 1,000 and 4 MiB, in their order.
+
+    Raises: TypeError, ValueError for data that JSON can't express; the batches before it are out.
+    """
+    gathered: list[Event] = []
+    encoded: list[bytes] = []
+    size = 0
+    for event in events:
+        text = encode(event.as_json())
+        if len(gathered) == MAX_EVENTS or (gathered and size + 1 + len(text) > _ROOM):
+            yield _batch(gathered, encoded)
+            gathered, encoded, size = [], [], 0
+        if len(text) > _ROOM:
+            yield EventBatch((event,), None)
+            continue
+        size += len(text) + (1 if gathered else 0)
+        gathered.append(event)
+        encoded.append(text)
+    if gathered:
+        yield _batch(gathered, encoded)
+
+
+def _batch(events: Sequence[Event], encoded: Sequence[bytes]) -> EventBatch:
+    return EventBatch(tuple(events), _HEAD + b",".join(encoded) + _TAIL)
+
+
+def _result(event: Event, answer: Mapping[str, Any]) -> EmitResult:
+    if "error" not in answer:
+        return EventEmitted(event.key, tuple(answer["deliveries"]))
+    error = answer["error"]
+    if error["type"] == _DUPLICATE:
+        return EventEmitted(event.key, (), repeated=True)
+    status = 400 if error["type"] == "BadRequestError" else 422
+    return EventRefused(event.key, api_error(status, {"error": error}))

@@ -1,0 +1,171 @@
+"""What calls return: frozen data. Times are aware datetimes in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from fw_client.errors import ApiError
+
+T = TypeVar("T")
+Document = dict[str, Any]
+"""A document as the service sends it: its fields by their names."""
+
+
+def _time(given: str | None) -> datetime | None:
+    return None if given is None else datetime.fromisoformat(given)
+
+
+_READ: Final = "read"
+_TIME: Final = {_READ: _time}
+_TEXTS: Final = {_READ: tuple}
+
+
+@dataclass(frozen=True, slots=True)
+class UserProfile:
+    """An account."""
+
+    name: str
+    email: str
+    full_name: str
+    language: str
+    roles: tuple[str, ...] = field(metadata=_TEXTS)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyInfo:
+    """An API key without its secret; `expires` and `last_used` are None for never."""
+
+    name: str
+    label: str
+    created: datetime = field(metadata=_TIME)
+    expires: datetime | None = field(metadata=_TIME)
+    last_used: datetime | None = field(metadata=_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedApiKey:
+    """A new API key. `key` is the key itself, which the service shows this once."""
+
+    name: str
+    label: str
+    expires: datetime | None = field(metadata=_TIME)
+    key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class InvitedUser:
+    """A new account; `link` only where the service writes mail to its log."""
+
+    user: str
+    email: str
+    expires: datetime = field(metadata=_TIME)
+    link: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MailedLink:
+    """A link that was mailed; `link` only where the service writes mail to its log."""
+
+    expires: datetime = field(metadata=_TIME)
+    link: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedLogins:
+    """How many sessions of a user were ended, and how many API keys."""
+
+    sessions_ended: int
+    keys_ended: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """Some documents of a list; `total` is the number of all that match."""
+
+    rows: tuple[Document, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventEmitted:
+    """An event that is recorded.
+
+    `deliveries`: their ids, one for each Webhook that subscribes to the event. `repeated`: a
+    Webhook has had the key before; nothing was queued this time, and `deliveries` is empty.
+    """
+
+    key: str
+    deliveries: tuple[str, ...]
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventRefused:
+    """An event of a batch that was refused, for `error`; the others are not affected."""
+
+    key: str
+    error: ApiError
+
+
+EmitResult = EventEmitted | EventRefused
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedReplay:
+    """A delivery that is sent again, under its old id."""
+
+    delivery: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class BulkReplay:
+    """A replay of many deliveries.
+
+    `total` matched at the start; `done` is the sum of `replayed` and of those `refused`, which are
+    counted by their reason. `error`: why the run failed, else empty.
+    """
+
+    id: str
+    user: str
+    state: str
+    total: int
+    done: int
+    replayed: int
+    refused: Mapping[str, int]
+    error: str
+    begun: datetime = field(metadata=_TIME)
+    ended: datetime | None = field(metadata=_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class TestEvent:
+    """The outcome of a test event: the receiver's status, or the error; times in milliseconds."""
+
+    __test__ = False  # no test case, in spite of its name
+
+    status: int | None
+    error: str | None
+    times: Mapping[str, float]
+
+
+def read_model(kind: type[T], given: Mapping[str, Any]) -> T:
+    """Make a model of an answer; what the answer has besides is left out.
+
+    Raises: TypeError, ValueError for an answer that lacks a field, or has one of another form.
+    """
+    values = {}
+    for each in fields(kind):  # type: ignore[arg-type]  # they are all dataclasses
+        key = _camel(each.name)
+        if key in given:
+            read = each.metadata.get(_READ)
+            values[each.name] = given[key] if read is None else read(given[key])
+    return kind(**values)
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)

@@ -1,0 +1,107 @@
+"""Which requests are sent again, and after how long: a plain function, without clock or I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from fw_client.errors import NotReached
+from fw_client.wire import Call, HttpAnswer, NoAnswer, error_of, result, retry_after
+
+T = TypeVar("T")
+BUSY: Final = frozenset({408, 429, 502, 503, 504})
+"""Statuses after which the same request may succeed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and when a request is sent again.
+
+    Attributes:
+        attempts: requests of a call in all, from 1, which is none again.
+        first_seconds: the wait before the second one; each further wait is twice as long. Of each
+            a random part of up to a half is left out, so that many clients do not return at once.
+        longest_seconds: the longest wait. A service that asks for a longer one (`Retry-After`) is
+            not asked again: the error with its `retry_after` is raised at once.
+    """
+
+    attempts: int = 4
+    first_seconds: float = 0.5
+    longest_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ValueError("attempts must be at least 1")
+        if not 0 <= self.first_seconds <= self.longest_seconds:
+            raise ValueError("first_seconds must be between 0 and longest_seconds")
+
+
+DEFAULT_RETRIES: Final = RetryPolicy()
+
+
+def wait_before_next(
+    policy: RetryPolicy,
+    attempt: int,
+    outcome: HttpAnswer | NoAnswer,
+    repeatable: bool,
+    random: float,
+) -> float | None:
+    """Return the seconds until a request is sent again, or None when it is not.
+
+    Args:
+        attempt: the number of the request that had this outcome, from 1.
+        repeatable: as of the call.
+        random: from 0 up to 1, for the part of the wait that is left out.
+    """
+    if attempt >= policy.attempts:
+        return None
+    wait = min(policy.longest_seconds, policy.first_seconds * 2.0 ** (attempt - 1))
+    wait *= 1 - random / 2
+    if isinstance(outcome, NoAnswer):
+        return None if outcome.sent and not repeatable else wait
+    if outcome.status not in BUSY or not repeatable:
+        return None
+    asked = retry_after(outcome) or 0.0
+    if asked > policy.longest_seconds or _would_end_alike(outcome):
+        return None
+    return max(wait, asked)
+
+
+def _would_end_alike(outcome: HttpAnswer) -> bool:
+    """Whether the service has ended a query that took too long, as it would again."""
+    return error_of(outcome).extra.get("reason") == "queryTimeout"
+
+
+Requests = Generator[float | None, HttpAnswer | NoAnswer | None, T]
+"""The requests of a call: None asks to send the call, a number to wait for that many seconds.
+
+What was sent is answered with its outcome, a wait with None."""
+
+
+def requests(
+    call: Call[T], policy: RetryPolicy, random: Callable[[], float], request_id: str
+) -> Requests[T]:
+    """Ask for requests and waits until a call has its result; return it.
+
+    Raises: ApiError, UnexpectedAnswer, NotReached.
+    """
+    repeated = False
+    attempt = 0
+    while True:
+        attempt += 1
+        outcome = yield None
+        assert outcome is not None, "a request has an outcome"
+        wait = wait_before_next(policy, attempt, outcome, call.repeatable, random())
+        if wait is None:
+            break
+        repeated = repeated or not isinstance(outcome, NoAnswer) or outcome.sent
+        yield wait
+    if isinstance(outcome, NoAnswer):
+        raise NotReached(
+            f"{call.method} {call.path} got no answer after {attempt} "
+            f"{'try' if attempt == 1 else 'tries'}: {outcome.problem}",
+            sent=outcome.sent or repeated,
+            request_id=request_id,
+        )
+    return result(call, outcome, repeated)

@@ -1,0 +1,112 @@
+"""The settings of a client, and the two ways between its requests and those of httpx."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+
+from fw_client.retries import DEFAULT_RETRIES, RetryPolicy
+from fw_client.wire import Call, HttpAnswer, NoAnswer
+
+CONNECT_SECONDS: Final = 5.0
+DEFAULT_SECONDS: Final = 30.0
+_UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """The service, the caller, and how long to wait and to retry; see the arguments of FwClient.
+
+    Raises: ValueError for a URL or a combination that can't work.
+    """
+
+    url: str
+    key: str | None = field(default=None, repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    timeout: float = DEFAULT_SECONDS
+    retries: RetryPolicy = DEFAULT_RETRIES
+    allow_http: bool = False
+
+    def __post_init__(self) -> None:
+        _check_url(self.url, self.allow_http)
+        if (self.user is None) != (self.password is None):
+            raise ValueError("Give user and password together.")
+        if self.key is not None and self.user is not None:
+            raise ValueError("Give an API key, or user and password, not both.")
+        if not self.timeout > 0:
+            raise ValueError("timeout must be more than 0 seconds.")
+
+
+def _check_url(url: str, allow_http: bool) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("url must be the service's, as https://fw.example.org.")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("url must not hold a user, a password, a query or a fragment.")
+    if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):
+        raise ValueError(
+            "Over http anyone on the way can read the key: take https, or allow_http=True in a "
+            "network that you trust."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@cache
+def _agent() -> str:
+    try:
+        return f"fw-client/{version('fw-actors')}"
+    except PackageNotFoundError:  # a checkout that isn't installed
+        return "fw-client"
+
+
+def http_request(
+    settings: ClientSettings, call: Call[Any], session: str | None, request_id: str
+) -> httpx.Request:
+    """Return the request of a call, with the caller's key, or the session's cookie.
+
+    It is made by hand, so that no cookie of httpx's own comes along.
+    """
+    headers = {"user-agent": _agent(), "accept": "application/json", "x-request-id": request_id}
+    if settings.key is not None:
+        headers["authorization"] = f"Bearer {settings.key}"
+    elif call.method != "GET":
+        headers["x-fw-csrf"] = "1"
+    if session is not None:
+        headers["cookie"] = f"sid={session}"
+    if call.body is not None:
+        headers["content-type"] = "application/json"
+    connect = min(CONNECT_SECONDS, settings.timeout)
+    timeout = httpx.Timeout(settings.timeout, connect=connect)
+    return httpx.Request(
+        call.method,
+        settings.url.rstrip("/") + call.target,
+        headers=headers,
+        content=call.body,
+        extensions={"timeout": timeout.as_dict()},
+    )
+
+
+def http_answer(response: httpx.Response) -> HttpAnswer:
+    """Return a response that was read whole."""
+    return HttpAnswer(response.status_code, dict(response.headers), response.content)
+
+
+def no_answer(error: httpx.RequestError) -> NoAnswer:
+    """Return what a request came to that has no response."""
+    problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return NoAnswer(problem, sent=not isinstance(error, _UNSENT))

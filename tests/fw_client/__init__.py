@@ -1,0 +1,1 @@
+"""The client of programs, and the receiver of webhooks."""

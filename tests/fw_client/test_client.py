@@ -1,0 +1,307 @@
+"""How the client signs in, repeats calls and closes, without a service (H-221 to H-224)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from fw_client import (
+    ApiError,
+    AsyncFwClient,
+    EmitInterrupted,
+    Event,
+    EventEmitted,
+    EventRefused,
+    FwClient,
+    NotReached,
+    RetryPolicy,
+    Unauthenticated,
+)
+
+URL = "http://127.0.0.1:8000"
+AT_ONCE = RetryPolicy(attempts=3, first_seconds=0, longest_seconds=1)
+PROFILE = {"name": "ada", "email": "", "fullName": "Ada", "language": "", "roles": []}
+SIGNED_OUT = {"error": {"type": "AuthenticationError", "message": "Sign in first."}}
+Answer = httpx.Response | Exception
+
+
+class Service:
+    """Answers requests as fw does, with sessions that a test can end, and what a test says."""
+
+    def __init__(self, *answers: Answer | Callable[[httpx.Request], httpx.Response]) -> None:
+        self.asked: list[httpx.Request] = []
+        self.answers = list(answers)
+        self.live: set[str] = set()
+        self.sign_ins = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        with self._lock:
+            self.asked.append(request)
+            return self._answer(request)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        if path == "/api/login":
+            if json.loads(request.content)["pwd"] != "right":
+                return httpx.Response(401, json=SIGNED_OUT)
+            self.sign_ins += 1
+            sid = f"s{self.sign_ins}"
+            self.live.add(sid)
+            return httpx.Response(200, json={"ok": True}, headers={"set-cookie": f"sid={sid}; x"})
+        if path == "/api/logout":
+            self.live.discard(sid_of(request))
+            return httpx.Response(200, json={"ok": True})
+        if self.answers:
+            answer = self.answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer if isinstance(answer, httpx.Response) else answer(request)
+        if "authorization" not in request.headers and sid_of(request) not in self.live:
+            return httpx.Response(401, json=SIGNED_OUT)
+        return httpx.Response(200, json=PROFILE)
+
+    @property
+    def paths(self) -> list[str]:
+        return [request.url.path.rpartition("/")[2] for request in self.asked]
+
+
+def sid_of(request: httpx.Request) -> str:
+    cookie: str = request.headers.get("cookie", "")
+    return cookie.removeprefix("sid=")
+
+
+def recorded(request: httpx.Request) -> httpx.Response:
+    """Answer a batch of events: each is recorded."""
+    keys = [each["options"]["key"] for each in json.loads(request.content)["events"]]
+    return httpx.Response(200, json={"events": [{"deliveries": [f"msg_{key}"]} for key in keys]})
+
+
+def client(service: Service, **settings: Any) -> FwClient:
+    given: dict[str, Any] = {"key": "fwk_k"} if "user" not in settings else {}
+    http = httpx.Client(transport=httpx.MockTransport(service))
+    return FwClient(URL, retries=AT_ONCE, http=http, **(given | settings))
+
+
+def by_password(service: Service, password: str = "right") -> FwClient:
+    return client(service, user="ada", password=password)
+
+
+def test_a_client_signs_in_when_it_is_first_used() -> None:
+    service = Service()
+    ada = by_password(service)
+    assert service.asked == []
+    assert [ada.profile().name for _ in range(2)] == ["ada", "ada"]
+    assert service.paths == ["login", *["core.services.profile.getMyProfile"] * 2]
+
+
+def test_a_client_signs_in_again_when_its_session_has_ended() -> None:
+    service = Service()
+    ada = by_password(service)
+    ada.profile()
+    service.live.clear()
+    assert ada.profile().name == "ada"
+    assert service.sign_ins == 2
+
+
+def test_a_session_that_is_refused_at_once_is_an_error() -> None:
+    refusals = [httpx.Response(401, json=SIGNED_OUT) for _ in range(2)]
+    service = Service(*refusals)
+    with pytest.raises(Unauthenticated):
+        by_password(service).profile()
+    assert service.sign_ins == 2
+
+
+def test_a_wrong_password_is_tried_once() -> None:
+    service = Service()
+    with pytest.raises(Unauthenticated):
+        by_password(service, "wrong").profile()
+    assert service.paths == ["login"]
+
+
+def test_a_key_that_is_refused_is_not_tried_again() -> None:
+    service = Service(httpx.Response(401, json=SIGNED_OUT))
+    with pytest.raises(Unauthenticated):
+        client(service).profile()
+    assert len(service.asked) == 1
+
+
+def test_closing_ends_the_session() -> None:
+    service = Service()
+    with by_password(service) as ada:
+        ada.profile()
+    assert service.live == set()
+
+
+def test_closing_does_not_fail_where_the_service_is_away() -> None:
+    service = Service()
+    ada = by_password(service)
+    ada.profile()
+    service.answers.append(httpx.ConnectError("away"))
+    ada.close()
+
+
+def test_threads_of_a_client_share_one_sign_in() -> None:
+    service = Service()
+    ada = by_password(service)
+    threads = [threading.Thread(target=ada.profile) for _ in range(8)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert service.sign_ins == 1
+    assert len(service.asked) == 9
+
+
+async def tasks_share_one_sign_in(spawn: Callable[..., Any]) -> None:
+    service = Service()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        return service(request)
+
+    http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    async with AsyncFwClient(URL, user="ada", password="right", http=http) as ada:
+        await spawn(ada.profile, 8)
+        assert service.sign_ins == 1
+    assert service.live == set()
+    await http.aclose()
+
+
+async def test_tasks_of_trio_share_one_sign_in() -> None:
+    import trio
+
+    async def spawn(work: Callable[[], Any], count: int) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(work)
+
+    await tasks_share_one_sign_in(spawn)
+
+
+def test_tasks_of_asyncio_share_one_sign_in() -> None:
+    async def spawn(work: Callable[[], Any], count: int) -> None:
+        await asyncio.gather(*(work() for _ in range(count)))
+
+    asyncio.run(tasks_share_one_sign_in(spawn))
+
+
+@pytest.mark.parametrize("library", ["trio", "asyncio"])
+def test_an_async_client_waits_before_it_asks_again(library: str) -> None:
+    import trio
+
+    async def ask() -> str:
+        answers = [httpx.Response(503), httpx.Response(200, json=PROFILE)]
+        http = httpx.AsyncClient(transport=httpx.MockTransport(Service(*answers)))
+        retries = RetryPolicy(first_seconds=0.001)
+        async with AsyncFwClient(URL, key="fwk_k", retries=retries, http=http) as ada:
+            name = (await ada.profile()).name
+        await http.aclose()
+        return name
+
+    assert (trio.run(ask) if library == "trio" else asyncio.run(ask())) == "ada"
+
+
+def test_repetitions_of_a_call_have_one_request_id() -> None:
+    service = Service(httpx.ReadTimeout("slow"))
+    client(service).profile()
+    first, second = service.asked
+    assert first.headers["x-request-id"] == second.headers["x-request-id"]
+
+
+def test_an_insert_is_not_repeated_when_its_answer_is_lost() -> None:
+    service = Service(httpx.ReadTimeout("slow"))
+    with pytest.raises(NotReached) as lost:
+        client(service).documents.insert("Note", {"title": "x"})
+    assert lost.value.sent
+    assert len(service.asked) == 1
+
+
+@pytest.mark.parametrize("unsent", [httpx.ConnectError("no"), httpx.ConnectTimeout("no")])
+def test_an_insert_is_repeated_when_it_was_not_sent(unsent: Exception) -> None:
+    service = Service(unsent, httpx.Response(201, json={"data": {"name": "n"}}))
+    assert client(service).documents.insert("Note", {"title": "x"}) == {"name": "n"}
+
+
+def test_a_function_is_repeated_only_if_the_caller_says_so() -> None:
+    with pytest.raises(NotReached):
+        client(Service(httpx.ReadError("cut"))).call("shop.close")
+    service = Service(httpx.ReadError("cut"), httpx.Response(200, json=5))
+    assert client(service).call("shop.close", {"name": "SO-1"}, repeatable=True) == 5
+    assert json.loads(service.asked[1].content) == {"name": "SO-1"}
+
+
+def test_an_emit_is_repeated_with_its_key() -> None:
+    service = Service(httpx.ReadTimeout("slow"), recorded)
+    made = client(service).webhooks.emit("order.paid", {"n": 1})
+    first, second = service.asked
+    assert first.content == second.content
+    assert made == EventEmitted(made.key, (f"msg_{made.key}",))
+
+
+def test_an_emit_that_is_refused_is_an_error() -> None:
+    refusal = {"type": "ValidationError", "message": "No.", "extra": {"field": "name"}}
+    service = Service(httpx.Response(200, json={"events": [{"error": refusal}]}))
+    with pytest.raises(ApiError) as refused:
+        client(service).webhooks.emit("doc.on_insert", {})
+    assert refused.value.field == "name"
+
+
+def test_many_events_are_emitted_in_batches() -> None:
+    service = Service(recorded, recorded, recorded)
+    events = [Event("order.paid", {}, key=str(n)) for n in range(2001)]
+    results = client(service).webhooks.emit_many(iter(events))
+    assert [each.key for each in results] == [str(n) for n in range(2001)]
+    assert len(service.asked) == 3
+
+
+def test_an_interrupted_batch_tells_what_is_known() -> None:
+    service = Service(recorded, *[httpx.ReadTimeout("slow")] * 3)
+    events = [Event("order.paid", {}, key=str(n)) for n in range(1500)]
+    with pytest.raises(EmitInterrupted) as interrupted:
+        client(service).webhooks.emit_many(events)
+    assert len(interrupted.value.results) == 1000
+    assert interrupted.value.unknown == tuple(events[1000:])
+    assert isinstance(interrupted.value.__cause__, NotReached)
+
+
+def test_an_event_that_is_too_large_is_refused_alone() -> None:
+    service = Service(recorded)
+    events = [Event("order.paid", {"text": "x" * 5_000_000}), Event("order.paid", {})]
+    first, second = client(service).webhooks.emit_many(events)
+    assert isinstance(first, EventRefused)
+    assert isinstance(second, EventEmitted)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    service = Service(httpx.Response(307, headers={"location": "https://elsewhere.example/"}))
+    with pytest.raises(Exception, match="without a redirect"):
+        client(service).profile()
+    assert len(service.asked) == 1
+
+
+def test_no_secret_is_logged_or_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "fw_client")
+    ada = by_password(Service(httpx.ReadTimeout("slow")))
+    ada.profile()
+    assert "is sent again" in caplog.text
+    shown = caplog.text + repr(ada)
+    assert "right" not in shown
+    assert "s1" not in shown
+
+
+def test_a_client_of_httpx_that_was_given_stays_open() -> None:
+    http = httpx.Client(transport=httpx.MockTransport(Service()))
+    FwClient(URL, http=http).close()
+    assert not http.is_closed
+    http.cookies.set("sid", "other")
+    service = Service()
+    http = httpx.Client(transport=httpx.MockTransport(service), cookies={"sid": "other"})
+    FwClient(URL, key="fwk_k", http=http).profile()
+    assert "cookie" not in service.asked[0].headers

@@ -1,0 +1,39 @@
+"""What the package is made of (H-220)."""
+
+from __future__ import annotations
+
+import ast
+import sys
+
+from tests.fw_client.sync_client import FOLDER, SOURCE, TARGET, sync_client
+
+ADAPTERS = {"flask", "quart", "fastapi", "starlette"}
+
+
+def imported() -> dict[str, set[str]]:
+    """The packages that each module imports, the standard library's left out."""
+    found: dict[str, set[str]] = {}
+    for file in FOLDER.rglob("*.py"):
+        names = set()
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names.add(node.module or "")
+        tops = {name.partition(".")[0] for name in names}
+        found[file.relative_to(FOLDER).as_posix()] = tops - sys.stdlib_module_names - {"fw_client"}
+    return found
+
+
+def test_the_client_imports_httpx_alone() -> None:
+    """Trio only where it runs already; a framework only in the adapter for it."""
+    found = {name: libraries - {"httpx"} for name, libraries in imported().items()}
+    others = {name: libraries for name, libraries in found.items() if libraries}
+    assert others.pop("async_library.py") == {"trio"}
+    assert all(name.startswith("receiver/") for name in others)
+    assert all(libraries <= ADAPTERS for libraries in others.values())
+
+
+def test_the_sync_client_is_made_of_the_async_one() -> None:
+    """`python -m tests.fw_client.sync_client` makes it."""
+    assert TARGET.read_text() == sync_client(SOURCE.read_text())

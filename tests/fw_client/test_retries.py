@@ -1,0 +1,127 @@
+"""Which requests are sent again, and when (H-223, H-224)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fw_client.errors import ApiError, NotReached, RateLimited
+from fw_client.retries import RetryPolicy, requests, wait_before_next
+from fw_client.wire import Call, HttpAnswer, NoAnswer
+
+POLICY = RetryPolicy(attempts=4, first_seconds=1, longest_seconds=3)
+LOST, UNSENT = NoAnswer("timeout", sent=True), NoAnswer("refused", sent=False)
+DONE = HttpAnswer(200, {}, b'{"n": 1}')
+
+
+def busy(status: int = 503, seconds: str = "", **extra: Any) -> HttpAnswer:
+    envelope = {"error": {"type": "OverloadedError", "message": "Busy.", "extra": extra}}
+    headers = {"retry-after": seconds} if seconds else {}
+    return HttpAnswer(status, headers, json.dumps(envelope).encode())
+
+
+def call(*, repeatable: bool = True, **more: Any) -> Call[Any]:
+    return Call("POST", "/x", lambda answer: answer, repeatable, **more)
+
+
+def drive(asked: Call[Any], *outcomes: HttpAnswer | NoAnswer) -> tuple[Any, list[float]]:
+    """The result of a call whose requests have these outcomes, and the waits between them."""
+    left, waits = iter(outcomes), []
+    steps = requests(asked, POLICY, lambda: 0.0, "r1")
+    step = next(steps)
+    try:
+        while True:
+            if step is None:
+                step = steps.send(next(left))
+            else:
+                waits.append(step)
+                step = steps.send(None)
+    except StopIteration as end:
+        assert next(left, None) is None, "each outcome was asked for"
+        return end.value, waits
+
+
+def wait(outcome: HttpAnswer | NoAnswer, *, attempt: int = 1, repeatable: bool = True) -> Any:
+    return wait_before_next(POLICY, attempt, outcome, repeatable, 0.0)
+
+
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
+def test_a_busy_service_is_asked_again_by_repeatable_calls_alone(status: int) -> None:
+    assert wait(busy(status)) == 1
+    assert wait(busy(status), repeatable=False) is None
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 409, 422, 500])
+def test_other_answers_are_final(status: int) -> None:
+    assert wait(HttpAnswer(status, {}, b"")) is None
+
+
+def test_a_lost_answer_is_asked_for_again_by_repeatable_calls_alone() -> None:
+    assert wait(LOST) == 1
+    assert wait(LOST, repeatable=False) is None
+
+
+def test_a_request_that_was_not_sent_is_sent_again_whatever_it_does() -> None:
+    assert wait(UNSENT, repeatable=False) == 1
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    assert [wait(LOST, attempt=n) for n in (1, 2, 3, 4)] == [1, 2, 3, None]
+
+
+def test_a_random_half_of_a_wait_is_left_out() -> None:
+    assert wait_before_next(POLICY, 2, LOST, True, 0.5) == 1.5
+    assert wait_before_next(POLICY, 2, LOST, True, 1.0) == 1
+
+
+def test_retry_after_lengthens_a_wait_and_never_shortens_it() -> None:
+    assert wait(busy(seconds="3")) == 3
+    assert wait(busy(seconds="1"), attempt=2) == 2
+    assert wait(busy(seconds="Wed, 21 Oct 2026 07:28:00 GMT")) == 1
+
+
+def test_a_retry_after_beyond_the_longest_wait_is_final() -> None:
+    assert wait(busy(429, "4")) is None
+
+
+def test_a_query_that_took_too_long_is_not_asked_again() -> None:
+    assert wait(busy(reason="queryTimeout")) is None
+
+
+def test_a_call_returns_its_result_after_waits() -> None:
+    assert drive(call(), UNSENT, busy(), DONE) == ({"n": 1}, [1, 2])
+
+
+def test_a_call_that_got_no_answer_says_whether_it_was_sent() -> None:
+    with pytest.raises(NotReached, match="after 4 tries: refused") as lost:
+        drive(call(), LOST, UNSENT, UNSENT, UNSENT)
+    assert lost.value.sent
+    with pytest.raises(NotReached) as never:
+        drive(call(), UNSENT, UNSENT, UNSENT, UNSENT)
+    assert not never.value.sent
+    assert never.value.request_id == "r1"
+
+
+def test_a_call_raises_the_error_of_its_last_answer() -> None:
+    with pytest.raises(RateLimited) as refused:
+        drive(call(), busy(429, "900"))
+    assert refused.value.retry_after == 900
+
+
+@pytest.mark.parametrize("first", [LOST, busy(502)])
+def test_an_error_that_says_it_was_done_before_is_a_result_of_a_repetition(first: Any) -> None:
+    gone = HttpAnswer(404, {}, b'{"error": {"type": "NotFoundError", "message": "Gone."}}')
+    deletion = call(done_if_repeated=frozenset({"NotFoundError"}))
+    assert drive(deletion, first, gone) == (None, [1])
+    with pytest.raises(ApiError):
+        drive(deletion, gone)
+    with pytest.raises(ApiError):
+        drive(deletion, UNSENT, gone)
+
+
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_seconds": -1}, {"first_seconds": 31}])
+def test_a_policy_that_cannot_be_kept_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        RetryPolicy(**wrong)

@@ -1,0 +1,226 @@
+"""The client against a running service (H-221 to H-227)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import trio
+
+from fw_client import (
+    AsyncFwClient,
+    Conflict,
+    Event,
+    EventEmitted,
+    EventRefused,
+    Forbidden,
+    FwClient,
+    Invalid,
+    NotFound,
+    RetryPolicy,
+    Unauthenticated,
+)
+from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
+
+AT_ONCE = RetryPolicy(attempts=3, first_seconds=0)
+
+
+class LosingAnswers(httpx.HTTPTransport):
+    """A connection whose first answers are lost: the service has carried out the requests."""
+
+    def __init__(self, lost: int = 1) -> None:
+        super().__init__()
+        self.left = lost
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = super().handle_request(request)
+        if self.left > 0:
+            self.left -= 1
+            response.read()
+            raise httpx.ReadTimeout("the answer was lost", request=request)
+        return response
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[LiveReceiver]:
+    with LiveReceiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def key(site: LiveSite, receiver: LiveReceiver) -> str:
+    """A key of the manager, and a Webhook for `order.paid`."""
+    with FwClient(site.url, user="admin", password=PASSWORD) as admin:
+        webhook = {
+            "url": receiver.url, "event_type": "Custom", "custom_event": "order.paid",
+            "secret": SECRET,
+        }  # fmt: skip
+        assert admin.documents.insert("Webhook", webhook)["url"] == receiver.url
+        return admin.api_keys.create("tests", days=1).key
+
+
+@pytest.fixture
+def admin(site: LiveSite, key: str) -> Iterator[FwClient]:
+    with FwClient(site.url, key=key, retries=AT_ONCE) as client:
+        yield client
+
+
+def test_a_user_signs_in_and_makes_and_ends_keys(site: LiveSite) -> None:
+    with FwClient(site.url, user="admin", password=PASSWORD) as ada:
+        assert ada.profile().roles == ("System Manager",)
+        made = ada.api_keys.create("mine")
+        assert made.expires is None
+        with FwClient(site.url, key=made.key) as program:
+            assert program.profile() == ada.profile()
+            with pytest.raises(Forbidden):
+                program.api_keys.list()
+            assert made.name in {each.name for each in ada.api_keys.list()}
+            ada.api_keys.revoke(made.name)
+            with pytest.raises(Unauthenticated):
+                program.profile()
+
+
+def test_a_session_that_was_ended_is_renewed(site: LiveSite, admin: FwClient) -> None:
+    admin.users.invite("eve@example.test", name="eve", roles=["System Manager"])
+    site.prepare("user", "passwd", "eve", "--password-stdin", stdin=PASSWORD)
+    with FwClient(site.url, user="eve", password=PASSWORD) as eve:
+        assert eve.profile().name == "eve"
+        assert admin.users.revoke_sessions("eve").sessions_ended == 1
+        assert eve.profile().name == "eve"
+
+
+def test_documents_are_written_and_read(admin: FwClient) -> None:
+    note = admin.documents.insert("Note", {"title": "Hello"})
+    name = note["name"]
+    saved = admin.documents.save("Note", name, {"title": "Bye", "modified": note["modified"]})
+    assert admin.documents.get("Note", name) == saved
+    with pytest.raises(Conflict):
+        admin.documents.save("Note", name, {"title": "Late", "modified": note["modified"]})
+    with pytest.raises(Invalid) as refused:
+        admin.documents.insert("Note", {})
+    assert refused.value.field == "title"
+    assert admin.documents.export("Note", name)["title"] == "Bye"
+    admin.documents.delete("Note", name)
+    with pytest.raises(NotFound):
+        admin.documents.get("Note", name)
+
+
+def test_a_list_is_gone_through_by_pages(admin: FwClient) -> None:
+    made = {admin.documents.insert("Role", {"name": f"Clerk {n}"})["name"] for n in range(5)}
+    mine = [("name", "like", "Clerk%")]
+    assert admin.documents.list("Role", mine, limit=2).total == 5
+    by_name = [row["name"] for row in admin.documents.iterate("Role", mine, page=2)]
+    assert by_name == sorted(made)
+    newest = admin.documents.iterate(
+        "Role", mine, fields=["creation"], order_by="creation desc", page=2
+    )
+    times = [row["creation"] for row in newest]
+    assert len(times) == 5
+    assert times == sorted(times, reverse=True)
+
+
+def test_a_list_that_changes_meanwhile_leaves_nothing_out(admin: FwClient) -> None:
+    for n in range(4):
+        admin.documents.insert("Role", {"name": f"Guard {n}"})
+    seen = []
+    for row in admin.documents.iterate("Role", [("name", "like", "Guard%")], page=2):
+        seen.append(row["name"])
+        admin.documents.delete("Role", row["name"])
+    assert seen == [f"Guard {n}" for n in range(4)]
+
+
+def test_an_event_arrives_once_though_its_answer_was_lost(
+    site: LiveSite, key: str, receiver: LiveReceiver
+) -> None:
+    """H-225."""
+    before = len(receiver.got)
+    with (
+        httpx.Client(transport=LosingAnswers()) as http,
+        FwClient(site.url, key=key, retries=AT_ONCE, http=http) as client,
+    ):
+        emitted = client.webhooks.emit("order.paid", {"order": "SO-1"})
+        assert emitted == EventEmitted(emitted.key, (), repeated=True)
+        marker = client.webhooks.emit("order.paid", {"order": "marker"})
+        eventually(lambda: marker.deliveries[0] in receiver.ids)
+        deliveries = client.documents.list("Webhook Delivery", {"key": emitted.key})
+    assert deliveries.total == 1
+    eventually(lambda: len(receiver.got) == before + 2)
+
+
+def test_a_deletion_succeeds_though_its_answer_was_lost(site: LiveSite, key: str) -> None:
+    transport = LosingAnswers(0)
+    with (
+        httpx.Client(transport=transport) as http,
+        FwClient(site.url, key=key, retries=AT_ONCE, http=http) as client,
+    ):
+        name = client.documents.insert("Note", {"title": "x"})["name"]
+        transport.left = 1
+        client.documents.delete("Note", name)
+
+
+def test_a_batch_has_a_result_for_each_event(admin: FwClient) -> None:
+    first = Event("order.paid", {"order": "SO-2"}, key="SO-2")
+    events = [first, Event("doc.on_insert", {}), first, Event("nobody.listens", {})]
+    taken, refused, known, unheard = admin.webhooks.emit_many(events)
+    assert isinstance(taken, EventEmitted)
+    assert len(taken.deliveries) == 1
+    assert isinstance(refused, EventRefused)
+    assert isinstance(refused.error, Invalid)
+    assert known == EventEmitted("SO-2", (), repeated=True)
+    assert isinstance(unheard, EventEmitted)
+    assert (unheard.deliveries, unheard.repeated) == ((), False)
+
+
+def test_a_delivery_is_explained_and_replayed(admin: FwClient, receiver: LiveReceiver) -> None:
+    (delivery,) = admin.webhooks.emit("order.paid", {"order": "SO-3"}).deliveries
+    eventually(lambda: admin.webhooks.explain(delivery)["status"] == "Sent")
+    assert admin.webhooks.replay(delivery).status == "Queued"
+    eventually(lambda: receiver.ids.count(delivery) == 2)
+    with pytest.raises(NotFound):
+        admin.webhooks.replay("msg_missing")
+
+
+def test_many_deliveries_are_replayed(admin: FwClient, receiver: LiveReceiver) -> None:
+    (delivery,) = admin.webhooks.emit("order.paid", {"order": "SO-4"}).deliveries
+    eventually(lambda: admin.webhooks.explain(delivery)["status"] == "Sent")
+    run = admin.webhooks.replay_many({"name": delivery})
+    assert run.total == 1
+
+    def progress() -> tuple[int, bool]:
+        now = admin.webhooks.replay_progress()
+        assert now is not None
+        return now.replayed, now.ended is not None
+
+    eventually(lambda: progress() == (1, True))
+    eventually(lambda: receiver.ids.count(delivery) == 2)
+    assert admin.webhooks.stop_replay() is not None
+
+
+def test_a_test_event_is_sent(admin: FwClient) -> None:
+    webhook = admin.documents.list("Webhook").rows[0]["name"]
+    outcome = admin.webhooks.test(webhook)
+    assert (outcome.status, outcome.error) == (204, None)
+
+
+def test_a_user_is_invited_and_unlocked(admin: FwClient) -> None:
+    invited = admin.users.invite("ida@example.test", full_name="Ida")
+    assert invited.link is not None
+    assert "#token=" not in repr(invited)
+    assert admin.users.resend_invite(invited.user).expires > invited.expires
+    admin.users.unlock(invited.user)
+    with pytest.raises(Conflict):
+        admin.users.send_password_reset(invited.user)
+
+
+async def test_the_async_client_does_the_same(site: LiveSite, key: str) -> None:
+    async with AsyncFwClient(site.url, key=key) as client:
+        async with trio.open_nursery() as nursery:
+            for n in range(3):
+                nursery.start_soon(client.documents.insert, "Note", {"title": f"async {n}"})
+        mine = [("title", "like", "async%")]
+        rows = [row async for row in client.documents.iterate("Note", mine, page=2)]
+        assert len(rows) == 3
+        emitted = await client.webhooks.emit("order.paid", {"order": "SO-5"}, key="SO-5")
+        again = await client.webhooks.emit("order.paid", {"order": "SO-5"}, key="SO-5")
+        assert (emitted.repeated, again.repeated) == (False, True)

@@ -1,0 +1,131 @@
+"""Requests, results and errors as data (H-221, H-222)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fw_client import calls, errors
+from fw_client.errors import ApiError, UnexpectedAnswer
+from fw_client.models import UserProfile, read_model
+from fw_client.transport import ClientSettings, http_request
+from fw_client.wire import Call, HttpAnswer, result
+
+LOCAL = "http://127.0.0.1:8000"
+KEY = "fwk_secretsecret"
+
+
+def refused(status: int, code: str, **extra: Any) -> HttpAnswer:
+    envelope = {"error": {"type": code, "message": "No.", "extra": extra}}
+    headers = {"x-request-id": "r1", "retry-after": "7"}
+    return HttpAnswer(status, headers, json.dumps(envelope).encode())
+
+
+def error_of(answer: HttpAnswer) -> Exception:
+    with pytest.raises(errors.FwClientError) as raised:
+        result(calls.profile(), answer, repeated=False)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "BadRequestError", errors.BadCall),
+        (401, "AuthenticationError", errors.Unauthenticated),
+        (403, "PermissionDeniedError", errors.Forbidden),
+        (404, "NotFoundError", errors.NotFound),
+        (409, "ConflictError", errors.Conflict),
+        (409, "DuplicateError", errors.Duplicate),
+        (413, "PayloadTooLargeError", errors.BadCall),
+        (418, "TeapotError", ApiError),
+        (422, "PasswordPolicyError", errors.Invalid),
+        (429, "TooManyRequestsError", errors.RateLimited),
+        (500, "InternalError", errors.ServiceDefect),
+        (503, "OverloadedError", errors.Unavailable),
+    ],
+)
+def test_an_error_tells_what_the_service_said(status: int, code: str, kind: type[ApiError]) -> None:
+    error = error_of(refused(status, code, field="title", rule="x"))
+    assert type(error) is kind
+    assert isinstance(error, ApiError)
+    assert (error.status, error.code, error.message) == (status, code, "No.")
+    assert (error.field, error.extra["rule"]) == ("title", "x")
+    assert (error.request_id, error.retry_after) == ("r1", 7)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"error": "no"}'])
+def test_an_error_of_something_in_between_has_its_status(body: bytes) -> None:
+    error = error_of(HttpAnswer(502, {}, body))
+    assert isinstance(error, errors.Unavailable)
+    assert error.code == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "body"), [(200, b"<html>"), (200, b"{}"), (200, b"[]"), (302, b""), (304, b"")]
+)
+def test_an_answer_that_no_fw_gives_is_an_error(status: int, body: bytes) -> None:
+    error = error_of(HttpAnswer(status, {}, body))
+    assert isinstance(error, UnexpectedAnswer)
+    assert error.status == status
+
+
+def test_a_sign_in_without_a_cookie_is_an_error() -> None:
+    with pytest.raises(UnexpectedAnswer):
+        result(calls.sign_in("a", "b"), HttpAnswer(200, {"set-cookie": "x=1"}, b"{}"), False)
+
+
+def test_a_model_ignores_what_a_newer_service_adds() -> None:
+    given = {"name": "a", "email": "", "fullName": "A", "language": "", "roles": ["x"], "new": 1}
+    assert read_model(UserProfile, given) == UserProfile("a", "", "A", "", ("x",))
+
+
+def test_names_are_quoted_in_paths() -> None:
+    assert calls.get_document("Sales Order", "a/b?#ü").target == (
+        "/api/resource/Sales%20Order/a%2Fb%3F%23%C3%BC"
+    )
+
+
+def test_a_request_by_key_has_no_cookie_and_one_by_session_the_csrf_header() -> None:
+    by_key = http_request(ClientSettings(LOCAL, KEY), calls.replay("msg_1"), None, "r1")
+    assert by_key.headers["authorization"] == f"Bearer {KEY}"
+    assert "cookie" not in by_key.headers
+    by_session = http_request(ClientSettings(LOCAL), calls.replay("msg_1"), "sid1", "r1")
+    assert (by_session.headers["cookie"], by_session.headers["x-fw-csrf"]) == ("sid=sid1", "1")
+    assert by_session.headers["x-request-id"] == "r1"
+    assert by_session.headers["user-agent"].startswith("fw-client")
+
+
+@pytest.mark.parametrize(
+    ("url", "more"),
+    [
+        ("fw.example", {}),
+        ("ftp://fw.example", {}),
+        ("http://fw.example", {"key": KEY}),
+        ("https://user:pass@fw.example", {}),
+        ("https://fw.example/?x=1", {}),
+        (LOCAL, {"user": "a"}),
+        (LOCAL, {"password": "a"}),
+        (LOCAL, {"key": KEY, "user": "a", "password": "b"}),
+        (LOCAL, {"timeout": 0}),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(url: str, more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        ClientSettings(url, **more)
+
+
+@pytest.mark.parametrize("url", [LOCAL, "http://localhost", "http://[::1]:1", "https://x.example"])
+def test_settings_take_https_and_this_machine(url: str) -> None:
+    assert ClientSettings(url).url == url
+    assert ClientSettings("http://fw.internal", allow_http=True).allow_http
+
+
+def test_nothing_shows_a_secret() -> None:
+    """H-228."""
+    settings = ClientSettings(LOCAL, KEY)
+    call: Call[Any] = calls.sign_in("ada", "hunter2hunter2")
+    shown = repr((settings, ClientSettings(LOCAL, user="u", password="hunter2hunter2"), call))
+    assert KEY not in shown
+    assert "hunter2" not in shown
