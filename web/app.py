@@ -42,6 +42,7 @@ from web.routes.access import AccessRoutes, RecoveryRoutes
 from web.routes.administration import ConsoleRoutes, UserRoutes
 from web.routes.description import DescriptionRoutes
 from web.routes.health import ALWAYS_SERVED, MONITORED, AllReadings, HealthRoutes
+from web.routes.jobs import JobRoutes
 from web.routes.resource import MethodRoutes, ResourceRoutes
 from web.routes.self_service import SelfServiceRoutes
 from web.routes.webhooks import BulkReplayRoutes, WebhookRoutes
@@ -95,6 +96,7 @@ def api_routes(
         *ResourceRoutes(gateway).routes(),
         *WebhookRoutes(gateway).routes(),
         *BulkReplayRoutes(gateway).routes(),
+        *JobRoutes(gateway).routes(),
         *MethodRoutes(gateway).routes(),
         *HealthRoutes(gateway, traffic, readings).routes(),
     ]

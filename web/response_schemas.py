@@ -271,6 +271,37 @@ class DeliveryExplainedResponse(Struct, frozen=True, rename="camel"):
     recorded: list[AttemptDetails]
 
 
+class JobDetails(Struct, frozen=True):
+    """A job, without the values of its arguments.
+
+    `state` is ready, scheduled, leased or failed; `subject` is the Email Delivery of a mail, and
+    `function` its template; `due` is the next attempt, or when the lease ends.
+    """
+
+    id: int
+    queue: str
+    state: str
+    function: str
+    subject: str | None
+    user: str | None
+    attempts: int
+    due: str | None
+    created: str
+    error: str | None
+
+
+class JobsResponse(Struct, frozen=True):
+    """Jobs, the newest first."""
+
+    jobs: list[JobDetails]
+
+
+class ChangedJobsResponse(Struct, frozen=True):
+    """How many jobs were changed."""
+
+    changed: int
+
+
 class DocumentResponse(Struct, frozen=True):
     """A document."""
 

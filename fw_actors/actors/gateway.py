@@ -41,6 +41,7 @@ from fw_actors.errors import (
 )
 from fw_actors.hashing import too_many
 from fw_actors.ops.error_log import ErrorRecorder
+from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.ops.site import Site
 from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
@@ -102,6 +103,8 @@ class Gateway:
         )
         self.bulk: BulkReplays = site.bulk
         """Replays of all deliveries that match, inside `read` and `write`."""
+        self.jobs: JobControl = site.jobs
+        """Jobs of apps and mails, inside `read` and `write`."""
         self.functions: Mapping[str, Whitelisted] = site.registry.functions
         """The functions of apps that HTTP may call, by `<module>.<function>`."""
         self.errors: ErrorRecorder = site.errors

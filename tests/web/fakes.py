@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 import trio
 
+from fw_actors.access.account_states import AccountStates
 from fw_actors.access.administration import SelfService, UserAdministration
 from fw_actors.access.types import (
     Caller,
@@ -28,6 +29,7 @@ from fw_actors.errors import (
     NotFoundError,
     TooManyRequestsError,
 )
+from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.webhooks.diagnostics import StepTimes, TrialResult
 from fw_actors.webhooks.replay import BulkReplays, Replayed
@@ -101,6 +103,8 @@ class FakeGateway:
         self.defects: list[tuple[str, BaseException, str]] = []
         self.own = cast("SelfService", FakeOwn())
         self.users = cast("UserAdministration", None)
+        self.account_states = cast("AccountStates", None)
+        self.jobs = cast("JobControl", None)
         self.bulk = cast("BulkReplays", None)
         self.keys = self.recovery = self.invitation = self.errors = self
 

@@ -1,0 +1,51 @@
+"""The operations `jobs.*` over HTTP (O-220 to O-223)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fw_actors.store import Tx, jobs
+from tests.http_site import HttpSite
+
+
+def fail_two(tx: Tx) -> list[int]:
+    numbers = [
+        jobs.enqueue_numbered(tx, queue="app", function="notes.report", arguments='{"pin": "4711"}')
+        for _ in range(2)
+    ]
+    for job in jobs.claim(tx, "app", "", 2, 60_000, "token"):
+        jobs.fail(tx, job.id, "token", "ValueError: no paper")
+    return numbers
+
+
+async def test_failed_jobs_are_listed_without_their_arguments_retried_and_cancelled(
+    site: HttpSite,
+) -> None:
+    await site.hire("boss", "System Manager")
+    boss = await site.sid("boss")
+    first, second = await site.site.store.write(fail_two)
+    reply = await site.op("jobs.list", {"state": "failed"}, sid=boss)
+    assert "4711" not in str(reply.json)
+    assert [
+        (job["id"], job["function"], job["error"], job["due"]) for job in reply.json["jobs"]
+    ] == [(number, "notes.report", "ValueError: no paper", None) for number in (second, first)]
+    assert (await site.op("jobs.cancel", {"job": first}, sid=boss)).json == {"ok": True}
+    for body, changed in (({"function": "notes.other"}, 0), ({"function": "notes.report"}, 1)):
+        reply = await site.op("jobs.retryMatching", body, sid=boss)
+        assert reply.json == {"changed": changed}
+    (job,) = (await site.op("jobs.list", {}, sid=boss)).json["jobs"]
+    assert (job["id"], job["state"] != "failed") == (second, True)
+    assert (await site.op("jobs.cancel", {"job": first}, sid=boss)).status == 404
+
+
+async def test_jobs_are_for_system_managers_and_wrong_arguments_are_named(site: HttpSite) -> None:
+    await site.hire("ann")
+    await site.hire("boss", "System Manager")
+    ann, boss = await site.sid("ann"), await site.sid("boss")
+    for name, body in (("list", {}), ("retry", {"job": 1}), ("cancelMatching", {})):
+        assert (await site.op(f"jobs.{name}", body, sid=ann)).status == 403
+    wrong: tuple[tuple[dict[str, Any], str], ...]
+    wrong = (({"limit": 0}, "limit"), ({"state": "done"}, "state"), ({"x": 1}, "x"))
+    for body, field in wrong:
+        reply = await site.op("jobs.list", body, sid=boss)
+        assert (reply.status, reply.json["error"]["extra"]["field"]) == (400, field)

@@ -1,0 +1,116 @@
+"""Routes for the jobs of apps and mails: list, retry, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fw_actors.ops.queued_jobs import JobFacts, JobFilter
+from web.exchange import Exchange
+from web.operations import Route
+from web.response import Response, iso_time, json_response
+from web.response_schemas import ChangedJobsResponse, JobDetails, JobsResponse
+from web.routes.operations import GatewayRoutes, time_or_null, write_route
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+
+class ListJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of jobs.list; what is left out matches all. `before` is the last id of a page."""
+
+    queue: str = ""
+    state: str = ""
+    function: str = ""
+    user: str = ""
+    limit: int = 50
+    before: int | None = None
+
+
+class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of jobs.retry and jobs.cancel."""
+
+    job: int
+
+
+class MatchingJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of jobs.retryMatching and jobs.cancelMatching; what is left out matches all."""
+
+    queue: str = ""
+    state: str = ""
+    function: str = ""
+    user: str = ""
+
+
+class JobRoutes(GatewayRoutes):
+    """The routes of this module."""
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        matching, many = MatchingJobsRequest, ChangedJobsResponse
+        return [
+            write_route("jobs.list", self.list, ListJobsRequest, response=JobsResponse),
+            write_route("jobs.retry", self.retry, JobRequest),
+            write_route("jobs.cancel", self.cancel, JobRequest),
+            write_route("jobs.retryMatching", self.retry_many, matching, response=many),
+            write_route("jobs.cancelMatching", self.cancel_many, matching, response=many),
+        ]
+
+    async def list(self, exchange: Exchange) -> Response:
+        """List jobs of apps and mails, the newest first, at most 500."""
+        body: ListJobsRequest = exchange.body
+        found = await self._read(
+            exchange,
+            lambda fw: self._gateway.jobs.listed(fw, _filter(body), body.limit, body.before),
+        )
+        return json_response(JobsResponse([_details(job) for job in found]))
+
+    async def retry(self, exchange: Exchange) -> Response:
+        """Make a failed or scheduled job due now."""
+        return await self._act(exchange, self._gateway.jobs.retry)
+
+    async def cancel(self, exchange: Exchange) -> Response:
+        """Delete a job; a mail is recorded as failed."""
+        return await self._act(exchange, self._gateway.jobs.cancel)
+
+    async def retry_many(self, exchange: Exchange) -> Response:
+        """Retry up to 500 jobs that match; repeat it until the answer is 0."""
+        asked = _filter(exchange.body)
+        changed = await self._write(
+            exchange, lambda fw: self._gateway.jobs.retry_matching(fw, asked)
+        )
+        return json_response(ChangedJobsResponse(changed))
+
+    async def cancel_many(self, exchange: Exchange) -> Response:
+        """Cancel up to 500 jobs that match; repeat it until the answer is 0."""
+        asked = _filter(exchange.body)
+        changed = await self._write(
+            exchange, lambda fw: self._gateway.jobs.cancel_matching(fw, asked)
+        )
+        return json_response(ChangedJobsResponse(changed))
+
+    async def _act(self, exchange: Exchange, act: Callable[[Fw, int], JobFacts]) -> Response:
+        number = exchange.body.job
+        await self._write(exchange, lambda fw: act(fw, number))
+        return json_response({"ok": True})
+
+
+def _filter(body: ListJobsRequest | MatchingJobsRequest) -> JobFilter:
+    return JobFilter(body.queue, body.state, body.function, body.user)
+
+
+def _details(job: JobFacts) -> JobDetails:
+    return JobDetails(
+        id=job.id,
+        queue=job.queue,
+        state=job.state.value,
+        function=job.function,
+        subject=job.subject or None,
+        user=job.user or None,
+        attempts=job.attempts,
+        due=time_or_null(job.due),
+        created=iso_time(job.created),
+        error=job.error or None,
+    )
