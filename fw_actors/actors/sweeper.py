@@ -1,5 +1,5 @@
 """Runs the sweeps: `core.services.auth.sweep` hourly, `core.services.webhooks.sweep` and
-`core.services.audit.sweep` daily.
+`core.services.audit.sweep` daily; and looks for dead receivers each minute.
 
 Active if the scheduler is on (`ops.scheduler`). A sweep deletes in batches and pauses between them,
 so that writers never wait long; two concurrent sweepers do no harm.
@@ -21,14 +21,20 @@ PAUSE_SECONDS: Final = 0.05
 UNAVAILABLE_SECONDS: Final = 1.0
 HOURLY: Final = 3600.0
 DAILY: Final = 86_400.0
+EACH_MINUTE: Final = 60.0
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """One sweep: its interval and its steps."""
+    """One sweep: its interval and its steps.
+
+    A step is repeated as long as it returns at least `batch`. A `quiet` sweep logs no end.
+    """
 
     every_seconds: float
     steps: tuple[Batch, ...]
+    batch: int = BATCH
+    quiet: bool = False
 
 
 class Sweep(Message, frozen=True):
@@ -57,7 +63,8 @@ class Sweeper(Actor):
         """Delete one batch; then continue, or sleep until the next sweep."""
         schedule = self._schedules[message.name]
         if message.step >= len(schedule.steps):
-            self._log.info("sweep.done", sweep=message.name, deleted=message.deleted)
+            if not schedule.quiet:
+                self._log.info("sweep.done", sweep=message.name, deleted=message.deleted)
             self.context.after(schedule.every_seconds, Sweep(message.name))
             return
         try:
@@ -65,5 +72,5 @@ class Sweeper(Actor):
         except OverloadedError:
             self.context.after(UNAVAILABLE_SECONDS, message)  # repeats the step
             return
-        following = message.step + (count < BATCH)
+        following = message.step + (count < schedule.batch)
         self.context.after(PAUSE_SECONDS, Sweep(message.name, following, message.deleted + count))

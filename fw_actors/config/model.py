@@ -102,6 +102,8 @@ class OpsPolicy:
     query_timeout_seconds: float
     processes: int | Literal["auto"] = 1
     subscription_refresh: bool = False
+    receiver_notice: float = 24  # hours of nothing but failures; 0: off
+    disable_after_days: float = 0  # likewise
     outgoing: OutgoingSettings = OutgoingSettings()
 
 

@@ -296,6 +296,8 @@ SECTIONS: Final[Mapping[str, tuple[Key | Group, ...]]] = {
         Key("queryTimeoutSeconds", 5.0, NumberKind(0.1, 300)),
         Key("processes", 1, WholeOrWordKind(1, MAX_PROCESSES, AUTO)),
         Key("subscriptionRefresh", False, FlagKind()),
+        Key("receiverNotice", 24, WholeKind(0, 8760)),
+        Key("disableAfterDays", 0, WholeKind(0, 365)),
         Group(
             "outgoing",
             (

@@ -142,6 +142,7 @@ class Webhook(DocType, naming="given"):
     """A receiver's subscription to events, with its secret. For System Managers without scopes."""
 
     enabled = Check(default=1)
+    disabled_reason = Data(length=300, read_only=True)
     title = Data()
     description = Text()
     url = Data(required=True, length=2048)

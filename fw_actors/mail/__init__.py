@@ -1,6 +1,7 @@
 """Mail: messages, their templates, and the transports that carry them."""
 
 from fw_actors.mail.message import (
+    FailingWebhook,
     MailMessage,
     NamedKey,
     NewKey,
@@ -23,6 +24,7 @@ from fw_actors.mail.transports import (
 )
 
 __all__ = [
+    "FailingWebhook",
     "LogTransport",
     "MailFault",
     "MailMessage",

@@ -109,6 +109,8 @@ class Template(StrEnum):
     INVITATION = "invitation"
     PASSWORD_CHANGED = "password_changed"
     API_KEY_MADE = "api_key_made"
+    WEBHOOK_FAILING = "webhook_failing"
+    WEBHOOK_DISABLED = "webhook_disabled"
 
 
 class NamedKey(msgspec.Struct, frozen=True):
@@ -130,11 +132,22 @@ class NewKey(msgspec.Struct, frozen=True):
     address: str
 
 
+class FailingWebhook(msgspec.Struct, frozen=True):
+    """A Webhook that has failed since `since` (ms), with what it is called and its last error."""
+
+    label: str
+    name: str
+    since: int
+    failures: int
+    error: str
+
+
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     """Facts beside the account. A queued message stores them, so they hold no secret."""
 
     ended_keys: tuple[NamedKey, ...] = ()
     new_key: NewKey | None = None
+    failing_webhook: FailingWebhook | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +227,43 @@ def _described(key: NewKey) -> str:
     )
 
 
+def _webhook_failing(values: TemplateValues) -> list[str | None]:
+    return [
+        *_failures_of(values.notice.failing_webhook, values.site),
+        "Deliveries are sent again until they have used up their attempts; those that failed for "
+        "good stay on record. Repair the receiver or correct the URL, send a test event from the "
+        "page of the webhook, and then replay what has failed. Disable the webhook if the "
+        "receiver is gone.",
+    ]
+
+
+def _webhook_disabled(values: TemplateValues) -> list[str | None]:
+    return [
+        *_failures_of(values.notice.failing_webhook, values.site),
+        "It is now disabled: new events are not queued for it, and queued ones fail unsent. "
+        "Once the receiver works, send a test event from the page of the webhook, enable it, and "
+        "replay the deliveries that have failed. Events from while it was disabled were not kept.",
+    ]
+
+
+def _failures_of(hook: FailingWebhook | None, site: str) -> list[str]:
+    if hook is None:
+        return []
+    return [
+        f"the webhook \u201c{hook.label}\u201d ({hook.name}) at {site} has had nothing but "
+        f"failures since {_moment(hook.since)}: {_count(hook.failures, 'attempt')} in a row.",
+        f"The last error: {hook.error}",
+    ]
+
+
 _PARAGRAPHS: Final = MappingProxyType[Template, Paragraphs](
     {
         Template.RECOVERY: _recovery,
         Template.INVITATION: _invitation,
         Template.PASSWORD_CHANGED: _password_changed,
         Template.API_KEY_MADE: _api_key_made,
+        Template.WEBHOOK_FAILING: _webhook_failing,
+        Template.WEBHOOK_DISABLED: _webhook_disabled,
     }
 )
 _SUBJECTS: Final = MappingProxyType(
@@ -228,6 +272,8 @@ _SUBJECTS: Final = MappingProxyType(
         Template.INVITATION: "Your account at {site}",
         Template.PASSWORD_CHANGED: "Your password at {site} was changed",
         Template.API_KEY_MADE: "A new API key at {site}",
+        Template.WEBHOOK_FAILING: "A webhook at {site} fails",
+        Template.WEBHOOK_DISABLED: "A webhook at {site} was disabled",
     }
 )
 

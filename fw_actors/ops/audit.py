@@ -78,6 +78,9 @@ class Action(StrEnum):
     WEBHOOK_CHANGE = "webhook.change"
     WEBHOOK_RENAME = "webhook.rename"
     WEBHOOK_DELETE = "webhook.delete"
+    NOTICE = "webhook.notice"
+    NOTICE_END = "webhook.notice_end"
+    WEBHOOK_DISABLE = "webhook.disable"
 
 
 class AuditLog:

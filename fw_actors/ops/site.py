@@ -36,6 +36,7 @@ from fw_actors.ops.mail_queue import Outbox
 from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.ops.stored_secrets import check_rotation
 from fw_actors.ops.versions import VersionRecorder
+from fw_actors.rules.receiver_trouble import NoticePolicy
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
@@ -43,6 +44,7 @@ from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.custom_events import CustomEvents
 from fw_actors.webhooks.events import DeliveryRecorder, DeliveryRenames, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
+from fw_actors.webhooks.receiver_notices import ReceiverNotices, TroubleEnds
 from fw_actors.webhooks.replay import BulkReplays, Replays
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from fw_actors.webhooks.subscriptions import SubscriptionCache, WebhookRules
@@ -83,6 +85,7 @@ class Site:
     passwords: Passwords
     api_keys: ApiKeys
     installation_key: bytes
+    notices: ReceiverNotices
 
     async def write(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` as `user` in a transaction and commit it. Raises what `fn` raises."""
@@ -184,7 +187,10 @@ def _assembled(
     passwords = Passwords(registry, outbox, api_keys, audit, key)
     new_passwords = NewPasswords(hasher, passwords, audit)
     rules_of_users = _rules_of_users(registry, audit, accounts, api_keys, new_passwords)
-    observers = (*rules_of_users, rules, *renames, versions, publisher)
+    policy = NoticePolicy(config.ops.receiver_notice, config.ops.disable_after_days)
+    notices = ReceiverNotices(registry, policy, custom, outbox, audit)
+    # The end of a trouble is told before the renames drop the row of a deleted Webhook.
+    observers = (*rules_of_users, rules, TroubleEnds(notices), *renames, versions, publisher)
     errors = ErrorRecorder(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
     documents = Documents(registry, vault, entropy, observers, errors.note)
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
@@ -214,6 +220,7 @@ def _assembled(
         passwords,
         api_keys,
         key,
+        notices,
     )
 
 

@@ -159,6 +159,13 @@ _WEBHOOK_HEALTH: Final = Table(
     Column("last_failure", BigInteger, nullable=True),
     Column("last_success", BigInteger, nullable=True),
 )
+_RECEIVER_NOTICES: Final = Table(
+    "fw_webhook_health",
+    MetaData(),
+    Column("noticed", BigInteger, nullable=True),
+    Column("notice_open", Integer, nullable=False, server_default="0"),
+    Column("disabled", BigInteger, nullable=True),
+)
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
@@ -215,6 +222,12 @@ def _networks(tx: Tx) -> None:
     _create_table(tx, _KNOWN_ADDRESS)
 
 
+def _receiver_notices(tx: Tx) -> None:
+    """Remember which failures of receivers were told."""
+    for column in _RECEIVER_NOTICES.c:
+        tx.run(AddColumn(column))
+
+
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
 STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(2, partial(_create_table, table=_API_KEY)),
@@ -224,6 +237,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(6, partial(_create_table, table=_DELIVERY_ATTEMPT)),
     MigrationStep(7, partial(_create_table, table=_WEBHOOK_HOUR)),
     MigrationStep(8, partial(_create_table, table=_WEBHOOK_HEALTH)),
+    MigrationStep(9, _receiver_notices),
 )
 
 

@@ -64,6 +64,14 @@ class CustomEvents:
         """Record an event. Raises: ValidationError; DuplicateError for a used key."""
         return {"deliveries": self._record_one(fw, self._event(fw, name, data, reference, key))}
 
+    def emit_beside(
+        self, fw: Fw, name: str, data: Mapping[str, object], *, skipped: str
+    ) -> list[str]:
+        """Record an event of the service, but not for the Webhook `skipped`; return the ids."""
+        event = self._event(fw, name, data, None, None)
+        wanted = [each for each in event.wanted if each.webhook != skipped]
+        return self._record_one(fw, event._replace(wanted=wanted))
+
     def emit_many(self, fw: Fw, given: object, all_or_nothing: bool) -> list[Emitted]:
         """Record up to 1,000 events; return a result for each, in order.
 

@@ -238,6 +238,11 @@ def label_of_webhook(title: str | None, url: str | None) -> str:
         return url or ""
 
 
+def public_label(title: str | None, url: str | None) -> str:
+    """Return what a mail or an event calls a Webhook: no path, which may hold a token."""
+    return title or label_of_webhook(None, url).partition("/")[0]
+
+
 def _with_counts(
     tx: Tx, hooks: Sequence[tuple[Any, ...]], service: ServiceState
 ) -> Iterable[WebhookHealth]:

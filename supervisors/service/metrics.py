@@ -90,6 +90,12 @@ class Readings:
             "Time from an event's commit to its first attempt.",
             meter.waited,
         )
+        yield from _by(
+            "act",
+            "fw_receiver_notices",
+            "Webhooks told to fail, no longer to fail, or disabled.",
+            self._parts.site.notices.acts,
+        )
         pool = self._parts.sender.statistics().pool
         yield _gauge("fw_receiver_connections", "Connections to receivers in use.", pool.in_use)
         yield _gauge("fw_receiver_connections_idle", "Idle connections to receivers.", pool.idle)

@@ -29,13 +29,21 @@ from fw_actors.actors.replayer import Replayer
 from fw_actors.actors.service_console import ServiceConsole, paused_elsewhere
 from fw_actors.actors.store_probe import StoreProbe
 from fw_actors.actors.subscription_watch import SubscriptionWatch
-from fw_actors.actors.sweeper import DAILY, HOURLY, Schedule, Sweeper
+from fw_actors.actors.sweeper import DAILY, EACH_MINUTE, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
+from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.http import open_sender
 from fw_actors.ops import app_jobs, error_log, mail_queue
 from fw_actors.ops.site import Site, open_site, open_store
 from fw_actors.ops.stored_secrets import secret_facts
-from fw_actors.ops.sweeps import audit_batches, auth_batches, count_batches, webhook_batches
+from fw_actors.ops.sweeps import (
+    Batch,
+    audit_batches,
+    auth_batches,
+    count_batches,
+    webhook_batches,
+)
+from fw_actors.rules.receiver_trouble import TroubleAct
 from fw_actors.runtime import (
     ActorRef,
     Clock,
@@ -46,7 +54,7 @@ from fw_actors.runtime import (
     SystemEntropy,
     open_runtime,
 )
-from fw_actors.store import Store
+from fw_actors.store import Store, Tx
 from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from supervisors.children import ChildSpec, actor_child
@@ -327,5 +335,24 @@ def _sweeper(parts: Parts) -> Sweeper:
                 ),
             ),
             "audit": Schedule(DAILY, audit_batches(registry, config.ops.audit_retention_days)),
+            "receivers": Schedule(EACH_MINUTE, (_notices(parts),), batch=1, quiet=True),
         },
     )
+
+
+def _notices(parts: Parts) -> Batch:
+    """Return the step that tells of dead receivers, and ends or disables what it finds."""
+    site, log = parts.site, parts.log
+
+    def told(act: TroubleAct, webhook: str) -> None:
+        if act is TroubleAct.NOTICE:
+            log.warning("receiver.failing", webhook=webhook)
+        elif act is TroubleAct.DISABLE:
+            log.warning("receiver.disabled", webhook=webhook)
+        else:
+            log.info("receiver.ended", webhook=webhook)
+
+    def step(tx: Tx) -> int:
+        return site.notices.step(tx, lambda tx: site.handle(tx, ADMINISTRATOR), told)
+
+    return step

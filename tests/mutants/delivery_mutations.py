@@ -54,6 +54,20 @@ DELIVERY: Final = (
     Mutation(
         "the wait is not doubled", "fw_actors/rules/delivery.py", "base * 2.0**doublings", "base"
     ),
+    Mutation(
+        "two processes tell of one dead receiver twice",
+        "fw_actors/webhooks/receiver_notices.py",
+        "if not self._take(fw.tx, TroubleAct.NOTICE, found, since):",
+        "if self._take(fw.tx, TroubleAct.NOTICE, found, since) is None:",
+        "tests/fw_actors/webhooks/test_receiver_notices.py",
+    ),
+    Mutation(
+        "a failing Webhook is told of itself",
+        "fw_actors/webhooks/custom_events.py",
+        "if each.webhook != skipped",
+        "if each.webhook != ''",
+        "tests/fw_actors/webhooks/test_receiver_notices.py",
+    ),
     Mutation("a redirect counts as delivered", _OUTCOME, "< 300", "< 400"),
     Mutation(
         "429 is final",

@@ -10,6 +10,7 @@ from fw_actors.documents.handle import Fw
 from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
 from fw_actors.ops.sweeps import webhook_batches
 from tests.simulation.clients import MANAGER, Client, lost, refused
+from tests.simulation.node import Up
 from tests.simulation.world import RECEIVERS
 
 EVENT = "sim.happened"
@@ -200,6 +201,19 @@ class EventWork:
             gone = not refused(told) or isinstance(told, NotFoundError)
             for each in ((new,) if refused(told) else ()) + ((name,) if gone else ()):
                 secrets.pop(each, None)
+
+    async def look_for_dead_receivers(self) -> None:
+        """Take a step of the Sweeper's, often at the same time as another process (B-341)."""
+
+        async def work(up: Up) -> Any:
+            site = up.site
+            return await site.store.write(
+                lambda tx: site.notices.step(
+                    tx, lambda tx: site.handle(tx, "Administrator"), lambda act, webhook: None
+                )
+            )
+
+        await self.client.ask("looks for dead receivers", work)
 
     async def sweep(self) -> None:
         """Sweep what is old, as the command line does."""

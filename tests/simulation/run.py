@@ -155,6 +155,7 @@ async def _work(client: Client, until: float) -> None:
     works = (
         *(events.emit,) * 4, *(events.emit_batch,) * 2, *(events.ticket,) * 5, events.roll_back,
         events.caught, events.job, events.hook, events.hook, events.own_hook, events.sweep,
+        events.look_for_dead_receivers,
         *(access.sign_in,) * 3, access.guess,
         *(access.use_session,) * 4, access.sign_out, access.forget, access.use_link,
         access.use_link, access.invite, access.switch, access.set_password, replays.replay,

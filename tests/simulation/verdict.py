@@ -28,6 +28,7 @@ def judge_end(world: World) -> None:
         _mails,
         _redaction,
         _audit,
+        _notices,
     ):
         for broken in judge(world):
             world.broke(broken)
@@ -139,6 +140,22 @@ def _audit(world: World) -> list[str]:
         if keys != right or actor not in ("admin", "agent", "auditor", "Administrator"):
             found.append(f"the Audit Event {action} of {target} by {actor} holds {sorted(keys)}")
     return found
+
+
+def _notices(world: World) -> list[str]:
+    """A dead receiver is told once, its end once and later, and it is disabled once (B-341)."""
+    rows = _ledger(world).rows(
+        "SELECT action, target, detail FROM doc_audit_event WHERE action IN"
+        " ('webhook.notice', 'webhook.notice_end', 'webhook.disable')"
+    )
+    told = Counter((action, target, json.loads(detail)["since"]) for action, target, detail in rows)
+    found = [f"{act} of {hook} since {since}: {n} times" for (act, hook, since), n in told.items()
+             if n > 1]  # fmt: skip
+    return found + [
+        f"the end of {hook} since {since} was told, and not its beginning"
+        for act, hook, since in told
+        if act == "webhook.notice_end" and not told["webhook.notice", hook, since]
+    ]
 
 
 def _doc(delivery: Delivery) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def site_config(folder: Path, dice: random.Random) -> Config:
         per_receiver_concurrency=dice.choice((1, 2, 16)),
         address_attempts=dice.choice((10, 1000)),
         recovery_attempts=dice.choice((8, 1000)),
+        receiver_notice=dice.choice((0, 2 / 3600, 30 / 3600)),
     )
 
 

@@ -75,6 +75,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "docname": "Document",
     "duration_ms": "Duration (ms)",
     "timeout": "Timeout (seconds)",
+    "disabled_reason": "Why it was disabled",
     "max_attempts": "Maximum attempts",
     "next_attempt": "Due",
     "response_status": "Response status",

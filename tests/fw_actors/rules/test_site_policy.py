@@ -27,6 +27,8 @@ WHOLE_NUMBERS = [
     ("ops", "auditRetentionDays", 365, 0, 36500),
     ("ops", "deliveryConcurrency", 512, 1, 4096),
     ("ops", "perReceiverConcurrency", 16, 1, 1024),
+    ("ops", "receiverNotice", 24, 0, 8760),
+    ("ops", "disableAfterDays", 0, 0, 365),
 ]
 FRACTIONS = [
     ("ops", "backoffSeconds", 30, 0.1, 86400),

@@ -1,0 +1,46 @@
+"""What is due for a Webhook that has had nothing but failures (B-340, B-342, B-344)."""
+
+from __future__ import annotations
+
+import pytest
+
+from fw_actors.rules.receiver_trouble import NoticePolicy, ReceiverTrouble, TroubleAct, trouble_act
+
+HOUR, DAY = 3_600_000, 86_400_000
+BOTH = NoticePolicy(notice_hours=24, disable_days=3)
+NOTICE, DISABLE, END = TroubleAct.NOTICE, TroubleAct.DISABLE, TroubleAct.END
+
+
+def failing(lasted: int = 0, **changes: object) -> ReceiverTrouble:
+    """Return a Webhook with three failures since 1,000, the last one `lasted` later."""
+    state: dict[str, object] = {
+        "enabled": True, "failures": 3, "since": 1000, "last_failure": 1000 + lasted, **changes,
+    }  # fmt: skip
+    return ReceiverTrouble(**state)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "after", "policy", "act"),
+    [
+        (failing(), DAY - 1, BOTH, None),
+        (failing(), DAY, BOTH, NOTICE),
+        (failing(), DAY, NoticePolicy(0, 0), None),
+        (failing(failures=2), DAY, BOTH, None),
+        (failing(enabled=False), DAY, BOTH, None),
+        (failing(noticed=1000, notice_open=True), 2 * DAY, BOTH, None),
+        (failing(noticed=500), DAY, BOTH, NOTICE),  # that was another trouble
+        (failing(noticed=500, notice_open=True), DAY, BOTH, END),  # its end comes first
+        (failing(noticed=1000, notice_open=True, since=None), 0, BOTH, END),
+        (failing(noticed=1000, notice_open=True, enabled=False), 0, BOTH, END),
+        (failing(noticed=1000, since=None, last_failure=None, failures=0), 0, BOTH, None),
+        (failing(3 * DAY), 3 * DAY, BOTH, DISABLE),
+        (failing(3 * DAY - 1), 9 * DAY, BOTH, NOTICE),  # quiet since: no reason to disable
+        (failing(3 * DAY, disabled=1000, noticed=1000), 9 * DAY, BOTH, None),
+        (failing(3 * DAY), 3 * DAY, NoticePolicy(0, 3), DISABLE),
+        (failing(3 * DAY), 3 * DAY, NoticePolicy(24, 0), NOTICE),
+    ],
+)
+def test_what_is_due(
+    trouble: ReceiverTrouble, after: int, policy: NoticePolicy, act: TroubleAct | None
+) -> None:
+    assert trouble_act(trouble, 1000 + after, policy) is act

@@ -1,0 +1,217 @@
+"""A dead receiver is noticed, and its owner told (B-340 to B-346)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.mail import FailingWebhook, Notice, Template, TemplateValues, render
+from fw_actors.rules.receiver_trouble import TroubleAct
+from tests.fw_actors.office import Office, open_office
+from tests.site_kit import START_MS
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+HOUR, DAY = 3_600_000, 86_400_000
+
+
+@asynccontextmanager
+async def troubled(folder: Path, **settings: Any) -> AsyncIterator[tuple[Office, str]]:
+    """Open a site with a Webhook whose attempts have failed for two days."""
+    async with open_office(folder, **settings) as office:
+        await office.hire("mona", "System Manager", password=None)
+        await office.hire("gone", "System Manager", password=None)
+        await office.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'gone'")
+        name = await office.subscribe(url="https://receiver.test/hook/t0ken")
+        await fail(office, name)
+        yield office, name
+
+
+async def fail(office: Office, name: str, since: int = START_MS - 2 * DAY, last: int = 0) -> None:
+    await office.sql("DELETE FROM fw_webhook_health WHERE webhook = :name", name=name)
+    await office.sql(
+        "INSERT INTO fw_webhook_health (webhook, failures, failing_since, last_error, last_failure)"
+        " VALUES (:name, 7, :since, 'connect: the connection was refused.', :last)",
+        name=name, since=since, last=last or START_MS - HOUR,
+    )  # fmt: skip
+
+
+async def succeed(office: Office, name: str) -> None:
+    await office.sql(
+        "UPDATE fw_webhook_health SET failures = 0, failing_since = NULL, last_success = :at"
+        " WHERE webhook = :name", at=START_MS, name=name,
+    )  # fmt: skip
+
+
+async def sweep(office: Office) -> list[tuple[TroubleAct, str]]:
+    """Take steps until nothing is due; return what was told."""
+    told: list[tuple[TroubleAct, str]] = []
+    site = office.site
+    for _ in range(20):
+        if not await site.store.write(
+            lambda tx: site.notices.step(
+                tx, lambda tx: site.handle(tx, "Administrator"), lambda *act: told.append(act)
+            )
+        ):
+            return told
+    raise AssertionError("the steps do not end")
+
+
+async def mails(office: Office) -> list[tuple[Any, ...]]:
+    return await office.sql("SELECT recipient, template FROM doc_email_delivery ORDER BY recipient")
+
+
+async def audited(office: Office) -> list[tuple[str, str, dict[str, Any]]]:
+    rows = await office.sql(
+        "SELECT action, target, detail FROM doc_audit_event WHERE action LIKE 'webhook.notice%'"
+        " OR action = 'webhook.disable' OR action = 'webhook.change' ORDER BY creation, action"
+    )
+    return [(action, target, json.loads(detail)) for action, target, detail in rows]
+
+
+async def test_a_dead_receiver_is_told_once(tmp_path: Path) -> None:
+    """By mail to its owner and the System Managers, an event, an audit event and a metric."""
+    async with troubled(tmp_path) as (office, name):
+        watcher = await office.subscribe("webhook.failing", url="https://pager.test/")
+        first, again = await sweep(office), await sweep(office)
+        [event] = await office.deliveries()
+        acts = dict(office.site.notices.acts)
+        since = "2027-01-13T08:00:00.000Z"
+        assert (first, again) == ([(TroubleAct.NOTICE, name)], [])
+        assert await mails(office) == [("mona@x.test", "webhook_failing")]
+        assert (event["webhook"], event["event"]) == (watcher, "webhook.failing")
+        assert event["payload"]["data"] == {
+            "webhook": name, "title": "receiver.test", "since": since, "failures": 7,
+            "error": "connect: the connection was refused.",
+        }  # fmt: skip
+        assert await audited(office) == [("webhook.notice", name, {"since": since, "failures": 7})]
+        assert acts == {"ended": 0, "failing": 1, "disabled": 0}
+
+
+async def test_the_owner_is_told_but_nobody_with_scopes(tmp_path: Path) -> None:
+    async with troubled(tmp_path) as (office, name):
+        await office.hire("olive", password=None)
+        await office.hire("scoped", "System Manager", password=None)
+        await office.do(
+            lambda fw: fw.new_doc(
+                "User Permission", user="scoped", allow="User", for_value="scoped"
+            ).insert()
+        )
+        await office.sql("UPDATE doc_webhook SET owner = 'olive' WHERE name = :name", name=name)
+        await sweep(office)
+        assert [row[0] for row in await mails(office)] == ["mona@x.test", "olive@x.test"]
+
+
+async def test_two_processes_tell_once(tmp_path: Path) -> None:
+    """The one that comes later finds the trouble marked (B-341)."""
+    async with troubled(tmp_path) as (office, name), open_office(tmp_path) as other:
+        told = await sweep(office) + await sweep(other)
+        assert told == [(TroubleAct.NOTICE, name)]
+        assert len(await mails(office)) == 1
+
+
+async def test_the_end_is_told_once_and_a_new_trouble_again(tmp_path: Path) -> None:
+    async with troubled(tmp_path) as (office, name):
+        await office.subscribe("webhook.failing.ended", url="https://pager.test/")
+        await sweep(office)
+        await succeed(office, name)
+        ended = await sweep(office) + await sweep(office)
+        [event] = await office.deliveries()
+        await office.sql("UPDATE fw_webhook_health SET failures = 7, failing_since = :at",
+                         at=START_MS - DAY)  # fmt: skip
+        again = await sweep(office)
+        assert ended == [(TroubleAct.END, name)]
+        assert again == [(TroubleAct.NOTICE, name)]
+        assert event["payload"]["data"]["reason"] == "delivered"
+
+
+async def test_a_failing_webhook_is_not_told_of_itself(tmp_path: Path) -> None:
+    """Or its own failure would queue the next (B-343)."""
+    async with troubled(tmp_path) as (office, _):
+        own = await office.subscribe("webhook.failing", url="https://receiver.test/other")
+        await fail(office, own)
+        await sweep(office)
+        told = [(each["webhook"], each["payload"]["data"]["webhook"])
+                for each in await office.deliveries()]  # fmt: skip
+        assert all(to == own and about != own for to, about in told)
+        assert len(told) == 1
+
+
+async def test_without_hours_nobody_is_told(tmp_path: Path) -> None:
+    async with troubled(tmp_path, receiver_notice=0) as (office, _):
+        assert await sweep(office) == []
+        assert await mails(office) == []
+
+
+async def test_a_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> None:
+    """With the reason, a mail, and one audit event (B-344)."""
+    async with troubled(tmp_path, receiver_notice=0, disable_after_days=1) as (office, name):
+        told = await sweep(office) + await sweep(office)
+        hook = await office.do(lambda fw: fw.get_doc("Webhook", name))
+        assert told == [(TroubleAct.DISABLE, name)]
+        assert not hook.enabled
+        assert hook.disabled_reason == (
+            "Disabled by ops.disableAfterDays: 7 attempts in a row have failed since "
+            "2027-01-13T08:00:00.000Z. connect: the connection was refused."
+        )
+        assert await mails(office) == [("mona@x.test", "webhook_disabled")]
+        assert [row[0] for row in await audited(office)] == ["webhook.disable"]
+
+
+async def test_a_webhook_that_is_enabled_again_begins_anew(tmp_path: Path) -> None:
+    """Neither the reason nor the failures of before count (B-345)."""
+    async with troubled(tmp_path, disable_after_days=1) as (office, name):
+        await sweep(office)
+
+        def enable(fw: Any) -> None:
+            doc = fw.get_doc("Webhook", name)
+            doc.enabled = 1
+            doc.save()
+
+        await office.do(enable)
+        hook = await office.do(lambda fw: fw.get_doc("Webhook", name))
+        assert hook.disabled_reason is None
+        assert await sweep(office) == []
+        assert await office.sql("SELECT failures, failing_since FROM fw_webhook_health") == [
+            (0, None)
+        ]
+
+
+async def test_a_notice_ends_with_a_webhook_that_is_disabled_or_deleted(tmp_path: Path) -> None:
+    async with troubled(tmp_path) as (office, name):
+        await office.subscribe("webhook.failing.ended", url="https://pager.test/")
+        other = await office.subscribe()
+        await fail(office, other)
+        await sweep(office)
+        await office.do(lambda fw: fw.get_doc("Webhook", name).db_set("enabled", 0))
+        await office.do(lambda fw: fw.get_doc("Webhook", other).delete())
+        await sweep(office)
+        reasons = {e["payload"]["data"]["webhook"]: e["payload"]["data"]["reason"]
+                   for e in await office.deliveries()}  # fmt: skip
+        assert reasons == {name: "disabled", other: "deleted"}
+
+
+async def test_a_webhook_that_no_save_accepts_blocks_no_other(tmp_path: Path) -> None:
+    """Raw SQL can leave one; the refusal is on record, and is not tried again."""
+    async with troubled(tmp_path, receiver_notice=0, disable_after_days=1) as (office, broken):
+        await office.sql("UPDATE doc_webhook SET timeout = NULL WHERE name = :name", name=broken)
+        other = await office.subscribe()
+        await fail(office, other)
+        assert await sweep(office) == [(TroubleAct.DISABLE, other)]
+        refused = {target: "refused" in detail for _, target, detail in await audited(office)}
+        assert refused == {broken: True, other: False}
+
+
+@pytest.mark.parametrize("template", [Template.WEBHOOK_FAILING, Template.WEBHOOK_DISABLED])
+def test_the_mail_says_what_fails_and_what_to_do(template: Template) -> None:
+    about = FailingWebhook("Billing", "h1", START_MS, 7, "status: the receiver answered 503.")
+    values = TemplateValues(
+        "tests", "mona", "Mona", "mona@x.test", notice=Notice(failing_webhook=about)
+    )
+    text = render(template, values).text
+    for part in ("Billing", "h1", "7 attempts", "2027-01-15 08:00 UTC", "answered 503", "replay"):
+        assert part in text
