@@ -8,6 +8,7 @@ OWN: Final = frozenset({"fw_actors", "fw_cli", "fw_client", "supervisors", "web"
 EXTRAS: Final = {
     "psycopg": ("PostgreSQL", "postgres"),
     "textual": ("fw console", "console"),
+    "bcrypt": ("an account with a hash of bcrypt", "bcrypt"),
 }
 """By library: what needs it, and the extra. Every other library is one of the service."""
 

@@ -15,6 +15,7 @@ from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, counted, say, show
 from fw_cli.passwords import password_stdin, take_password
+from fw_cli.user_import import import_accounts
 from fw_cli.values import ROLE, USER, known_user
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def user() -> None:
     """Accounts: add, list, invite and import them; passwords, roles, sessions; disable, unlock."""
 
 
-for _command in user_access.COMMANDS:
+for _command in (*user_access.COMMANDS, import_accounts):
     user.add_command(_command)
 
 

@@ -1,9 +1,9 @@
 """Costs of stored password hashes: their counts, updated wherever a hash is written, and decoys.
 
 A try at an unknown identifier is verified against a decoy. Hashes that were made before FW_ARGON2
-was changed keep their cost until their owner's next sign-in, so a decoy of one fixed cost would
-tell every such account apart. Decoys are drawn from the costs of the stored hashes, in their
-proportion, by a point that an identifier always has.
+was changed, and those of imported accounts, keep their cost until their owner's next sign-in, so a
+decoy of one fixed cost would tell every such account apart. Decoys are drawn from the costs of the
+stored hashes, in their proportion, by a point that an identifier always has.
 
 A transaction that changes the counts adds rows and locks none, so that concurrent rehashes do not
 wait for each other. The count of a cost is the sum of its rows; a refresh that reads many rows
@@ -22,7 +22,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from fw_actors.config import Argon2
-from fw_actors.hashing import cost_of
+from fw_actors.hashing import HashCost, ImportedCost, cost_from, cost_of
 from fw_actors.store import Row, Statement, Tx
 from fw_actors.store.schema import PASSWORD_COST
 
@@ -44,10 +44,10 @@ _TAKE: Final = Statement(sa.delete(PASSWORD_COST).returning(_T.cost, _T.hashes))
 class StoredCosts:
     """The number of stored hashes of each cost, cheapest first."""
 
-    counts: tuple[tuple[Argon2, int], ...]
+    counts: tuple[tuple[HashCost, int], ...]
 
     @classmethod
-    def of(cls, counts: Mapping[Argon2, int]) -> StoredCosts:
+    def of(cls, counts: Mapping[HashCost, int]) -> StoredCosts:
         """Put counts in order; what is not above zero is left out."""
         there = [(cost, count) for cost, count in counts.items() if count > 0]
         return cls(tuple(sorted(there, key=lambda each: _work(each[0]))))
@@ -61,7 +61,7 @@ class StoredCosts:
         """Return how many hashes have another cost than new ones get."""
         return sum(count for cost, count in self.counts if cost != live)
 
-    def draw(self, identifier_key: bytes) -> Argon2 | None:
+    def draw(self, identifier_key: bytes) -> HashCost | None:
         """Return the cost of an identifier's decoy; None while no hash is stored.
 
         `identifier_key` is an HMAC of the identifier. Its last bytes are a point between 0 and 1
@@ -79,8 +79,10 @@ class StoredCosts:
         return None
 
 
-def _work(cost: Argon2) -> tuple[int, int, int, int]:
-    return (cost.memory_kib * cost.time, cost.memory_kib, cost.time, cost.parallelism)
+def _work(cost: HashCost) -> tuple[int, int, int, int, str]:
+    if isinstance(cost, ImportedCost):  # first: all of them become another one in time
+        return (0, 0, 0, 0, cost.text)
+    return (cost.memory_kib * cost.time, cost.memory_kib, cost.time, cost.parallelism, "")
 
 
 def count_change(tx: Tx, before: str | None, after: str | None) -> None:
@@ -130,10 +132,12 @@ def _counted(rows: Iterable[Row]) -> Counter[str]:
     return counts
 
 
-def _text(cost: Argon2) -> str:
-    """Return a cost in the format of FW_ARGON2."""
+def _text(cost: HashCost) -> str:
+    """Return a cost in the format of FW_ARGON2, or as `ImportedCost.text`."""
+    if isinstance(cost, ImportedCost):
+        return cost.text
     return f"{cost.memory_kib},{cost.time},{cost.parallelism}"
 
 
-def _cost(text: str) -> Argon2:
-    return Argon2(*map(int, text.split(",")))
+def _cost(text: str) -> HashCost:
+    return cost_from(text) if " " in text else Argon2(*map(int, text.split(",")))

@@ -27,7 +27,6 @@ from fw_actors.access.accounts import Account, set_password
 from fw_actors.access.api_keys import ApiKeys
 from fw_actors.access.sign_in import AttemptDependencies, CountedAttempts
 from fw_actors.access.types import PasswordChange, PasswordChanged
-from fw_actors.config import Argon2
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
@@ -39,7 +38,7 @@ from fw_actors.errors import (
     PasswordPolicyError,
     TooManyRequestsError,
 )
-from fw_actors.hashing import Hasher, HashQueue, PreparedPassword
+from fw_actors.hashing import HashCost, Hasher, HashQueue, PreparedPassword
 from fw_actors.mail import NamedKey, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import Outbox
@@ -133,7 +132,7 @@ class AdmittedChange:
     charge: str
     charged_at: int
     account: Account
-    decoy: Argon2 | None
+    decoy: HashCost | None
 
 
 class PasswordChanges(CountedAttempts):

@@ -15,9 +15,9 @@ from fw_actors.access.accounts import Account, Accounts
 from fw_actors.access.attempts import AddressBudget, AddressCounters, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
 from fw_actors.access.types import SignedIn, SignInAttempt
-from fw_actors.config import Argon2, AuthPolicy
+from fw_actors.config import AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
-from fw_actors.hashing import Hasher, HashQueue
+from fw_actors.hashing import HashCost, Hasher, HashQueue
 from fw_actors.rules.concurrency import Requester
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical, sharing_network
 from fw_actors.rules.lockout import Budget, may_verify
@@ -56,7 +56,7 @@ class Admitted:
     address_charge: str
     charged_at: int
     account: Account | None
-    decoy: Argon2 | None
+    decoy: HashCost | None
     address_seen: int | None
 
 

@@ -36,6 +36,8 @@ def add_user(
     full_name: str = "",
     roles: Sequence[str] = (),
     password_hash: str | None = None,
+    *,
+    enabled: bool = True,
 ) -> dict[str, Any]:
     """Create an account; without a hash it is invited and rejects every sign-in.
 
@@ -49,6 +51,7 @@ def add_user(
         name=name,
         email=email,
         fullName=full_name or None,
+        enabled=int(enabled),
         roles=[{"role": role} for role in dict.fromkeys(roles)],
     )
     user.insert()

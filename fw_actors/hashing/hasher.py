@@ -30,6 +30,13 @@ import trio
 
 from fw_actors.config import MAX_ARGON2, Argon2, Config, ProcessPlace
 from fw_actors.errors import OverloadedError
+from fw_actors.hashing.imported import (
+    ImportedCost,
+    ImportedHash,
+    UnusableHashError,
+    imported_or_none,
+    parse_imported,
+)
 from fw_actors.rules.concurrency import FairQueue, QueueFull, Requester
 from fw_actors.rules.password_policy import MAX_RUNES, validate_password
 from fw_actors.runtime import Entropy
@@ -74,12 +81,33 @@ def parameters_of(stored: str | None) -> argon2.Parameters | None:
     return asked if within_limits else None
 
 
-def cost_of(stored: str | None) -> Argon2 | None:
-    """Return the cost of a stored hash; None for one that `parameters_of` gives none of."""
+HashCost = Argon2 | ImportedCost
+"""The cost of a stored hash: of argon2, or of the system that an account was imported from."""
+
+
+def cost_of(stored: str | None) -> HashCost | None:
+    """Return the cost of a stored hash; None for one that cannot be verified."""
     asked = parameters_of(stored)
-    if asked is None:
-        return None
-    return Argon2(asked.memory_cost, asked.time_cost, asked.parallelism)
+    if asked is not None:
+        return Argon2(asked.memory_cost, asked.time_cost, asked.parallelism)
+    imported = imported_or_none(stored) if stored else None
+    return None if imported is None else imported.cost
+
+
+def usable_hash(text: str) -> str:
+    """Return the hash of an account to import, as it is stored. Raises: UnusableHashError."""
+    plain = text.removeprefix("argon2") if text.startswith("argon2$argon2") else text  # Django's
+    if not plain.startswith("$argon2"):
+        if parse_imported(plain).cost.scheme.startswith("bcrypt"):
+            try:
+                import bcrypt as _bcrypt  # noqa: F401
+            except ModuleNotFoundError:
+                raise UnusableHashError(
+                    "bcrypt needs its library: pip install 'fw-actors[bcrypt]'"
+                ) from None
+    elif parameters_of(plain) is None:
+        raise UnusableHashError("the argon2 hash is damaged, or costs more than is allowed")
+    return plain
 
 
 class HashQueue(Enum):
@@ -378,11 +406,11 @@ class Hasher:
         password: str,
         queue: HashQueue = HashQueue.SIGN_IN,
         *,
-        decoy: Argon2 | None = None,
+        decoy: HashCost | None = None,
         requester: Requester = ANONYMOUS,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> PasswordCheck:
-        """Verify a password with exactly one argon2 run, whatever is wrong.
+        """Verify a password with exactly one hash, whatever is wrong.
 
         A missing or damaged hash costs `decoy` (None: the cost of a new hash), and an over-long
         password the cost of the stored hash, so that the time tells nothing. `may_begin` is
@@ -406,8 +434,11 @@ class Hasher:
         slots = self.slots
         return HasherStatistics(slots.begun - self._withheld, slots.running, slots.waiting)
 
-    def _verify(self, stored: str | None, password: str, decoy: Argon2) -> PasswordCheck:
+    def _verify(self, stored: str | None, password: str, decoy: HashCost) -> PasswordCheck:
         asked = parameters_of(stored)
+        imported = imported_or_none(stored) if stored and asked is None else None
+        if imported is not None:
+            return self._verify_imported(imported, password, decoy)
         if stored is None or asked is None:
             return self._refuse(decoy, password)
         if len(password) > MAX_RUNES:
@@ -422,8 +453,25 @@ class Hasher:
             return self._refuse(decoy, password)
         return PasswordCheck(True, outdated=asked != self._live)
 
-    def _refuse(self, cost: Argon2, password: str) -> PasswordCheck:
+    def _verify_imported(
+        self, stored: ImportedHash, password: str, decoy: HashCost
+    ) -> PasswordCheck:
+        """Verify by the scheme of another system; a hash that fits is to be made anew."""
+        if len(password) > MAX_RUNES:
+            return self._refuse(stored.cost, password)
+        try:
+            fits = stored.fits(_bytes(password))
+        except ModuleNotFoundError:  # the extra was uninstalled after the import
+            return self._refuse(decoy, password)
+        return PasswordCheck(fits, outdated=fits)
+
+    def _refuse(self, cost: HashCost, password: str) -> PasswordCheck:
         """Spend one run of this cost on a hash that no password fits."""
+        if isinstance(cost, ImportedCost):
+            with suppress(ModuleNotFoundError):
+                cost.spend(_bytes(password))
+                return PasswordCheck(False)
+            cost = self._cost
         with suppress(argon2.exceptions.VerificationError):
             self.argon2_hasher.verify(
                 f"$argon2id$v={self._live.version}$m={cost.memory_kib},t={cost.time},"

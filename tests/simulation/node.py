@@ -15,8 +15,8 @@ import trio
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.queue_worker import WakeUp
-from fw_actors.config import Argon2, Config
-from fw_actors.hashing import Hasher, HashQueue, PasswordCheck
+from fw_actors.config import Config
+from fw_actors.hashing import HashCost, Hasher, HashQueue, PasswordCheck
 from fw_actors.hashing.hasher import ANONYMOUS
 from fw_actors.http import Sender
 from fw_actors.http.dial import Resolver
@@ -52,7 +52,7 @@ class RecordingHasher(Hasher):
         password: str,
         lane: HashQueue = HashQueue.SIGN_IN,
         *,
-        decoy: Argon2 | None = None,
+        decoy: HashCost | None = None,
         requester: Requester = ANONYMOUS,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> PasswordCheck:

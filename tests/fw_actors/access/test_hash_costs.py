@@ -14,7 +14,7 @@ from fw_actors.access.accounts import set_password
 from fw_actors.access.hash_costs import MAX_ROWS, RecentCosts, count_change, stored_costs
 from fw_actors.access.types import PasswordChange
 from fw_actors.config import Argon2
-from fw_actors.hashing import Hasher, cost_of
+from fw_actors.hashing import HashCost, Hasher, cost_of
 from fw_actors.store import Tx
 from tests.fw_actors.access.test_sign_in import Door
 from tests.fw_actors.office import Office
@@ -33,7 +33,7 @@ class RecordedRuns(argon2.PasswordHasher):
         super().__init__(
             time_cost=cost.time, memory_cost=cost.memory_kib, parallelism=cost.parallelism
         )
-        self.costs: list[Argon2 | None] = []
+        self.costs: list[HashCost | None] = []
 
     def verify(self, stored: str | bytes, password: str | bytes) -> Literal[True]:
         try:
@@ -54,7 +54,7 @@ class RaisedDoor(Door):
         super().__init__(office, hasher)
         self._tries = 0
 
-    async def cost_of_a_try(self, usr: str, pwd: str = "wrong") -> Argon2 | None:
+    async def cost_of_a_try(self, usr: str, pwd: str = "wrong") -> HashCost | None:
         """Return what the one argon2 run of a refused try costs."""
         self.runs.costs.clear()
         self._tries += 1
@@ -70,15 +70,15 @@ async def hire_many(office: Office, count: int) -> list[str]:
     return names
 
 
-async def counted(office: Office) -> Counter[Argon2 | None]:
+async def counted(office: Office) -> Counter[HashCost | None]:
     """Return how many hashes of each cost there really are."""
     return Counter(
         cost_of(stored) for (stored,) in await office.sql("SELECT hash FROM fw_password")
     )
 
 
-async def kept(office: Office) -> dict[Argon2 | None, int]:
-    return dict((await office.site.store.read(stored_costs)).counts)
+async def kept(office: Office) -> dict[HashCost | None, int]:
+    return dict[HashCost | None, int]((await office.site.store.read(stored_costs)).counts)
 
 
 async def test_names_that_nobody_has_cost_what_the_stored_hashes_cost_in_their_proportion(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from hashlib import pbkdf2_hmac
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from fw_actors.access.accounts import Account, Accounts, set_password
 from fw_actors.access.passwords import AdmittedChange, PasswordChanges
 from fw_actors.access.sign_in import Admitted, SignIn, Throttled
 from fw_actors.access.types import PasswordChange, SignedIn, SignInAttempt
+from fw_actors.access.users import add_user
 from fw_actors.actors.counters import Counter as Outcomes
 from fw_actors.actors.lockout import AttemptLog, AttemptSignIn, LockoutActor
 from fw_actors.config import Argon2
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
-from fw_actors.hashing import Hasher
+from fw_actors.hashing import Hasher, usable_hash
 from fw_actors.ops.site import open_site
 from fw_actors.runtime import KeyedPool, SystemClock, open_runtime
 from fw_actors.store import Tx
@@ -250,6 +252,21 @@ async def test_parallel_sign_ins_survive_that_one_of_them_rehashes(door: Door) -
     assert answers == {"in": 4}
     (row,) = await door.office.sql("SELECT hash FROM fw_password")
     assert "m=72" in row[0]
+
+
+async def test_an_imported_hash_is_made_anew_at_the_first_sign_in(door: Door) -> None:
+    """Nobody has to choose a new password after an import (C-164)."""
+    digest = pbkdf2_hmac("sha256", OTHER.encode(), b"salt", 10).hex()
+    stored = usable_hash(f"pbkdf2:sha256:10$salt${digest}")
+    await door.office.site.write(
+        "Administrator",
+        lambda fw: add_user(fw, "eve", "eve@x.test", password_hash=stored) and None,
+    )
+    assert await door.told("eve", "wrong") == 401
+    assert await door.told("eve", OTHER) == "eve"
+    hashes = await door.office.sql("SELECT hash FROM fw_password WHERE \"user\" = 'eve'")
+    assert hashes[0][0].startswith("$argon2id$")
+    assert await door.told("eve", OTHER) == "eve"
 
 
 class Busy(Hasher):

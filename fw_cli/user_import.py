@@ -1,0 +1,154 @@
+"""`fw user import`: accounts of another system, with their password hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.output import as_json, counted, say, show_json
+from fw_cli.progress import progress
+
+if TYPE_CHECKING:
+    from fw_actors.access.account_import import AccountToImport
+    from fw_actors.documents.handle import Fw
+    from fw_actors.ops.site import Site
+
+_A_TRANSACTION: Final = 100  # accounts; keeps the waits of other writers short
+_REFUSALS_SHOWN: Final = 20
+
+
+@dataclass
+class Import:
+    """The result: counts, and the lines that were refused; `known` accounts were there before."""
+
+    imported: int = 0
+    known: int = 0
+    without_password: int = 0
+    refused: list[dict[str, Any]] = field(default_factory=list)
+
+    def refuse(self, line: int, error: object) -> None:
+        self.refused.append({"line": line, "error": str(error)})
+
+
+@click.command(
+    "import",
+    epilog=examples(
+        "fw user import accounts.jsonl --dry-run",
+        "fw user import accounts.csv",
+    ),
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Report what would be refused; import nothing.")
+@as_json
+@click.pass_obj
+def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json: bool) -> None:
+    """Import the accounts of FILE with their password hashes; nobody gets a mail.
+
+    A line is JSON {name, email, fullName?, roles?, enabled?, hash?}; FILE may be a .csv with these
+    columns and roles separated by semicolons. A hash is of argon2, bcrypt, scrypt or PBKDF2 and is
+    made anew at the first sign-in; without one fw user invite lets the owner set a password.
+    Refused lines are named and leave the others as they are; a second run skips what is there.
+    """
+    result = Import()
+    accounts = _parsed(file, result)
+    with progress("importing") as advance:
+
+        async def use(site: Site) -> None:
+            run = site.rollback if dry_run else site.write
+            for begin in range(0, len(accounts), _A_TRANSACTION):
+                part = accounts[begin : begin + _A_TRANSACTION]
+                done = await run(ADMINISTRATOR, partial(_import, part))
+                result.imported += done.imported
+                result.known += done.known
+                result.without_password += done.without_password
+                result.refused += done.refused
+                advance(begin + len(part), len(accounts))
+
+        context.on_site(use)
+    result.refused.sort(key=lambda refusal: refusal["line"])
+    if as_json:
+        show_json({**vars(result), "dryRun": dry_run})
+    else:
+        _show(result, dry_run=dry_run)
+    if result.refused:
+        others = "would be" if dry_run else "are"
+        raise CommandFailed(
+            f"{counted(len(result.refused), 'line')} refused; the other accounts {others} imported"
+        )
+
+
+def _parsed(file: Path, result: Import) -> list[tuple[int, AccountToImport]]:
+    """Return the usable lines of a file with their numbers; note the others."""
+    found = []
+    for number, each in _lines(file):
+        if isinstance(each, Exception):
+            result.refuse(number, each)
+        else:
+            found.append((number, each))
+    return found
+
+
+def _lines(file: Path) -> Iterator[tuple[int, AccountToImport | Exception]]:
+    from fw_actors.access.account_import import (
+        MAX_LINE_BYTES,
+        account_from_json,
+        accounts_from_csv,
+    )
+    from fw_actors.errors import ValidationError
+
+    if file.suffix.lower() == ".csv":
+        try:
+            yield from accounts_from_csv(file.read_bytes().decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            raise CommandFailed(f"{file} is not valid UTF-8.") from None
+        return
+    with file.open("rb") as stream:
+        number = 0
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise CommandFailed(f"Line {number} has more than {MAX_LINE_BYTES // 1024} KiB.")
+            if not line.strip():
+                continue
+            try:
+                yield number, account_from_json(line)
+            except ValidationError as error:
+                yield number, error
+
+
+def _import(accounts: list[tuple[int, AccountToImport]], fw: Fw) -> Import:
+    from fw_actors.access.account_import import import_account
+    from fw_actors.errors import FwError
+
+    done = Import()
+    for number, account in accounts:
+        try:
+            with fw.tx.savepoint():
+                if import_account(fw, account):
+                    done.imported += 1
+                    done.without_password += not account.hash
+                else:
+                    done.known += 1
+        except FwError as error:
+            done.refuse(number, error)
+    return done
+
+
+def _show(result: Import, *, dry_run: bool) -> None:
+    say(f"{'would import' if dry_run else 'imported'} {counted(result.imported, 'account')}")
+    if result.known:
+        say(f"skipped {counted(result.known, 'account')} that are there already")
+    if result.without_password:
+        say(f"{result.without_password:,} have no password: fw user invite WHO sends a link")
+    for refusal in result.refused[:_REFUSALS_SHOWN]:
+        say(f"line {refusal['line']:,}: {refusal['error']}")
+    if len(result.refused) > _REFUSALS_SHOWN:
+        say(f"… and {len(result.refused) - _REFUSALS_SHOWN:,} more; --json lists all")

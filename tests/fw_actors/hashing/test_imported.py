@@ -1,0 +1,161 @@
+"""Hashes of other systems (C-163, C-164)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+import bcrypt
+import pytest
+from werkzeug.security import generate_password_hash
+
+from fw_actors.config import Argon2
+from fw_actors.hashing import Hasher, UnusableHashError, cost_from, cost_of, usable_hash
+from fw_actors.hashing.imported import ImportedCost, ImportedHash, imported_or_none, parse_imported
+from fw_actors.runtime import SeededEntropy
+
+WORD = "päss word 1"
+BYTES = WORD.encode()
+SALT = b"0123456789abcdef"
+
+
+def django_pbkdf2(digest: str) -> str:
+    found = hashlib.pbkdf2_hmac(digest, BYTES, b"seasalt", 10)
+    return f"pbkdf2_{digest}$10$seasalt${base64.b64encode(found).decode()}"
+
+
+def django_scrypt() -> str:
+    found = hashlib.scrypt(BYTES, salt=b"seasalt", n=16, r=8, p=2, dklen=64)
+    return f"scrypt$16$seasalt$8$2${base64.b64encode(found).decode()}"
+
+
+def of_bcrypt(prefix: bytes = b"2b", password: bytes = BYTES) -> str:
+    return bcrypt.hashpw(password, bcrypt.gensalt(4)).replace(b"$2b$", b"$%s$" % prefix).decode()
+
+
+PRE_HASHED = hashlib.sha256(BYTES).hexdigest().encode()
+HASHES = {
+    "bcrypt 2b": of_bcrypt(),
+    "bcrypt 2a": of_bcrypt(b"2a"),
+    "bcrypt 2y of PHP": of_bcrypt(b"2y"),
+    "bcrypt of Django": f"bcrypt${of_bcrypt()}",
+    "bcrypt_sha256 of Django": f"bcrypt_sha256${of_bcrypt(password=PRE_HASHED)}",
+    "PBKDF2 of Django": django_pbkdf2("sha256"),
+    "PBKDF2 of Django, SHA-1": django_pbkdf2("sha1"),
+    "PBKDF2 of Werkzeug": generate_password_hash(WORD, "pbkdf2:sha512:10"),
+    "scrypt of Werkzeug": generate_password_hash(WORD, "scrypt:1024:8:1"),
+    "scrypt of Django": django_scrypt(),
+}
+
+
+@pytest.mark.parametrize("form", HASHES)
+def test_a_hash_fits_its_password_alone(form: str) -> None:
+    found = parse_imported(HASHES[form])
+    assert found.fits(BYTES)
+    assert not found.fits(BYTES + b"x")
+    assert cost_of(HASHES[form]) == found.cost == cost_from(found.cost.text)
+
+
+@pytest.mark.parametrize(
+    ("text", "password"),
+    [
+        ("$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", b"U*U"),  # Openwall's
+        (
+            "$pbkdf2-sha256$6400$.6UI/S.nXIk8jcbdHx3Fhg$"
+            "98jZicV16ODfEsEZeYPGHU3kbrUrvUEXOPimVSQDD44",
+            b"password",
+        ),  # passlib's documentation, and the next
+        (
+            "$scrypt$ln=16,r=8,p=1$aM15713r3Xsvxbi31lqr1Q$"
+            "nFNh2CVHVjNldFVKDHDlm4CbdRSCdEBsjjJxD+iCs5E",
+            b"password",
+        ),
+    ],
+)
+def test_published_hashes_fit(text: str, password: bytes) -> None:
+    assert parse_imported(text).fits(password)
+
+
+def test_bcrypt_takes_72_bytes_as_the_other_system_did() -> None:
+    found = parse_imported(of_bcrypt(password=b"x" * 72))
+    assert found.fits(b"x" * 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("5f4dcc3b5aa765d61d8327deb882cf99", "no supported form"),
+        ("$1$salt$hash", "no supported form"),
+        ("$2x$04$" + "." * 53, "no supported form"),
+        ("$2b$04$" + "." * 52, "no supported form"),
+        ("$2b$16$" + "." * 53, "between 4 and 15"),
+        ("pbkdf2_md5$10$salt$AAAA", "no supported form"),
+        ("pbkdf2_sha256$99999999$salt$" + "A" * 44, "iterations"),
+        ("pbkdf2_sha256$10$salt$AAAA", "at least 16 bytes"),
+        ("pbkdf2_sha256$10$salt$AAAAA", "base64"),
+        ("scrypt:15:8:1$salt$" + "ab" * 32, "out of range"),
+        ("scrypt:16:8:99$salt$" + "ab" * 32, "out of range"),
+        ("scrypt:1048576:8:1$salt$" + "ab" * 32, "at most 256 MiB"),
+        ("x" * 1001, "at most 1000"),
+        ("$argon2id$v=19$m=9999999,t=1,p=1$c2FsdHNhbHQ$aGFzaA", "argon2"),
+        ("$argon2id$broken", "argon2"),
+    ],
+)
+def test_a_wrong_or_dear_hash_is_refused_and_not_quoted(text: str, told: str) -> None:
+    with pytest.raises(UnusableHashError, match=told) as refusal:
+        usable_hash(text)
+    assert text not in str(refusal.value)
+    assert cost_of(text) is None
+
+
+def test_a_hash_of_argon2_is_kept_also_in_djangos_form() -> None:
+    stored = Hasher(Argon2(64, 1, 1), 8, SeededEntropy(1)).hash_now(WORD, name="", email="")
+    assert usable_hash(stored) == usable_hash("argon2" + stored) == stored
+
+
+def hasher() -> Hasher:
+    return Hasher(Argon2(64, 1, 1), 8, SeededEntropy(1), inline=True)
+
+
+async def test_a_hash_that_fits_is_to_be_made_anew() -> None:
+    stored = HASHES["PBKDF2 of Django"]
+    right = await hasher().verify(stored, WORD)
+    assert (right.ok, right.outdated) == (True, True)
+    assert not (await hasher().verify(stored, "wrong")).ok
+    assert not (await hasher().verify(stored, "x" * 1000)).ok
+
+
+@pytest.mark.parametrize("form", ["bcrypt 2b", "scrypt of Django", "PBKDF2 of Werkzeug"])
+async def test_a_decoy_costs_one_hash_of_the_scheme(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown account takes as long as an imported one (A-47)."""
+    cost = parse_imported(HASHES[form]).cost
+    runs: list[str] = []
+    modules = {"bcrypt": (bcrypt, "hashpw"), "scrypt": (hashlib, "scrypt")}
+    module, name = modules.get(cost.scheme, (hashlib, "pbkdf2_hmac"))
+    compute = getattr(module, name)
+
+    def counted(*args: object, **given: object) -> object:
+        runs.append(name)
+        return compute(*args, **given)
+
+    monkeypatch.setattr(module, name, counted)
+    assert not (await hasher().verify(None, WORD, decoy=cost)).ok
+    assert runs == [name]
+
+
+async def test_without_the_library_a_hash_of_bcrypt_fits_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "bcrypt", None)
+    stored = HASHES["bcrypt 2b"]
+    assert not (await hasher().verify(stored, WORD, decoy=ImportedCost("bcrypt", (4,)))).ok
+    with pytest.raises(UnusableHashError, match=r"fw-actors\[bcrypt\]"):
+        usable_hash(stored)
+
+
+def test_no_repr_shows_a_digest() -> None:
+    found = imported_or_none(HASHES["scrypt of Django"])
+    assert isinstance(found, ImportedHash)
+    assert "digest" not in repr(found)

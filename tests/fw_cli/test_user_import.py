@@ -1,0 +1,107 @@
+"""`user import` (C-162, C-163)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from tests.fw_cli.conftest import CommandLine
+
+HASH = f"pbkdf2:sha256:10$salt${hashlib.pbkdf2_hmac('sha256', b'password', b'salt', 10).hex()}"
+ANN = {"name": "ann", "email": "ann@x.test", "fullName": "Ann A", "roles": ["Event Publisher"]}
+
+
+def imported(fw: CommandLine, lines: list[object], *more: str, name: str = "in.jsonl") -> object:
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    (fw.folder / name).write_text(text + "\n")
+    result = fw.run("user", "import", str(fw.folder / name), "--json", *more)
+    assert "Traceback" not in result.stderr
+    assert result.exit_code == (1 if json.loads(result.stdout)["refused"] else 0)
+    return json.loads(result.stdout)
+
+
+def names(fw: CommandLine) -> list[str]:
+    return [row["name"] for row in fw.json("user", "list", "--json")]
+
+
+def test_accounts_come_with_hash_roles_and_state(fw: CommandLine) -> None:
+    bob = {"name": "bob", "email": "bob@x.test", "enabled": False}
+    told = imported(fw, [{**ANN, "hash": HASH}, "", bob])
+    assert told == {
+        "imported": 2, "known": 0, "without_password": 1, "refused": [], "dryRun": False,
+    }  # fmt: skip
+    ann, other = fw.json("user", "list", "--json")
+    assert (ann["fullName"], ann["roles"], ann["enabled"]) == ("Ann A", ["Event Publisher"], True)
+    assert other["enabled"] is False
+    rows = fw.json("eval", "fw.db.sql('SELECT \"user\", hash FROM fw_password')")
+    assert rows == [{"user": "ann", "hash": HASH}]
+    events = fw.json("audit", "--action", "user.create", "--json")
+    assert {event["actor"] for event in events} == {"Administrator"}
+    assert fw.json("doctor", "--json")["sections"]["signIn"]["outdatedPasswordHashes"] == 1
+
+
+def test_a_second_run_skips_what_is_there(fw: CommandLine) -> None:
+    imported(fw, [ANN])
+    again = imported(fw, [ANN, {"name": "bob", "email": "bob@x.test"}])
+    assert isinstance(again, dict)
+    assert (again["imported"], again["known"]) == (1, 1)
+
+
+def test_refused_lines_are_named_and_leave_the_others(fw: CommandLine) -> None:
+    lines: list[object] = [
+        {**ANN, "hash": "md5$secret-hash"},
+        {"name": "bob", "email": "bob@x.test"},
+        "{",
+        {"name": "cy"},
+        {"name": "di", "email": "BOB@x.test"},
+        {"name": "ed", "email": "ed@x.test", "roles": ["No Role"]},
+        {"name": "flo", "email": "flo@x.test", "colour": 1},
+    ]
+    told = imported(fw, lines)
+    assert isinstance(told, dict)
+    assert [refusal["line"] for refusal in told["refused"]] == [1, 3, 4, 5, 6, 7]
+    assert "secret-hash" not in json.dumps(told)
+    assert names(fw) == ["bob"]
+
+
+def test_a_dry_run_imports_nothing(fw: CommandLine) -> None:
+    told = imported(fw, [ANN, {**ANN, "name": "x", "hash": "?"}], "--dry-run")
+    assert isinstance(told, dict)
+    assert (told["imported"], len(told["refused"]), told["dryRun"]) == (1, 1, True)
+    assert names(fw) == []
+
+
+def test_a_csv_file_has_its_columns_in_the_first_line(fw: CommandLine) -> None:
+    lines: list[object] = [
+        "name,email,fullName,roles,enabled,hash",
+        f'ann,ann@x.test,"A, Ann",System Manager; Event Publisher,true,{HASH}',
+        "bob,bob@x.test,,,no,",
+        "cy,cy@x.test",
+    ]
+    told = imported(fw, lines, name="in.csv")
+    assert isinstance(told, dict)
+    assert [refusal["line"] for refusal in told["refused"]] == [4]
+    ann, bob = fw.json("user", "list", "--json")
+    assert (ann["fullName"], ann["roles"]) == ("A, Ann", ["System Manager", "Event Publisher"])
+    assert (bob["enabled"], bob["roles"]) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"name,colour\n", "columns"), (b"\xff\xfe", "UTF-8"), (b'name,email\n"a\n', "no CSV")],
+)
+def test_an_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, told: str) -> None:
+    file = fw.folder / "in.csv"
+    file.write_bytes(content)
+    assert told in fw.refused("user", "import", str(file))
+
+
+def test_a_table_for_people_names_the_lines(fw: CommandLine) -> None:
+    (fw.folder / "in.jsonl").write_text(json.dumps(ANN) + "\n{\n")
+    result = fw.run("user", "import", str(fw.folder / "in.jsonl"))
+    assert result.exit_code == 1
+    assert "imported 1 account\n1 have no password" in result.stdout
+    assert "line 2: " in result.stdout
+    assert "1 line refused; the other accounts are imported" in result.stderr
