@@ -67,6 +67,13 @@ def _failures(receiver: Mapping[str, Any]) -> str:
     return f"{receiver['failures']} in a row since {since}: {receiver['lastError']}"
 
 
+def _paused(view: View) -> Iterator[Row]:
+    for each in view["store"].get("pausedWebhooks", ()):
+        until = each["until"]
+        end = "it is resumed" if until is None else _day_and_clock(until)
+        yield each["webhook"], (each["webhook"], _day_and_clock(each["since"]), end)
+
+
 def _queues(view: View) -> Iterator[Row]:
     for queue, *numbers in view["store"]["queues"]:
         yield queue, (queue, *(f"{number:g}" for number in numbers))
@@ -124,6 +131,8 @@ BOARDS: Final = (
     Board("receivers", "Receivers",
           ("Receiver", "Health", "In flight", "Slots now", "Limit", "Failures"), _receivers,
           "No delivery was sent since this process started."),
+    Board("paused", "Paused webhooks", ("Webhook", "Since", "Until"), _paused,
+          "No webhook is paused."),
     Board("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
           _queues, "The queues are empty."),
     Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "When"),

@@ -1,4 +1,4 @@
-"""A time as users enter it: `7d`, `12h`, `30m` ago, or ISO 8601."""
+"""Times as users enter them: `7d`, `12h`, `30m` long or ago, or ISO 8601."""
 
 from __future__ import annotations
 
@@ -42,3 +42,21 @@ class Since(click.ParamType[Moment]):
 
 
 SINCE: Final = Since()
+
+
+class Duration(click.ParamType[int]):
+    """The type of a duration, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the seconds."""
+        if isinstance(value, int):
+            return value
+        found = _AGO.match(value)
+        if found is None or not int(found[1]):
+            self.fail(f"{value!r} must be a duration: 30m, 2h or 7d.")
+        return int(found[1]) * _UNIT_MS[found[2]] // 1000
+
+
+DURATION: Final = Duration()

@@ -1,8 +1,8 @@
-"""`fw webhooks`: lists, explains and replays deliveries, sends test events, and all of Webhooks."""
+"""`fw webhooks`: deliveries, pauses and test events, and all of Webhooks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.progress import progress
-from fw_cli.since import SINCE
+from fw_cli.since import DURATION, SINCE
 from fw_cli.values import DELIVERY, WEBHOOK, AnyCase
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fw_actors.errors import FwError
     from fw_actors.ops.site import Site
     from fw_actors.webhooks.diagnostics import TrialResult
+    from fw_actors.webhooks.pauses import WebhookPause
     from fw_actors.webhooks.replay import Replayed
 
 _DEFAULT_LIMIT: Final = 20  # C-115
@@ -58,7 +59,7 @@ _REPLAY_COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused":
 
 @click.group(cls=FullHelpGroup)
 def webhooks() -> None:
-    """Webhooks: add and change them, emit events, list, explain and replay deliveries, verify."""
+    """Webhooks: add, change and pause them, emit events, list, explain and replay deliveries."""
 
 
 webhooks.add_command(emit)
@@ -261,6 +262,62 @@ def _row(delivery: str, result: Any) -> dict[str, Any]:
     if isinstance(result, Exception):
         return {"delivery": delivery, "status": None, "refused": str(result)}
     return {"delivery": delivery, "status": result.status}
+
+
+@webhooks.command(
+    epilog=examples("fw webhooks pause 0ACEcIcPZYbaR --for 2h", "fw webhooks pause 0ACEcIcPZYbaR")
+)
+@click.argument("webhook", type=WEBHOOK)
+@click.option("--for", "duration", type=DURATION, help="How long: 30m, 2h or 7d.")
+@as_json
+@click.pass_obj
+def pause(context: CommandContext, webhook: str, duration: int | None, as_json: bool) -> None:
+    """Pause WEBHOOK for a time, or until it is resumed: its deliveries wait.
+
+    It holds in all processes of the site, at the latest when their attempts in progress have
+    ended. Nothing is lost: order and attempts of what waits stay as they are.
+    """
+
+    def change(site: Site, fw: Fw) -> WebhookPause | FwError:
+        return site.pauses.pause(fw, webhook, duration)
+
+    _show_pause(context, webhook, change, as_json)
+
+
+@webhooks.command()
+@click.argument("webhook", type=WEBHOOK)
+@as_json
+@click.pass_obj
+def resume(context: CommandContext, webhook: str, as_json: bool) -> None:
+    """Resume WEBHOOK: what has become due is sent now. Without a pause this changes nothing."""
+    _show_pause(context, webhook, lambda site, fw: site.pauses.resume(fw, webhook), as_json)
+
+
+def _show_pause(
+    context: CommandContext,
+    webhook: str,
+    change: Callable[[Site, Fw], WebhookPause | FwError],
+    as_json: bool,
+) -> None:
+    """Carry out a pause or its end, and show the result. Raises: NotFoundError."""
+
+    async def use(site: Site) -> WebhookPause:
+        result = await site.write(ADMINISTRATOR, partial(change, site))
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    from fw_actors.documents.special_fields import iso
+
+    changed = context.on_site(use)
+    until = None if changed.until is None else iso(changed.until)
+    if as_json:
+        since = None if changed.since is None else iso(changed.since)
+        show_json({"webhook": webhook, "paused": changed.paused, "since": since, "until": until})
+    elif changed.paused:
+        say(f"{webhook} is paused until {until or 'it is resumed'}; its deliveries wait.")
+    else:
+        say(f"{webhook} is not paused.")
 
 
 @webhooks.command("test")

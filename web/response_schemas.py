@@ -215,6 +215,15 @@ class ReplayedResponse(Struct, frozen=True):
     status: str
 
 
+class WebhookPauseResponse(Struct, frozen=True):
+    """Whether a Webhook is paused, since when, and until when; `until` null: until resumed."""
+
+    webhook: str
+    paused: bool
+    since: str | None
+    until: str | None
+
+
 class RequestDetails(Struct, frozen=True):
     """A request as it was sent, without the query of its URL; `curl` sends it again."""
 

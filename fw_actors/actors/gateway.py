@@ -47,6 +47,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
 from fw_actors.store import Tx, installation_key
 from fw_actors.webhooks.diagnostics import Trial, TrialResult
+from fw_actors.webhooks.pauses import WebhookPause
 from fw_actors.webhooks.replay import BulkReplays, Replayed
 
 T = TypeVar("T")
@@ -203,12 +204,29 @@ class Gateway:
         Raises: PermissionDeniedError, which is kept as an Audit Event; NotFoundError,
             ConflictError.
         """
-        result = await self.write(
-            caller, lambda fw: self._site.replays.replay(fw, delivery), request_id
+        return _allowed(
+            await self.write(caller, lambda fw: self._site.replays.replay(fw, delivery), request_id)
         )
-        if isinstance(result, PermissionDeniedError):
-            raise result
-        return result
+
+    async def pause_webhook(
+        self, caller: Caller, webhook: str, seconds: int | None, request_id: str
+    ) -> WebhookPause:
+        """Pause a Webhook for a time, or until it is resumed.
+
+        Raises: PermissionDeniedError, which is kept as an Audit Event; ValidationError,
+            NotFoundError.
+        """
+        return _allowed(
+            await self.write(
+                caller, lambda fw: self._site.pauses.pause(fw, webhook, seconds), request_id
+            )
+        )
+
+    async def resume_webhook(self, caller: Caller, webhook: str, request_id: str) -> WebhookPause:
+        """End the pause of a Webhook. Raises: as `pause_webhook`."""
+        return _allowed(
+            await self.write(caller, lambda fw: self._site.pauses.resume(fw, webhook), request_id)
+        )
 
     async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
         """Send a Webhook a test event. Raises: PermissionDeniedError, NotFoundError."""
@@ -249,6 +267,13 @@ class Gateway:
             return self._site.handle(tx, caller.user, request_id)
         except NotFoundError:
             raise AuthenticationError("Your session has ended. Sign in again.") from None
+
+
+def _allowed(result: T | PermissionDeniedError) -> T:
+    """Return a result, or raise the refusal whose Audit Event is committed by now."""
+    if isinstance(result, PermissionDeniedError):
+        raise result
+    return result
 
 
 def _taken(answer: T | FwError) -> T:

@@ -157,6 +157,8 @@ class Webhook(DocType, naming="given"):
     secret = Vault(required=True)
     timeout = Int(default=DEFAULT_TIMEOUT, required=True, minimum=1, maximum=60)
     max_attempts = Int(default=DEFAULT_MAX_ATTEMPTS, required=True, minimum=1, maximum=10)
+    paused_since = Datetime(read_only=True)
+    paused_until = Datetime(read_only=True)  # None: until it is resumed
 
 
 class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_only=True):

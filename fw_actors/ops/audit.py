@@ -81,6 +81,8 @@ class Action(StrEnum):
     NOTICE = "webhook.notice"
     NOTICE_END = "webhook.notice_end"
     WEBHOOK_DISABLE = "webhook.disable"
+    WEBHOOK_PAUSE = "webhook.pause"
+    WEBHOOK_RESUME = "webhook.resume"
 
 
 class AuditLog:

@@ -17,11 +17,13 @@ from fw_actors.store import QueueStats, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
 from fw_actors.webhooks import events
 from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.pauses import WebhookPause, paused_webhooks
 
 MAX_LOCKS: Final = 50
 MAX_IDENTIFIERS: Final = 2_000
 MAX_DELIVERIES: Final = 20
 MAX_FAILED: Final = 20
+MAX_PAUSED: Final = 20
 
 
 class Lock(msgspec.Struct, frozen=True):
@@ -67,6 +69,8 @@ class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     """The latest failures, newest first."""
     stale_webhooks: list[str] = []
     """Webhooks that were changed outside the service, which does not use the change."""
+    paused_webhooks: list[WebhookPause] = []
+    """Enabled Webhooks that are paused, those first that have been for longest."""
 
 
 class ConsoleFacts:
@@ -110,6 +114,7 @@ class ConsoleFacts:
             in_flight=[QueuedDelivery(*row) for row in tx.rows(self._in_flight)],
             upcoming=[QueuedDelivery(*row) for row in tx.rows(self._upcoming)],
             failed=[FailedDelivery(*row) for row in tx.rows(self._failed)],
+            paused_webhooks=paused_webhooks(tx)[:MAX_PAUSED],
         )
 
     def _locks(self, tx: Tx) -> list[Lock]:

@@ -44,6 +44,7 @@ from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.custom_events import CustomEvents
 from fw_actors.webhooks.events import DeliveryRecorder, DeliveryRenames, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
+from fw_actors.webhooks.pauses import Pauses
 from fw_actors.webhooks.receiver_notices import ReceiverNotices, TroubleEnds
 from fw_actors.webhooks.replay import BulkReplays, Replays
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
@@ -79,6 +80,7 @@ class Site:
     audit: AuditLog
     subscriptions: SubscriptionCache
     replays: Replays
+    pauses: Pauses
     bulk: BulkReplays
     errors: ErrorRecorder
     jobs: JobControl
@@ -194,6 +196,7 @@ def _assembled(
     errors = ErrorRecorder(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
     documents = Documents(registry, vault, entropy, observers, errors.note)
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
+    pauses = Pauses(audit, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
     enqueue = JobRecorder(partial(recorded, app_jobs.QUEUE))
     context = SiteContext(
@@ -214,6 +217,7 @@ def _assembled(
         audit,
         subscriptions,
         replays,
+        pauses,
         bulk,
         errors,
         JobControl(registry, audit, recorded),

@@ -8,6 +8,7 @@ from typing import Final
 
 from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, DeliveryStatus
 from fw_actors.rules.findings import ServiceState
+from fw_actors.rules.pacing import NOT_PAUSED, UNTIL_RESUMED
 from fw_actors.runtime.clock import MS_PER_SECOND
 
 MAX_COUNTED: Final = 1000
@@ -21,6 +22,7 @@ class WaitReason(Enum):
     FAILED = "failed"
     DELETED = "deleted"
     DISABLED = "disabled"
+    PAUSED = "paused"
     LEASED = "leased"
     LEASE_ENDED = "leaseEnded"
     BACKOFF = "backoff"
@@ -39,6 +41,7 @@ class Waiting:
         ahead: deliveries to that receiver, of all its Webhooks, that are due before it; at most
             `MAX_COUNTED`.
         in_flight: deliveries to that receiver that a process has leased; at most `MAX_COUNTED`.
+        paused_until: when the pause of its Webhook ends; `NOT_PAUSED` without one.
     """
 
     now: int
@@ -53,11 +56,18 @@ class Waiting:
     receiver: str = ""
     ahead: int = 0
     in_flight: int = 0
+    paused_until: int = NOT_PAUSED
+
+    @property
+    def paused(self) -> bool:
+        """Whether its Webhook is paused."""
+        return self.paused_until > self.now
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """`due_at` is the moment from which it may be tried (ms); None while it is leased or final."""
+    """`due_at` is the moment from which it may be tried (ms); None while it is leased or final, or
+    paused without an end."""
 
     reason: WaitReason
     due_at: int | None
@@ -76,8 +86,10 @@ def explain(facts: Waiting, service: ServiceState) -> Explanation:
             "itself."
         )
         return Explanation(WaitReason.NO_JOB, None, text)
-    if facts.leased:
+    if facts.leased and not (facts.paused and facts.next_at <= facts.now):
         return _leased(facts, facts.next_at)
+    if facts.paused:
+        return _paused(facts, facts.next_at)
     return _to_come(facts, facts.next_at, service)
 
 
@@ -96,6 +108,15 @@ def _to_come(facts: Waiting, due: int, service: ServiceState) -> Explanation:
             WaitReason.BACKOFF, due, f"{_before(facts)} {_not_running(service)}".strip()
         )
     return Explanation(WaitReason.SLOT, due, _slot(facts, service))
+
+
+def _paused(facts: Waiting, due: int) -> Explanation:
+    if facts.paused_until == UNTIL_RESUMED:
+        text = "Its Webhook is paused until it is resumed: fw webhooks resume."
+        return Explanation(WaitReason.PAUSED, None, text)
+    left = (facts.paused_until - facts.now) / MS_PER_SECOND
+    text = f"Its Webhook is paused for {left:,.0f} s more; fw webhooks resume ends that now."
+    return Explanation(WaitReason.PAUSED, max(due, facts.paused_until), text)
 
 
 def _failed(facts: Waiting) -> Explanation:

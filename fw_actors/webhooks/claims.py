@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import sqlalchemy as sa
@@ -21,6 +21,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots, startable
+from fw_actors.rules.pacing import NOT_PAUSED, UNTIL_RESUMED
 from fw_actors.store import (
     AllRows,
     FramedRow,
@@ -43,7 +44,10 @@ SHORT: Final = 16_384
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """A Webhook at the time of an attempt; `secret` is sealed and bound to `row_id`."""
+    """A Webhook at the time of an attempt; `secret` is sealed and bound to `row_id`.
+
+    `paused_until` is when its pause ends (ms), `NOT_PAUSED` without one.
+    """
 
     name: str
     enabled: bool
@@ -51,6 +55,7 @@ class Hook(msgspec.Struct, frozen=True):
     timeout: int
     secret: str | None
     row_id: str
+    paused_until: int = NOT_PAUSED
 
 
 class LeasedDelivery(msgspec.Struct, frozen=True):
@@ -163,6 +168,10 @@ class DeliveryRows:
             sa.func.coalesce(hooks.c.timeout, DEFAULT_TIMEOUT),
             hooks.c.secret,
             hooks.c[ROW_ID],
+            sa.case(
+                (hooks.c.paused_since.is_(None), NOT_PAUSED),
+                else_=sa.func.coalesce(hooks.c.paused_until, UNTIL_RESUMED),
+            ),
         )
         of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
         self._heads = Statement(
@@ -245,8 +254,8 @@ def _leased_rows(deliveries: sa.Table) -> Statement:
     )
 
 
-def _hook(name: str, enabled: int, url: str, timeout: int, secret: str | None, row_id: str) -> Hook:
-    return Hook(name, bool(enabled), url, timeout, secret, row_id)
+def _hook(name: str, enabled: int, *columns: Any) -> Hook:
+    return Hook(name, bool(enabled), *columns)
 
 
 _DECODER: Final = msgspec.json.Decoder(_Row)

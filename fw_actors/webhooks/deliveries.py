@@ -200,13 +200,19 @@ class Deliveries:
         self.settle_all(tx, self.outcome_batch(()))
 
     def claim(self, tx: Tx, limits: ClaimLimits, token: str) -> ClaimedBatch:
-        """Lease what is due within the limits, the Webhook that has waited longest first."""
+        """Lease what is due within the limits, the Webhook that has waited longest first.
+
+        What is due for a paused Webhook is not looked at, however much it is.
+        """
         heads = self._rows.heads(tx)
         later = [head.next_at for head in heads if head.next_at > tx.now]
         leases: list[Lease] = []
         more = False
         for head in sorted(head for head in heads if head.next_at <= tx.now):
             hook = head.hook
+            if hook is not None and hook.paused_until > tx.now:
+                later.append(hook.paused_until)
+                continue
             free = limits.free(hook)
             if free <= 0:
                 more = True

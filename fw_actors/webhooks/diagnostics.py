@@ -16,6 +16,7 @@ from fw_actors.http import NetworkError, Sender, Times, parse_endpoint
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, error_of_answer
 from fw_actors.rules.explanation import MAX_COUNTED, Waiting
+from fw_actors.rules.pacing import NOT_PAUSED, pause_end
 from fw_actors.rules.signing import signed_headers
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.store import Statement, Tx
@@ -59,6 +60,11 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
         next_at=next_at,
         leased=lease is not None,
         deaths=deaths,
+        paused_until=(
+            NOT_PAUSED
+            if hook is None
+            else pause_end(hook["paused_since"], hook["paused_until"], tx.now)
+        ),
         receiver=receiver,
         ahead=ahead,
         in_flight=in_flight,

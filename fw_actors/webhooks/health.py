@@ -22,6 +22,7 @@ from fw_actors.http import parse_endpoint
 from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
+from fw_actors.rules.pacing import NOT_PAUSED, pause_end
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
 from fw_actors.store.schema import JOB, WEBHOOK_HEALTH, WEBHOOK_HOUR
@@ -136,6 +137,8 @@ class WebhookHealth(NamedTuple):
     """A Webhook and its state. Times in ms; periods are the last whole hours and this one.
 
     `waiting` is at most `MAX_WAITING`; `oldest` is when the first of these was recorded.
+    `paused_since` and `paused_until` are of the Webhook's own pause: both None without one, the
+    second also until it is resumed.
     """
 
     name: str
@@ -150,6 +153,8 @@ class WebhookHealth(NamedTuple):
     week: OutcomeCounts
     waiting: int
     oldest: int | None
+    paused_since: int | None = None
+    paused_until: int | None = None
 
 
 _HOOK: Final = table_of(Webhook).table.c
@@ -158,7 +163,7 @@ _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
 _HOOKS: Final = (
     sa.select(
         _HOOK.name, _HOOK.title, _HOOK.url, _HOOK.enabled, _HEALTH.failures, _HEALTH.failing_since,
-        _HEALTH.last_error, _HEALTH.last_success,
+        _HEALTH.last_error, _HEALTH.last_success, _HOOK.paused_since, _HOOK.paused_until,
     )
     .select_from(_HOOK.name.table.outerjoin(WEBHOOK_HEALTH, _HEALTH.webhook == _HOOK.name))
 )  # fmt: skip
@@ -248,15 +253,17 @@ def _with_counts(
 ) -> Iterable[WebhookHealth]:
     if not hooks:
         return
-    since = {name: _hours_ago(tx, hours) for name, hours in _PERIODS.items()}
-    rows = tx.rows(_COUNTS, names=[hook[0] for hook in hooks], **since)
+    periods = {name: _hours_ago(tx, hours) for name, hours in _PERIODS.items()}
+    rows = tx.rows(_COUNTS, names=[hook[0] for hook in hooks], **periods)
     counts = {name: tuple(map(int, numbers)) for name, *numbers in rows}
-    for name, title, url, enabled, failures, failing_since, error, success in hooks:
+    for name, title, url, enabled, failures, failing_since, error, success, since, until in hooks:
+        paused = pause_end(since, until, tx.now) != NOT_PAUSED
+        place = "paused" if paused else _place(url, service)
         numbers = counts.get(name, (0,) * 9)
         yield WebhookHealth(
             name=name,
             label=label_of_webhook(title, url),
-            state=_state(bool(enabled), failures or 0, success, _place(url, service)),
+            state=_state(bool(enabled), failures or 0, success, place),
             failures=failures or 0,
             failing_since=failing_since,
             last_error=error or "",
@@ -266,6 +273,8 @@ def _with_counts(
             week=OutcomeCounts(*numbers[6:]),
             waiting=tx.scalar(_WAITING, webhook=name),
             oldest=tx.scalar(_OLDEST, webhook=name),
+            paused_since=since if paused else None,
+            paused_until=until if paused else None,
         )
 
 

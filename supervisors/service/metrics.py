@@ -16,6 +16,7 @@ from fw_actors.actors.subscription_watch import changed_webhooks
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import BUILD
+from fw_actors.webhooks.pauses import paused_webhooks
 from fw_actors.webhooks.shared_subscriptions import Subscriptions
 from supervisors.service.parts import Parts
 from supervisors.service.siblings import Siblings
@@ -49,10 +50,21 @@ class Readings:
         """Return the samples that are the same in all processes; nothing without an answer."""
         waiting = await read_with_deadline(
             self._parts.runtime.ref(COUNTER),
-            lambda tx: (backlog(tx), self._parts.site.subscriptions.stored(tx)),
+            lambda tx: (
+                backlog(tx),
+                self._parts.site.subscriptions.stored(tx),
+                len(paused_webhooks(tx)),
+            ),
             BACKLOG_SECONDS,
         )
-        return [] if waiting is None else [*self._stale(waiting[1]), *_backlog(waiting[0])]
+        if waiting is None:
+            return []
+        jobs_waiting, stored, paused = waiting
+        text = "Enabled Webhooks that are paused: their deliveries wait."
+        return [
+            *self._stale(stored), _gauge("fw_webhooks_paused", text, paused),
+            *_backlog(jobs_waiting),
+        ]  # fmt: skip
 
     def _stale(self, stored: Subscriptions) -> Iterator[Reading]:
         used = self._parts.site.subscriptions.used

@@ -109,6 +109,19 @@ def test_a_test_event_that_fails_is_told(page: Page) -> None:
         expect(page.locator("[data-result]")).to_contain_text("500")
 
 
+def test_a_webhook_is_paused_and_resumed_on_its_page(page: Page, receiver: LiveReceiver) -> None:
+    """B-305"""
+    name = make_webhook(page, receiver.url, "page.paused")
+    page.goto(f"/app/Webhook/{name}")
+    page.get_by_label("For", exact=True).select_option("an hour")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".state")).to_have_text("paused")
+    look(page, "webhook-paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.locator(".state")).to_have_text("untried")
+
+
 def test_a_delivery_shows_how_it_went_and_is_sent_again(page: Page, receiver: LiveReceiver) -> None:
     """A replay keeps id and body (B-251)."""
     name = make_webhook(page, receiver.url, "page.shown")

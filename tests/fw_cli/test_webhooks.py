@@ -53,6 +53,20 @@ def test_the_table_names_each_delivery_whole(fw: CommandLine, hooks: list[str]) 
     assert all(name in table for name in names)
 
 
+def test_a_webhook_is_paused_for_a_time_and_resumed(fw: CommandLine, hooks: list[str]) -> None:
+    """For what is refused: B-303."""
+    name = hooks[0]
+    paused = fw.json("webhooks", "pause", name, "--for", "2h", "--json")
+    assert (paused["webhook"], paused["paused"]) == (name, True)
+    assert paused["until"]
+    assert "until it is resumed" in fw.done("webhooks", "pause", name)
+    assert fw.json("webhooks", "resume", name, "--json") == {
+        "webhook": name, "paused": False, "since": None, "until": None,
+    }  # fmt: skip
+    refused = fw.run("webhooks", "pause", name, "--for", "0m")
+    assert (refused.exit_code, "must be a duration" in refused.stderr) == (2, True)
+
+
 ATTEMPTED = """
 now = fw.tx.now
 fw.db.sql(

@@ -68,6 +68,13 @@ DELIVERY: Final = (
         "if each.webhook != ''",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
+    Mutation(
+        "a paused Webhook is sent to",
+        "fw_actors/webhooks/deliveries.py",
+        "hook.paused_until > tx.now:",
+        "hook.paused_until < 0:",
+        "tests/fw_actors/webhooks/test_pauses.py",
+    ),
     Mutation("a redirect counts as delivered", _OUTCOME, "< 300", "< 400"),
     Mutation(
         "429 is final",

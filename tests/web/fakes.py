@@ -32,6 +32,7 @@ from fw_actors.errors import (
 from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.webhooks.diagnostics import StepTimes, TrialResult
+from fw_actors.webhooks.pauses import WebhookPause
 from fw_actors.webhooks.replay import BulkReplays, Replayed
 from web.app import FrontEnd, make_app
 from web.settings import Settings
@@ -185,6 +186,20 @@ class FakeGateway:
         if self.refuse is not None:
             raise self.refuse
         return Replayed(delivery)
+
+    async def pause_webhook(
+        self, caller: Caller, webhook: str, seconds: int | None, request_id: str
+    ) -> WebhookPause:
+        self.asked.append(("pause_webhook", caller.user, webhook, seconds, request_id))
+        if self.refuse is not None:
+            raise self.refuse
+        return WebhookPause(webhook, EXPIRES, None)
+
+    async def resume_webhook(self, caller: Caller, webhook: str, request_id: str) -> WebhookPause:
+        self.asked.append(("resume_webhook", caller.user, webhook, request_id))
+        if self.refuse is not None:
+            raise self.refuse
+        return WebhookPause(webhook)
 
     async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
         self.asked.append(("test_webhook", caller.user, webhook))

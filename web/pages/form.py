@@ -42,6 +42,8 @@ SHOWN_WHEN: Final[Mapping[tuple[str, str], str]] = {
     ("Webhook", "custom_event"): "event_type=Custom",
 }
 """Fields that are shown for one value of another field."""
+SHOWN_ELSEWHERE: Final = frozenset({("Webhook", "paused_since"), ("Webhook", "paused_until")})
+"""Fields that a page shows outside of its form."""
 REQUIRED_WHEN_SHOWN: Final = frozenset(
     {("Webhook", "webhook_doctype"), ("Webhook", "custom_event")}
 )
@@ -107,7 +109,7 @@ def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[FormFi
     for field in meta.fields.values():
         if not fw.rights.sees_level(meta, field.permlevel):
             continue
-        if values is None and field.read_only:
+        if (values is None and field.read_only) or (meta.name, field.name) in SHOWN_ELSEWHERE:
             continue
         value = field.default if values is None else values[field.name]
         locked = _is_locked(fw, meta, field, values)

@@ -19,6 +19,7 @@ from fw_actors.webhooks.health import (
     health_of,
     label_of_webhook,
 )
+from fw_actors.webhooks.pauses import paused_webhooks
 from web.pages.listing import (
     BAD,
     GOOD,
@@ -82,6 +83,9 @@ class ShownHealth:
     waiting: str
     oldest: str
     bars: tuple[ChartBar, ...]
+    paused_since: str
+    paused_until: str
+    """Empty without a pause of the Webhook, and for one that lasts until it is resumed."""
 
 
 def webhook_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
@@ -128,6 +132,8 @@ def _shown(health: WebhookHealth, hours: list[tuple[int, OutcomeCounts]]) -> Sho
         waiting=waiting_of(health),
         oldest=_time(health.oldest),
         bars=tuple(_bars(hours)),
+        paused_since=_time(health.paused_since),
+        paused_until=_time(health.paused_until),
     )
 
 
@@ -234,6 +240,12 @@ def _attention(fw: Fw, service: ServiceState) -> Iterator[AttentionLine]:
         yield AttentionLine(
             f"{each.label} fails: {each.failures:,} attempts in a row, {waiting_of(each)} waiting",
             document_path(WEBHOOK, each.name), _time(each.failing_since), each.last_error,
+        )  # fmt: skip
+    paused = [each.webhook for each in paused_webhooks(fw.tx)[:MOST_FAILING]]
+    for each in health_of(fw.tx, paused, service).values():
+        yield AttentionLine(
+            f"{each.label} is paused, {waiting_of(each)} waiting",
+            document_path(WEBHOOK, each.name), _time(each.paused_since),
         )  # fmt: skip
     failed = counts_of_a_day(fw.tx).failed
     if failed:

@@ -13,6 +13,7 @@ from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationE
 from fw_actors.webhooks.custom_events import MAX_EVENTS
 from fw_actors.webhooks.delivery_report import delivery_report
 from fw_actors.webhooks.diagnostics import TrialResult
+from fw_actors.webhooks.pauses import WebhookPause
 from fw_actors.webhooks.replay import ReplayRun
 from web.exchange import Exchange
 from web.json_input import CharacterRules, ListReader, read_struct, to_struct
@@ -26,6 +27,7 @@ from web.response_schemas import (
     ReplayedResponse,
     ReplayRunDetails,
     ReplayRunResponse,
+    WebhookPauseResponse,
 )
 from web.routes.operations import SERVICES, GatewayRoutes, read_route, time_or_null, write_route
 from web.routes.resource import ADMINISTRATOR_ROLE
@@ -84,6 +86,19 @@ class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     webhook: str
 
 
+class PauseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of core.services.webhooks.pause; without `seconds` until it is resumed."""
+
+    webhook: str
+    seconds: int | None = None
+
+
+class ResumeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of core.services.webhooks.resume."""
+
+    webhook: str
+
+
 DATA: Final = CharacterRules(lines=("data",))
 EVENTS: Final = BodyRule(
     partial(ListReader, key="events", kind=EmitManyRequest, texts=DATA), limit=MAX_BATCH_BYTES
@@ -107,6 +122,10 @@ class WebhookRoutes(GatewayRoutes):
             ),
             write_route("webhooks.replay", self.replay, ReplayRequest, response=ReplayedResponse),
             write_route("webhooks.test", self.test, TestRequest, response=TrialResult),
+            write_route("webhooks.pause", self.pause, PauseRequest, response=WebhookPauseResponse),
+            write_route(
+                "webhooks.resume", self.resume, ResumeRequest, response=WebhookPauseResponse
+            ),
             Route(
                 SERVICES + "webhooks.explain",
                 {
@@ -164,10 +183,36 @@ class WebhookRoutes(GatewayRoutes):
         report = await self._read(exchange, lambda fw: delivery_report(fw, delivery))
         return json_response(report.as_json(await self._gateway.service_state()))
 
+    async def pause(self, exchange: Exchange) -> Response:
+        """Pause a webhook for a time or until it is resumed: its deliveries wait."""
+        body: PauseRequest = exchange.body
+        return _pause_response(
+            await self._gateway.pause_webhook(
+                exchange.known_caller, body.webhook, body.seconds, exchange.request_id
+            )
+        )
+
+    async def resume(self, exchange: Exchange) -> Response:
+        """Resume a webhook; without a pause this changes nothing."""
+        body: ResumeRequest = exchange.body
+        return _pause_response(
+            await self._gateway.resume_webhook(
+                exchange.known_caller, body.webhook, exchange.request_id
+            )
+        )
+
     async def test(self, exchange: Exchange) -> Response:
         """Send a webhook a test event; the failure of a receiver is a result, not an error."""
         body: TestRequest = exchange.body
         return json_response(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
+
+
+def _pause_response(pause: WebhookPause) -> Response:
+    return json_response(
+        WebhookPauseResponse(
+            pause.webhook, pause.paused, time_or_null(pause.since), time_or_null(pause.until)
+        )
+    )
 
 
 def _wanted_delivery(exchange: Exchange) -> str:

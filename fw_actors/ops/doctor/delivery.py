@@ -26,6 +26,7 @@ from fw_actors.store import QueueStats, Tx
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks import events
 from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.pauses import paused_webhooks
 from fw_actors.webhooks.signing_keys import receivers_of
 
 KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
@@ -43,6 +44,7 @@ class WebhookFacts:
     odd_secrets: tuple[str, ...] = ()
     refused_urls: tuple[str, ...] = ()
     lost_doctypes: tuple[str, ...] = ()
+    paused: tuple[str, ...] = ()
 
 
 NOT_ASKED: Final = ServiceState(running=False)
@@ -61,6 +63,7 @@ def evaluate_webhooks(facts: WebhookFacts, service: ServiceState = NOT_ASKED) ->
         "enabled": facts.enabled,
         "retrying": facts.retrying,
         "failed24h": facts.failed,
+        "paused": list(facts.paused),
     }
     findings = (*_webhook_findings(facts), *_stale(service))
     return Section("webhooks", "Webhooks", findings, shown)
@@ -97,6 +100,7 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         )
     else:
         yield ok("no delivery failed in the last 24 hours")
+    yield from _paused(facts.paused)
     low, high = KEY_BYTES
     yield from _odd(
         facts.odd_secrets,
@@ -112,6 +116,14 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         facts.lost_doctypes,
         "watched DocTypes that no app of the site declares",
         "Add the app to apps in fw.json, or disable the Webhooks.",
+    )
+
+
+def _paused(names: tuple[str, ...]) -> Iterator[Finding]:
+    yield from _odd(
+        names,
+        f"webhooks that are paused, those first that have been for longest: {len(names)}",
+        "Their deliveries wait; fw webhooks resume WEBHOOK ends a pause.",
     )
 
 
@@ -141,6 +153,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         failed=tx.scalar(failed),
         odd_secrets=tuple(name for name, *_, secret, row in hooks if _is_odd(site, secret, row)),
         refused_urls=tuple(name for name, url, *_ in hooks if not _is_allowed(site, url)),
+        paused=tuple(each.webhook for each in paused_webhooks(tx)),
         lost_doctypes=tuple(
             name
             for name, _, kind, doctype, *_ in hooks
@@ -179,6 +192,7 @@ class ReceiverBacklog:
         due: due deliveries, including those whose lease has ended.
         leased: deliveries with an active lease.
         last_error: error of the latest attempt, empty after a 2xx; None before the first attempt.
+        paused: those of the Webhooks that are paused.
     """
 
     receiver: str
@@ -186,6 +200,7 @@ class ReceiverBacklog:
     due: int
     leased: int
     last_error: str | None
+    paused: tuple[str, ...] = ()
 
 
 def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]:
@@ -194,6 +209,7 @@ def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]
     leased = _counts(tx, (JOB.c.next_at > tx.now) & JOB.c.lease.is_not(None))
     by_receiver: dict[str, dict[str, int]] = defaultdict(dict)
     receivers = receivers_of(tx, registry)
+    paused = {each.webhook for each in paused_webhooks(tx)}
     for webhook, count in due.items():
         by_receiver[receivers.get(webhook, "")][webhook] = count
     found = [
@@ -203,6 +219,7 @@ def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]
             sum(counts.values()),
             sum(leased.get(name, 0) for name, at in receivers.items() if at == receiver),
             _last_error(tx, registry, tuple(counts)),
+            tuple(sorted(counts.keys() & paused)),
         )
         for receiver, counts in by_receiver.items()
     ]
@@ -237,6 +254,8 @@ def _summary(backlog: ReceiverBacklog) -> str:
 def _receiver_advice(backlog: ReceiverBacklog, service: ServiceState) -> str:
     if not service.running:
         return "Due deliveries are sent when the service or a worker runs."
+    if backlog.paused == backlog.webhooks:
+        return f"It is paused: fw webhooks resume {backlog.paused[0]}."
     if service.health.get(backlog.receiver) == "paused":
         return "The service has paused it; resume it in fw console or /app/console."
     test = f"fw webhooks test {backlog.webhooks[0]} shows how long each step takes"

@@ -9,6 +9,8 @@ from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeGateway
 
 REPLAY = "/api/method/core.services.webhooks.replay"
+PAUSE = "/api/method/core.services.webhooks.pause"
+RESUME = "/api/method/core.services.webhooks.resume"
 TEST = "/api/method/core.services.webhooks.test"
 
 
@@ -37,6 +39,21 @@ async def test_trial_returns_status_error_and_times(
     assert gateway.asked == [("test_webhook", "ann", "hook")]
 
 
+async def test_pause_and_resume_return_the_pause(client: AppClient, gateway: FakeGateway) -> None:
+    headers = [("X-Request-Id", "r-7")]
+    reply = await client.ask(
+        "POST", PAUSE, {"webhook": "w", "seconds": 60}, sid=SID, headers=headers
+    )
+    since = "2026-02-28T12:00:00.000Z"
+    assert reply.json == {"webhook": "w", "paused": True, "since": since, "until": None}
+    reply = await client.ask("POST", RESUME, {"webhook": "w"}, sid=SID, headers=headers)
+    assert reply.json == {"webhook": "w", "paused": False, "since": None, "until": None}
+    assert gateway.asked == [
+        ("pause_webhook", "ann", "w", 60, "r-7"), ("resume_webhook", "ann", "w", "r-7"),
+    ]  # fmt: skip
+
+
+ACTS = [*((path, {"webhook": "x"}) for path in (TEST, PAUSE, RESUME)), (REPLAY, {"delivery": "x"})]
 REFUSALS = [
     (PermissionDeniedError(), 403),
     (NotFoundError("No."), 404),
@@ -45,7 +62,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("refusal", "status"), REFUSALS)
-@pytest.mark.parametrize(("path", "body"), [(REPLAY, {"delivery": "x"}), (TEST, {"webhook": "x"})])
+@pytest.mark.parametrize(("path", "body"), ACTS)
 async def test_webhook_errors_are_in_the_envelope(
     client: AppClient,
     gateway: FakeGateway,

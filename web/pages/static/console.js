@@ -114,6 +114,9 @@ function show(view) {
     each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}: ${each.lastError}` : "",
     { acts: [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
   ]]));
+  board("paused", view.store.pausedWebhooks.map((each) => [each.webhook, [
+    { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.since), each.until ? clock(each.until) : "it is resumed", { acts: [["Resume", "resumeWebhook", each.webhook]] },
+  ]]));
   board("queues", view.store.queues.map(([queue, ready, scheduled, leased, failed, oldest]) => [queue, [
     queue, { number: ready }, { number: scheduled }, { number: leased }, { number: failed }, { number: oldest },
   ]]));
@@ -159,8 +162,9 @@ function traces(found, now) {
 }
 
 const ACTS = {
-  pause: { title: "Pause this receiver?", text: "This process sends nothing to it until you resume it; due deliveries wait.", ok: "Pause", done: "Paused.", work: (receiver) => operation("console.pause", { receiver }) },
+  pause: { title: "Pause this receiver?", text: "This service sends nothing to it until you resume it, or the service ends; due deliveries wait. To pause a webhook for longer, use its page.", ok: "Pause", done: "Paused.", work: (receiver) => operation("console.pause", { receiver }) },
   resume: { done: "Resumed.", work: (receiver) => operation("console.resume", { receiver }) },
+  resumeWebhook: { done: "Resumed.", work: (webhook) => operation("webhooks.resume", { webhook }) },
   restart: { title: "Restart this actor?", text: "Messages in its mailbox are dropped; work in the store is kept.", ok: "Restart", danger: true, done: "Restarted.", work: (actor) => operation("console.restart", { actor }) },
   trace: { done: "Traced for a minute, see below.", work: (actor) => operation("console.trace", { actor }) },
   replay: { title: "Replay this delivery?", text: "It is sent again with the same id and body.", ok: "Replay", done: "Queued again.", work: (delivery) => operation("webhooks.replay", { delivery }) },

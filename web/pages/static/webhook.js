@@ -1,6 +1,7 @@
-// A webhook's test event: sent at once, and how long each part took.
+// A webhook's test event, sent at once, with how long each part took; and its pause.
 
 import { operation } from "./api.js";
+import { flashNext } from "./app.js";
 import { busy, clear, enable, say } from "./forms.js";
 
 const STEPS = [["dns", "DNS"], ["connect", "Connect"], ["tls", "TLS"], ["answer", "Answer"]];
@@ -36,4 +37,24 @@ button.addEventListener("click", () => {
   busy(button, async () => tell(await operation("webhooks.test", { webhook: section.dataset.webhook })))
     .catch((error) => say(section, error.message));
 });
+const pause = document.getElementById("webhook-pause");
+
+// Pause or resume, and show the page as it is then.
+function onPause(id, text, work) {
+  const button = document.getElementById(id);
+  button?.addEventListener("click", () => {
+    clear(pause);
+    busy(button, async () => {
+      await work(pause.dataset.webhook);
+      flashNext(text);
+      location.reload();
+    }).catch((error) => say(pause, error.message));
+  });
+}
+
+onPause("pause-webhook", "Paused.", (webhook) => {
+  const seconds = Number(document.getElementById("pause-seconds").value) || null;
+  return operation("webhooks.pause", { webhook, seconds });
+});
+onPause("resume-webhook", "Resumed.", (webhook) => operation("webhooks.resume", { webhook }));
 enable("webhook");

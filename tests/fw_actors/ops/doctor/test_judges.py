@@ -50,7 +50,9 @@ def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
     """Webhooks that are off while some are enabled are warned of, and so are failures (O-132)."""
     section = evaluate_webhooks(WebhookFacts(off=True, enabled=2, retrying=1, failed=0))
     assert "2 are enabled" in only(section, Level.WARNING)
-    assert section.facts == {"off": True, "enabled": 2, "retrying": 1, "failed24h": 0}
+    assert section.facts == {
+        "off": True, "enabled": 2, "retrying": 1, "failed24h": 0, "paused": [],
+    }  # fmt: skip
     assert levels(evaluate_webhooks(WebhookFacts(True, 0, 0, 0))) == {"ok"}
 
 
