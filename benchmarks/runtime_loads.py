@@ -31,7 +31,7 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
-from fw_actors.runtime.handling import SECONDS_PER_BATCH
+from fw_actors.runtime.cell import SECONDS_PER_BATCH
 from supervisors import RestartIntensity, actor_child, open_supervisor
 
 BUSY_SECONDS: Final = 0.001  # of one handler of the busy neighbour

@@ -14,7 +14,7 @@ from fw_actors.runtime.restarts import History, after_failure, backoff_delay
 
 
 class Restart(Enum):
-    """Whether a child that ended is restarted."""
+    """The restart types: the ends of a child after which it is restarted."""
 
     PERMANENT = "always"
     TRANSIENT = "after a failure only"

@@ -1,7 +1,6 @@
 """The actor runtime: actors, refs, keyed pools, deadlines. See docs/runtime.md."""
 
 from fw_actors.runtime.actor import Actor, Context, KeyedActor, KeyedContext
-from fw_actors.runtime.background import Timer
 from fw_actors.runtime.clock import (
     Clock,
     Entropy,
@@ -27,6 +26,7 @@ from fw_actors.runtime.events import EventKind, EventTopic, RuntimeEvent
 from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason, MailboxPolicy, Overflow
 from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, Slow
 from fw_actors.runtime.messages import Message, Request, handles
+from fw_actors.runtime.operations import Timer
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
 from fw_actors.runtime.reply import PendingReply

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, TypeVarTuple
 
 from outcome import Outcome
 
-from fw_actors.runtime.background import Ticker, Timer, Work
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.deadlock import current_waiter
 from fw_actors.runtime.errors import Faults
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import Handler, HandlerTable, Message, Request, handler_tables
+from fw_actors.runtime.operations import Ticker, Timer, Work, begin_ask, operations_of
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.watches import Down, Up, Watch
 
@@ -192,7 +192,7 @@ class Context:
         does. Raises MailboxFull if more of them wait than the mailbox has room for messages, or,
         without `wait`, if this piece would have to.
         """
-        self._cell.operations.begin_work(Work(self._cell, fn, args, then), wait=wait)
+        operations_of(self._cell).begin_work(Work(self._cell, fn, args, then), wait=wait)
 
     def ask(
         self,
@@ -212,12 +212,12 @@ class Context:
 
         Raises MailboxFull as `work` does.
         """
-        ref._begin_ask(self._cell, request, then, deadline, capped=capped)
+        begin_ask(self._cell, ref, request, then, deadline, capped=capped)
 
     @property
     def room_for_work(self) -> int:
         """The number of pieces of work that would begin at once."""
-        return self._cell.operations.room_for_work
+        return operations_of(self._cell).room_for_work
 
     @property
     def works(self) -> int:
@@ -230,6 +230,8 @@ class Context:
         A timer with a `name` replaces the one of that name.
         Raises MailboxFull if `max_timers` of this actor's timers and watches are pending.
         """
+        if name is None:
+            return Timer(self._cell, seconds, message)
         self._drop_timer(name)
         return self._keep_timer(name, Timer(self._cell, seconds, message))
 
@@ -248,20 +250,20 @@ class Context:
         such a timer is not idle. `name` and errors as for `after`; ValueError unless `seconds` is
         positive.
         """
-        self._drop_timer(name)
+        if name is not None:
+            self._drop_timer(name)
         ticker = Ticker(self._cell, seconds, message, seconds if first is None else first)
-        return self._keep_timer(name, ticker)
+        return ticker if name is None else self._keep_timer(name, ticker)
 
-    def _drop_timer(self, name: str | None) -> None:
-        if name is not None and self._timers and (timer := self._timers.pop(name, None)):
+    def _drop_timer(self, name: str) -> None:
+        if self._timers and (timer := self._timers.pop(name, None)):
             timer.cancel()
 
-    def _keep_timer(self, name: str | None, timer: Timer) -> Timer:
-        if name is not None:
-            known = self._timers or {}
-            if len(known) >= NAMES_KEPT:
-                known = {other: kept for other, kept in known.items() if kept.pending}
-            self._timers = {**known, name: timer}
+    def _keep_timer(self, name: str, timer: Timer) -> Timer:
+        known = self._timers or {}
+        if len(known) >= NAMES_KEPT:
+            known = {other: kept for other, kept in known.items() if kept.pending}
+        self._timers = {**known, name: timer}
         return timer
 
     def watch(

@@ -1,4 +1,4 @@
-"""The state of one actor: what comes in, control, pending operations, failure, end.
+"""The cell of an actor: arrival of messages, control, the run of handlers, failure and end.
 
 A cell outlives its instances: a ref points to the cell, and a restart puts a new `Actor` into it.
 It takes messages from three queues:
@@ -9,12 +9,11 @@ It takes messages from three queues:
   these operations and their number is bounded, so that a completion is never refused.
 - the mailbox: everything else. It alternates with the completions, so that neither starves.
 
-`HandlingCell` takes the messages and runs the handlers. `SingleCell` does so in a task of its own;
-`KeyedCell` borrows a worker while it has messages. Fields with a leading underscore are for this
-class and these three.
+`SingleCell` runs the handlers in a task of its own; `KeyedCell` borrows a worker while it has
+messages. Fields with a leading underscore are for this class and these two.
 
-The module has more than 500 lines because it is one state: parts of it in modules of their own
-would write each other's fields.
+The module has more than 500 lines because it is one state: the loop that runs the handlers reads
+and writes most of the fields that arrivals, control, failure and end change.
 """
 
 from __future__ import annotations
@@ -36,17 +35,20 @@ from fw_actors.runtime.errors import (
     ActorGone,
     AskCycle,
     MailboxFull,
+    NotHandled,
+    passed_on,
 )
 from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
-from fw_actors.runtime.messages import Message
-from fw_actors.runtime.operations import PendingOperations
+from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
+from fw_actors.runtime.operations import PendingOperations, operations_of
 from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.snapshot import inspection_of
+from fw_actors.runtime.variables import carrying_handler
 from fw_actors.runtime.watches import Down, Up
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
-    from fw_actors.runtime.background import Work
     from fw_actors.runtime.deadlock import WaitNode
     from fw_actors.runtime.mailbox import Feed, Mailbox
     from fw_actors.runtime.operations import Completion, PendingOperation
@@ -77,6 +79,15 @@ class CrashedError(Exception):
 
 MAX_INSPECTIONS: Final = 16
 RECENT_TYPES: Final = 16
+RECENT_TYPES_KEPT: Final = 64  # after a batch: to cut the list after each would cost more
+SECONDS_PER_BATCH: Final = 0.002
+CHECKPOINTS_AFTER_LONG_BATCH: Final = 3
+"""trio runs all that is ready in random order, and a question takes two such rounds: to the actor,
+and back to its asker. With three rounds for others a busy actor delays it by one batch at most."""
+COARSE: Final = (range(8), range(24), range(32), range(32), range(32))
+"""A batch of 128 messages: the clock is read after each of these stretches."""
+FINE: Final = (range(1),) * 128
+"""The same for an actor whose last handlers were slow."""
 
 FaultInjector = Callable[["ActorCell", Item], Item | None]
 """Decides what becomes of an item that leaves the mailbox; see `testing`."""
@@ -91,21 +102,18 @@ class ActorCell(ABC):
         "__weakref__",
         "_cause",
         "_completion_was_last",
-        "_control_due",
         "_current",
         "_fault_injector",
         "_inspections",
-        "_mailbox_held",
-        "_operations",
         "_overflow",
         "_recent",
-        "_serves",
         "_slow",
         "_suspended",
         "_tracer",
         "_watch_table",
         "actor",
         "cancelled",
+        "control_due",
         "failed",
         "full_of_work",
         "handled",
@@ -113,11 +121,15 @@ class ActorCell(ABC):
         "last_error",
         "life",
         "mailbox",
+        "mailbox_held",
         "name",
+        "operations",
         "passed_on",
         "restarts",
         "runtime",
         "scheduled",
+        "serves",
+        "stop_requested",
         "waits_for",
     )
 
@@ -140,21 +152,24 @@ class ActorCell(ABC):
         self.handler_seconds = 0.0
         self.last_error: str | None = None
         self._overflow = Overflow.WAIT
-        self._control_due = False
+        self.control_due = False
         """Whether the next message comes from `_next_item` instead of straight from the mailbox."""
         self._cause: Exception | None = None
         """The failure of the present instance, until all its askers are settled."""
         self._current: PendingReply[Any] | None = None
         """The request that the running handler has to answer."""
-        self._serves: PendingReply[Any] | None = None
+        self.serves: PendingReply[Any] | None = None
         """The request that the present message is, or that work was begun for whose result it is.
 
         Its reply may be kept, or answered already."""
-        self._operations: PendingOperations | None = None
+        self.operations: PendingOperations | None = None
+        """The pending operations of the present instance, if there are any; see `operations_of`."""
         self.full_of_work = False
         """Whether the mailbox has to wait until a piece of work ends."""
         self._completion_was_last = False
-        self._mailbox_held = False
+        self.stop_requested = False
+        """Whether the actor ends when it has nothing to do."""
+        self.mailbox_held = False
         """Whether the messages in the mailbox are left for the next instance."""
         self._inspections: deque[PendingReply[Any]] | None = None
         self._slow = False
@@ -191,8 +206,8 @@ class ActorCell(ABC):
     def stop(self, deadline: float) -> None:
         """Ask for an ordered end before `deadline` (trio's clock)."""
 
-    def _became_quiet(self) -> None:  # noqa: B027 - a single actor does not
-        """React to the end of the last pending operation."""
+    def became_quiet(self) -> None:  # noqa: B027 - a single actor does not
+        """React to the end of the last pending operation of a cell that is not `scheduled`."""
 
     # Incoming messages.
 
@@ -246,16 +261,6 @@ class ActorCell(ABC):
         except trio.ClosedResourceError:
             raise self._refused(ActorGone(self.name), item) from None
 
-    def complete(self, completion: Completion) -> None:
-        """Queue the completion of a pending operation."""
-        operations = self._operations or self.operations
-        if operations.completions is None:
-            operations.completions = deque()
-        operations.completions.append(completion)
-        self._control_due = True
-        if not self.scheduled:
-            self.schedule()
-
     def inspect(self, reply: PendingReply[Any]) -> None:
         """Queue a request for an inspection. Raises MailboxFull."""
         if self._inspections is None:
@@ -265,7 +270,7 @@ class ActorCell(ABC):
         if len(self._inspections) >= MAX_INSPECTIONS:
             raise MailboxFull(self.name, MAX_INSPECTIONS, "inspections")
         self._inspections.append(reply)
-        self._control_due = True
+        self.control_due = True
         if not self.scheduled:
             self.schedule()
 
@@ -301,7 +306,7 @@ class ActorCell(ABC):
     def suspend(self) -> None:
         """Handle nothing after the present message until `resume`."""
         self._suspended = True
-        self._control_due = True
+        self.control_due = True
 
     def resume(self) -> None:
         """Continue after `suspend`."""
@@ -312,12 +317,12 @@ class ActorCell(ABC):
     def trace(self, tracer: Callable[[Message], object] | None) -> None:
         """Pass each message to `tracer` before it is handled; None ends the trace."""
         self._tracer = tracer
-        self._control_due = True
+        self.control_due = True
 
     def inject_faults(self, injector: FaultInjector | None) -> None:
         """Pass each item that leaves the mailbox through `injector`; for tests."""
         self._fault_injector = injector
-        self._control_due = True
+        self.control_due = True
 
     @property
     def last_messages(self) -> tuple[str, ...]:
@@ -353,38 +358,24 @@ class ActorCell(ABC):
     # Pending operations.
 
     @property
-    def operations(self) -> PendingOperations:
-        """The pending operations of the present instance. Raises ActorGone without one."""
-        if self._operations is None:
-            if self.actor is None:
-                raise ActorGone(self.name)
-            self._operations = PendingOperations(self, self.actor.mailbox)
-        return self._operations
-
-    @property
     def pending(self) -> tuple[PendingOperation, ...]:
         """The kept replies, work, timers and watches of the present instance."""
-        return tuple(self._operations.pending) if self._operations is not None else ()
+        return tuple(self.operations.pending) if self.operations is not None else ()
 
     @property
     def works(self) -> int:
         """Pieces of work that were begun and whose completion was not taken yet."""
-        return self._operations.works if self._operations is not None else 0
+        return self.operations.works if self.operations is not None else 0
 
     @property
     def timers(self) -> int:
         """Pending timers and watches."""
-        return self._operations.timers if self._operations is not None else 0
+        return self.operations.timers if self.operations is not None else 0
 
     @property
     def stashed(self) -> int:
         """Messages that the present instance has set aside."""
-        return self._operations.stashed if self._operations is not None else 0
-
-    @property
-    def serves(self) -> PendingReply[Any] | None:
-        """The request that the present message is, or is the result of work for."""
-        return self._serves
+        return self.operations.stashed if self.operations is not None else 0
 
     def keep_reply(self) -> PendingReply[Any]:
         """Detach the reply to the present message from its handler's return value."""
@@ -392,14 +383,14 @@ class ActorCell(ABC):
         if reply is None or reply.sent:  # the message was told, or its reply is kept already
             return PendingReply(self, Message(), wanted=False)
         reply.detached = True
-        self.operations.add(reply)
+        operations_of(self).add(reply)
         return reply
 
     def stash(self, message: Message) -> PendingReply[Any]:
         """Set the present message aside until `unstash`; at the limit it is refused."""
         reply, self._current = self._current, None
         item: Item = message if reply is None else reply
-        if not self.operations.stash(item):
+        if not operations_of(self).stash(item):
             most = self.actor.mailbox.max_stash if self.actor is not None else 0
             full = MailboxFull(self.name, most, "stashed messages")
             self._discard(item, DeadLetterReason.FULL, full)
@@ -407,40 +398,13 @@ class ActorCell(ABC):
 
     def unstash(self) -> None:
         """Handle what was set aside before anything else in the mailbox."""
-        if self._operations is not None:
-            self._operations.unstash()
+        if self.operations is not None:
+            self.operations.unstash()
 
     def put_back(self, items: Sequence[Item]) -> None:
         """Put items in front of the mailbox."""
         self.mailbox.put_back(items)
-        self._control_due = True  # a batch under way has the mailbox's former `take`
-
-    def end_reply(self, reply: PendingReply[Any]) -> None:
-        """Record the answer to a kept reply; does nothing for one that was abandoned."""
-        if self._operations is not None:
-            self._operations.remove(reply)
-
-    @property
-    def kept_request(self) -> PendingReply[Any] | None:
-        """The same if its reply is kept and still due: what is begun now is begun for it."""
-        served = self.serves
-        return served if served is not None and served.detached and not served.answered else None
-
-    def end_work(self, work: Work) -> None:
-        """Record the end of a piece of work that sends no message, which would wake the actor."""
-        if not self.scheduled and (self.full_of_work or self._mailbox_held):
-            self.schedule()
-        self.operations.remove_work(work)
-
-    def operations_ended(self) -> None:
-        """React to the end of the last pending operation."""
-        if self._operations is not None and not self._operations.is_needed:
-            self._operations = None
-        self._became_quiet()
-
-    def became_full_of_work(self) -> None:
-        """React to work that has to wait: look at it before the next message."""
-        self.full_of_work = self._control_due = True
+        self.control_due = True  # a batch under way has the mailbox's former `take`
 
     def _adopt(self, actor: Actor) -> None:
         """Make an instance the present one."""
@@ -449,6 +413,208 @@ class ActorCell(ABC):
         self.life = self.runtime.next_life()
         if actor.phases:
             actor.context.begin_phases(actor)
+
+    # Running the handlers.
+
+    async def _run_batch(self, actor: Actor) -> int:
+        """Handle messages, limited by number and time.
+
+        Returns the number of checkpoints that the caller must pass before the next batch, so that
+        other tasks can run; 0 if nothing is waiting.
+        Raises CrashedError if a handler failed: its message is lost, its asker has ActorFailed.
+        """
+        now = self.runtime.deadlines.now
+        began = before = now()
+        for stretch in FINE if self._slow else COARSE:
+            if not await self._run_handlers(actor, stretch, before):
+                return 0
+            after = now()
+            self._slow = after - before > SECONDS_PER_BATCH / 8
+            if after - began > SECONDS_PER_BATCH:
+                return CHECKPOINTS_AFTER_LONG_BATCH
+            before = after
+        return 1
+
+    async def _run_handlers(  # noqa: C901, PLR0912, PLR0915
+        self, actor: Actor, stretch: range, before: float
+    ) -> bool:
+        """Handle one message for each number of `stretch`; return False if there are no more.
+
+        `before` is the present time. The hottest lines of all, which is why they are not in further
+        functions: a message that was told costs one call, its handler's, beside the channel's own.
+        """
+        handlers, take, now = actor.handlers, self.mailbox.take, self.runtime.deadlines.now
+        slow = actor.slow_seconds
+        remember = self._recent.append
+        reply: PendingReply[Any] | None = None
+        untimed = False
+        try:
+            for _ in stretch:
+                item: Any = self._next_item(actor) if self.control_due else take()
+                kind = type(item)
+                if kind is PendingReply:
+                    if not item.wanted or (item.parent is not None and item.abandon_orphan()):
+                        self.cancelled += 1
+                        continue
+                    self._current = self.serves = reply = item
+                    item = reply.message
+                    kind = type(item)
+                try:
+                    function, is_async = handlers[kind]
+                except KeyError:
+                    self._reject(item)
+                    reply = self.serves = None
+                    continue
+                remember(kind)
+                untimed = True
+                if reply is not None and reply.carried:
+                    function = carrying_handler(reply.carried, function, is_async=is_async)
+                    is_async = True
+                try:
+                    result = function(actor, item)
+                    if is_async:
+                        result = await result
+                        after = now()
+                        seconds = after - before
+                        self.handler_seconds += seconds
+                        if seconds >= slow:
+                            self._note_slow(actor, 1, seconds)
+                        before, untimed = after, False
+                    elif result is not None and type(result) not in PLAIN_RESULTS:
+                        check_result(function, result)
+                except Exception as error:
+                    self._pass_on(actor, kind, error)
+                    reply = None
+                    continue
+                self.handled += 1
+                if reply is not None:
+                    if self._current is reply:  # else the handler kept it
+                        self._current = None
+                        reply.answer(result)
+                    reply = self.serves = None
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return take is not self.mailbox.take  # then it has become a member of a topic
+        finally:
+            if untimed:  # one clock read for some plain handlers, not for each
+                seconds = now() - before
+                self.handler_seconds += seconds
+                if seconds >= slow:
+                    self._note_slow(actor, len(stretch), seconds)
+            if len(self._recent) > RECENT_TYPES_KEPT:
+                del self._recent[:-RECENT_TYPES]
+        return True
+
+    def _note_slow(self, actor: Actor, handlers: int, seconds: float) -> None:
+        """Log that up to so many handlers were slow."""
+        kinds = {kind.__name__: None for kind in self._recent[-handlers:]}
+        self.runtime.note_slow(self.name, type(actor), tuple(kinds), seconds)
+
+    def _pass_on(self, actor: Actor, kind: type[Message], error: Exception) -> None:
+        """Settle the present message by an error of its handler, or fail the instance.
+
+        Raises CrashedError.
+        """
+        fault = passed_on(error, actor.faults, actor.refusals)
+        if fault is None:
+            raise self.record_failure("handler", error) from error
+        self.handled += 1
+        self._current = None
+        served, self.serves = self.serves, None
+        if served is not None and served.settle(fault):
+            return
+        self.passed_on += 1
+        self.runtime.events.emit(
+            EventKind.PASSED_ON,
+            self.name,
+            reason=self.runtime.one_line(fault),
+            message_type=kind.__name__,
+        )
+        if self.passed_on & (self.passed_on - 1) == 0:  # the 1st, 2nd, 4th, 8th...
+            self.runtime.log.warning(
+                "passed_on",
+                actor=self.name,
+                message_type=kind.__name__,
+                error=self.runtime.one_line(fault),
+                count=self.passed_on,
+            )
+
+    def _next_item(self, actor: Actor) -> Item | None:
+        """Look at control and completions first; return the next item, None for a cancelled one.
+
+        Raises what the mailbox's `take` raises if there is nothing to handle.
+        """
+        self.serves = None
+        if self._inspections:
+            self._answer_inspections(actor)
+        if self._suspended:
+            raise trio.WouldBlock
+        operations = self.operations
+        completions = operations.completions if operations is not None else None
+        self.control_due = (
+            bool(completions)
+            or self.mailbox_held
+            or self.full_of_work
+            or self.mailbox.returned > 0
+            or self._tracer is not None
+            or self._fault_injector is not None
+        )
+        item = self._alternate(completions) if completions else self._from_mailbox()
+        if self._tracer is not None:
+            self._show(self._tracer, item)
+        return item
+
+    def _from_mailbox(self) -> Item | None:
+        if self.mailbox_held or self.full_of_work:
+            raise trio.WouldBlock
+        item = self.mailbox.take()
+        return item if self._fault_injector is None else self._fault_injector(self, item)
+
+    def _alternate(self, completions: deque[Completion]) -> Item | None:
+        """Return the next item from mailbox or completions, in turns while both have one."""
+        if self._completion_was_last:
+            self._completion_was_last = False
+            with suppress(trio.WouldBlock, trio.EndOfChannel):
+                return self._from_mailbox()
+        self._completion_was_last = True
+        try:
+            completion = completions.popleft()
+            self.serves = completion.serves
+            return completion.take()
+        except Exception as error:  # `then` of work or watch could not make the message
+            raise self.record_failure("handler", error) from error
+
+    def _show(self, tracer: Callable[[Message], object], item: Item | None) -> None:
+        if isinstance(item, PendingReply):
+            item = item.message if item.wanted else None
+        if item is None:
+            return
+        try:
+            tracer(item)
+        except Exception as error:
+            self._tracer = None  # a tracer that fails must not fail the actor
+            self.runtime.log.warning(
+                "trace_failed", actor=self.name, error=self.runtime.one_line(error)
+            )
+
+    def _reject(self, message: Message | None) -> None:
+        """Settle a message without a handler; None is a completion that was cancelled."""
+        if message is None:
+            return
+        reply, self._current = self._current, None
+        if reply is not None:
+            reply.abandon(NotHandled(self.name, type(message).__name__))
+        self.runtime.dead_letters.add(self.name, message, DeadLetterReason.NOT_HANDLED)
+
+    def _answer_inspections(self, actor: Actor) -> None:
+        replies, self._inspections = self._inspections, None
+        for reply in replies or ():
+            result: Any
+            try:
+                result = inspection_of(self, actor.describe())
+            except Exception as error:
+                reply.abandon(ActorFailed(self.name, self.runtime.one_line(error)))
+            else:
+                reply.answer(result)
 
     # Failure and end: all askers are settled here and nowhere else.
 
@@ -498,8 +664,8 @@ class ActorCell(ABC):
         if self._current is not None:
             self._current.abandon(self._end_error(failure))
             self._current = None
-        self._serves = None
-        operations, self._operations = self._operations, None
+        self.serves = None
+        operations, self.operations = self.operations, None
         if operations is not None:
             operations.abandon_all(lambda: self._end_error(failure))
         self._cause = None

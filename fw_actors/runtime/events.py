@@ -1,4 +1,4 @@
-"""The runtime's own events as a topic: what begins, ends, fails, is refused or lost.
+"""The runtime's own events as a topic: starts, ends, failures, refusals, lost messages.
 
 Nothing is made, and next to nothing is done, while the topic has no member.
 """

@@ -14,31 +14,31 @@ from typing import TYPE_CHECKING
 import trio
 
 from fw_actors.runtime.actor import Actor, KeyedContext
-from fw_actors.runtime.background import cancel_timers
-from fw_actors.runtime.cell import ActorState, CrashedError
+from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.errors import ActorFailed
 from fw_actors.runtime.events import EventKind
-from fw_actors.runtime.handling import HandlingCell
-from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Item, Mailbox
+from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Item
+from fw_actors.runtime.operations import operations_of
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.watches import cancel_timers
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.background import WorkerScope
     from fw_actors.runtime.failed_keys import FailedKey
     from fw_actors.runtime.pool import KeyedPool
     from fw_actors.runtime.watches import Watch
+    from fw_actors.runtime.workers import WorkerScope
 
 
-class KeyedCell(HandlingCell):
+class KeyedCell(ActorCell):
     """The cell of one key, a job for a worker. It has a mailbox of its own only while active."""
 
     __slots__ = (
         "_parked",
         "_passivated",
         "_start_due",
-        "_stop_requested",
         "_stopping",
+        "counted",
         "key",
         "pool",
         "scope",
@@ -50,14 +50,14 @@ class KeyedCell(HandlingCell):
         self.key = key
         self.scheduled = False
         self.scope: WorkerScope | None = None
+        self.counted = False
+        """Whether the pool's totals have the counters of this cell."""
         self._parked = False
         """Whether the cell waits, without an instance, until `unpark` lets the next one start."""
         self._passivated = False
         """Whether the instance ends because it was idle."""
         self._start_due = False
         """Whether the instance's `started` is still to be run."""
-        self._stop_requested = False
-        """Whether to end the instance as soon as it is idle."""
         self._stopping = False
         """Whether to end the instance before the next message."""
         if pool.fault_injector is not None:
@@ -81,11 +81,6 @@ class KeyedCell(HandlingCell):
         return self.pool.watches.get(self.key, ())
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether no operation is pending."""
-        return self._operations is None or not self._operations.pending
-
-    @property
     def is_stopping(self) -> bool:
         """Whether the instance runs its `stopping`, or will, before the next message."""
         return self._stopping
@@ -95,11 +90,6 @@ class KeyedCell(HandlingCell):
         """Whether the cell waits for the time at which its next instance may start."""
         return self._parked
 
-    @property
-    def stop_requested(self) -> bool:
-        """Whether to end the instance as soon as it is idle."""
-        return self._stop_requested
-
     def schedule(self) -> None:
         """Have a worker run the cell."""
         self.scheduled = True
@@ -108,12 +98,13 @@ class KeyedCell(HandlingCell):
 
     def stop(self, deadline: float) -> None:
         """End the instance as soon as it is idle; it is the pool that enforces deadlines."""
-        self._stop_requested = True
-        self.mailbox.close_feeds()
+        self.stop_requested = True
+        if self.mailbox.is_fed:
+            self.mailbox.close_feeds()
 
     def add_feed(self, feed: Feed) -> None:
         """Take messages of a feed, too, as long as the instance lives. Raises ActorGone."""
-        operations = self.operations
+        operations = operations_of(self)
         super().add_feed(feed)
         operations.add(feed)
         if not self.scheduled:
@@ -121,32 +112,19 @@ class KeyedCell(HandlingCell):
 
     def feed_closed(self, feed: Feed) -> None:
         """React to the end of a feed: without another operation the actor is idle."""
-        if self._operations is not None:
-            self._operations.remove(feed)
-
-    def open_mailbox(self, spare: Mailbox | None) -> None:
-        """Use the spare mailbox, or a new one of the capacity of the pool's actors."""
-        capacity = self.pool.mailbox_policy.capacity
-        if self.runtime.tracing is not None:
-            self.mailbox = self.runtime.mailbox_of(self, capacity)
-        else:
-            self.mailbox = Mailbox(capacity) if spare is None else spare
+        if self.operations is not None:
+            self.operations.remove(feed)
 
     def put_back(self, items: Sequence[Item]) -> None:
         """Put items in front of the mailbox, which a cell that runs completions has not got."""
         if items and self.mailbox is self.pool.no_mailbox:
-            self.open_mailbox(None)
+            self.pool.give_mailbox(self)
         super().put_back(items)
-
-    def release_mailbox(self) -> Mailbox:
-        """Return the mailbox, which is empty, and use the pool's stand-in for it."""
-        mailbox, self.mailbox = self.mailbox, self.pool.no_mailbox
-        return mailbox
 
     def passivate(self) -> bool:
         """End the idle instance; return False if a worker has to run its `stopping` first."""
         actor = self.actor
-        self._passivated = not (self._stop_requested or self.pool.is_closed)
+        self._passivated = not (self.stop_requested or self.pool.is_closed)
         if actor is None or self._start_due or type(actor).stopping is Actor.stopping:
             self.settle_instance(None)
             return True
@@ -156,7 +134,7 @@ class KeyedCell(HandlingCell):
 
     def end_instance(self) -> None:
         """End the instance after the message in hand and the work; keep the mailbox."""
-        self._mailbox_held = self._control_due = True
+        self.mailbox_held = self.control_due = True
         cancel_timers(self)
         if not self.scheduled:
             self.schedule()
@@ -167,7 +145,7 @@ class KeyedCell(HandlingCell):
         if self._stopping:  # cancelled before it could run its `stopping`
             self._stopping = False
             self.pool.stopped()
-        self._start_due = self._mailbox_held = self._passivated = False
+        self._start_due = self.mailbox_held = self._passivated = False
         self._parked = self.scheduled = True
         self.settle_instance(None)
         self._refuse_inspections()
@@ -229,7 +207,7 @@ class KeyedCell(HandlingCell):
                     if self.actor is not None:
                         checkpoints = await self._run_batch(self.actor)
                     if not checkpoints:
-                        if self._mailbox_held and not self.works:
+                        if self.mailbox_held and not self.works:
                             self._begin_end()
                         elif self.mailbox is mailbox:
                             return
@@ -244,7 +222,7 @@ class KeyedCell(HandlingCell):
         finally:
             if not self._parked:
                 self.scheduled = False
-                if not (self.full_of_work or self._mailbox_held):  # messages wait for its work
+                if not (self.full_of_work or self.mailbox_held):  # messages wait for its work
                     self.pool.deactivated(self)
 
     @property
@@ -252,9 +230,9 @@ class KeyedCell(HandlingCell):
         """The event of an end without a failure."""
         return EventKind.PASSIVATED if self._passivated else EventKind.STOPPED
 
-    def _became_quiet(self) -> None:
-        """Become idle, unless there are messages to handle."""
-        if not self.scheduled and self.actor is not None:
+    def became_quiet(self) -> None:
+        """React to the end of the last pending operation: without messages the cell is idle."""
+        if self.actor is not None:
             self.pool.became_quiet(self)
 
     async def _change_instance(self) -> bool:
@@ -335,6 +313,6 @@ class KeyedCell(HandlingCell):
         except Exception as error:
             self.record_failure("stop", error)
         finally:
-            self._stopping = self._stop_requested = self._mailbox_held = False
+            self._stopping = self.stop_requested = self.mailbox_held = False
             self.pool.stopped()
         self.settle_instance(None)

@@ -1,4 +1,4 @@
-"""Bounded mailboxes over trio memory channels, and the dead letters of undelivered messages.
+"""Bounded mailboxes over trio memory channels, stashes, and dead letters.
 
 Messages pass by `send_nowait` and `receive_nowait` (0.35 microseconds a message, against 7.6 for
 an awaited pair). Only a sender that waits for room awaits the channel. An actor with nothing to
@@ -21,6 +21,7 @@ from fw_actors.runtime.messages import Message
 from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
+    from fw_actors.runtime.cell import ActorCell
     from fw_actors.runtime.events import EventTopic
     from fw_actors.runtime.system import Log
 
@@ -57,7 +58,7 @@ class Feed(Protocol):
     """A further source of messages for one mailbox: a subscription to a topic."""
 
     queue: deque[Item]
-    """What is to be handled, oldest first."""
+    """The items to be handled, oldest first."""
     blocked: bool
     """Whether somebody waits until an item is taken."""
 
@@ -88,7 +89,9 @@ class Mailbox:
         "_send",
         "capacity",
         "is_closed",
+        "is_fed",
         "put",
+        "returned",
         "take",
     )
 
@@ -97,11 +100,15 @@ class Mailbox:
         self.is_closed = False
         self._send, self._receive = trio.open_memory_channel[Item](capacity)
         self._feeds: tuple[Feed, ...] = ()
+        self.is_fed = False
+        """Whether there are feeds."""
         self._fed = 0
         """Items from feeds since the last one from the channel."""
         self._maybe_inside = True
         """Whether the channel may have an item; only true to life with feeds."""
         self._returned: deque[Item] | None = None
+        self.returned = 0
+        """The number of items that were put back, and not taken yet."""
         # With feeds `_put_noting` and `_take_in_turns`: they cost nothing where there are none.
         self.put: Callable[[Item], None] = self._send.send_nowait
         self.take: Callable[[], Item] = self._receive.receive_nowait
@@ -124,12 +131,8 @@ class Mailbox:
             if self._returned is None:
                 self._returned = deque()
             self._returned.extendleft(reversed(items))
+            self.returned += len(items)
             self.take = self._take_returned
-
-    @property
-    def returned(self) -> int:
-        """The number of items that were put back, and not taken yet."""
-        return 0 if self._returned is None else len(self._returned)
 
     def close(self) -> None:
         """Refuse new messages and waiting senders; messages inside can still be taken."""
@@ -140,6 +143,7 @@ class Mailbox:
     def add_feed(self, feed: Feed) -> None:
         """Take the items of a feed, too."""
         self._feeds = (*self._feeds, feed)
+        self.is_fed = True
         self._maybe_inside = True
         self.put = self._put_noting
         if self._returned is None:
@@ -148,7 +152,8 @@ class Mailbox:
     def remove_feed(self, feed: Feed) -> None:
         """Forget a feed and what is in its queue; does nothing for an unknown one."""
         self._feeds = tuple(other for other in self._feeds if other is not feed)
-        if not self._feeds:
+        self.is_fed = bool(self._feeds)
+        if not self.is_fed:
             self.put = self._send.send_nowait
             if self._returned is None:
                 self.take = self._receive.receive_nowait
@@ -157,11 +162,6 @@ class Mailbox:
         """End the subscriptions; what they have delivered can still be taken."""
         for feed in self._feeds:
             feed.close()
-
-    @property
-    def is_fed(self) -> bool:
-        """Whether there are feeds."""
-        return bool(self._feeds)
 
     @property
     def depth(self) -> int:
@@ -176,6 +176,7 @@ class Mailbox:
 
     def _take_returned(self) -> Item:
         if self._returned:
+            self.returned -= 1
             return self._returned.popleft()
         self._returned = None
         self.take = self._usual_take()
@@ -216,6 +217,51 @@ class Mailbox:
         except trio.WouldBlock:
             self._maybe_inside = False
             raise
+
+
+class Stash:
+    """Messages in the order in which they were set aside, at most `limit`.
+
+    Those that have come back to the mailbox and were not handled yet count, too. A pending
+    operation while it is not empty; when the instance ends, its messages come back for the next.
+    """
+
+    __slots__ = ("_cell", "_items", "_limit")
+
+    def __init__(self, cell: ActorCell, limit: int) -> None:
+        self._cell = cell
+        self._limit = limit
+        self._items: list[Item] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, item: Item) -> bool:
+        """Set an item aside; return False at the limit."""
+        if self._is_full:
+            # Those that were withdrawn meanwhile need no room.
+            self._items = [kept for kept in self._items if _is_wanted(kept)]
+        if self._is_full:
+            return False
+        self._items.append(item)
+        return True
+
+    def give_back(self) -> None:
+        """Put all messages in front of the mailbox."""
+        items, self._items = self._items, []
+        self._cell.put_back(items)
+
+    def abandon(self, error: ActorError) -> None:
+        """Leave the messages to the next instance, or to those who settle the mailbox."""
+        self.give_back()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._items) + self._cell.mailbox.returned >= self._limit
+
+
+def _is_wanted(item: Item) -> bool:
+    return not isinstance(item, PendingReply) or item.wanted
 
 
 MAX_FROM_THREADS: Final = 10_000

@@ -1,4 +1,4 @@
-"""The members of topics: an actor or a task, its queue, and what happens when that is full."""
+"""The members of topics: an actor or a task, its queue, and the policy for a full queue."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.mailbox import DeadLetterReason, Item
 from fw_actors.runtime.messages import Message
-from fw_actors.runtime.parking import WOKEN
-from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.reply import WOKEN, PendingReply
 from fw_actors.runtime.variables import Carried
 
 if TYPE_CHECKING:

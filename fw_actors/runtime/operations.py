@@ -8,19 +8,30 @@ never refused.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from fw_actors.runtime.errors import ActorError, MailboxFull
-from fw_actors.runtime.stash import Stash
-from fw_actors.runtime.watches import EndsTold
+from outcome import Error, Outcome, Value
+
+from fw_actors.runtime.deadlock import WaitNode, path_between, without
+from fw_actors.runtime.errors import ActorError, ActorGone, AskCycle, MailboxFull
+from fw_actors.runtime.events import EventKind
+from fw_actors.runtime.mailbox import Stash
+from fw_actors.runtime.messages import Message
+from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.variables import carried_values, carrying
 
 if TYPE_CHECKING:
-    from fw_actors.runtime.background import Question, Work
     from fw_actors.runtime.cell import ActorCell
     from fw_actors.runtime.mailbox import Item, MailboxPolicy
-    from fw_actors.runtime.messages import Message
-    from fw_actors.runtime.reply import PendingReply
+    from fw_actors.runtime.messages import Request
+    from fw_actors.runtime.ref import Ref
+    from fw_actors.runtime.watches import EndsTold
+    from fw_actors.runtime.workers import WorkerScope
+
+R = TypeVar("R")
 
 
 class PendingOperation(Protocol):
@@ -46,11 +57,11 @@ class PendingOperations:
 
     __slots__ = (
         "_cell",
-        "_ends_told",
         "_limits",
         "_stash",
         "_waiting_work",
         "completions",
+        "ends_told",
         "pending",
         "timers",
         "works",
@@ -68,13 +79,9 @@ class PendingOperations:
         """Pending timers and watches."""
         self._waiting_work: deque[Work] | None = None
         """Pieces beyond `max_work`, in order."""
-        self._ends_told: EndsTold | None = None
+        self.ends_told: EndsTold | None = None
+        """The ends of other actors that this instance was told of by its watches."""
         self._stash: Stash | None = None
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is anything to remember."""
-        return bool(self.pending or self.completions) or self._ends_told is not None
 
     def add(self, operation: PendingOperation) -> None:
         """Record an operation; an idle keyed actor has none."""
@@ -85,7 +92,7 @@ class PendingOperations:
         if operation in self.pending:
             del self.pending[operation]
             if not self.pending:
-                self._cell.operations_ended()
+                self._ended()
 
     def abandon_all(self, error: Callable[[], ActorError]) -> None:
         """End all operations because the instance has ended, each with an error of its own."""
@@ -93,6 +100,24 @@ class PendingOperations:
         self.completions = self._waiting_work = None
         for operation in pending:
             operation.abandon(error())
+
+    def complete(self, completion: Completion) -> None:
+        """Queue the completion of a pending operation."""
+        if self.completions is None:
+            self.completions = deque()
+        self.completions.append(completion)
+        cell = self._cell
+        cell.control_due = True
+        if not cell.scheduled:
+            cell.schedule()
+
+    def _ended(self) -> None:
+        """React to the end of the last pending operation."""
+        cell = self._cell
+        if not self.completions and self.ends_told is None:
+            cell.operations = None
+        if not cell.scheduled:
+            cell.became_quiet()
 
     # Work.
 
@@ -119,12 +144,20 @@ class PendingOperations:
             if self._waiting_work is None:
                 self._waiting_work = deque()
             self._waiting_work.append(work)
-            self._cell.became_full_of_work()
+            # Looked at before the next message.
+            self._cell.full_of_work = self._cell.control_due = True
 
     def add_work(self, work: Work | Question) -> None:
         """Record a piece of work, or a request that counts as one."""
         self.works += 1
         self.add(work)
+
+    def end_work(self, work: Work) -> None:
+        """Record the end of a piece of work that sends no message, which would wake the actor."""
+        cell = self._cell
+        if not cell.scheduled and (cell.full_of_work or cell.mailbox_held or cell.stop_requested):
+            cell.schedule()
+        self.remove_work(work)
 
     def remove_work(self, work: Work | Question) -> None:
         """Record the end of a piece of work, and begin the next one that waits."""
@@ -172,8 +205,309 @@ class PendingOperations:
         self.remove(timer)
 
     @property
-    def ends_told(self) -> EndsTold:
-        """The ends of other actors that this instance was told of by its watches."""
-        if self._ends_told is None:
-            self._ends_told = EndsTold(self._limits.max_timers)
-        return self._ends_told
+    def max_timers(self) -> int:
+        """The limit of timers and watches."""
+        return self._limits.max_timers
+
+
+def operations_of(cell: ActorCell) -> PendingOperations:
+    """Return the pending operations of the present instance. Raises ActorGone without one."""
+    operations = cell.operations
+    if operations is None:
+        if cell.actor is None:
+            raise ActorGone(cell.name)
+        operations = cell.operations = PendingOperations(cell, cell.actor.mailbox)
+    return operations
+
+
+def kept_request(cell: ActorCell) -> PendingReply[Any] | None:
+    """Return the request whose reply the cell keeps: what is begun now is begun for it."""
+    served = cell.serves
+    return served if served is not None and served.detached and not served.answered else None
+
+
+class Work:
+    """One async function that an actor runs concurrently, from `context.work`; a `Job`."""
+
+    needs_deadline = False
+    __slots__ = (
+        "_abandoned",
+        "_args",
+        "_begun",
+        "_cell",
+        "_fn",
+        "_outcome",
+        "_own_waits",
+        "_then",
+        "carried",
+        "scope",
+        "serves",
+    )
+
+    def __init__(
+        self,
+        cell: ActorCell,
+        fn: Callable[..., Awaitable[Any]],
+        args: tuple[Any, ...],
+        then: Callable[[Outcome[Any]], Message] | None,
+    ) -> None:
+        """`PendingOperations.begin_work` begins it."""
+        self._cell, self._fn, self._args, self._then = cell, fn, args, then
+        self._outcome: Outcome[Any] | None = None
+        self._abandoned = self._begun = False
+        self._own_waits = 0
+        """Waits for the actor that began this work."""
+        self.scope: WorkerScope | None = None
+        self.serves = kept_request(cell)
+        """The request whose kept reply this work is for."""
+        variables = cell.runtime.carry
+        self.carried = carried_values(variables) if variables else None
+
+    async def run(self) -> None:
+        """Run the function, and queue the completion unless the instance has ended."""
+        if self._abandoned:
+            return
+        self._begun = True
+        try:
+            if self.carried:
+                with carrying(self.carried):
+                    result: Outcome[Any] = Value(await self._fn(*self._args))
+            else:
+                result = Value(await self._fn(*self._args))
+        except Exception as error:
+            result = Error(error)
+        if not self._abandoned:
+            self._outcome = result
+            if self._then is not None:
+                operations_of(self._cell).complete(self)
+            else:
+                operations_of(self._cell).end_work(self)
+                if isinstance(result, Error):
+                    self._log(result.error)
+
+    def _log(self, error: BaseException) -> None:
+        runtime = self._cell.runtime
+        told = runtime.one_line(error)
+        runtime.log.error("work_failed", actor=self._cell.name, error=told, exc_info=error)
+        runtime.events.emit(EventKind.WORK_FAILED, self._cell.name, reason=told)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the function waits for the actor that began it, or has to wait for its turn."""
+        return self._own_waits > 0 or not self._begun
+
+    def begin_wait(self, other: WaitNode) -> None:
+        """Add an edge from the request that this work is for.
+
+        Work blocks no actor, but the asker of that request waits for it, and an actor that is full
+        of work waits for a piece of it. Raises AskCycle, as `ActorCell.begin_wait`.
+        """
+        name = self._cell.name
+        if self.serves is not None:
+            path = path_between(other, self.serves)
+            if path:
+                raise AskCycle([name, *path])
+            self.serves.work_waits_for = (*self.serves.work_waits_for, other)
+        if other.cell is self._cell:
+            self._own_waits += 1
+            if self._cell.full_of_work and all(
+                operation.stuck
+                for operation in self._cell.pending
+                if isinstance(operation, Work | Question)
+            ):
+                self.end_wait(other)
+                raise AskCycle([name, name])
+
+    def end_wait(self, other: WaitNode) -> None:
+        """Remove one edge: the wait is over."""
+        if self.serves is not None:
+            self.serves.work_waits_for = without(self.serves.work_waits_for, other)
+        if other.cell is self._cell:
+            self._own_waits -= 1
+
+    def take(self) -> Message:
+        """End the operation and return its message."""
+        assert self._outcome is not None
+        assert self._then is not None
+        operations_of(self._cell).remove_work(self)
+        return self._then(self._outcome)
+
+    def abandon(self, error: ActorError) -> None:
+        """Cancel the function and drop its result."""
+        self._abandoned = True
+        if self.scope is not None:
+            self.scope.cancel()
+
+
+class Question:
+    """A request whose answer comes as a message, from `context.ask`; no task waits for it."""
+
+    stuck: Final = False  # never a request to the actor itself
+    __slots__ = ("_cell", "_reply", "_then", "serves")
+
+    def __init__(
+        self,
+        cell: ActorCell,
+        reply: PendingReply[Any],
+        then: Callable[[Outcome[Any]], Message],
+        serves: PendingReply[Any] | None,
+    ) -> None:
+        """`serves` is the request whose kept reply waits for this one."""
+        self._cell, self._reply, self._then, self.serves = cell, reply, then, serves
+        if serves is not None:
+            path = path_between(reply, serves)
+            if path:
+                raise AskCycle([cell.name, *path])
+            serves.work_waits_for = (*serves.work_waits_for, reply)
+
+    def settled(self) -> None:
+        """Queue the completion: the answer has come, or will not come."""
+        operations_of(self._cell).complete(self)
+
+    def take(self) -> Message:
+        """End the operation and return its message."""
+        self._end_wait()
+        operations_of(self._cell).remove_work(self)
+        return self._then(self._reply.outcome)
+
+    def abandon(self, error: ActorError) -> None:
+        """Withdraw the request because the instance has ended."""
+        self.withdraw()
+
+    def withdraw(self) -> None:
+        """Stop waiting for the answer; no message will come."""
+        self._end_wait()
+        self._reply.withdraw()
+
+    def _end_wait(self) -> None:
+        if self.serves is not None:
+            waits = without(self.serves.work_waits_for, self._reply)
+            self.serves.work_waits_for = waits
+
+
+def begin_ask(
+    cell: ActorCell,
+    ref: Ref,
+    request: Request[R],
+    then: Callable[[Outcome[R]], Message],
+    deadline: float | None,
+    *,
+    capped: bool,
+) -> None:
+    """Ask for `Context.ask`: without a task if the request finds room at once."""
+    operations = operations_of(cell)
+    if operations.room_for_work:
+        question = _question(cell, ref, request, then, deadline, capped)
+        if question is not None:
+            operations.add_work(question)
+            return
+    ask = partial(ref.ask, request, deadline, capped=capped)
+    operations.begin_work(Work(cell, ask, (), then), wait=True)
+
+
+def _question(
+    asker: ActorCell,
+    ref: Ref,
+    request: Request[R],
+    then: Callable[[Outcome[R]], Message],
+    deadline: float | None,
+    capped: bool,
+) -> Question | None:
+    """Send a request without a task; None if one has to wait, or to raise an error."""
+    serves = kept_request(asker)
+    due: float | None = None
+    question: Question | None = None
+    try:
+        cell = ref.target()
+        if cell is asker:  # full of work, it would not take the request
+            return None
+        reply: PendingReply[R] = PendingReply(cell, request)
+        if cell.runtime.carry:
+            reply.carried = carried_values(cell.runtime.carry)
+        if serves is not None and capped:
+            deadline, due = reply.capped(serves, deadline)
+        question = Question(asker, reply, then, serves)
+        reply.inform(question, deadline, due)
+        if cell.offer(reply):
+            return question
+    except ActorError:
+        pass
+    if question is not None:
+        question.withdraw()
+    return None
+
+
+class Timer:
+    """A message for later, from `context.after`."""
+
+    __slots__ = ("_cell", "_message", "_pending", "_seconds")
+    serves: Final = None
+
+    def __init__(self, cell: ActorCell, seconds: float, message: Message) -> None:
+        """Raises MailboxFull and ActorGone, as `PendingOperations.add_timer`."""
+        self._cell, self._seconds, self._message = cell, seconds, message
+        self._pending = True
+        operations_of(cell).add_timer(self)
+        cell.runtime.deadlines.add(self, seconds)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the message is still to be handled."""
+        return self._pending
+
+    def cancel(self) -> None:
+        """Drop the message; does nothing if it was handled or cancelled before."""
+        if self._pending:
+            self._pending = False
+            self._cell.runtime.deadlines.withdraw(self, self._seconds)
+            operations_of(self._cell).remove_timer(self)
+
+    def expire(self) -> None:
+        """Queue the completion."""
+        operations_of(self._cell).complete(self)
+
+    def take(self) -> Message | None:
+        """End the operation and return its message; None if it was cancelled after `expire`."""
+        if not self._pending:
+            return None
+        self._pending = False
+        operations_of(self._cell).remove_timer(self)
+        return self._message
+
+    def abandon(self, error: ActorError) -> None:
+        """Drop the message because the instance has ended."""
+        self._pending = False
+        self._cell.runtime.deadlines.withdraw(self, self._seconds)
+
+
+class Ticker(Timer):
+    """A message again and again, from `context.every`."""
+
+    __slots__ = ("_due", "_queued")
+
+    def __init__(self, cell: ActorCell, seconds: float, message: Message, first: float) -> None:
+        """Raises ValueError unless `seconds` is positive, and as `PendingOperations.add_timer`."""
+        if seconds <= 0:
+            raise ValueError(f"seconds must be positive, not {seconds!r}")
+        self._cell, self._seconds, self._message = cell, seconds, message
+        self._pending, self._queued = True, False
+        self._due = cell.runtime.deadlines.now() + first
+        operations_of(cell).add_timer(self)
+        cell.runtime.deadlines.add_at(self, self._due)
+
+    def expire(self) -> None:
+        """Queue the completion unless the one before is still to be handled; set the next time."""
+        deadlines = self._cell.runtime.deadlines
+        now = deadlines.now()
+        self._due += self._seconds * max(1, ceil((now - self._due) / self._seconds))
+        if self._due <= now:
+            self._due += self._seconds
+        deadlines.add_at(self, self._due)
+        if not self._queued:
+            self._queued = True
+            operations_of(self._cell).complete(self)
+
+    def take(self) -> Message | None:
+        """Return the message; None if it was cancelled after `expire`."""
+        self._queued = False
+        return self._message if self._pending else None

@@ -12,10 +12,14 @@ A passivated actor whose class overrides `stopping` becomes active once more to 
 `_cells` meanwhile, so that a message which arrives then finds the same cell and is handled by the
 next instance, but gives up its place: up to `capacity` actors may be leaving besides those that
 count.
+
+The module has more than 500 lines because these tables, the idle queue and the sums of counters
+change together whenever a cell does: `keyed_cell` has the other side of each such change.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -25,7 +29,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from fw_actors.runtime.background import cancel_timers
 from fw_actors.runtime.cell import CrashedError, FaultInjector
 from fw_actors.runtime.deadlock import waiting_for
 from fw_actors.runtime.errors import (
@@ -37,15 +40,14 @@ from fw_actors.runtime.errors import (
 )
 from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.failed_keys import FailedKey, FailedKeys
-from fw_actors.runtime.idle_queue import IdleQueue
 from fw_actors.runtime.keyed_cell import KeyedCell
 from fw_actors.runtime.mailbox import DeadLetterReason, Mailbox, MailboxPolicy
 from fw_actors.runtime.messages import Message
-from fw_actors.runtime.pool_counters import CounterTotals, pool_node
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.restarts import RestartIntensity
-from fw_actors.runtime.snapshot import NodeSnapshot
-from fw_actors.runtime.watches import Presence
+from fw_actors.runtime.snapshot import NodeSnapshot, counters_of
+from fw_actors.runtime.timers import Deadlines
+from fw_actors.runtime.watches import Presence, cancel_timers
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
@@ -71,6 +73,8 @@ class KeyedPoolStatistics:
 
 
 SPARE_MAILBOXES: Final = 256
+PASSIVATIONS_PER_STEP: Final = 128
+CLOCK_RESOLUTION: Final = 1e-6  # seconds: an alarm set for less might be rounded to the present
 DEFAULT_INTENSITY: Final = RestartIntensity()
 
 REFUSALS: Final[Mapping[type[ActorError], DeadLetterReason]] = MappingProxyType(
@@ -82,6 +86,128 @@ REFUSALS: Final[Mapping[type[ActorError], DeadLetterReason]] = MappingProxyType(
     }
 )
 """The reason of a dead letter, by the error that `KeyedPool.cell` raised."""
+
+
+class IdleQueue:
+    """The idle cells of a pool, the least recently used one first.
+
+    While it is not empty, one alarm for the first cell is set among the runtime's deadlines.
+    """
+
+    def __init__(
+        self,
+        deadlines: Deadlines,
+        idle_seconds: float,
+        passivate: Callable[[KeyedCell], None],
+    ) -> None:
+        self._deadlines = deadlines
+        self._idle_seconds = idle_seconds
+        self._passivate = passivate
+        self._idle_since: OrderedDict[KeyedCell, float] = OrderedDict()
+        self._alarm: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._idle_since)
+
+    @property
+    def alarm_set(self) -> bool:
+        """Whether `expire` is going to be called."""
+        return self._alarm is not None
+
+    def __contains__(self, cell: KeyedCell) -> bool:
+        return cell in self._idle_since
+
+    def add(self, cell: KeyedCell) -> None:
+        """Append a cell that has just become idle."""
+        self._idle_since[cell] = self._deadlines.now()
+        if self._alarm is None:
+            self._set_alarm(self._idle_seconds)
+
+    def discard(self, cell: KeyedCell) -> None:
+        """Remove a cell; does nothing if it is not idle."""
+        self._idle_since.pop(cell, None)
+
+    def oldest(self) -> KeyedCell | None:
+        """Return the least recently used cell."""
+        return next(iter(self._idle_since), None)
+
+    def expire(self) -> None:
+        """Passivate cells that were idle long enough; called by the runtime's deadlines.
+
+        Up to a number of cells at a time, so that other tasks can run.
+        """
+        self._alarm = None
+        due = self._deadlines.now() - self._idle_seconds + CLOCK_RESOLUTION
+        for _ in range(PASSIVATIONS_PER_STEP):
+            oldest = self.oldest()
+            if oldest is None:
+                return
+            idle_since = self._idle_since[oldest]
+            if idle_since > due:
+                self._set_alarm(max(CLOCK_RESOLUTION, idle_since - due))
+                return
+            self.discard(oldest)
+            self._passivate(oldest)
+        if self._idle_since:
+            self._set_alarm(CLOCK_RESOLUTION)
+
+    def passivate_some(self) -> bool:
+        """Passivate up to a number of cells; return whether there are more.
+
+        Sets no alarm until a cell is added again.
+        """
+        if self._alarm is not None:
+            self._deadlines.withdraw(self, self._alarm)
+            self._alarm = None
+        for _ in range(PASSIVATIONS_PER_STEP):
+            oldest = self.oldest()
+            if oldest is None:
+                return False
+            self.discard(oldest)
+            self._passivate(oldest)
+        return True
+
+    def _set_alarm(self, seconds: float) -> None:
+        self._alarm = seconds
+        self._deadlines.add(self, seconds)
+
+
+class CounterTotals:
+    """Sums of the counters of cells. Cells can be added and subtracted, other totals added."""
+
+    __slots__ = (
+        "cancelled",
+        "failed",
+        "handled",
+        "handler_seconds",
+        "last_error",
+        "passed_on",
+        "restarts",
+    )
+
+    def __init__(self) -> None:
+        self.handled = self.failed = self.cancelled = self.restarts = self.passed_on = 0
+        self.handler_seconds = 0.0
+        self.last_error: str | None = None
+
+    def add(self, other: KeyedCell | CounterTotals) -> None:
+        """Add counters; take over the last error, if there is one."""
+        self.handled += other.handled
+        self.failed += other.failed
+        self.cancelled += other.cancelled
+        self.restarts += other.restarts
+        self.passed_on += other.passed_on
+        self.handler_seconds += other.handler_seconds
+        self.last_error = other.last_error or self.last_error
+
+    def subtract(self, cell: KeyedCell) -> None:
+        """Undo an `add` of this cell, whose counters must be as they were then."""
+        self.handled -= cell.handled
+        self.failed -= cell.failed
+        self.cancelled -= cell.cancelled
+        self.restarts -= cell.restarts
+        self.passed_on -= cell.passed_on
+        self.handler_seconds -= cell.handler_seconds
 
 
 class KeyedPool:
@@ -151,7 +277,7 @@ class KeyedPool:
             cell = self._cells.get(key)
             if cell is None:  # without becoming idle in between
                 cell = self._create(key)
-                self._give_mailbox(cell)
+                self.give_mailbox(cell)
             elif self._closed or cell.mailbox is self.no_mailbox:
                 cell = self.cell(key)
         except ActorError as error:
@@ -175,7 +301,7 @@ class KeyedPool:
         elif self._closed:
             raise ActorGone(cell.name)
         if cell.mailbox is self.no_mailbox:
-            self._give_mailbox(cell)
+            self.give_mailbox(cell)
         return cell
 
     def existing_cell(self, key: str) -> KeyedCell:
@@ -216,16 +342,18 @@ class KeyedPool:
         """Record that a cell has something to do."""
         if cell not in self._active:
             self._active[cell] = None
-            self._inactive_totals.subtract(cell)
+            if cell.counted:
+                cell.counted = False
+                self._inactive_totals.subtract(cell)
         self._idle.discard(cell)
 
     def deactivated(self, cell: KeyedCell) -> None:
         """Record that a cell has nothing to do; its mailbox is empty."""
         del self._active[cell]
-        self._inactive_totals.add(cell)
+        self._count(cell)
         if cell.mailbox is not self.no_mailbox:  # else it ran completions, or its `stopping`
             self._take_mailbox(cell)
-        if cell.is_quiet:
+        if cell.operations is None or not cell.operations.pending:
             self.became_idle(cell)
 
     def became_quiet(self, cell: KeyedCell) -> None:
@@ -243,6 +371,16 @@ class KeyedPool:
     def unparked(self, cell: KeyedCell) -> None:
         """Record that a cell runs again, or is not needed any more."""
         del self._parked[cell]
+
+    def give_mailbox(self, cell: KeyedCell) -> None:
+        """Give a cell that has none a mailbox for its messages."""
+        capacity = self.mailbox_policy.capacity
+        if self.runtime.tracing is not None:
+            cell.mailbox = self.runtime.mailbox_of(cell, capacity)
+        elif self._spare_mailboxes:
+            cell.mailbox = self._spare_mailboxes.pop()
+        else:
+            cell.mailbox = Mailbox(capacity)
 
     def too_often(self, key: str, failed: FailedKey) -> FailedTooOften:
         """Return the error for a message to a key that is refused."""
@@ -395,13 +533,24 @@ class KeyedPool:
 
         Takes time in proportion to the active actors only.
         """
-        return pool_node(
-            self.name,
-            "stopping" if self._closed or self._held else "running",
-            self.capacity,
-            len(self._cells) - len(self._parked),
-            self._active,
-            self._inactive_totals,
+        totals = CounterTotals()
+        totals.add(self._inactive_totals)
+        depth = waiting = running = 0
+        for cell in self._active:
+            totals.add(cell)
+            depth += cell.mailbox.depth
+            running += cell.actor is not None
+            waiting += cell.mailbox.waiting
+        return NodeSnapshot(
+            name=self.name,
+            kind="pool",
+            state="stopping" if self._closed or self._held else "running",
+            depth=depth,
+            capacity=self.capacity,
+            waiting=waiting,
+            alive=len(self._cells) - len(self._parked),
+            running=running,
+            **counters_of(totals),
         )
 
     def statistics(self) -> KeyedPoolStatistics:
@@ -441,18 +590,21 @@ class KeyedPool:
                 cell.construct()
             except CrashedError as crash:
                 self.failed_keys.add(key, crash.told)
-                self._inactive_totals.add(cell)
+                self._count(cell)
                 self._remove(cell)
                 raise ActorFailed(cell.name, crash.told) from crash.error
         return cell
 
-    def _give_mailbox(self, cell: KeyedCell) -> None:
-        cell.open_mailbox(self._spare_mailboxes.pop() if self._spare_mailboxes else None)
+    def _count(self, cell: KeyedCell) -> None:
+        """Add the counters of a cell that is not active any more."""
+        cell.counted = True
+        self._inactive_totals.add(cell)
 
     def _take_mailbox(self, cell: KeyedCell) -> None:
-        if cell.mailbox.is_fed:
+        mailbox = cell.mailbox
+        if mailbox.is_fed:
             return
-        mailbox = cell.release_mailbox()
+        cell.mailbox = self.no_mailbox
         if len(self._spare_mailboxes) < SPARE_MAILBOXES and not self._closed:
             self._spare_mailboxes.append(mailbox)
 
@@ -465,7 +617,7 @@ class KeyedPool:
     def _remove(self, cell: KeyedCell) -> None:
         if cell in self._active:  # cancelled while its mailbox waited for its work
             self._active.pop(cell)
-            self._inactive_totals.add(cell)
+            self._count(cell)
         self._idle.discard(cell)
         del self._cells[cell.key]
         if self._closed or self._held:

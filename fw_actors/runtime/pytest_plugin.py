@@ -1,9 +1,9 @@
-"""A plugin for pytest, beside pytest-trio. It is loaded only by those who name it.
+"""A plugin for pytest, beside pytest-trio. It must be named to be loaded.
 
     pytest -p fw_actors.runtime.pytest_plugin        # or in the first conftest.py:
     pytest_plugins = ["fw_actors.runtime.pytest_plugin"]
 
-It has the fixtures `actor_runtime`, an open runtime, and `actor_log`, what that runtime has logged.
+It has the fixtures `actor_runtime`, an open runtime, and `actor_log`, the log of that runtime.
 Tests with that runtime run in virtual time: a clock at 0 that jumps when all tasks wait. The option
 `--only-seed` chooses one seed for all tests with `@seeds`.
 """
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def actor_log() -> LogBook:
-    """What `actor_runtime` has logged."""
+    """The log of `actor_runtime`."""
     return LogBook()
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
-from outcome import Outcome
 
-from fw_actors.runtime.background import Question, Work
 from fw_actors.runtime.deadlock import CURRENT, Waiter, current_waiter
 from fw_actors.runtime.errors import ActorError, AskTimeout
 from fw_actors.runtime.messages import Message, Request
@@ -148,55 +145,6 @@ class Ref(ABC):
             return await reply.wait(deadline, due)
         finally:
             waiter.end_wait(reply)
-
-    def _begin_ask(
-        self,
-        asker: ActorCell,
-        request: Request[R],
-        then: Callable[[Outcome[R]], Message],
-        deadline: float | None,
-        *,
-        capped: bool,
-    ) -> None:
-        """Ask for `Context.ask`: without a task if the request finds room at once."""
-        if asker.operations.room_for_work:
-            question = self._question(asker, request, then, deadline, capped)
-            if question is not None:
-                asker.operations.add_work(question)
-                return
-        ask = partial(self.ask, request, deadline, capped=capped)
-        asker.operations.begin_work(Work(asker, ask, (), then), wait=True)
-
-    def _question(
-        self,
-        asker: ActorCell,
-        request: Request[R],
-        then: Callable[[Outcome[R]], Message],
-        deadline: float | None,
-        capped: bool,
-    ) -> Question | None:
-        """Send a request without a task; None if one has to wait, or to raise an error."""
-        serves = asker.kept_request
-        due: float | None = None
-        question: Question | None = None
-        try:
-            cell = self.target()
-            if cell is asker:  # full of work, it would not take the request
-                return None
-            reply: PendingReply[R] = PendingReply(cell, request)
-            if cell.runtime.carry:
-                reply.carried = carried_values(cell.runtime.carry)
-            if serves is not None and capped:
-                deadline, due = reply.capped(serves, deadline)
-            question = Question(asker, reply, then, serves)
-            reply.inform(question, deadline, due)
-            if cell.offer(reply):
-                return question
-        except ActorError:
-            pass
-        if question is not None:
-            question.withdraw()
-        return None
 
     async def inspect(self, deadline: float = 1.0) -> Inspection:
         """Return the actor's state, read between two messages, ahead of its mailbox.

@@ -1,4 +1,4 @@
-"""How often what fails is started again, and after which delay: pure, on frozen values.
+"""Restart intensity: the limit of restarts and the delay before each; pure, on frozen values.
 
 Supervisors use it for their children, keyed pools for each of their keys.
 """

@@ -14,29 +14,27 @@ import trio
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.actor import Context, KeyedActor
-from fw_actors.runtime.background import cancel_timers
-from fw_actors.runtime.cell import ActorState, CrashedError
+from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.events import EventKind
-from fw_actors.runtime.handling import HandlingCell
 from fw_actors.runtime.mailbox import Mailbox
-from fw_actors.runtime.parking import WOKEN
 from fw_actors.runtime.ref import ActorRef
+from fw_actors.runtime.reply import WOKEN
 from fw_actors.runtime.snapshot import node_of, place_of
 from fw_actors.runtime.tracing import CURRENT_MESSAGE
 from fw_actors.runtime.variables import own_decimal_context
+from fw_actors.runtime.watches import cancel_timers
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
-    from fw_actors.runtime.background import Work
     from fw_actors.runtime.reply import PendingReply
     from fw_actors.runtime.snapshot import NodeSnapshot
     from fw_actors.runtime.system import Runtime
     from fw_actors.runtime.watches import Watch
 
 
-class SingleCell(HandlingCell):
+class SingleCell(ActorCell):
     """The cell of one named actor. A supervisor runs `run` as its task, one at a time."""
 
     __slots__ = (
@@ -45,7 +43,6 @@ class SingleCell(HandlingCell):
         "_start_error",
         "_state",
         "_stop_deadline",
-        "_stop_requested",
         "_stop_seconds",
         "_task",
         "_terminated",
@@ -66,8 +63,6 @@ class SingleCell(HandlingCell):
         self._state = ActorState.ABSENT
         self._start_error: Exception | None = None
         """Why the present start is a failure although `started` has not raised."""
-        self._stop_requested = False
-        """Whether the mailbox is closed, to end once it is empty."""
         self._stop_deadline = self._stop_seconds = inf
         """The time at which the present `run` is cancelled, and its distance when it was set."""
         self._terminated = True
@@ -115,7 +110,7 @@ class SingleCell(HandlingCell):
         failure: str | None = None
         self._scope = trio.CancelScope()
         self._task = current_task()
-        self._stop_requested = self._mailbox_held = False
+        self.stop_requested = self.mailbox_held = False
         self._start_error = None
         self._state = ActorState.STARTING
         try:
@@ -131,8 +126,8 @@ class SingleCell(HandlingCell):
             failure = crash.told
             raise ActorFailed(self.name, failure) from crash.error
         finally:
-            keeps_mailbox = self._mailbox_held or failure is not None
-            self._finish(failure, terminate=self._stop_requested or not keeps_mailbox)
+            keeps_mailbox = self.mailbox_held or failure is not None
+            self._finish(failure, terminate=self.stop_requested or not keeps_mailbox)
 
     def check_not_running(self) -> None:
         """Raise ValueError if an actor of this name is running."""
@@ -148,8 +143,8 @@ class SingleCell(HandlingCell):
 
     def stop(self, deadline: float) -> None:
         """Ask for an ordered end before `deadline`, then cancel. The earliest deadline counts."""
-        self._stop_requested = True
-        self._mailbox_held = False
+        self.stop_requested = True
+        self.mailbox_held = False
         self.mailbox.close()
         self._begin_end(deadline)
 
@@ -158,7 +153,7 @@ class SingleCell(HandlingCell):
 
         The mailbox stays open, and the next `run` handles what is in it. Otherwise as `stop`.
         """
-        self._mailbox_held = self._control_due = not self._stop_requested
+        self.mailbox_held = self.control_due = not self.stop_requested
         self._begin_end(deadline)
 
     def fail_start(self, error: Exception) -> None:
@@ -213,23 +208,15 @@ class SingleCell(HandlingCell):
 
     def suspend(self) -> None:
         """Handle nothing after the present message; an actor that is to stop still does so."""
-        if not (self._stop_requested or self._mailbox_held):
+        if not (self.stop_requested or self.mailbox_held):
             super().suspend()
 
     def schedule(self) -> None:
         """Wake the parked task."""
         if self._parked is not None:
-            reschedule(
-                self._parked, WOKEN
-            )  # in another thread this raises, before anything is changed
+            reschedule(self._parked, WOKEN)  # in another thread this raises, and changes nothing
             self._parked = None
         self.scheduled = True
-
-    def end_work(self, work: Work) -> None:
-        """End a piece of work, for whose end a stop may wait; see `ActorCell.end_work`."""
-        if not self.scheduled:
-            self.schedule()
-        self.operations.remove_work(work)
 
     async def _start(self, make: Callable[[], Actor]) -> Actor:
         CURRENT.set(HandlerTask(self))
@@ -263,19 +250,17 @@ class SingleCell(HandlingCell):
         return self.runtime.mailbox_of(self, actor.mailbox.capacity)
 
     async def _handle_messages(self, actor: Actor) -> None:
-        task = current_task()
         while True:
             checkpoints = await self._run_batch(actor)
             if checkpoints:
                 for _ in range(checkpoints):
                     await trio.lowlevel.checkpoint()
-            elif (self._stop_requested or self._mailbox_held) and not self.works:
+            elif (self.stop_requested or self.mailbox_held) and not self.works:
                 return
             else:
                 # Parked by hand, not by the channel's `receive`: that would take a message out
                 # before control is looked at, and made `ask` an eighth slower.
-                self._parked = task
-                self.scheduled = False
+                self._park()
                 await wait_task_rescheduled(self._unpark)
 
     async def _end(self, actor: Actor) -> None:
@@ -283,6 +268,11 @@ class SingleCell(HandlingCell):
             await actor.stopping()
         except Exception as error:
             raise self.record_failure("stop", error) from error
+
+    def _park(self) -> None:
+        """Record that the task has nothing to do."""
+        self._parked = self._task
+        self.scheduled = False
 
     def _unpark(self, _: object) -> trio.lowlevel.Abort:
         self._parked = None
@@ -298,7 +288,7 @@ class SingleCell(HandlingCell):
             self.runtime.log.warning("actor_stop_forced", actor=self.name, depth=self.mailbox.depth)
             self.runtime.events.emit(EventKind.STOP_FORCED, self.name)
         self._scope = self._task = None
-        self._mailbox_held = False
+        self.mailbox_held = False
         self._state = ActorState.FAILED
         self.settle_instance(failure)
         if terminate:

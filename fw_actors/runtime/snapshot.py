@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
 import trio
 
@@ -109,6 +109,43 @@ class Inspectable(Protocol):
         """Return the node with its children."""
 
 
+class Counting(Protocol):
+    """An actor's cell, or the sums of several."""
+
+    handled: int
+    failed: int
+    cancelled: int
+    passed_on: int
+    restarts: int
+    last_error: str | None
+    handler_seconds: float
+
+
+class Counters(TypedDict):
+    """The counters of a node, as arguments of `NodeSnapshot`."""
+
+    handled: int
+    failed: int
+    cancelled: int
+    passed_on: int
+    restarts: int
+    last_error: str | None
+    handler_seconds: float
+
+
+def counters_of(counting: Counting) -> Counters:
+    """Return the counters that a node shows."""
+    return Counters(
+        handled=counting.handled,
+        failed=counting.failed,
+        cancelled=counting.cancelled,
+        passed_on=counting.passed_on,
+        restarts=counting.restarts,
+        last_error=counting.last_error,
+        handler_seconds=counting.handler_seconds,
+    )
+
+
 def node_of(cell: ActorCell) -> NodeSnapshot:
     """Return an actor as a node of the tree."""
     return NodeSnapshot(
@@ -120,15 +157,9 @@ def node_of(cell: ActorCell) -> NodeSnapshot:
         waiting=cell.mailbox.waiting,
         alive=int(cell.actor is not None),
         running=int(cell.scheduled and cell.actor is not None),
-        handled=cell.handled,
-        failed=cell.failed,
-        cancelled=cell.cancelled,
-        passed_on=cell.passed_on,
-        restarts=cell.restarts,
-        last_error=cell.last_error,
-        handler_seconds=cell.handler_seconds,
         recent=cell.last_messages,
         waits_for=tuple(other.cell.name for other in cell.waits_for),
+        **counters_of(cell),
     )
 
 

@@ -16,7 +16,6 @@ from weakref import WeakValueDictionary
 
 import trio
 
-from fw_actors.runtime.background import Workers, WorkerStatistics
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.errors import main_error, one_line
 from fw_actors.runtime.events import EventKind, EventTopic
@@ -27,6 +26,7 @@ from fw_actors.runtime.single import SingleCell
 from fw_actors.runtime.snapshot import Inspectable, RuntimeSnapshot
 from fw_actors.runtime.timers import Deadlines, DeadlineStatistics
 from fw_actors.runtime.tracing import CURRENT_MESSAGE, TracedMailbox, TraceHooks, Tracing
+from fw_actors.runtime.workers import Workers, WorkerStatistics
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
@@ -145,7 +145,7 @@ class Runtime:
         """Returns the number of a new instance: greater than those of all before."""
         self.workers = Workers(nursery)
         self.events = EventTopic(self)
-        """What happens in this runtime, as a topic."""
+        """The events of this runtime, as a topic."""
         self.dead_letters = DeadLetters(clock, log, self.events)
         self._scrub = scrub
         self._late_replies = 0

@@ -35,6 +35,7 @@ from fw_actors.runtime.events import EventKind, RuntimeEvent
 from fw_actors.runtime.log_book import LogBook
 from fw_actors.runtime.mailbox import Item
 from fw_actors.runtime.messages import Handler, Message
+from fw_actors.runtime.operations import operations_of
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import PendingReply
@@ -135,16 +136,16 @@ class DelayedMessage:
 
     def __init__(self, cell: ActorCell, item: Item, seconds: float) -> None:
         self._cell, self._item, self._seconds = cell, item, seconds
-        cell.operations.add(self)
+        operations_of(cell).add(self)
         cell.runtime.deadlines.add(self, seconds)
 
     def expire(self) -> None:
         """Queue the completion."""
-        self._cell.complete(self)
+        operations_of(self._cell).complete(self)
 
     def take(self) -> Item:
         """End the operation and return the message."""
-        self._cell.operations.remove(self)
+        operations_of(self._cell).remove(self)
         return self._item
 
     def abandon(self, error: ActorError) -> None:

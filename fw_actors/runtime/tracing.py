@@ -72,7 +72,7 @@ class MessageTrace:
 
 
 class TraceHooks(Protocol):
-    """What is called for each message. An error of a hook is logged, and ends the tracing."""
+    """Hooks for each message. An error of a hook is logged, and ends the tracing."""
 
     def enqueued(self, message: MessageTrace, parent: MessageTrace | None) -> None:
         """React to a message that was put into a mailbox; called in the sender's task.
@@ -219,6 +219,25 @@ class TracedMailbox(Mailbox):
         self._tracing.enqueued(trace)
 
 
+class TracedCall:
+    """The call of one handler: its trace is the current one, and the hooks learn how it ends."""
+
+    __slots__ = ("_actor", "_token", "_trace", "_tracing", "result")
+
+    def __init__(self, tracing: Tracing, cell: ActorCell, actor: Actor, message: Message) -> None:
+        self._tracing, self._actor = tracing, actor
+        self._trace = tracing.begin(cell, message)
+        self._token = CURRENT_MESSAGE.set(self._trace)
+        self.result: Any = None
+
+    def __enter__(self) -> TracedCall:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._tracing.end(self._actor, self._trace, self.result, error)
+        CURRENT_MESSAGE.reset(self._token)
+
+
 class TracedHandlers(dict[type[Message], Handler]):
     """The handlers of one instance, each of which calls the hooks; made when they are needed."""
 
@@ -235,39 +254,17 @@ class TracedHandlers(dict[type[Message], Handler]):
     def _plain(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         @wraps(function)
         def traced(actor: Actor, message: Message) -> Any:
-            trace = self._tracing.begin(self._cell, message)
-            token = CURRENT_MESSAGE.set(trace)
-            result: Any = None
-            raised: BaseException | None = None
-            try:
-                result = function(actor, message)
-            except BaseException as error:
-                raised = error
-                raise
-            finally:
-                self._tracing.end(actor, trace, result, raised)
-                CURRENT_MESSAGE.reset(token)
-                del raised
-            return result
+            with TracedCall(self._tracing, self._cell, actor, message) as call:
+                call.result = function(actor, message)
+            return call.result
 
         return traced
 
     def _awaited(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         @wraps(function)
         async def traced(actor: Actor, message: Message) -> Any:
-            trace = self._tracing.begin(self._cell, message)
-            token = CURRENT_MESSAGE.set(trace)
-            result: Any = None
-            raised: BaseException | None = None
-            try:
-                result = await function(actor, message)
-            except BaseException as error:
-                raised = error
-                raise
-            finally:
-                self._tracing.end(actor, trace, result, raised)
-                CURRENT_MESSAGE.reset(token)
-                del raised
-            return result
+            with TracedCall(self._tracing, self._cell, actor, message) as call:
+                call.result = await function(actor, message)
+            return call.result
 
         return traced

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import Context, ContextVar, Token, copy_context
+from contextvars import ContextVar, Token, copy_context
 from decimal import Context as DecimalContext
 from decimal import getcontext, setcontext
 from typing import Any, Final
@@ -26,32 +26,6 @@ def own_decimal_context() -> DecimalContext | None:
         return None
     setcontext(getcontext().copy())
     return getcontext()
-
-
-class CleanContext:
-    """The context of a task as it is now, to find out later whether it was changed."""
-
-    __slots__ = ("_context", "_decimal", "_settings")
-
-    def __init__(self) -> None:
-        self._decimal = own_decimal_context()
-        self._settings = _settings(self._decimal)
-        self._context: Context = copy_context()
-
-    def is_changed(self) -> bool:
-        """Return whether a variable was set, or a setting of `decimal` changed."""
-        # Contexts that share all their variables are equal without a look at these.
-        if copy_context() != self._context:
-            return True
-        return self._decimal is not None and _settings(self._decimal) != self._settings
-
-
-def _settings(context: DecimalContext | None) -> object:
-    """Return all but the flags, which any sum may set."""
-    if context is None:
-        return None
-    context.clear_flags()
-    return context.__reduce__()  # in one call of C: this is asked after each job
 
 
 def carried_values(variables: Sequence[ContextVar[Any]]) -> Carried:

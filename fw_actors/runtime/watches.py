@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.messages import Message
+from fw_actors.runtime.operations import PendingOperations, Timer, operations_of
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
@@ -72,10 +73,11 @@ class Watch:
         self._cell, self._ref, self._then, self._up, self._repeat = cell, ref, then, up, repeat
         self._undelivered: deque[Down | Up] = deque(maxlen=MAX_UNDELIVERED)
         self._pending = True
-        cell.operations.add_timer(self)
+        operations = operations_of(cell)
+        operations.add_timer(self)
         ref.add_watch(self)
         presence = ref.presence()
-        if not presence.alive and not cell.operations.ends_told.covers(ref.name, presence.life):
+        if not presence.alive and not _ends_told(operations).covers(ref.name, presence.life):
             self.down(Down(ref.name, presence.last_error, presence.life or 0))
 
     def down(self, down: Down) -> None:
@@ -94,7 +96,7 @@ class Watch:
         if self._pending:
             self._pending = False
             self._ref.remove_watch(self)
-            self._cell.operations.remove_timer(self)
+            operations_of(self._cell).remove_timer(self)
 
     def take(self) -> Message | None:
         """Return the next message, and end a watch that does not repeat; None if cancelled."""
@@ -102,11 +104,11 @@ class Watch:
             return None
         event = self._undelivered.popleft()
         if self._undelivered:
-            self._cell.complete(self)
+            operations_of(self._cell).complete(self)
         if isinstance(event, Up):
             assert self._up is not None
             return self._up(event)
-        self._cell.operations.ends_told.add(self._ref.name, event.life)
+        _ends_told(operations_of(self._cell)).add(self._ref.name, event.life)
         if not self._repeat:
             self.cancel()
         return self._then(event)
@@ -118,7 +120,7 @@ class Watch:
 
     def _queue(self, event: Down | Up) -> None:
         if not self._undelivered:
-            self._cell.complete(self)
+            operations_of(self._cell).complete(self)
         self._undelivered.append(event)
 
 
@@ -145,3 +147,16 @@ class EndsTold:
         """Return whether the instance was told of this end, or of any if the life is unknown."""
         told = self._lives.get(name)
         return told is not None and life in (None, told)
+
+
+def _ends_told(operations: PendingOperations) -> EndsTold:
+    if operations.ends_told is None:
+        operations.ends_told = EndsTold(operations.max_timers)
+    return operations.ends_told
+
+
+def cancel_timers(cell: ActorCell) -> None:
+    """Cancel the timers and watches of a cell: a stopping actor does not wait for them."""
+    for operation in cell.pending:
+        if isinstance(operation, Timer | Watch):
+            operation.cancel()

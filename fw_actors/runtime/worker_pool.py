@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import trio
-from trio.lowlevel import current_task, wait_task_rescheduled
 
 from fw_actors.runtime.cell import ActorCell, ActorState, FaultInjector
 from fw_actors.runtime.mailbox import Item, Mailbox, MailboxPolicy
@@ -33,7 +32,7 @@ ActorT_co = TypeVar("ActorT_co", bound="Actor", covariant=True)
 
 
 class PoolFront(ActorCell):
-    """What senders see of a worker pool: its mailbox, and its free workers. It has no instance."""
+    """The side of a worker pool that senders use: mailbox and free workers. It has no instance."""
 
     __slots__ = ("_free", "pool", "workers")
 
@@ -159,26 +158,15 @@ class WorkerCell(SingleCell):
     @property
     def _takes_messages(self) -> bool:
         return not (
-            self._suspended or self._mailbox_held or self.full_of_work or self.mailbox.is_closed
+            self._suspended or self.mailbox_held or self.full_of_work or self.mailbox.is_closed
         )
 
-    async def _handle_messages(self, actor: Actor) -> None:
-        front, task = self._front, current_task()
-        while True:
-            checkpoints = await self._run_batch(actor)
-            if checkpoints:
-                for _ in range(checkpoints):
-                    await trio.lowlevel.checkpoint()
-            elif (self._stop_requested or self._mailbox_held) and not self.works:
-                return
-            else:
-                self._parked = task
-                self.scheduled = False
-                if self._takes_messages:
-                    front.add_free(self)
-                else:
-                    front.pass_on()
-                await wait_task_rescheduled(self._unpark)
+    def _park(self) -> None:
+        super()._park()
+        if self._takes_messages:
+            self._front.add_free(self)
+        else:
+            self._front.pass_on()
 
     def _unpark(self, cancelled: object) -> trio.lowlevel.Abort:
         self._front.remove_free(self)

@@ -1,4 +1,4 @@
-"""One process of a service of several: what connects it with its supervisor and the others.
+"""One process of a service of several: its connection to its supervisor and the others.
 
 It stops gracefully when the supervisor requests it or has died, which closes the channel. A thread
 of its own kills a process that is stuck.

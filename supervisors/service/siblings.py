@@ -18,7 +18,7 @@ class Siblings:
     def __init__(self, place: ProcessPlace) -> None:
         self.place = place
         self.restarts: Mapping[int, int] = {}
-        """How often each process was restarted, as of the last `gather`."""
+        """The number of restarts of each process, as of the last `gather`."""
         self._answers: dict[str, Answer] = {}
         self._channel: ControlChannel | None = None
 

@@ -149,53 +149,65 @@ async def open_service(
             open_runtime(
                 clock=clock, entropy=entropy, log=log, scrub=config.scrubber.scrub_known
             ) as runtime,
+            _open_parts(config, runtime, log, bound, inline=inline, inherited=inherited) as parts,
         ):
-            recorded = Counter(WORKERS)
-            workers = {queue: runtime.ref(name) for queue, name in WORKERS.items()}
+            if config.place.number == 1:
+                await _warn_of_secrets(parts.site, log)
+            await end_starting()
+            has_socket = not inline and config.place.number == 1
+            paths = SitePaths(config.folder, run_folder) if has_socket else None
+            async with run_parts(parts, bound, paths) as service:
+                yield service
 
-            def wake_up(queue: str) -> None:
-                recorded.add(queue)
-                # A lost wake-up does no harm: the next poll finds the row.
-                workers[queue].tell(WakeUp())
 
-            opening = open_site(
-                config,
-                clock=clock,
-                entropy=entropy,
-                inline=inline,
-                recorded=wake_up,
-                shared=None if inherited is None else inherited.subscriptions,
-            )
-            async with (
-                opening as site,
-                open_sender(
-                    limits=kept_connections(config),
-                    policy=config.outgoing,
-                    proxy=config.egress_proxy,
-                ) as sender,
-                _slow_reads(site, inline=inline) as slow_reads,
-            ):
-                siblings = None if inherited is None else inherited.siblings
-                parts = Parts(
-                    site=site,
-                    url=_url(config, bound),
-                    runtime=runtime,
-                    sender=sender,
-                    slow_reads=slow_reads,
-                    log=log,
-                    signed_in=Counter(SIGN_IN_OUTCOMES),
-                    delivered=DeliveryMeter(DELIVERY_OUTCOMES),
-                    recorded=recorded,
-                    siblings=siblings,
-                    paused=() if siblings is None else await paused_elsewhere(siblings),
-                )
-                if config.place.number == 1:
-                    await _warn_of_secrets(site, log)
-                await end_starting()
-                has_socket = not inline and config.place.number == 1
-                paths = SitePaths(config.folder, run_folder) if has_socket else None
-                async with run_parts(parts, bound, paths) as service:
-                    yield service
+@asynccontextmanager
+async def _open_parts(
+    config: Config,
+    runtime: Runtime,
+    log: Log,
+    bound: Bound | None,
+    *,
+    inline: bool,
+    inherited: Inherited | None,
+) -> AsyncIterator[Parts]:
+    """Open site, sender and readers, which the children of the service share."""
+    recorded = Counter(WORKERS)
+    workers = {queue: runtime.ref(name) for queue, name in WORKERS.items()}
+
+    def wake_up(queue: str) -> None:
+        recorded.add(queue)
+        # A lost wake-up does no harm: the next poll finds the row.
+        workers[queue].tell(WakeUp())
+
+    opening = open_site(
+        config,
+        clock=runtime.clock,
+        entropy=runtime.entropy,
+        inline=inline,
+        recorded=wake_up,
+        shared=None if inherited is None else inherited.subscriptions,
+    )
+    async with (
+        opening as site,
+        open_sender(
+            limits=kept_connections(config), policy=config.outgoing, proxy=config.egress_proxy
+        ) as sender,
+        _slow_reads(site, inline=inline) as slow_reads,
+    ):
+        siblings = None if inherited is None else inherited.siblings
+        yield Parts(
+            site=site,
+            url=_url(config, bound),
+            runtime=runtime,
+            sender=sender,
+            slow_reads=slow_reads,
+            log=log,
+            signed_in=Counter(SIGN_IN_OUTCOMES),
+            delivered=DeliveryMeter(DELIVERY_OUTCOMES),
+            recorded=recorded,
+            siblings=siblings,
+            paused=() if siblings is None else await paused_elsewhere(siblings),
+        )
 
 
 @asynccontextmanager

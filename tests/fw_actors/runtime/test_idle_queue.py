@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from fw_actors.runtime.idle_queue import CLOCK_RESOLUTION, IdleQueue
+from fw_actors.runtime.pool import CLOCK_RESOLUTION, IdleQueue
 from fw_actors.runtime.timers import Expiring
 
 
