@@ -10,7 +10,7 @@ from typing import Final
 import click
 from rich.console import Console
 
-from benchmarks import flows, intake, nodes, runtime, sender, store
+from benchmarks import flows, intake, nodes, pages, runtime, sender, store
 from benchmarks.access import suite as access
 from benchmarks.console import suite as console
 from benchmarks.delivery import suite as delivery
@@ -27,6 +27,7 @@ SUITES: Final[dict[str, Callable[[Effort], Iterable[Row]]]] = {
     "flows": flows.rows,
     "intake": intake.rows,
     "nodes": nodes.rows,
+    "pages": pages.rows,
     "runtime": runtime.rows,
     "sender": sender.rows,
     "store": store.rows,

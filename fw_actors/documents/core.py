@@ -173,11 +173,13 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     # outcome would split most pages of SQLite once more. And the replay that it belongs to.
     internal_columns: ClassVar[Mapping[str, str]] = {"trace": " " * 140, "replayed": ""}
     # A rename finds them by their reference; the sweep and doctor by how they ended, and when;
-    # the page of a Webhook its newest.
+    # pages the newest of a Webhook, of a status, and of both.
     index_together = (
         ("reference_doctype", "reference_name"),
         ("status", "last_attempt"),
+        ("status", "creation"),
         ("webhook", "creation"),
+        ("webhook", "status", "creation"),
     )
 
     webhook = Data()

@@ -27,6 +27,8 @@ _VALUE_OVERHEAD: Final = 30  # bytes: JSON's punctuation around a value, and a n
 _BYTES_OF_A_CHARACTER: Final = 4
 _MIB: Final = 1 << 20
 _LIST_OPERATORS: Final = ("in", "not in")
+# Their order says nothing of nulls: with it PostgreSQL takes no index for the newest.
+_NEVER_NULL: Final = ("name", "creation", "modified")
 _NULL_OPERATORS: Final = ("=", "!=")
 _ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)  # as the stores' lower()
 _COMPARE: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
@@ -83,12 +85,13 @@ class Query:
         """Raises: BadRequestError for filters that can't be understood or aren't allowed."""
         self._fw, self._meta = fw, meta
         self._free = ignore_permissions
-        self._table = fw.documents.registry.tables[meta.name].table
+        self._table: sa.FromClause = fw.documents.registry.tables[meta.name].table
         if isinstance(filters, Mapping):
             filters = [[name, "=", value] for name, value in filters.items()]
         if not isinstance(filters, list | tuple):
             raise BadRequestError("filters must be a list of triples or a dict.", field="filters")
         _require_bounded(filters)
+        self._narrowed = False
         self._where = [self._condition(each) for each in filters]
         if not ignore_permissions:
             self._where += permissions.conditions(fw.rights, fw.documents.registry, meta)
@@ -133,6 +136,55 @@ class Query:
             for row in found
         ]
 
+    def narrow(self, newest: int, filters: Sequence[Any], fields: Sequence[str]) -> None:
+        """Keep of the `newest` documents that match so far those that match `filters` as well.
+
+        No more rows than these are read then, whatever is asked of them. `fields`: what `page` is
+        going to read or to sort by. Raises: BadRequestError.
+        """
+        _require_bounded(filters)
+        held: list[Any] = []
+        for each in filters:
+            if isinstance(each, list | tuple) and each:
+                held += each[0] if _is_list_of_names(each[0]) else [each[0]]
+        columns = {self._column(name) for name in ("name", "creation", *fields, *held)}
+        c = self._table.c
+        select = sa.select(*sorted(columns, key=lambda column: str(column.name)))
+        select = select.where(*self._where).order_by(c.creation.desc(), c.name.desc())
+        self._table = select.limit(newest).subquery(str(self._meta.table))
+        self._where = [self._condition(each) for each in filters]
+        self._narrowed = True
+
+    def page(
+        self, fields: Sequence[str], order_by: str | None, limit: int, start: int, most: int
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Return rows as `rows` does, and how many match: at most `most`, of which more means more.
+
+        Raises: BadRequestError.
+        """
+        if not self._narrowed:
+            found = self.rows(fields, order_by, limit, start)
+            short = len(found) < limit and (found or not start)
+            return found, start + len(found) if short else self.count(most)
+        wanted = list(dict.fromkeys(fields))
+        columns = [self._column(name) for name in wanted]
+        if self._fw.rights.excludes(self._meta):
+            return [], 0
+        readers = [_reader(self._meta, name) for name in wanted]
+        # Both at once: what was narrowed has no index, so that a count would read it once more.
+        select = sa.select(*columns, sa.func.count().over())
+        with self._fw.tx.searching():
+            rows = self._fw.tx.rows(
+                self._page(select, self._order(order_by or DEFAULT_ORDER), limit, start)
+            )
+        if not rows:
+            return [], self.count(most) if start else 0
+        found = [
+            {name: read(value) for name, read, value in zip(wanted, readers, row[:-1], strict=True)}
+            for row in rows
+        ]
+        return found, min(int(rows[0][-1]), most)
+
     def _page(
         self, select: sa.Select[Any], order: list[Any], limit: int | None, start: int
     ) -> sa.Select[Any]:
@@ -161,11 +213,16 @@ class Query:
                 field="limit",
             )
 
-    def count(self) -> int:
-        """Return how many rows match."""
+    def count(self, most: int | None = None) -> int:
+        """Return how many rows match; with `most`, no more are counted."""
         if self._fw.rights.excludes(self._meta):
             return 0
         statement = sa.select(sa.func.count()).select_from(self._table).where(*self._where)
+        if most is not None:
+            some: sa.Select[Any] = (
+                sa.select(sa.literal_column("1")).select_from(self._table).where(*self._where)
+            )
+            statement = sa.select(sa.func.count()).select_from(some.limit(most).subquery())
         with self._fw.tx.searching():
             return int(str(self._fw.tx.scalar(statement)))
 
@@ -183,7 +240,7 @@ class Query:
         with self._fw.tx.searching():
             return [row[0] for row in self._fw.tx.rows(statement.order_by(name).limit(limit))]
 
-    def _column(self, name: object) -> sa.Column[Any]:
+    def _column(self, name: object) -> sa.ColumnElement[Any]:
         """Return a column that may be read, filtered and sorted by."""
         meta = self._meta
         if isinstance(name, str) and name in (*STANDARD, *(CHILD_STANDARD if meta.child else ())):
@@ -234,7 +291,9 @@ class Query:
                 raise BadRequestError("order_by must be `field asc|desc[, …]`.", field="order_by")
             column = self._column(words[0])
             down = len(words) == 2 and words[1].lower() == "desc"
-            term = column.desc().nulls_last() if down else column.asc().nulls_first()
+            term = column.desc() if down else column.asc()
+            if column.name not in _NEVER_NULL:
+                term = term.nulls_last() if down else term.nulls_first()
             terms.setdefault(column.name, term)
         # The name makes the order total, so that pages neither repeat nor skip a row.
         by_name = self._table.c.name

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from fw_actors.documents import rest
+from fw_actors.documents.browsing import list_page
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Check, Field, Link, Select
 from fw_actors.documents.query import MAX_FIELDS
@@ -173,6 +173,10 @@ class Listing:
     columns: tuple[ListColumn, ...]
     rows: tuple[ListRow, ...]
     total: int
+    """How many match, at most as many as are counted: `more` says that there are more."""
+    more: bool
+    newest_only: bool
+    """Whether the newest documents alone were searched."""
     first: int
     last: int
     begin: str
@@ -193,21 +197,19 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
     filters = [[name, "=", _typed(meta, name, v)] for name, v in values.items()]
     filters += _since(fw, asked.get(SINCE, ""))
     filters += _search(fw, meta, asked.get(SEARCH, ""), _searchable(meta, visible))
-    found = rest.list_documents(
+    found = list_page(
         fw,
         doctype,
-        {
-            "filters": filters,
-            "fields": list(dict.fromkeys(("name", *columns))),
-            "order_by": _order(asked.get(SORT, "")),
-            "limit": PAGE_SIZE,
-            "start": (number - 1) * PAGE_SIZE,
-        },
+        filters,
+        list(dict.fromkeys(("name", *columns))),
+        _order(asked.get(SORT, "")),
+        PAGE_SIZE,
+        (number - 1) * PAGE_SIZE,
     )
     path = list_path(doctype)
     kept = {k: v for k, v in asked.items() if v and k != PAGE}
     first = (number - 1) * PAGE_SIZE + 1
-    last = first - 1 + len(found["data"])
+    last = first - 1 + len(found.rows)
     return Listing(
         doctype=doctype,
         about=described(meta),
@@ -219,13 +221,15 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
         filtered=bool(filters),
         matching=json.dumps(filters),
         columns=tuple(_column(meta, path, kept, name) for name in columns),
-        rows=tuple(_row(meta, columns, row) for row in found["data"]),
-        total=found["total"],
-        first=first if found["data"] else 0,
+        rows=tuple(_row(meta, columns, row) for row in found.rows),
+        total=found.total,
+        more=found.more,
+        newest_only=found.newest_only,
+        first=first if found.rows else 0,
         last=last,
         begin=_address(path, kept, 1),
         before=_address(path, kept, number - 1) if number > 1 else None,
-        after=_address(path, kept, number + 1) if last < found["total"] else None,
+        after=_address(path, kept, number + 1) if last < found.total or found.more else None,
     )
 
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from fw_actors.documents.browsing import MOST_SEARCHED
 from fw_actors.errors import AuthenticationError, FwError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
 from web.operations import Authentication, Operation, Route
@@ -177,6 +178,7 @@ class Rendering:
             "site": settings.name,
             "assets": assets.folder,
             "csrf_header": CSRF_HEADER,
+            "most_searched": MOST_SEARCHED,
         }
 
     def page(self, template: str, /, status: int = 200, **context: Any) -> Response:

@@ -16,6 +16,7 @@ from fw_actors.access import attempts, links, sessions
 from fw_actors.access.accounts import Accounts
 from fw_actors.access.sessions import Sessions
 from fw_actors.access.types import LinkKind
+from fw_actors.documents.browsing import list_page
 from fw_actors.errors import FwError
 from fw_actors.ops import sweeps
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
@@ -275,3 +276,30 @@ async def test_a_document_is_read_by_its_name_and_what_links_to_it_by_the_link(
 
     found = await office.do(explained)
     assert unsought(found, doc_notebook="name", doc_note="notebook") == []
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [],
+        [["status", "=", "Sent"]],
+        [["webhook", "=", "a name"]],
+        [["webhook", "=", "a name"], ["status", "=", "Failed"], ["creation", ">=", "2026-01-01"]],
+    ],
+)
+async def test_pages_of_deliveries_are_read_in_the_order_of_an_index(
+    office: Office, filters: list[Any]
+) -> None:
+    """However many there are: no sort of all that match (H-200)."""
+    fields = ["name", "event", "status"]
+
+    def explained(fw: Any) -> list[Access]:
+        asked = (fw, "Webhook Delivery", filters, fields, None, 50, 0)
+        return accesses(fw.tx, lambda: list_page(*asked))
+
+    found = await office.do(explained)
+    read = [each for each in found if each.table == "doc_webhook_delivery"]
+    wanted = {name for name, *_ in filters}
+    assert all(each.sought >= wanted for each in read), read
+    steps = [each.step for each in found]
+    assert not any("Seq Scan" in step or "FOR ORDER BY" in step for step in steps), steps

@@ -95,7 +95,8 @@ document.addEventListener("click", (event) => {
 });
 // What a search or filter found is told to those who don't see it.
 document.addEventListener("htmx:afterSwap", () => {
-  const total = Number(document.getElementById("found").dataset.total);
-  document.getElementById("told").textContent = total ? `${total.toLocaleString()} found.` : "Nothing found.";
+  const { total, more } = document.getElementById("found").dataset;
+  const count = `${more === undefined ? "" : "More than "}${Number(total).toLocaleString()} found.`;
+  document.getElementById("told").textContent = Number(total) ? count : "Nothing found.";
 });
 enable("list");

@@ -1,0 +1,106 @@
+"""Lists for people take the same time with a million records: what is counted and searched ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.documents import browsing
+from fw_actors.documents.browsing import ListPage, list_page, split
+from fw_actors.documents.core import ErrorLogEntry, Version, WebhookDelivery
+from fw_actors.errors import BadRequestError, PermissionDeniedError
+from tests.fw_actors.office import Office
+
+DELIVERY = "Webhook Delivery"
+EVENTS = ("note.old", "note.new")
+SEEN = ["name", "event", "attempts"]
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten records are many."""
+    monkeypatch.setattr(browsing, "MOST_COUNTED", 6)
+    monkeypatch.setattr(browsing, "MOST_SEARCHED", 4)
+
+
+@pytest.fixture
+async def ten(office: Office, few: None) -> Office:
+    """An office with ten deliveries of two Webhooks, the newest last."""
+    for event in EVENTS:
+        await office.subscribe(event)
+    events = [{"name": event, "data": {}} for event in EVENTS for _ in range(5)]
+    await office.do(lambda fw: fw.webhooks.emit_many(events))
+    return office
+
+
+async def listed(office: Office, *filters: Any, **more: Any) -> ListPage:
+    asked = {"order_by": None, "limit": 3, "start": 0, **more}
+    user = asked.pop("user", "Administrator")
+    return await office.do(lambda fw: list_page(fw, DELIVERY, filters, SEEN, **asked), user)
+
+
+@pytest.mark.parametrize(
+    ("filters", "sought"),
+    [
+        ([["status", "=", "Sent"]], 1),
+        ([["webhook", "=", "w"], ["status", "=", "Sent"], ["creation", ">=", "2026-01-01"]], 3),
+        ([["event", "=", "e"]], 0),
+        ([["event", "=", "e"], ["webhook", "=", "w"]], 1),
+        ([["reference_doctype", "=", "Note"], ["reference_name", "=", "N"]], 2),
+        ([["reference_name", "=", "N"]], 0),
+        ([["name", "=", "msg_1"], ["event", "=", "e"]], 2),
+        ([[["name", "event"], "like", "%e%"], ["status", "=", "Sent"]], 1),
+        ([["status", "!=", "Sent"], ["status", "=", None]], 0),
+    ],
+)
+def test_split_gives_an_index_what_it_answers_in_the_order_of_creation(
+    filters: list[Any], sought: int
+) -> None:
+    found, rest = split(WebhookDelivery.meta, filters)
+    assert (len(found), len(rest)) == (sought, len(filters) - sought)
+
+
+def test_split_knows_the_indexes_of_other_records() -> None:
+    one = [["ref_doctype", "=", "Note"], ["docname", "=", "N"]]
+    assert split(Version.meta, one) == (one, [])
+    assert split(ErrorLogEntry.meta, one[:1]) == ([], one[:1])
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_list_page_counts_no_further_than_it_must(ten: Office) -> None:
+    """H-200."""
+    page = await listed(ten)
+    assert (len(page.rows), page.total, page.more, page.newest_only) == (3, 6, True, False)
+    page = await listed(ten, ["status", "=", "Sent"])
+    assert (page.rows, page.total, page.more) == ([], 0, False)
+    page = await listed(ten, start=6)
+    assert (page.rows, page.more) == ([], True), "pages of records end"
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_list_page_searches_the_newest_records_for_what_no_index_finds(ten: Office) -> None:
+    """H-200."""
+    page = await listed(ten, ["event", "=", "note.new"])
+    assert (len(page.rows), page.total, page.more, page.newest_only) == (3, 4, False, True)
+    page = await listed(ten, ["event", "=", "note.old"])
+    assert (page.rows, page.total, page.newest_only) == ([], 0, True), "the older ones"
+    page = await listed(ten, ["event", "=", "note.new"], start=3)
+    assert (len(page.rows), page.total) == (1, 4)
+    page = await listed(ten, ["event", "=", "note.new"], start=5)
+    assert (page.rows, page.total) == ([], 4)
+    page = await listed(ten, order_by="event asc")
+    assert [row["event"] for row in page.rows] == ["note.new"] * 3
+    [[name]] = await ten.sql("SELECT name FROM doc_webhook WHERE custom_event = 'note.old'")
+    page = await listed(ten, ["webhook", "=", name], ["event", "like", "%d"])
+    assert page.total == 4, "among the newest of its Webhook"
+
+
+async def test_list_page_asks_for_the_permissions_of_the_list(ten: Office) -> None:
+    await ten.hire("wendy")
+    with pytest.raises(PermissionDeniedError):
+        await listed(ten, user="wendy")
+    with pytest.raises(BadRequestError):
+        await ten.do(lambda fw: list_page(fw, "Has Role", (), ["name"], None, 3, 0))
+    with pytest.raises(BadRequestError, match="no field secret"):
+        await listed(ten, ["secret", "=", "x"])
