@@ -270,10 +270,19 @@ def _save(
 @click.command(
     "rotate-secret",
     epilog=examples(
-        "fw webhooks rotate-secret erp", "fw webhooks rotate-secret erp --secret-stdin < new.secret"
+        "fw webhooks rotate-secret erp",
+        "fw webhooks rotate-secret erp --overlap 24",
+        "fw webhooks rotate-secret erp --secret-stdin < new.secret",
     ),
 )
 @click.argument("webhook", type=WEBHOOK)
+@click.option(
+    "--overlap",
+    metavar="HOURS",
+    type=click.IntRange(0, 720),
+    default=0,
+    help="How long the old secret signs beside the new one; by default not at all.",
+)
 @secret_options
 @yes_option
 @as_json
@@ -281,6 +290,7 @@ def _save(
 def rotate_secret(
     context: CommandContext,
     webhook: str,
+    overlap: int,
     secret_stdin: bool,
     secret_env: str | None,
     yes: bool,
@@ -289,21 +299,26 @@ def rotate_secret(
     """Give WEBHOOK a new signing secret, and print it unless it was given.
 
     Attempts from now on are signed with the new one, also those of deliveries that wait; a receiver
-    that still has the old one refuses them, and they are retried.
+    that still has the old one refuses them, and they are retried. With --overlap the old one signs
+    them as well, for so many hours, and a receiver may have either.
     """
     secret = taken_secret(context.config, from_stdin=secret_stdin, variable=secret_env)
     context.read(lambda site, fw: require_known(fw, DOCTYPE, webhook))
     confirm(f"Replace the signing secret of {webhook}?", yes=yes)
     made: list[str] = []
+    until: list[str | None] = []
 
     def write(site: Site, fw: Fw) -> None:
-        from fw_actors.documents import rest
+        from fw_actors.webhooks.rotation import rotate
 
         made[:] = [new_secret(site.entropy) if secret is None else secret]
-        rest.save(fw, DOCTYPE, require_known(fw, DOCTYPE, webhook), {"secret": made[0]})
+        name = require_known(fw, DOCTYPE, webhook)
+        until[:] = [rotate(fw, site.audit, name, made[0], overlap).old_until]
 
     context.write(write)
     told: dict[str, Any] = {"name": webhook}
+    if until[0] is not None:
+        told["oldSecretUntil"] = until[0]
     if secret is None:
         told["secret"] = made[0]
     _tell(context, told, f"replaced the signing secret of {webhook}", as_json=as_json)
@@ -342,6 +357,8 @@ def _tell(context: CommandContext, told: dict[str, Any], sentence: str, *, as_js
         show_json({**told, "inUse": used})
         return
     say(sentence)
+    if "oldSecretUntil" in told:
+        say(f"the old secret signs too until {told['oldSecretUntil']}")
     if "secret" in told:
         say(f"its secret, shown only now: {told['secret']}")
     if used is False:

@@ -224,6 +224,14 @@ class WebhookPauseResponse(Struct, frozen=True):
     until: str | None
 
 
+class RotatedResponse(Struct, frozen=True):
+    """A new signing secret, if the service made it, and until when the old one signs too."""
+
+    webhook: str
+    secret: str | None
+    old_secret_until: str | None
+
+
 class RequestDetails(Struct, frozen=True):
     """A request as it was sent, without the query of its URL; `curl` sends it again."""
 

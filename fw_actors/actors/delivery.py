@@ -262,7 +262,9 @@ class DeliveryActor(Actor):
         now = self._deps.clock.now()
         if now >= due.lease_end:
             raise LeaseOver
-        self._signed = signed = signed_headers(key, due.delivery, now, due.payload)
+        hook = due.hook
+        old = None if hook is None else self._deps.keys.old_of(hook, now)
+        self._signed = signed = signed_headers(key, due.delivery, now, due.payload, old)
         return signed
 
     def _ended(

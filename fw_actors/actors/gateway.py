@@ -49,6 +49,7 @@ from fw_actors.store import Tx, installation_key
 from fw_actors.webhooks.diagnostics import Trial, TrialResult
 from fw_actors.webhooks.pauses import WebhookPause
 from fw_actors.webhooks.replay import BulkReplays, Replayed
+from fw_actors.webhooks.rotation import SecretRotation, new_secret, rotate
 
 T = TypeVar("T")
 
@@ -227,6 +228,20 @@ class Gateway:
         return _allowed(
             await self.write(caller, lambda fw: self._site.pauses.resume(fw, webhook), request_id)
         )
+
+    async def rotate(
+        self, caller: Caller, webhook: str, secret: str, overlap_hours: int, request_id: str
+    ) -> SecretRotation:
+        """Replace the secret of a Webhook. Raises: as `fw_actors.webhooks.rotation.rotate`."""
+        return await self.write(
+            caller,
+            lambda fw: rotate(fw, self._site.audit, webhook, secret, overlap_hours),
+            request_id,
+        )
+
+    def new_secret(self) -> str:
+        """Return a new signing secret."""
+        return new_secret(self._site.entropy)
 
     async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
         """Send a Webhook a test event. Raises: PermissionDeniedError, NotFoundError."""

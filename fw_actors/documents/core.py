@@ -155,6 +155,8 @@ class Webhook(DocType, naming="given"):
     on_trash = Check()
     custom_event = Data()
     secret = Vault(required=True)
+    old_secret = Vault(read_only=True)
+    old_secret_until = Datetime(read_only=True)
     timeout = Int(default=DEFAULT_TIMEOUT, required=True, minimum=1, maximum=60)
     max_attempts = Int(default=DEFAULT_MAX_ATTEMPTS, required=True, minimum=1, maximum=10)
     paused_since = Datetime(read_only=True)

@@ -78,6 +78,8 @@ class Action(StrEnum):
     WEBHOOK_CHANGE = "webhook.change"
     WEBHOOK_RENAME = "webhook.rename"
     WEBHOOK_DELETE = "webhook.delete"
+    ROTATE = "webhook.rotate"
+    ROTATION_END = "webhook.rotation_end"
     NOTICE = "webhook.notice"
     NOTICE_END = "webhook.notice_end"
     WEBHOOK_DISABLE = "webhook.disable"

@@ -64,13 +64,21 @@ SignedHeaders = tuple[tuple[bytes, bytes], ...]
 """`webhook-id`, `webhook-timestamp` and `webhook-signature` with their values; or nothing."""
 
 
-def signed_headers(key: hmac.HMAC, delivery: str, now: int, body: bytes) -> SignedHeaders:
-    """Return the three headers of an attempt that is made at `now` (ms since the epoch)."""
+def signed_headers(
+    key: hmac.HMAC, delivery: str, now: int, body: bytes, old: hmac.HMAC | None = None
+) -> SignedHeaders:
+    """Return the three headers of an attempt that is made at `now` (ms since the epoch).
+
+    With the key of an `old` secret there are two signatures, separated by a space (B-351).
+    """
     name, timestamp = delivery.encode(), b"%d" % (now // MS_PER_SECOND)
+    signature = sign(key, name, timestamp, body)
+    if old is not None:
+        signature = b"%b %b" % (signature, sign(old, name, timestamp, body))
     return (
         (b"webhook-id", name),
         (b"webhook-timestamp", timestamp),
-        (b"webhook-signature", sign(key, name, timestamp, body)),
+        (b"webhook-signature", signature),
     )
 
 

@@ -44,9 +44,10 @@ SHORT: Final = 16_384
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """A Webhook at the time of an attempt; `secret` is sealed and bound to `row_id`.
+    """A Webhook at the time of an attempt; the secrets are sealed and bound to `row_id`.
 
-    `paused_until` is when its pause ends (ms), `NOT_PAUSED` without one.
+    `paused_until` is when its pause ends (ms), `NOT_PAUSED` without one. `old_secret` signs too
+    until `old_until` (ms).
     """
 
     name: str
@@ -56,6 +57,8 @@ class Hook(msgspec.Struct, frozen=True):
     secret: str | None
     row_id: str
     paused_until: int = NOT_PAUSED
+    old_secret: str | None = None
+    old_until: int | None = None
 
 
 class LeasedDelivery(msgspec.Struct, frozen=True):
@@ -172,6 +175,8 @@ class DeliveryRows:
                 (hooks.c.paused_since.is_(None), NOT_PAUSED),
                 else_=sa.func.coalesce(hooks.c.paused_until, UNTIL_RESUMED),
             ),
+            hooks.c.old_secret,
+            hooks.c.old_secret_until,
         )
         of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
         self._heads = Statement(

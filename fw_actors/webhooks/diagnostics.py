@@ -147,7 +147,8 @@ class Trial:
         body = msgspec.json.encode(event)
 
         def headers() -> tuple[tuple[bytes, bytes], ...]:
-            return signed_headers(key, delivery, clock.now(), body)
+            now = clock.now()
+            return signed_headers(key, delivery, now, body, self._keys.old_of(hook, now))
 
         try:
             answer = await self._sender.post(target, body, headers, timeout=hook.timeout, anew=True)

@@ -30,13 +30,28 @@ class SigningKeys:
 
     def __init__(self, vault: VaultCipher) -> None:
         self._vault = vault
-        self._kept: dict[tuple[str, str], HMAC] = {}
+        self._kept: dict[tuple[str, str, str], HMAC] = {}
 
     def of(self, hook: Hook) -> HMAC:
         """Return the key that signs a Webhook's requests. Raises: NoSigningKey."""
         if not hook.secret:
             raise NoSigningKey("secret_missing: the webhook has no signing secret.")
-        sealed = (hook.secret, hook.row_id)
+        return self._cached(hook.secret, "secret", hook.row_id)
+
+    def old_of(self, hook: Hook, now: int) -> HMAC | None:
+        """Return the key that signs beside it at `now` (ms), while a rotation overlaps.
+
+        An old secret that does not open is left out: the current one is what must sign.
+        """
+        if hook.old_secret is None or hook.old_until is None or now >= hook.old_until:
+            return None
+        try:
+            return self._cached(hook.old_secret, "old_secret", hook.row_id)
+        except NoSigningKey:
+            return None
+
+    def _cached(self, secret: str, field: str, row_id: str) -> HMAC:
+        sealed = (secret, field, row_id)
         key = self._kept.get(sealed)
         if key is None:
             key = self._open(*sealed)
@@ -45,9 +60,9 @@ class SigningKeys:
             self._kept[sealed] = key
         return key
 
-    def _open(self, secret: str, row_id: str) -> HMAC:
+    def _open(self, secret: str, field: str, row_id: str) -> HMAC:
         try:
-            return mac_of(key_of(self._vault.open(secret, "Webhook", "secret", row_id)))
+            return mac_of(key_of(self._vault.open(secret, "Webhook", field, row_id)))
         except UnreadableError as error:
             reason = f"secret_unreadable: the signing secret does not open; {error}."
             raise NoSigningKey(reason) from None

@@ -221,6 +221,8 @@ class WebhookRules(Observer):
             _validate_custom(values["custom_event"])
         if isinstance(values["secret"], str):
             _validate_secret(values["secret"])
+            if not isinstance(values["old_secret"], str):  # no rotation: the old one ends now
+                values.update(old_secret="", old_secret_until=None)
 
     def _validate_document(self, values: dict[str, object]) -> None:
         doctype = values["webhook_doctype"]

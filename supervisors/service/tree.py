@@ -56,6 +56,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.store import Store, Tx
 from fw_actors.webhooks import events, replay
+from fw_actors.webhooks.rotation import end_rotation
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from supervisors.children import ChildSpec, actor_child
 from supervisors.service.access import PROBE, access
@@ -347,7 +348,9 @@ def _sweeper(parts: Parts) -> Sweeper:
                 ),
             ),
             "audit": Schedule(DAILY, audit_batches(registry, config.ops.audit_retention_days)),
-            "receivers": Schedule(EACH_MINUTE, (_notices(parts),), batch=1, quiet=True),
+            "receivers": Schedule(
+                EACH_MINUTE, (_notices(parts), _rotations(parts)), batch=1, quiet=True
+            ),
         },
     )
 
@@ -368,3 +371,9 @@ def _notices(parts: Parts) -> Batch:
         return site.notices.step(tx, lambda tx: site.handle(tx, ADMINISTRATOR), told)
 
     return step
+
+
+def _rotations(parts: Parts) -> Batch:
+    """Return the step that clears old signing secrets whose overlap is over."""
+    site = parts.site
+    return lambda tx: end_rotation(tx, lambda tx: site.handle(tx, ADMINISTRATOR), site.audit)

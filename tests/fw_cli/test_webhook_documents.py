@@ -116,7 +116,7 @@ def test_a_secret_is_replaced_once_it_is_confirmed(fw: CommandLine, erp: dict[st
     assert stored_secret(fw) == erp["secret"]
     told = fw.json("webhooks", "rotate-secret", "erp", "--yes", "--json")
     assert stored_secret(fw) == told["secret"] != erp["secret"]
-    assert ("webhook.change", "Administrator") in audited(fw)
+    assert ("webhook.rotate", "Administrator") in audited(fw)
 
 
 def test_delete_asks_first(fw: CommandLine, erp: dict[str, Any]) -> None:

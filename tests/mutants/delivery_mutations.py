@@ -75,6 +75,13 @@ DELIVERY: Final = (
         "hook.paused_until < 0:",
         "tests/fw_actors/webhooks/test_pauses.py",
     ),
+    Mutation(
+        "an old secret signs for ever",
+        "fw_actors/webhooks/signing_keys.py",
+        " or now >= hook.old_until:",
+        ":",
+        "tests/fw_actors/webhooks/test_rotation.py",
+    ),
     Mutation("a redirect counts as delivered", _OUTCOME, "< 300", "< 400"),
     Mutation(
         "429 is final",
@@ -140,8 +147,8 @@ DELIVERY: Final = (
     Mutation(
         "the time of an attempt is that of its lease",
         "fw_actors/actors/delivery.py",
-        "signed_headers(key, due.delivery, now, due.payload)",
-        "signed_headers(key, due.delivery, due.lease_end, due.payload)",
+        "signed_headers(key, due.delivery, now, due.payload, old)",
+        "signed_headers(key, due.delivery, due.lease_end, due.payload, old)",
     ),
     Mutation(
         "an event shows secrets",

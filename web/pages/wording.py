@@ -75,6 +75,8 @@ _LABELS: Final[Mapping[str, str]] = {
     "docname": "Document",
     "duration_ms": "Duration (ms)",
     "timeout": "Timeout (seconds)",
+    "old_secret": "Old secret, while both sign",
+    "old_secret_until": "Both sign until",
     "disabled_reason": "Why it was disabled",
     "max_attempts": "Maximum attempts",
     "next_attempt": "Due",

@@ -27,6 +27,7 @@ from web.response_schemas import (
     ReplayedResponse,
     ReplayRunDetails,
     ReplayRunResponse,
+    RotatedResponse,
     WebhookPauseResponse,
 )
 from web.routes.operations import SERVICES, GatewayRoutes, read_route, time_or_null, write_route
@@ -78,6 +79,14 @@ class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivery: str
 
 
+class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of core.services.webhooks.rotate; `overlap` in hours."""
+
+    webhook: str
+    secret: str | None = None
+    overlap: int = 0
+
+
 class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of core.services.webhooks.test."""
 
@@ -121,6 +130,7 @@ class WebhookRoutes(GatewayRoutes):
                 {"POST": Operation(self.emit_many, body=EVENTS, response=EmittedManyResponse)},
             ),
             write_route("webhooks.replay", self.replay, ReplayRequest, response=ReplayedResponse),
+            write_route("webhooks.rotate", self.rotate, RotateRequest, response=RotatedResponse),
             write_route("webhooks.test", self.test, TestRequest, response=TrialResult),
             write_route("webhooks.pause", self.pause, PauseRequest, response=WebhookPauseResponse),
             write_route(
@@ -200,6 +210,22 @@ class WebhookRoutes(GatewayRoutes):
                 exchange.known_caller, body.webhook, exchange.request_id
             )
         )
+
+    async def rotate(self, exchange: Exchange) -> Response:
+        """Replace the signing secret of a webhook; the old one signs too for `overlap` hours.
+
+        Without `secret` the service makes one, and answers it once.
+        """
+        body: RotateRequest = exchange.body
+        made = self._gateway.new_secret() if body.secret is None else None
+        rotation = await self._gateway.rotate(
+            exchange.known_caller,
+            body.webhook,
+            body.secret or made or "",
+            body.overlap,
+            exchange.request_id,
+        )
+        return json_response(RotatedResponse(rotation.webhook, made, rotation.old_until))
 
     async def test(self, exchange: Exchange) -> Response:
         """Send a webhook a test event; the failure of a receiver is a result, not an error."""

@@ -1,0 +1,175 @@
+"""Rotation of a secret without a gap (B-350 to B-354)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import standardwebhooks
+import svix.webhooks
+import trio
+from trio.testing import MockClock
+
+from fw_actors.documents import rest
+from fw_actors.errors import ValidationError
+from fw_actors.webhooks.rotation import SecretRotation, end_rotation, rotate
+from tests.fw_actors.actors.delivery_kit import SECRET, Got, Post, Receiver, delivering
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+NEW = "whsec_bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmU="
+NEWEST = "whsec_bmV3ZXN0bmV3ZXN0bmV3ZXN0bmV3ZXN0bmV3ZXN0bmU="
+HOUR = 3600.0
+REFUSALS = (
+    standardwebhooks.WebhookVerificationError,
+    svix.webhooks.WebhookVerificationError,
+)
+
+
+async def turn(post: Post, name: str, secret: str = NEW, overlap: int = 2) -> SecretRotation:
+    site = post.site
+    return await site.write(
+        "Administrator", lambda fw: rotate(fw, site.audit, name, secret, overlap)
+    )
+
+
+async def next_post(post: Post, receiver: Receiver) -> Got:
+    [delivery] = await post.emit()
+    await post.settled(delivery)
+    return receiver.posts[-1]
+
+
+def verified(got: Got) -> list[str]:
+    """Return the secrets with which both official libraries take a request."""
+    return [secret for secret in (SECRET, NEW, NEWEST) if all(_takes(secret, got))]
+
+
+def _takes(secret: str, got: Got) -> Iterator[bool]:
+    now = datetime.fromtimestamp(int(got.headers["webhook-timestamp"]), UTC)
+    for library in (standardwebhooks.Webhook, svix.webhooks.Webhook):
+        with patch("standardwebhooks.webhooks.datetime", wraps=datetime) as clock:
+            clock.now.return_value = now  # the site has a clock of its own
+            try:
+                library(secret).verify(got.body, got.headers)
+            except (
+                standardwebhooks.WebhookVerificationError,
+                svix.webhooks.WebhookVerificationError,
+            ):
+                yield False
+            else:
+                yield True
+
+
+async def sweep(post: Post) -> int:
+    site = post.site
+    return await site.store.write(
+        lambda tx: end_rotation(tx, lambda tx: site.handle(tx, "Administrator"), site.audit)
+    )
+
+
+async def audited(post: Post) -> list[str]:
+    rows = await post.site.read(
+        "Administrator",
+        lambda fw: fw.get_all("Audit Event", [["action", "like", "webhook.%"]], ["action"],
+                              order_by="creation asc"),
+    )  # fmt: skip
+    return [row["action"] for row in rows]
+
+
+async def test_both_secrets_sign_until_the_overlap_ends(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """By itself: nothing has swept when the old one stops (B-351, B-352)."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        name = await post.webhook()
+        told = await turn(post, name)
+        during = await next_post(post, receiver)
+        await trio.sleep(2 * HOUR - 10)
+        late = await next_post(post, receiver)
+        await trio.sleep(10)
+        after = await next_post(post, receiver)
+        swept = [await sweep(post), await sweep(post)]
+        hook = await post.site.read("Administrator", lambda fw: rest.read(fw, "Webhook", name))
+        actions = await audited(post)
+    assert told.webhook == name
+    assert [verified(each) for each in (during, late, after)] == [
+        [SECRET, NEW],
+        [SECRET, NEW],
+        [NEW],
+    ]
+    assert during.headers["webhook-signature"].count(" ") == 1
+    assert swept == [1, 0]
+    assert (hook["old_secret"], hook["old_secret_until"]) == (None, None)
+    assert actions == ["webhook.create", "webhook.rotate", "webhook.rotation_end"]
+
+
+async def test_without_an_overlap_the_old_secret_ends_at_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A rotation without hours, and a save of another secret (B-353)."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        name = await post.webhook()
+        await turn(post, name, overlap=0)
+        alone = await next_post(post, receiver)
+        await turn(post, name, NEWEST)
+        await post.change(name, secret=SECRET)
+        saved = await next_post(post, receiver)
+    assert [verified(each) for each in (alone, saved)] == [[NEW], [SECRET]]
+
+
+async def test_another_change_does_not_end_the_overlap(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        name = await post.webhook()
+        await turn(post, name)
+        await post.change(name, timeout=20)
+        assert verified(await next_post(post, receiver)) == [SECRET, NEW]
+
+
+async def test_a_rotation_within_another_ends_the_oldest(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        name = await post.webhook()
+        await turn(post, name)
+        await turn(post, name, NEWEST)
+        assert verified(await next_post(post, receiver)) == [NEW, NEWEST]
+
+
+@pytest.mark.parametrize(
+    ("secret", "overlap", "field"),
+    [(NEW, 721, "overlap"), (NEW, -1, "overlap"), (SECRET, 1, "secret"), ("", 1, "secret"),
+     ("whsec_?", 0, "secret")],
+)  # fmt: skip
+async def test_a_bad_rotation_is_refused_with_its_field(
+    tmp_path: Path, autojump_clock: MockClock, secret: str, overlap: int, field: str
+) -> None:
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        name = await post.webhook()
+        with pytest.raises(ValidationError) as refusal:
+            await turn(post, name, secret, overlap)
+    assert refusal.value.extra["field"] == field
+
+
+async def test_the_old_secret_is_sealed_and_never_shown(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Nor can it be written over HTTP (B-354)."""
+    async with delivering(tmp_path, Receiver(["200"])) as post:
+        name = await post.webhook()
+        await turn(post, name)
+        hook = await post.site.read("Administrator", lambda fw: rest.read(fw, "Webhook", name))
+        [row] = await post.site.read(
+            "Administrator", lambda fw: fw.db.sql("SELECT old_secret FROM doc_webhook")
+        )
+        with pytest.raises(Exception, match="old_secret"):
+            await post.change(name, old_secret="mine")
+    assert hook["old_secret"] == {"configured": True}
+    assert SECRET not in row["old_secret"]
