@@ -26,6 +26,7 @@ from web.app import FrontEnd
 from web.connections import PART_BYTES, ClientConnection, WaitState
 from web.request import (
     NONE_READ,
+    ChunkHeads,
     FrontRequest,
     LimitedBody,
     PeerAddress,
@@ -150,7 +151,7 @@ class Http11Connection:
         self._received = b""  # not yet passed to h11
         self._rest = 0  # bytes of a body of known length not yet passed to h11
         self._tail = b""  # the last bytes of a chunked body passed to h11
-        self._chunked = False
+        self._chunk_heads: ChunkHeads | None = None  # of a chunked body
         self._served = 0
         self._must_close = False
         self._nursery: trio.Nursery
@@ -221,7 +222,8 @@ class Http11Connection:
 
     def _begin(self, request: h11.Request, head: bytes) -> FrontRequest:
         headers = list(request.headers)
-        self._chunked = any(name == b"transfer-encoding" for name, _ in headers)
+        chunked = any(name == b"transfer-encoding" for name, _ in headers)
+        self._chunk_heads = ChunkHeads() if chunked else None
         self._rest = declared_length(head) or 0
         self._tail = b""
         self._served += 1
@@ -276,7 +278,7 @@ class Http11Connection:
             if isinstance(event, h11.Data):
                 body.append(event.data)
             elif isinstance(event, h11.EndOfMessage):
-                if self._chunked:
+                if self._chunk_heads is not None:
                     self._end_chunks()
                 body.set_complete()
                 return True
@@ -284,11 +286,14 @@ class Http11Connection:
                 return False
 
     def _feed(self) -> bool:
-        """Pass more of the body to h11; say whether there was any."""
+        """Pass more of the body to h11; say whether there was any. Raises: _RejectedRequest."""
         if not self._received:
             return False
-        if self._chunked:
+        if self._chunk_heads is not None:
             part, self._received = self._received, b""
+            if self._chunk_heads.has_lone_cr(part):
+                self._must_close = True
+                raise _RejectedRequest(400)
             self._tail = self._tail[-len(LAST_CHUNK_END) :] + part
         else:
             part, self._received = self._received[: self._rest], self._received[self._rest :]
@@ -427,7 +432,7 @@ class Http11Connection:
             return False
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             return False
-        if self._chunked:  # bytes of the next request were taken back from h11
+        if self._chunk_heads is not None:  # bytes of the next request were taken back from h11
             self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         else:
             self._h11.start_next_cycle()

@@ -7,6 +7,7 @@ which, so all of them are cleared.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from itertools import islice
@@ -121,6 +122,49 @@ class LimitedBody(TrioBody):
         self._progress = None
 
 
+CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;|[ \t]*\Z)")
+CRLF: Final = b"\r\n"
+
+
+class ChunkHeads:
+    """Follows the heads of chunks (RFC 9112 7.1) and finds a lone CR in their extensions.
+
+    h11 accepts one there. A proxy that takes it for the end of the line would read the rest of the
+    extension as the content of the chunk, and so another request than this server.
+    """
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._to_skip = 0  # bytes of a chunk's content, with the CR LF after it
+        self._ended = False
+
+    def has_lone_cr(self, data: bytes) -> bool:
+        """Follow more bytes of the body; say whether a head among them has a CR without LF."""
+        at = 0
+        while at < len(data) and not self._ended:
+            if self._to_skip:
+                step = min(self._to_skip, len(data) - at)
+                self._to_skip -= step
+                at += step
+                continue
+            end = data.find(CRLF[1], at) + 1 or len(data)
+            self._head += data[at:end]
+            at = end
+            if self._head.endswith(CRLF):
+                if CRLF[:1] in self._head[: -len(CRLF)]:
+                    return True
+                self._end_head()
+        return False
+
+    def _end_head(self) -> None:
+        size = CHUNK_SIZE.match(self._head[: -len(CRLF)])
+        length = 0 if size is None else int(size[1], 16)  # None: h11 refuses it
+        self._ended = not length
+        self._to_skip, self._head = length + len(CRLF), b""
+
+
+ABSOLUTE: Final = re.compile(rb"https?://[A-Za-z0-9.:\[\]_~%-]+(?=[/?]|\Z)", re.IGNORECASE)
+"""The beginning of an absolute-form target, which a client sends to a proxy (RFC 9112 3.2.2)."""
 NO_PATH: Final = "*"
 PeerAddress = tuple[str, int]
 
@@ -141,9 +185,13 @@ def front_request(
 ) -> FrontRequest:
     """Return a request; `client` is the peer's address and port.
 
-    Quart fails on an empty path (`GET ?x`) and takes two leading slashes for one: both become a
-    path without a route.
+    The scheme and host of an absolute-form target are ignored (H-137). Quart fails on an empty path
+    (`GET ?x`) and takes two leading slashes for one: both become a path without a route.
     """
+    absolute = ABSOLUTE.match(target)
+    if absolute is not None:
+        target = target[absolute.end() :]
+        target = target if target[:1] == b"/" else b"/" + target
     raw_path, _, query = target.partition(b"?")
     path = unquote(raw_path.decode("ascii"))
     if path[:1] != "/" or path[:2] == "//":

@@ -36,6 +36,12 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "a chunk size in 0x": (CHUNKED + b"\r\n0x2\r\n{}\r\n0\r\n\r\n", 400),
     "a chunk size with a lone LF": (CHUNKED + b"\r\n2\n{}\r\n0\r\n\r\n", 400),
     "a chunk extension with a lone LF": (CHUNKED + b"\r\n2;\n{}\r\n0\r\n\r\n", 400),
+    "a chunk extension with a lone CR": (CHUNKED + b"\r\n2;a\rb\r\n{}\r\n0\r\n\r\n", 400),
+    "a chunk extension that begins with a lone CR": (
+        CHUNKED + b"\r\n1;a\r\n{\r\n1;\ra\r\n}\r\n0\r\n\r\n",
+        400,
+    ),
+    "a lone CR behind a last chunk": (CHUNKED + b"\r\n2\r\n{}\r\n0;\ra\r\n\r\n", 400),
     "a chunk that spills": (CHUNKED + b"\r\n2\r\n{}XX0\r\n\r\n", 400),
     "a last chunk with a lone LF": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\n\n", 400),
     "a trailer section with lone LFs": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\nA: b\n\n", 400),
@@ -90,7 +96,16 @@ TAKEN: dict[str, tuple[bytes, int]] = {
     "a length of nothing": (GET + b"Content-Length: 0\r\n\r\n", 200),
     "a body that nobody reads": (GET + b"Content-Length: 2\r\n\r\n{}", 200),
     "a head of 15 KiB": (GET + b"A: " + b"b" * 15 * 1024 + b"\r\n\r\n", 200),
-    "the target of a proxy": (b"GET http://x/api/boot HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    "a CR in a chunk": (CHUNKED + b"\r\n4\r\n{\r\r}\r\n0\r\n\r\n", 400),
+    "the target of a proxy": (b"GET http://x/api/boot HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+    "another target of a proxy": (
+        b"GET HTTPS://[::1]:8/api/boot?x=1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        400,
+    ),
+    "the target of a proxy with a user": (
+        b"GET http://a@x/api/boot HTTP/1.1\r\nHost: x\r\n\r\n",
+        404,
+    ),
     "the target of a tunnel": (b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n", 404),
     "no target": (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 404),
 }

@@ -39,6 +39,22 @@ def endless(app: FrontEnd) -> None:
     operations["GET"] = Operation(handle, operations["GET"].authentication)
 
 
+@pytest.mark.parametrize(
+    ("target", "path"),
+    [
+        (b"http://x", "/"),
+        (b"http://x?a=b", "/"),
+        (b"HTTP://[::1]:80/app/Note?a=b", "/app/Note"),
+        (b"http://x//app", "/*"),
+        (b"http:///app", "/*"),
+        (b"ftp://x/app", "/*"),
+    ],
+)
+def test_absolute_target_is_read_without_its_host(target: bytes, path: str) -> None:
+    """RFC 9112 3.2.2 (H-137)."""
+    assert front_request("GET", target, [], "1.1", None).path == path
+
+
 async def test_pipelined_requests_are_answered_in_order(gateway: FakeGateway) -> None:
     async with served(app_of(gateway)) as site:
         got = await site.exchange(BOOT + SIGN_IN + LAST)
