@@ -172,27 +172,24 @@ def _assembled(
     vault = VaultCipher(config.secrets.key, entropy)
     accounts = Accounts(registry)
     subscriptions = SubscriptionCache(registry, shared)
-    off = config.deployment.webhooks_off
-    deliveries = DeliveryRecorder(
-        registry, subscriptions, DeliveryIds(entropy.bytes), partial(recorded, events.QUEUE)
-    )
-    publisher = EventRecorder(registry, subscriptions, deliveries, off=off)
-    custom = CustomEvents(registry, subscriptions, deliveries, off=off)
-    renames = (
-        AccountRenames(registry), DeliveryRenames(registry, subscriptions), HealthRenames()
-    )  # fmt: skip
-    rules = WebhookRules(registry, development=config.deployment.mode == "development")
     audit = AuditLog(registry, entropy)
-    versions = VersionRecorder(registry, entropy)
     outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail_queue.QUEUE))
     api_keys = ApiKeys(registry, entropy, audit)
     passwords = Passwords(registry, outbox, api_keys, audit, key)
     new_passwords = NewPasswords(hasher, passwords, audit)
-    rules_of_users = _rules_of_users(registry, audit, accounts, api_keys, new_passwords)
+    publisher, custom = _event_recorders(config, registry, subscriptions, entropy, recorded)
     policy = NoticePolicy(config.ops.receiver_notice, config.ops.disable_after_days)
     notices = ReceiverNotices(registry, policy, custom, outbox, audit)
-    # The end of a trouble is told before the renames drop the row of a deleted Webhook.
-    observers = (*rules_of_users, rules, TroubleEnds(notices), *renames, versions, publisher)
+    observers = (
+        *_rules_of_users(registry, audit, accounts, api_keys, new_passwords),
+        WebhookRules(registry, development=config.deployment.mode == "development"),
+        TroubleEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
+        AccountRenames(registry),
+        DeliveryRenames(registry, subscriptions),
+        HealthRenames(),
+        VersionRecorder(registry, entropy),
+        publisher,
+    )
     errors = ErrorRecorder(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
     documents = Documents(registry, vault, entropy, observers, errors.note)
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
@@ -203,28 +200,27 @@ def _assembled(
         documents, custom.emit, custom.emit_many, accounts.rights, enqueue, config.secrets
     )
     return Site(
-        config,
-        store,
-        clock,
-        entropy,
-        registry,
-        accounts,
-        hasher,
-        vault,
-        context,
-        outbox,
-        new_passwords,
-        audit,
-        subscriptions,
-        replays,
-        pauses,
-        bulk,
-        errors,
-        JobControl(registry, audit, recorded),
-        passwords,
-        api_keys,
-        key,
-        notices,
+        config, store, clock, entropy, registry, accounts, hasher, vault, context, outbox,
+        new_passwords, audit, subscriptions, replays, pauses, bulk, errors,
+        JobControl(registry, audit, recorded), passwords, api_keys, key, notices,
+    )  # fmt: skip
+
+
+def _event_recorders(
+    config: Config,
+    registry: Registry,
+    subscriptions: SubscriptionCache,
+    entropy: Entropy,
+    recorded: Callable[[str], None],
+) -> tuple[EventRecorder, CustomEvents]:
+    """Return the recorders of events of documents and of apps, which share one of deliveries."""
+    off = config.deployment.webhooks_off
+    deliveries = DeliveryRecorder(
+        registry, subscriptions, DeliveryIds(entropy.bytes), partial(recorded, events.QUEUE)
+    )
+    return (
+        EventRecorder(registry, subscriptions, deliveries, off=off),
+        CustomEvents(registry, subscriptions, deliveries, off=off),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -82,28 +82,17 @@ async def open_postgres(
     listeners, heard = Listeners(), EngineCounts()
     noticed = partial(_notice, heard, listeners)
     exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
-    writers = [
-        PostgresEngine(
-            pool, writable=True, committed=exchange.committed, query_seconds=query_seconds
-        )
-        for _ in range(1 if inline else writer_threads)
-    ]
-    # The server's own limit for readers, in case a cancellation can't be sent.
-    read_pool = ConnectionPool(replace(settings, query_seconds=query_seconds))
-    readers, lookup_engines = (
-        [
-            PostgresEngine(read_pool, writable=False, query_seconds=query_seconds)
-            for _ in range(1 if inline else threads)
-        ]
-        for threads in (reader_threads, LOOKUP_THREADS)
+    engines = _make_engines(
+        pool,
+        ConnectionPool(replace(settings, query_seconds=query_seconds)),
+        (1, 1, 1) if inline else (writer_threads, reader_threads, LOOKUP_THREADS),
+        exchange.committed,
+        query_seconds,
     )
-    engines = (*writers, *readers, *lookup_engines)
     executors = (
-        _inline_executors(writers, readers, lookup_engines)
+        _inline_executors(engines)
         if inline
-        else _thread_executors(
-            writers, readers, lookup_engines, max_waiting_writes, max_waiting_reads, query_seconds
-        )
+        else _thread_executors(engines, max_waiting_writes, max_waiting_reads, query_seconds)
     )
     store = Store(
         clock,
@@ -111,7 +100,7 @@ async def open_postgres(
         executors.reads,
         executors.lookups,
         listeners,
-        [heard, *(engine.counts for engine in engines)],
+        [heard, *(engine.counts for engine in engines.all)],
         poll=exchange.poll,
         max_waiting_writes=max_waiting_writes,
         max_waiting_reads=max_waiting_reads,
@@ -124,6 +113,46 @@ async def open_postgres(
         await exchange.close()
 
 
+class _PostgresEngines(NamedTuple):
+    """The engines of a store, each for one thread."""
+
+    writers: list[PostgresEngine]
+    readers: list[PostgresEngine]
+    lookups: list[PostgresEngine]
+
+    @property
+    def all(self) -> list[PostgresEngine]:
+        return [*self.writers, *self.readers, *self.lookups]
+
+
+def _make_engines(
+    pool: ConnectionPool,
+    read_pool: ConnectionPool,
+    threads: tuple[int, int, int],
+    committed: Callable[[], None],
+    query_seconds: float | None,
+) -> _PostgresEngines:
+    """Return the engines of as many writing, reading and look-up threads.
+
+    The connections of `read_pool` have the server's own limit of time, in case a cancellation
+    can't be sent.
+    """
+    writing, reading, looking_up = threads
+    return _PostgresEngines(
+        [
+            PostgresEngine(pool, writable=True, committed=committed, query_seconds=query_seconds)
+            for _ in range(writing)
+        ],
+        *(
+            [
+                PostgresEngine(read_pool, writable=False, query_seconds=query_seconds)
+                for _ in range(count)
+            ]
+            for count in (reading, looking_up)
+        ),
+    )
+
+
 class _Executors(NamedTuple):
     """The executors of a store; `closed` is called when all of them are."""
 
@@ -133,25 +162,21 @@ class _Executors(NamedTuple):
     closed: Callable[[], None] | None = None
 
 
-def _inline_executors(
-    writers: Sequence[PostgresEngine],
-    readers: Sequence[PostgresEngine],
-    lookups: Sequence[PostgresEngine],
-) -> _Executors:
+def _inline_executors(engines: _PostgresEngines) -> _Executors:
     return _Executors(
-        InlineExecutor(writers[0]), InlineExecutor(readers[0]), InlineExecutor(lookups[0])
+        InlineExecutor(engines.writers[0]),
+        InlineExecutor(engines.readers[0]),
+        InlineExecutor(engines.lookups[0]),
     )
 
 
 def _thread_executors(
-    writers: Sequence[PostgresEngine],
-    readers: Sequence[PostgresEngine],
-    lookups: Sequence[PostgresEngine],
+    engines: _PostgresEngines,
     max_waiting_writes: int,
     max_waiting_reads: int,
     query_seconds: float | None,
 ) -> _Executors:
-    watch = QueryWatch([engine.limit for engine in (*writers, *readers, *lookups)], query_seconds)
+    watch = QueryWatch([engine.limit for engine in engines.all], query_seconds)
     read_executor = partial(
         ThreadExecutor,
         capacity=max_waiting_reads,
@@ -159,9 +184,9 @@ def _thread_executors(
         abandoned=watch.check_now,
     )
     return _Executors(
-        ThreadExecutor("fw-writer", writers, max_waiting_writes),
-        read_executor("fw-reader", readers),
-        read_executor("fw-lookup", lookups),
+        ThreadExecutor("fw-writer", engines.writers, max_waiting_writes),
+        read_executor("fw-reader", engines.readers),
+        read_executor("fw-lookup", engines.lookups),
         watch.close,
     )
 
