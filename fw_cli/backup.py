@@ -19,9 +19,8 @@ def backup(context: CommandContext, file: Path) -> None:
     """Copy the whole store to FILE, which must not exist; the service may run meanwhile.
 
     The copy is consistent and is checked. It does not migrate anything, so it can be made before an
-    upgrade. For SQLite the copy is an SQLite file: to restore it, stop the service, replace
-    data/fw.db with it (remove the old fw.db-wal), and start. For PostgreSQL it is a dump for
-    pg_restore. Stored secrets stay encrypted: keep FW_SECRET_KEY as well, in another place.
+    upgrade. fw restore puts it back. For SQLite the copy is an SQLite file, for PostgreSQL a dump.
+    Stored secrets stay encrypted: keep FW_SECRET_KEY as well, in another place.
     """
     copy_store(context, file)
 

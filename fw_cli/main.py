@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "exec": "fw_cli.evaluation:execute",
     "console": "fw_cli.console:console",
     "backup": "fw_cli.backup:backup",
+    "restore": "fw_cli.restore:restore",
     "vault": "fw_cli.vault:vault",
     "completion": "fw_cli.completion:completion",
     "version": "fw_cli.version:version",

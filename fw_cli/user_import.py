@@ -45,7 +45,7 @@ class Import:
         "fw user import accounts.csv",
     ),
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Report what would be refused; import nothing.")
 @as_json
 @click.pass_obj
@@ -58,7 +58,10 @@ def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json:
     Refused lines are named and leave the others as they are; a second run skips what is there.
     """
     result = Import()
-    accounts = _parsed(file, result)
+    try:
+        accounts = _parsed(context.cwd / file, result)
+    except OSError as error:
+        raise CommandFailed(f"{file} can't be read: {error.strerror}.") from None
     with progress("importing") as advance:
 
         async def use(site: Site) -> None:

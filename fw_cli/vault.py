@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -15,6 +15,7 @@ from fw_cli.backup import copy_store
 from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
+from fw_cli.exclusive import service_stopped
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
@@ -31,8 +32,6 @@ _COLUMNS: Final = {
     "new": "New key",
     "unreadable": "Unreadable",
 }
-_LOCK_TRIES: Final = 10
-_LOCK_EVERY_SECONDS: Final = 0.05
 
 _file = click.Path(dir_okay=False, path_type=Path)
 
@@ -85,7 +84,7 @@ def rekey(
     """
     if not dry_run and (backup is None) != no_backup:
         raise click.UsageError("Either --backup FILE or --no-backup is required.")
-    with nullcontext() if dry_run else _service_stopped(context):
+    with nullcontext() if dry_run else service_stopped(context, "changing the key"):
         keys = _Keys(context, old_key_file, new_key_file)
         if dry_run:
             found = _count(context, keys)
@@ -258,25 +257,3 @@ def _read(file: Path) -> str:
         return read_key(file)
     except UnusableKeyFileError as error:
         raise CommandFailed(str(error)) from None
-
-
-@contextmanager
-def _service_stopped(context: CommandContext) -> Iterator[None]:
-    """Hold the site's lock, so that no service runs or starts meanwhile."""
-    import time
-
-    from supervisors.service.site_files import ServeLock, SitePaths
-
-    paths = SitePaths(context.folder)
-    paths.prepare()
-    with ServeLock(paths.lock) as lock:
-        for _ in range(_LOCK_TRIES):
-            if lock.acquire():
-                break
-            time.sleep(_LOCK_EVERY_SECONDS)
-        else:
-            raise CommandFailed(
-                f"the service of {paths.folder} is running: stop it with `fw stop`, and every "
-                "worker, before changing the key"
-            )
-        yield

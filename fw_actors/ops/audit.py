@@ -37,8 +37,8 @@ MORE: Final = "more"
 class Action(StrEnum):
     """The operation of an Audit Event: `<subject>.<verb>`, in lower case with underscores.
 
-    The subject is a DocType, `console` or `job`; the verbs create, change, rename and delete apply
-    to documents, any other verb is an operation. `Denied` (O-81) is the one exception.
+    The subject is a DocType, `console`, `job` or `site`; the verbs create, change, rename and
+    delete apply to documents, any other verb is an operation. `Denied` (O-81) is the one exception.
     """
 
     REPLAY = "webhook.replay"
@@ -50,6 +50,7 @@ class Action(StrEnum):
     CONSOLE_UNLOCK = "console.unlock"
     JOB_RETRY = "job.retry"
     JOB_CANCEL = "job.cancel"
+    RESTORE = "site.restore"
     INVITE = "user.invite"
     RESEND_INVITE = "user.resend_invite"
     SEND_RESET = "user.send_password_reset"

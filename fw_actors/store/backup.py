@@ -176,6 +176,16 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     program = shutil.which(PG_DUMP, path=environ.get("PATH"))
     if program is None:
         raise ConfigurationError([f"A backup of PostgreSQL needs {PG_DUMP}, which was not found."])
+    arguments, passed = connection_of(url, environ)
+    with new_file(target) as draft:
+        command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
+        _run([*command, f"--dbname={arguments}"], passed)
+    return target.stat().st_size
+
+
+def connection_of(url: str, environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """Return the connection string without the password, and the environment of a program of
+    PostgreSQL, with it and without anything of ours."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo  # few sites need its driver
 
     facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
@@ -183,10 +193,7 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     passed = {name: value for name, value in environ.items() if not name.startswith(_PREFIX)}
     if password is not None:
         passed["PGPASSWORD"] = password
-    with new_file(target) as draft:
-        command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
-        _run([*command, f"--dbname={make_conninfo(**facts)}"], passed)
-    return target.stat().st_size
+    return make_conninfo(**facts), passed
 
 
 def _run(command: list[str], environ: Mapping[str, str]) -> None:
@@ -194,6 +201,12 @@ def _run(command: list[str], environ: Mapping[str, str]) -> None:
         command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").splitlines()
-        lines = [line for line in said if line[:1] not in ("", "\t")]  # after a tab it guesses why
-        raise ConfigurationError(lines[-_MAX_LINES:] or [f"{PG_DUMP} failed without a message"])
+        raise ConfigurationError(
+            error_lines(done.stderr) or [f"{PG_DUMP} failed without a message"]
+        )
+
+
+def error_lines(stderr: bytes) -> list[str]:
+    """Return the last lines of an error of PostgreSQL's programs, without their guesses."""
+    said = stderr.decode(errors="replace").splitlines()
+    return [line for line in said if line[:1] not in ("", "\t")][-_MAX_LINES:]

@@ -96,6 +96,7 @@ def test_an_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, told: 
     file = fw.folder / "in.csv"
     file.write_bytes(content)
     assert told in fw.refused("user", "import", str(file))
+    assert "can't be read" in fw.refused("user", "import", "none.csv")
 
 
 def test_a_table_for_people_names_the_lines(fw: CommandLine) -> None:

@@ -1,0 +1,95 @@
+"""Ends the access that a restored backup revives, and reports what else it brings back.
+
+A backup has the sessions, links, keys and accounts of its moment. What was ended since then must
+not come back to life: a session of a lost laptop, the key of a contractor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.handle import Fw
+from fw_actors.ops.audit import Action
+from fw_actors.ops.console_facts import QUEUES
+from fw_actors.ops.site import Site
+from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import JOB, SESSION, TOKEN
+
+_END_SESSIONS: Final = Statement(sa.delete(SESSION).returning(SESSION.c.expires))
+_END_LINKS: Final = Statement(sa.delete(TOKEN).returning(TOKEN.c.expires, TOKEN.c.spent))
+_WAITING: Final = Statement(
+    sa.select(JOB.c.queue, sa.func.count()).where(JOB.c.next_at.is_not(None)).group_by(JOB.c.queue)
+)
+
+
+@dataclass(frozen=True)
+class PresentAccess:
+    """What a store lets in: the names of its API keys, and of its enabled accounts."""
+
+    keys: frozenset[str]
+    users: frozenset[str]
+
+
+def present_access(fw: Fw) -> PresentAccess:
+    """Return what lets somebody into this site."""
+    keys = fw.get_all("API Key", fields=["name"])
+    users = fw.get_all("User", [["enabled", "=", 1]], ["name"])
+    return PresentAccess(
+        frozenset(row["name"] for row in keys), frozenset(row["name"] for row in users)
+    )
+
+
+@dataclass(frozen=True)
+class Restored:
+    """The result of a restore.
+
+    Args:
+        sessions: how many valid sessions ended; `links` likewise.
+        keys_ended: how many API keys ended, because the replaced store had them no more, or all.
+        keys: how many are valid again.
+        users_revived: enabled accounts that the replaced store had disabled or deleted; empty
+            where that store could not be read.
+        waiting: by queue the jobs that the service will do, once more if they were done before.
+    """
+
+    sessions: int
+    links: int
+    keys_ended: int
+    keys: int
+    users_revived: tuple[str, ...]
+    waiting: dict[str, int]
+
+
+def end_revived_access(
+    site: Site, fw: Fw, before: PresentAccess | None, *, all_keys: bool, source: str
+) -> Restored:
+    """End what a restored store revives, in one transaction with an Audit Event.
+
+    Args:
+        before: the access of the store that is replaced, None if there was none to read.
+        all_keys: end every API key.
+        source: the name of the backup, for the event.
+    """
+    tx = fw.tx
+    sessions = sum(expires > tx.now for (expires,) in tx.rows(_END_SESSIONS))
+    links = sum(spent is None and expires > tx.now for expires, spent in tx.rows(_END_LINKS))
+    found = present_access(fw)
+    gone = found.keys if all_keys else found.keys - (found.keys if before is None else before.keys)
+    with site.audit.suppressed(tx):
+        for name in sorted(gone):
+            fw.get_doc("API Key", name).delete()
+    revived = () if before is None else tuple(sorted(found.users - before.users))
+    detail: dict[str, Any] = {"sessions_ended": sessions, "keys_ended": len(gone)}
+    site.audit.record(fw, Action.RESTORE, source, detail)
+    return Restored(
+        sessions, links, len(gone), len(found.keys) - len(gone), revived, waiting_jobs(tx)
+    )
+
+
+def waiting_jobs(tx: Tx) -> dict[str, int]:
+    """Return how many jobs of each queue are to be done."""
+    counts = {str(queue): int(count) for queue, count in tx.rows(_WAITING)}
+    return {queue: counts.get(queue, 0) for queue in QUEUES}

@@ -1,0 +1,38 @@
+"""Keeps the service stopped while a command changes what no other process may use meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
+
+_LOCK_TRIES: Final = 10
+_LOCK_EVERY_SECONDS: Final = 0.05
+
+
+@contextmanager
+def service_stopped(context: CommandContext, purpose: str) -> Iterator[None]:
+    """Hold the site's lock, so that no service runs or starts meanwhile.
+
+    `purpose` completes "before …". Raises: CommandFailed if the service runs.
+    """
+    import time
+
+    from supervisors.service.site_files import ServeLock, SitePaths
+
+    paths = SitePaths(context.folder)
+    paths.prepare()
+    with ServeLock(paths.lock) as lock:
+        for _ in range(_LOCK_TRIES):
+            if lock.acquire():
+                break
+            time.sleep(_LOCK_EVERY_SECONDS)
+        else:
+            raise CommandFailed(
+                f"the service of {paths.folder} is running: stop it with `fw stop`, and every "
+                f"worker, before {purpose}"
+            )
+        yield

@@ -1,0 +1,225 @@
+"""`fw restore`: a backup in the place of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fw_cli.confirmation import confirm, yes_option
+from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.exclusive import service_stopped
+from fw_cli.output import as_json, counted, say, show_json
+from fw_cli.progress import progress
+
+if TYPE_CHECKING:
+    from fw_actors.config import Config
+    from fw_actors.ops.restoration import PresentAccess, Restored
+    from fw_actors.ops.site import Site
+
+
+@click.command(
+    epilog=examples(
+        "fw restore backup.db --dry-run                # is it intact, and what does it hold",
+        "fw stop && fw restore backup.db --replace && fw start",
+    )
+)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--replace", "replacing", is_flag=True, help="Replace a store that exists.")
+@click.option("--end-keys", is_flag=True, help="End all API keys of the backup.")
+@click.option("--dry-run", is_flag=True, help="Check the backup, and show what it holds.")
+@yes_option
+@as_json
+@click.pass_obj
+def restore(
+    context: CommandContext,
+    file: Path,
+    replacing: bool,
+    end_keys: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Put the backup FILE in the place of the store, which is kept beside.
+
+    The service and every worker must be stopped. The backup is checked and migrated before anything
+    is replaced. Its sessions and links end, and so do the API keys that the replaced store had no
+    more; accounts that it had disabled since are named. Keep the FW_SECRET_KEY of the backup.
+    """
+    from fw_actors.store.restore import kind_of_backup
+
+    config = context.config
+    file = context.cwd / file
+    kind = kind_of_backup(file)
+    wanted = "postgresql" if config.sqlite_file is None else "sqlite"
+    if kind != wanted:
+        raise CommandFailed(f"{file} is of {kind}, and FW_DATABASE of {wanted}")
+    place = _restored_file if config.sqlite_file is not None else _restored_dump
+    with nullcontext() if dry_run else service_stopped(context, "restoring a backup"):
+        exists = _exists(context, dry_run=dry_run)
+        if exists and not (replacing or dry_run):
+            raise CommandFailed("the site has a store already: --replace replaces it")
+        if not dry_run:
+            question = "Replace the store by the backup?" if exists else "Restore the backup?"
+            confirm(question, yes=yes)
+        before = _access_before(context) if exists else None
+        with place(context, file, dry_run=dry_run) as (draft, kept):
+            if draft is None:
+                _tell_dry_run(file, as_json=as_json)
+                return
+            restored = _settle(context, draft, before, all_keys=end_keys, source=file.name)
+            told = _as_json(restored, None if dry_run or not exists else kept)
+    if as_json:
+        show_json({**told, "dryRun": dry_run})
+    else:
+        _tell(restored, told["kept"], file, dry_run=dry_run)
+
+
+def _exists(context: CommandContext, *, dry_run: bool) -> bool:
+    """Return whether there is a store that would be replaced.
+
+    Unless `dry_run`, also checks that nothing else uses a server's database.
+    """
+    from fw_actors.store.restore import DatabaseRestore
+
+    config = context.config
+    if config.sqlite_file is not None:
+        return config.sqlite_file.exists()
+    if dry_run:
+        return False
+    return DatabaseRestore(config.deployment.database, context.environ).examine()
+
+
+def _access_before(context: CommandContext) -> PresentAccess | None:
+    """Return the access of the store that is replaced; None if it cannot be read."""
+    from fw_actors.ops.restoration import present_access
+
+    try:
+        return context.read(lambda site, fw: present_access(fw))
+    except (Exception, BaseExceptionGroup):  # a damaged store is a reason to restore one
+        return None
+
+
+Place = tuple["Config | None", str]
+"""The configuration with which the restored store opens, and where the old one is kept."""
+
+
+@contextmanager
+def _restored_file(context: CommandContext, file: Path, *, dry_run: bool) -> Iterator[Place]:
+    """Yield a draft of the store; it takes the store's place at the end, unless `dry_run`."""
+    from fw_actors.store.restore import file_draft, put_file
+
+    config = context.config
+    database = config.sqlite_file
+    assert database is not None
+    kept = database.with_name(f"{database.name}.before-{_moment()}")
+    with progress("copying the backup") as advance, file_draft(file, database, advance) as draft:
+        deployment = replace(config.deployment, database=f"sqlite:///{draft}")
+        yield replace(config, deployment=deployment), str(kept)
+        if not dry_run:
+            put_file(draft, database, kept)
+
+
+@contextmanager
+def _restored_dump(context: CommandContext, file: Path, *, dry_run: bool) -> Iterator[Place]:
+    """Yield the database with the dump in its schema; a dry run only reads the dump."""
+    from fw_actors.store.restore import DatabaseRestore, check_dump
+
+    check_dump(file, context.environ)
+    if dry_run:
+        yield None, ""
+        return
+    kept = f"before_{_moment().lower()}"
+    database = DatabaseRestore(context.config.deployment.database, context.environ)
+    with database.replaced(file, kept):
+        yield context.config, f"schema {kept}"
+
+
+def _moment() -> str:
+    """Return the time for the name of what is kept."""
+    from datetime import UTC, datetime
+
+    from fw_actors.runtime import SystemClock
+
+    return datetime.fromtimestamp(SystemClock().now() / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _settle(
+    context: CommandContext,
+    config: Config,
+    before: PresentAccess | None,
+    *,
+    all_keys: bool,
+    source: str,
+) -> Restored:
+    """Open and migrate the restored store, and end the access that it revives."""
+    import trio
+
+    from fw_actors.ops.restoration import end_revived_access
+    from fw_actors.ops.site import open_site
+
+    async def run() -> Restored:
+        async with open_site(config) as site:
+            await _warn_of_secrets(site)
+            return await site.write(
+                ADMINISTRATOR,
+                lambda fw: end_revived_access(site, fw, before, all_keys=all_keys, source=source),
+            )
+
+    context.logger(service=False)
+    return trio.run(partial(run))
+
+
+async def _warn_of_secrets(site: Site) -> None:
+    """Say which stored secrets the configured key does not decrypt."""
+    from fw_actors.ops.stored_secrets import secret_facts
+
+    for complaint in (await secret_facts(site, first_batches=True)).complaints():
+        click.echo(f"fw: warning: {complaint}", err=True)
+
+
+def _as_json(restored: Restored, kept: str | None) -> dict[str, Any]:
+    return {
+        "sessionsEnded": restored.sessions,
+        "linksEnded": restored.links,
+        "keysEnded": restored.keys_ended,
+        "keys": restored.keys,
+        "usersRevived": list(restored.users_revived),
+        "waiting": restored.waiting,
+        "kept": kept,
+    }
+
+
+def _tell_dry_run(file: Path, *, as_json: bool) -> None:
+    if as_json:
+        show_json({"dryRun": True})
+    else:
+        say(f"{file} can be restored by pg_restore")
+
+
+def _tell(restored: Restored, kept: str | None, file: Path, *, dry_run: bool) -> None:
+    say(f"{file} is intact; nothing was replaced" if dry_run else f"restored {file}")
+    verb = "would end" if dry_run else "ended"
+    say(
+        f"{verb} {counted(restored.sessions, 'session')}, {counted(restored.links, 'link')} and "
+        f"{counted(restored.keys_ended, 'API key')}"
+    )
+    if restored.keys:
+        say(f"{counted(restored.keys, 'API key')} of the backup can be used; fw key list")
+    if restored.users_revived:
+        names = ", ".join(restored.users_revived[:20])
+        say(f"enabled again, though disabled or deleted since: {names}; fw user disable")
+    waiting = restored.waiting
+    if any(waiting.values()):
+        jobs = ", ".join(f"{queue} {count:,}" for queue, count in waiting.items())
+        say(f"the service will do, and some of it once more: {jobs}")
+    say("passwords, roles and Webhooks are those of the backup")
+    if kept is not None:
+        say(f"the store from before is kept: {kept}")

@@ -1,0 +1,160 @@
+"""`fw restore` (C-166, C-167)."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from supervisors.service.site_files import ServeLock, SitePaths
+from tests.fw_cli.conftest import CommandLine
+from tests.postgres_cluster import PostgresCluster
+
+SESSION = (
+    '[fw.db.sql("INSERT INTO fw_session (id, sid_hash, \\"user\\", created, last_seen, expires)'
+    " VALUES (:id, :hash, 'ann', 1, 1, 9000000000000)\","
+    " {'id': f's{n}', 'hash': bytes([n])}) for n in range(2)]"
+)
+
+
+def fill(fw: CommandLine) -> str:
+    """Accounts ann and bob, two sessions of ann, two keys; return the second key's name."""
+    for name in ("ann", "bob"):
+        fw.done("user", "add", name, "--email", f"{name}@x.test")
+    fw.done("eval", SESSION, "--commit")
+    for label in ("kept", "revoked"):
+        fw.done("key", "create", "ann", "--label", label)
+    return str(fw.json("key", "list", "--json")[0]["name"])
+
+
+def names(fw: CommandLine) -> list[str]:
+    return [row["name"] for row in fw.json("user", "list", "--json")]
+
+
+def data(fw: CommandLine) -> list[str]:
+    return sorted(file.name for file in (fw.folder / "data").glob("fw.db*"))
+
+
+def test_a_restore_ends_what_it_would_revive(fw: CommandLine) -> None:
+    key = fill(fw)
+    fw.done("backup", "copy.db")
+    fw.done("key", "revoke", key, "--yes")
+    fw.done("user", "disable", "bob")
+    fw.done("user", "add", "later", "--email", "later@x.test")
+    assert "--replace" in fw.refused("restore", "copy.db", "--yes")
+    assert "--yes" in fw.refused("restore", "copy.db", "--replace")
+    tried = fw.json("restore", "copy.db", "--dry-run", "--json")
+    assert names(fw) == ["ann", "bob", "later"]
+    told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    assert {**tried, "kept": 0, "dryRun": 0} == {**told, "kept": 0, "dryRun": 0}
+    assert (told["sessionsEnded"], told["linksEnded"]) == (2, 2)
+    assert (told["keysEnded"], told["keys"], told["usersRevived"]) == (1, 1, ["bob"])
+    assert names(fw) == ["ann", "bob"]
+    assert fw.json("eval", "fw.db.sql('SELECT id FROM fw_session')") == []
+    assert [row["label"] for row in fw.json("key", "list", "--json")] == ["kept"]
+    kept = Path(told["kept"])
+    with sqlite3.connect(kept) as old:
+        assert old.execute("SELECT count(*) FROM doc_user").fetchone() == (3,)
+    assert data(fw) == ["fw.db", kept.name]
+    (event,) = fw.json("audit", "--action", "site.restore", "--json")
+    assert event["target"] == "copy.db"
+    assert event["detail"] == {"sessions_ended": 2, "keys_ended": 1}
+
+
+def test_a_new_site_is_restored_without_more_words(fw: CommandLine, tmp_path: Path) -> None:
+    fill(fw)
+    fw.done("backup", "copy.db")
+    for file in (fw.folder / "data").glob("fw.db*"):
+        file.unlink()
+    told = fw.done("restore", "copy.db", "--yes", "--end-keys")
+    assert "ended 2 sessions, 2 links and 2 API keys" in told
+    assert "kept" not in told
+    assert names(fw) == ["ann", "bob"]
+
+
+def test_nothing_is_restored_beside_a_running_service(fw: CommandLine) -> None:
+    fw.done("migrate")
+    fw.done("backup", "copy.db")
+    with ServeLock(SitePaths(fw.folder).lock) as lock:
+        assert lock.acquire()
+        assert "fw stop" in fw.refused("restore", "copy.db", "--replace", "--yes")
+        assert "is intact" in fw.done("restore", "copy.db", "--dry-run")
+
+
+def test_a_worker_is_noticed_by_its_connection(fw: CommandLine) -> None:
+    fw.done("migrate")
+    fw.done("backup", "copy.db")
+    with sqlite3.connect(fw.folder / "data" / "fw.db") as worker:
+        worker.execute("SELECT count(*) FROM doc_user").fetchone()
+        told = fw.refused("restore", "copy.db", "--replace", "--yes")
+        assert "stop every worker" in told
+    assert "restoring" not in str(data(fw))
+
+
+def broken(fw: CommandLine) -> None:
+    whole = (fw.folder / "copy.db").read_bytes()
+    (fw.folder / "bad.db").write_bytes(whole[:8192] + bytes(8192) + whole[16384:])
+
+
+def foreign(fw: CommandLine) -> None:
+    with sqlite3.connect(fw.folder / "bad.db") as other:
+        other.execute("CREATE TABLE a (b)")
+
+
+def newer(fw: CommandLine) -> None:
+    (fw.folder / "bad.db").write_bytes((fw.folder / "copy.db").read_bytes())
+    with sqlite3.connect(fw.folder / "bad.db") as backup:
+        backup.execute("UPDATE fw_meta SET value = '999' WHERE key = 'schema_version'")
+
+
+def text(fw: CommandLine) -> None:
+    (fw.folder / "bad.db").write_text("no database")
+
+
+def dump(fw: CommandLine) -> None:
+    (fw.folder / "bad.db").write_bytes(b"PGDMP" + bytes(100))
+
+
+@pytest.mark.parametrize("make", [broken, foreign, newer, text, dump])
+def test_an_unusable_backup_leaves_the_site_as_it_is(fw: CommandLine, make: object) -> None:
+    fw.done("user", "add", "ann", "--email", "ann@x.test")
+    fw.done("backup", "copy.db")
+    assert callable(make)
+    make(fw)
+    assert fw.refused("restore", "bad.db", "--replace", "--yes")
+    assert names(fw) == ["ann"]
+    assert set(data(fw)) <= {"fw.db", "fw.db-shm", "fw.db-wal"}
+
+
+def test_a_damaged_store_is_replaced(fw: CommandLine) -> None:
+    fw.done("user", "add", "ann", "--email", "ann@x.test")
+    fw.done("backup", "copy.db")
+    for file in (fw.folder / "data").glob("fw.db-*"):
+        file.unlink()
+    (fw.folder / "data" / "fw.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
+    told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    assert told["usersRevived"] == []
+    assert names(fw) == ["ann"]
+
+
+def test_a_dump_is_restored_and_the_old_schema_kept(
+    fw: CommandLine, cluster: PostgresCluster
+) -> None:
+    with cluster.empty_database() as url:
+        fw.environ.update(FW_DATABASE=url, PATH="/usr/bin:/bin")
+        key = fill(fw)
+        fw.done("backup", "copy.dump")
+        fw.done("key", "revoke", key, "--yes")
+        fw.done("user", "add", "later", "--email", "later@x.test")
+        assert "can be restored" in fw.done("restore", "copy.dump", "--dry-run")
+        (fw.folder / "bad.dump").write_bytes((fw.folder / "copy.dump").read_bytes()[:9000])
+        assert fw.refused("restore", "bad.dump", "--replace", "--yes")
+        assert names(fw) == ["ann", "bob", "later"]
+        told = fw.json("restore", "copy.dump", "--replace", "--yes", "--json")
+        assert (told["sessionsEnded"], told["keysEnded"], told["keys"]) == (2, 1, 1)
+        assert names(fw) == ["ann", "bob"]
+        schema = told["kept"].removeprefix("schema ")
+        counted = f"fw.db.sql('SELECT count(*) AS n FROM {schema}.doc_user')"
+        assert fw.json("eval", counted) == [{"n": 3}]
+        assert "of sqlite" in fw.refused("restore", "copy.dump", "--yes", FW_DATABASE="sqlite:///a")
