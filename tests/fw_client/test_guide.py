@@ -1,8 +1,10 @@
-"""The programs of docs/python-client.md, run as they stand there, on a service."""
+"""The programs of docs/python-client.md and docs/python-receiver.md, run as they stand there."""
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import pytest
 
 import fw_client
 from fw_client import FwClient
+from tests.fw_client.test_adapters import post_asgi, post_flask, post_quart
+from tests.fw_client.test_signatures import BODY, SECRET, signed
 from tests.live_site import PASSWORD, LiveSite
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -28,6 +32,35 @@ def test_the_programs_of_the_page_work(
     first, title, refused = capsys.readouterr().out.splitlines()
     assert first.startswith("admin wrote ")
     assert (title, refused) == ("Hello", "0 were refused")
+
+
+RECEIVERS = (DOCS / "python-receiver.md").read_text()
+
+
+def test_the_receivers_of_the_page_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All remember in one file, so what one has handled the others do not."""
+    monkeypatch.setenv("WEBHOOK_SECRET", SECRET)
+    monkeypatch.chdir(tmp_path)
+    now = int(time.time())
+    first, second, third = (signed(name=f"msg_{n}", now=now) for n in range(3))
+    in_flask, in_quart, in_fastapi = (made_by(program) for program in BLOCK.findall(RECEIVERS))
+    for _ in range(2):
+        assert post_flask(in_flask, BODY, first) == 204
+        assert asyncio.run(post_quart(in_quart, BODY, second)) == 204
+        assert asyncio.run(post_asgi(in_fastapi, BODY, third)) == 204
+        assert asyncio.run(post_asgi(in_fastapi, BODY, first)) == 204
+    assert post_flask(in_flask, BODY + b" ", first) == 401
+    told = capsys.readouterr().out.splitlines()
+    assert told == [f"msg_{n} order.paid {{'a': 'ünï'}}" for n in range(3)]
+
+
+def made_by(program: str) -> Any:
+    """Run a program of the page; return its app."""
+    made: dict[str, Any] = {"__name__": "guide"}
+    exec(program, made)
+    return made["app"]
 
 
 def test_the_page_names_each_error() -> None:

@@ -1,0 +1,209 @@
+"""A receiver: verifies a request, claims its delivery, has it handled, and says how to answer.
+
+The order of these is one generator. It asks for steps, which the adapter of a web framework
+carries out as that framework does: at once, in a thread, or by awaiting.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from fw_client.errors import FwClientError
+from fw_client.receiver.seen import ClaimResult, SeenEvents, SeenInMemory
+from fw_client.receiver.signatures import (
+    TOLERANCE_SECONDS,
+    NotAnEvent,
+    NotGenuine,
+    ReceivedEvent,
+    read_event,
+    signing_key,
+    verify,
+)
+
+MAX_BODY: Final = 5 * 1024 * 1024
+LEASE_SECONDS: Final = 60.0
+TEST_EVENT: Final = "fw.test"
+_log: Final = logging.getLogger("fw_client.receiver")
+
+EventHandler = Callable[[ReceivedEvent], object]
+"""A function, or a coroutine function where the framework is async."""
+Work = Callable[[], Any]
+InThread = Callable[[Work], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the generator asks for: to call `work`, which may block, or to await what it returns."""
+
+    work: Work
+    awaited: bool = False
+
+
+Steps = Generator[Step, Any, "ReceiverReply"]
+
+
+class RejectEvent(FwClientError):
+    """Raise it in a handler for an event that can never be handled: it is not sent again.
+
+    The delivery has then failed at the service, and may be replayed once the handler can do it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverReply:
+    """What to answer; the body is empty."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class WebhookReceiver:
+    """Receives the events of one or more Webhooks.
+
+    Args:
+        secrets: the Webhook's; while it is changed, the old and the new one.
+        handle: called once for each event. A function that raises gets the event again with the
+            service's next attempt. It should end well within the Webhook's `timeout`, else it is
+            sent again meanwhile, which is answered 503.
+        seen: where handled deliveries are remembered; SeenInMemory() by default.
+        tolerance: seconds that a request may be older or newer.
+        max_body: bytes; a larger request is answered 413 and not read.
+        lease: seconds that a handler may take. After them another attempt may run it beside.
+        clock: gives Unix seconds.
+
+    Raises: ValueError for an unusable secret or number.
+    """
+
+    def __init__(
+        self,
+        secrets: Sequence[str],
+        handle: EventHandler,
+        *,
+        seen: SeenEvents | None = None,
+        tolerance: float = TOLERANCE_SECONDS,
+        max_body: int = MAX_BODY,
+        lease: float = LEASE_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if isinstance(secrets, str) or not secrets:
+            raise ValueError("secrets must be a list with at least one secret.")
+        if max_body < 1 or not lease > 0 or tolerance < 0:
+            raise ValueError("max_body and lease must be more than 0, tolerance at least 0.")
+        self._keys = tuple(signing_key(each) for each in secrets)
+        self._handle, self._clock = handle, clock
+        self._seen = SeenInMemory() if seen is None else seen
+        self._tolerance, self._lease = tolerance, lease
+        self.max_body = max_body
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the handler is a coroutine function, or an object that is called like one."""
+        called = getattr(self._handle, "__call__", None)  # noqa: B004 (it is looked into)
+        return any(inspect.iscoroutinefunction(each) for each in (self._handle, called))
+
+    def receive(self, headers: Mapping[str, str], body: bytes | None) -> ReceiverReply:
+        """Handle a request in this thread.
+
+        Args:
+            headers: with lower-case names.
+            body: as received; None for one that is larger than `max_body`.
+
+        Raises: TypeError for a handler that is a coroutine function; what `seen` raises, which is
+            to be answered 500.
+        """
+        if self.is_async:
+            raise TypeError("This handler is a coroutine function: await receive_async.")
+        steps = self._steps(headers, body)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    done = step.work()
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(done)
+        except StopIteration as end:
+            reply: ReceiverReply = end.value
+            return reply
+
+    async def receive_async(
+        self, headers: Mapping[str, str], body: bytes | None, in_thread: InThread
+    ) -> ReceiverReply:
+        """Handle a request in a task; `in_thread` runs a function that may block. See receive."""
+        steps = self._steps(headers, body)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    done = await (step.work() if step.awaited else in_thread(step.work))
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(done)
+        except StopIteration as end:
+            reply: ReceiverReply = end.value
+            return reply
+
+    def _steps(self, headers: Mapping[str, str], body: bytes | None) -> Steps:
+        """Decide on a request; what a step raises is raised here."""
+        event = self._genuine(headers, body)
+        if isinstance(event, ReceiverReply):
+            return event
+        if event.type == TEST_EVENT:
+            return ReceiverReply(204)
+        claim = yield Step(partial(self._seen.claim, event.id, self._clock(), self._lease))
+        if claim.result is not ClaimResult.CLAIMED:
+            return _UNCLAIMED[claim.result]
+        status = 204
+        try:
+            if self.is_async:
+                yield Step(partial(self._handle, event), awaited=True)
+            else:
+                yield Step(partial(self._handle_plainly, event))
+        except RejectEvent as error:
+            _log.warning("%s (%s) was rejected: %s", event.id, event.type, error)
+            status = 422
+        except Exception:
+            _log.exception("the handler failed with %s (%s)", event.id, event.type)
+            status = 500
+        if status == 204:
+            yield Step(partial(self._seen.complete, event.id, claim.token, self._clock()))
+        else:
+            yield Step(partial(self._seen.release, event.id, claim.token))
+        return ReceiverReply(status)
+
+    def _genuine(
+        self, headers: Mapping[str, str], body: bytes | None
+    ) -> ReceivedEvent | ReceiverReply:
+        if body is None or len(body) > self.max_body:
+            return ReceiverReply(413)
+        try:
+            name = verify(self._keys, headers, body, self._clock(), self._tolerance)
+            return read_event(name, body)
+        except (NotGenuine, NotAnEvent) as error:
+            _log.warning("a request was refused: %s", error)
+            return ReceiverReply(401 if isinstance(error, NotGenuine) else 400)
+
+    def _handle_plainly(self, event: ReceivedEvent) -> None:
+        """Call a handler that is to be no coroutine function."""
+        result = self._handle(event)
+        if inspect.isawaitable(result):
+            raise TypeError("The handler returned an awaitable, and was not declared with async.")
+
+
+_LATER: Final = ReceiverReply(503, MappingProxyType({"Retry-After": "30"}))
+_UNCLAIMED: Final = MappingProxyType(
+    {
+        ClaimResult.DONE: ReceiverReply(204),
+        ClaimResult.BUSY: _LATER,
+        ClaimResult.FULL: _LATER,
+    }
+)

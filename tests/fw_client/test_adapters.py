@@ -1,0 +1,168 @@
+"""Receivers in Flask, Quart, Quart-Trio and FastAPI (H-234)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fastapi as fastapi_library
+import flask as flask_library
+import httpx
+import pytest
+import quart as quart_library
+import trio
+from quart_trio import QuartTrio
+from werkzeug.serving import make_server
+
+import fw_client.receiver.fastapi as fastapi
+import fw_client.receiver.flask as flask
+import fw_client.receiver.quart as quart
+from fw_client import FwClient
+from fw_client.receiver import ReceivedEvent, SeenInSqlite, WebhookReceiver
+from tests.fw_client.test_receiving import AsyncHandled, Clock, Handled
+from tests.fw_client.test_signatures import BODY, SECRET, signed
+from tests.live_site import PASSWORD, LiveSite, eventually
+
+JSON = {"content-type": "application/json"}
+Post = Callable[[WebhookReceiver, bytes, dict[str, str]], int]
+
+
+def post_flask(app: flask_library.Flask, body: bytes, headers: dict[str, str]) -> int:
+    return app.test_client().post("/webhooks", data=body, headers=headers).status_code
+
+
+async def post_quart(app: quart_library.Quart, body: bytes, headers: dict[str, str]) -> int:
+    response = await app.test_client().post("/webhooks", data=body, headers=headers)
+    return int(response.status_code)
+
+
+async def post_asgi(app: fastapi_library.FastAPI, body: bytes, headers: dict[str, str]) -> int:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        return (await client.post("/webhooks", content=body, headers=headers)).status_code
+
+
+def by_flask(receiver: WebhookReceiver, body: bytes, headers: dict[str, str]) -> int:
+    app = flask_library.Flask("tests")
+    app.add_url_rule("/webhooks", view_func=flask.webhook_view(receiver), methods=["POST"])
+    return post_flask(app, body, headers)
+
+
+def by_quart(receiver: WebhookReceiver, body: bytes, headers: dict[str, str]) -> int:
+    app = quart_library.Quart("tests")
+    app.add_url_rule("/webhooks", view_func=quart.webhook_view(receiver), methods=["POST"])
+    return asyncio.run(post_quart(app, body, headers))
+
+
+def by_quart_trio(receiver: WebhookReceiver, body: bytes, headers: dict[str, str]) -> int:
+    app = QuartTrio("tests")
+    app.add_url_rule("/webhooks", view_func=quart.webhook_view(receiver), methods=["POST"])
+    return trio.run(post_quart, app, body, headers)
+
+
+def by_fastapi(receiver: WebhookReceiver, body: bytes, headers: dict[str, str]) -> int:
+    app = fastapi_library.FastAPI()
+    app.post("/webhooks")(fastapi.webhook_endpoint(receiver))
+    return asyncio.run(post_asgi(app, body, headers))
+
+
+ASYNC: list[Post] = [by_quart, by_quart_trio, by_fastapi]
+
+
+def receiver(handle: Any, **more: Any) -> WebhookReceiver:
+    return WebhookReceiver([SECRET], handle, clock=Clock(), **more)
+
+
+@pytest.mark.parametrize("post", [by_flask, *ASYNC])
+def test_a_plain_handler_gets_each_event_once(post: Post, tmp_path: Path) -> None:
+    handle, threads = Handled(OSError("busy")), set()
+
+    def noting(event: ReceivedEvent) -> None:
+        threads.add(threading.current_thread() is threading.main_thread())
+        handle(event)
+
+    made = receiver(noting, seen=SeenInSqlite(tmp_path / "seen.db"))
+    assert [post(made, BODY, signed() | JSON) for _ in range(3)] == [500, 204, 204]
+    assert len(handle.events) == 2
+    assert threads == {post is by_flask}
+
+
+@pytest.mark.parametrize("post", ASYNC)
+def test_an_async_handler_is_awaited(post: Post) -> None:
+    handle = AsyncHandled()
+    made = receiver(handle)
+    assert [post(made, BODY, signed() | JSON) for _ in range(2)] == [204, 204]
+    assert len(handle.events) == 1
+
+
+def test_flask_refuses_an_async_handler() -> None:
+    with pytest.raises(TypeError, match="plain function"):
+        flask.webhook_view(receiver(AsyncHandled()))
+
+
+@pytest.mark.parametrize("post", [by_flask, *ASYNC])
+def test_a_forged_or_large_request_is_refused(post: Post) -> None:
+    handle = Handled()
+    assert post(receiver(handle), BODY + b" ", signed() | JSON) == 401
+    assert post(receiver(handle, max_body=10), BODY, signed() | JSON) == 413
+    assert handle.events == []
+
+
+@pytest.mark.parametrize("chunk", [b"x" * 6, b"x" * 100])
+def test_a_body_without_a_length_is_read_up_to_the_limit(chunk: bytes) -> None:
+    from fw_client.receiver.bounded_body import read_bounded
+
+    read = []
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            read.append(chunk)
+            yield chunk
+
+    done: Awaitable[bytes | None] = read_bounded(chunks(), None, 10)
+
+    async def ask() -> bytes | None:
+        return await done
+
+    assert asyncio.run(ask()) is None
+    assert len(read) <= 2
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, list[ReceivedEvent]]]:
+    """The URL of a receiver in Flask on a socket, and what it has handled."""
+    got: list[ReceivedEvent] = []
+    made = WebhookReceiver([SECRET], got.append, seen=SeenInSqlite(tmp_path / "seen.db"))
+    app = flask_library.Flask("tests")
+    app.add_url_rule("/hook", view_func=flask.webhook_view(made), methods=["POST"])
+    server = make_server("127.0.0.1", 0, app)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/hook", got
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_service_delivers_to_a_receiver(
+    site: LiveSite, served: tuple[str, list[ReceivedEvent]]
+) -> None:
+    """A replay has the same id, and is not handled again (H-231)."""
+    url, got = served
+    webhook = {
+        "url": url, "event_type": "Custom", "custom_event": "order.shipped", "secret": SECRET,
+    }  # fmt: skip
+    with FwClient(site.url, user="admin", password=PASSWORD) as admin:
+        name = admin.documents.insert("Webhook", webhook)["name"]
+        assert admin.webhooks.test(name).status == 204
+        (delivery,) = admin.webhooks.emit("order.shipped", {"order": "SO-1"}).deliveries
+        eventually(lambda: admin.webhooks.explain(delivery)["status"] == "Sent")
+        admin.webhooks.replay(delivery)
+        eventually(lambda: len(admin.webhooks.explain(delivery)["recorded"]) == 2)
+        assert admin.webhooks.explain(delivery)["recorded"][0]["responseStatus"] == 204
+    assert [(each.id, each.type, each.data) for each in got] == [
+        (delivery, "order.shipped", {"order": "SO-1"})
+    ]

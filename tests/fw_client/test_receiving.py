@@ -1,0 +1,201 @@
+"""A receiver: in which order it verifies, claims, handles and answers (H-229 to H-234)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fw_client.receiver import (
+    ReceivedEvent,
+    ReceiverReply,
+    RejectEvent,
+    SeenInMemory,
+    WebhookReceiver,
+)
+from tests.fw_client.test_signatures import BODY, NOW, OTHER, SECRET, signed
+
+
+class Handled:
+    """A handler that keeps its events, and raises what it is told."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.events: list[ReceivedEvent] = []
+        self.errors = list(errors)
+
+    def __call__(self, event: ReceivedEvent) -> None:
+        self.events.append(event)
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+class AsyncHandled(Handled):
+    """The same, to be awaited."""
+
+    async def __call__(self, event: ReceivedEvent) -> None:  # type: ignore[override]
+        super().__call__(event)
+
+
+class Clock:
+    """Unix seconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = float(NOW)
+
+    def __call__(self) -> float:
+        return self.now
+
+
+Ask = Callable[..., ReceiverReply]
+
+
+def receiver(handle: Any, **more: Any) -> WebhookReceiver:
+    return WebhookReceiver([SECRET], handle, clock=more.pop("clock", Clock()), **more)
+
+
+def by_call(made: WebhookReceiver, body: bytes | None = BODY, **headers: str) -> ReceiverReply:
+    return made.receive({**signed(body=body or b""), **headers}, body)
+
+
+def by_await(made: WebhookReceiver, body: bytes | None = BODY, **headers: str) -> ReceiverReply:
+    whole = {**signed(body=body or b""), **headers}
+    return asyncio.run(made.receive_async(whole, body, asyncio.to_thread))
+
+
+@pytest.fixture(params=["sync", "thread", "async"])
+def way(request: pytest.FixtureRequest) -> tuple[type[Handled], Ask]:
+    """A kind of handler, and how a request is handed over."""
+    ways: dict[str, tuple[type[Handled], Ask]] = {
+        "sync": (Handled, by_call),
+        "thread": (Handled, by_await),
+        "async": (AsyncHandled, by_await),
+    }
+    return ways[request.param]
+
+
+def test_an_event_is_handled_once(way: tuple[type[Handled], Ask]) -> None:
+    kind, ask = way
+    handle = kind()
+    made = receiver(handle)
+    assert [ask(made).status, ask(made).status] == [204, 204]
+    assert [event.type for event in handle.events] == ["order.paid"]
+
+
+def test_an_event_whose_handler_failed_comes_again(way: tuple[type[Handled], Ask]) -> None:
+    kind, ask = way
+    handle = kind(OSError("disk full"))
+    made = receiver(handle)
+    assert [ask(made).status for _ in range(3)] == [500, 204, 204]
+    assert len(handle.events) == 2
+
+
+def test_a_rejected_event_is_final_and_may_be_replayed(way: tuple[type[Handled], Ask]) -> None:
+    kind, ask = way
+    handle = kind(RejectEvent("no such order"))
+    made = receiver(handle)
+    assert [ask(made).status, ask(made).status] == [422, 204]
+
+
+def test_what_is_not_genuine_is_not_handled(way: tuple[type[Handled], Ask]) -> None:
+    kind, ask = way
+    handle = kind()
+    made = receiver(handle)
+    assert ask(made, **{"webhook-id": "msg_2"}).status == 401
+    assert ask(made, b"{}").status == 400
+    assert ask(made, None).status == 413
+    assert ask(receiver(handle, max_body=len(BODY) - 1)).status == 413
+    assert handle.events == []
+
+
+def test_an_event_that_is_being_handled_is_sent_later() -> None:
+    made: WebhookReceiver
+    replies = []
+
+    def handle(event: ReceivedEvent) -> None:
+        replies.append(by_call(made))
+
+    made = receiver(handle)
+    replies.append(by_call(made))
+    busy, done = replies
+    assert (busy.status, busy.headers["Retry-After"]) == (503, "30")
+    assert done.status == 204
+
+
+def test_an_event_whose_process_died_is_handled_after_the_lease() -> None:
+    """What a killed process leaves behind is a claim that nobody completes."""
+    clock, seen, handle = Clock(), SeenInMemory(), Handled()
+    seen.claim("msg_1", clock.now, 60)
+    made = receiver(handle, seen=seen, clock=clock)
+    assert by_call(made).status == 503
+    clock.now += 60
+    assert by_call(made).status == 204
+    assert len(handle.events) == 1
+
+
+def test_a_full_memory_asks_for_later() -> None:
+    seen = SeenInMemory(1)
+    seen.claim("msg_other", NOW, 60)
+    assert by_call(receiver(Handled(), seen=seen)).status == 503
+
+
+def test_an_event_that_could_not_be_noted_is_not_acknowledged() -> None:
+    class Broken(SeenInMemory):
+        def complete(self, name: str, token: str, now: float) -> None:
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        by_call(receiver(Handled(), seen=Broken()))
+
+
+def test_a_test_event_is_answered_without_the_handler() -> None:
+    body = b'{"type":"fw.test","timestamp":"2026-01-02T03:04:05.678Z","data":{}}'
+    handle = Handled()
+    assert by_call(receiver(handle), body).status == 204
+    assert handle.events == []
+
+
+def test_the_old_and_the_new_secret_are_taken_during_a_change() -> None:
+    made = WebhookReceiver([OTHER, SECRET], Handled(), clock=Clock())
+    assert by_call(made).status == 204
+
+
+def test_a_coroutine_function_is_not_called_plainly() -> None:
+    with pytest.raises(TypeError, match="coroutine"):
+        by_call(receiver(AsyncHandled()))
+
+    async def later() -> None: ...
+
+    tasks = []
+
+    def handle(event: ReceivedEvent) -> Any:
+        tasks.append(later())
+        return tasks[-1]
+
+    assert by_call(receiver(handle)).status == 500
+    tasks[0].close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"secrets": []}, {"secrets": SECRET}, {"max_body": 0}, {"lease": 0}, {"tolerance": -1}],
+)
+def test_a_receiver_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
+    given: dict[str, Any] = {"secrets": [SECRET], "handle": Handled(), **wrong}
+    with pytest.raises(ValueError, match="must be"):
+        WebhookReceiver(**given)
+
+
+def test_refusals_and_failures_are_logged_without_secrets(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG, "fw_client")
+    made = receiver(Handled(OSError("disk full")))
+    by_call(made)
+    by_call(made, BODY, **{"webhook-signature": "v1,AAAA"})
+    assert "the handler failed with msg_1 (order.paid)" in caplog.text
+    assert "No signature fits" in caplog.text
+    assert SECRET not in caplog.text
+    assert signed()["webhook-signature"] not in caplog.text

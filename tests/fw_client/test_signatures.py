@@ -1,0 +1,129 @@
+"""Verifying what was received (H-229, H-230)."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import standardwebhooks
+
+from fw_actors.rules.signing import key_of, mac_of, signed_headers
+from fw_client.receiver import NotAnEvent, NotGenuine, signing_key, verify
+from fw_client.receiver.signatures import read_event
+
+NOW = 1_800_000_000
+BODY = '{"type":"order.paid","timestamp":"2026-01-02T03:04:05.678Z","data":{"a":"ünï"}}'.encode()
+SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+OTHER = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+SECRETS = [SECRET, "whsec_YWI", "a plain secret", "sécret-ключ"]
+
+
+def signed(
+    secret: str = SECRET, body: bytes = BODY, name: str = "msg_1", now: int = NOW
+) -> dict[str, str]:
+    """The headers with which the service sends a body."""
+    made = signed_headers(mac_of(key_of(secret)), name, now * 1000, body)
+    return {name.decode(): value.decode() for name, value in made}
+
+
+def checked(headers: dict[str, str], *secrets: str, now: float = NOW, body: bytes = BODY) -> str:
+    return verify([signing_key(each) for each in secrets or (SECRET,)], headers, body, now)
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_what_the_service_signs_is_genuine(secret: str) -> None:
+    assert checked(signed(secret), secret) == "msg_1"
+
+
+def test_what_the_official_library_signs_is_genuine() -> None:
+    signature = standardwebhooks.Webhook(SECRET).sign(
+        "msg_1", datetime.fromtimestamp(NOW, UTC), BODY.decode()
+    )
+    assert checked({**signed(OTHER), "webhook-signature": signature}) == "msg_1"
+
+
+def test_any_of_several_secrets_and_signatures_is_enough() -> None:
+    headers = signed()
+    assert checked(headers, OTHER, SECRET) == "msg_1"
+    several = f"v1,AAAA v1a,x {headers['webhook-signature']}"
+    assert checked({**headers, "webhook-signature": several}) == "msg_1"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"webhook-id": "msg_2"},
+        {"webhook-id": ""},
+        {"webhook-id": "x" * 257},
+        {"webhook-timestamp": str(NOW + 1)},
+        {"webhook-timestamp": "-1"},
+        {"webhook-timestamp": "²"},
+        {"webhook-timestamp": "1" * 300},
+        {"webhook-signature": ""},
+        {"webhook-signature": "v1,"},
+        {"webhook-signature": "v1,ü"},
+        {"webhook-signature": "v1,AAAA " * 50},
+    ],
+)
+def test_a_changed_request_is_not_genuine(changed: dict[str, str]) -> None:
+    with pytest.raises(NotGenuine):
+        checked({**signed(), **changed})
+
+
+def test_a_signature_without_its_version_is_not_genuine() -> None:
+    bare = signed()["webhook-signature"].removeprefix("v1,")
+    with pytest.raises(NotGenuine):
+        checked({**signed(), "webhook-signature": bare})
+
+
+def test_another_body_or_secret_is_not_genuine() -> None:
+    with pytest.raises(NotGenuine):
+        checked(signed(), body=BODY + b" ")
+    with pytest.raises(NotGenuine):
+        checked(signed(), OTHER)
+
+
+@pytest.mark.parametrize("off", [-300, 300])
+def test_a_request_may_be_five_minutes_off_and_no_more(off: int) -> None:
+    assert checked(signed(), now=NOW + off) == "msg_1"
+    with pytest.raises(NotGenuine, match="300 s off"):
+        checked(signed(), now=NOW + off + (1 if off > 0 else -1))
+
+
+def test_only_sixteen_signatures_are_looked_at() -> None:
+    genuine = signed()["webhook-signature"]
+    assert checked({**signed(), "webhook-signature": "v1,A " * 15 + genuine}) == "msg_1"
+    with pytest.raises(NotGenuine):
+        checked({**signed(), "webhook-signature": "v1,A " * 16 + genuine})
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_!!!!", "whsec_a"])
+def test_a_secret_that_cannot_work_is_refused_and_not_shown(secret: str) -> None:
+    with pytest.raises(ValueError, match="secret") as refused:
+        signing_key(secret)
+    assert "!!!!" not in str(refused.value)
+
+
+def test_a_secret_needs_no_padding() -> None:
+    assert signing_key(SECRET.rstrip("=")) == base64.b64decode(SECRET.removeprefix("whsec_"))
+
+
+def test_an_event_is_what_was_sent() -> None:
+    event = read_event("msg_1", BODY)
+    assert (event.id, event.type, event.data) == ("msg_1", "order.paid", {"a": "ünï"})
+    assert event.timestamp == datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
+    assert event.body == BODY
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b"\xff", b"[" * 100_000,
+     b'{"type": 1, "timestamp": "2026-01-01T00:00:00Z", "data": {}}',
+     b'{"type": "a", "timestamp": "2026-01-01T00:00:00Z", "data": []}',
+     b'{"type": "a", "timestamp": 5, "data": {}}'],
+)  # fmt: skip
+def test_another_body_is_no_event(body: Any) -> None:
+    with pytest.raises(NotAnEvent):
+        read_event("msg_1", body)
