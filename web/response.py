@@ -124,9 +124,10 @@ class EventStreams:
             scope.cancel()
 
 
-def sse_event(data: bytes) -> bytes:
-    """Return one server-sent event; `data` is JSON on one line."""
-    return b"data: " + data + b"\n\n"
+def sse_event(data: bytes, name: bytes = b"") -> bytes:
+    """Return one server-sent event, a `message` without a name; `data` is JSON on one line."""
+    head = b"event: " + name + b"\n" if name else b""
+    return head + b"data: " + data + b"\n\n"
 
 
 Headers = tuple[tuple[str, str], ...]

@@ -7,15 +7,19 @@ with 100,000 actors does not slow it down.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from os import getpid
+from socket import gethostname
 from typing import Any, Final
 
 import msgspec
 import trio
 
 from fw_actors.access import users
+from fw_actors.actors.console_history import SAMPLE_SECONDS, ConsoleHistory, ConsoleSample, rates_of
+from fw_actors.actors.console_receivers import Receiver, with_stored
+from fw_actors.actors.console_traces import Trace, Traces
 from fw_actors.actors.counters import Counter
 from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.actors.subscription_watch import stale_webhooks
@@ -28,11 +32,11 @@ from fw_actors.runtime import (
     ActorError,
     ActorRef,
     AskTimeout,
-    Clock,
-    Message,
     NodeSnapshot,
     Runtime,
 )
+from fw_actors.store import Tx, jobs
+from fw_actors.webhooks.events import QUEUE
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,22 +58,6 @@ class Node(msgspec.Struct, frozen=True, rename="camel"):
     last_error: str
 
 
-class Receiver(msgspec.Struct, frozen=True, rename="camel"):
-    """A receiver: its slots, their use, and its health."""
-
-    origin: str
-    in_flight: int
-    window: int
-    limit: int
-    health: str
-    """healthy, slow, failing or paused."""
-    failures: int = 0
-    """Attempts that have failed since the last success."""
-    failing_since: int | None = None
-    """When the first of these failures was (ms)."""
-    last_error: str = ""
-
-
 class DeadLetterShown(msgspec.Struct, frozen=True):
     """A message that could not be delivered to an actor."""
 
@@ -77,23 +65,6 @@ class DeadLetterShown(msgspec.Struct, frozen=True):
     message: str
     reason: str
     at: int
-
-
-class TracedMessage(msgspec.Struct, frozen=True):
-    """A message about to be handled by an actor: its type and its fields' types, no values."""
-
-    at: int
-    message: str
-    fields: str
-
-
-class Trace(msgspec.Struct, frozen=True):
-    """The recorded messages of an actor; `until` in ms since the epoch."""
-
-    actor: str
-    until: int
-    seen: int
-    messages: list[TracedMessage]
 
 
 class ConsoleView(msgspec.Struct, frozen=True, rename="camel"):
@@ -113,87 +84,14 @@ class ConsoleView(msgspec.Struct, frozen=True, rename="camel"):
     last_dead_letters: list[DeadLetterShown]
     traces: list[Trace]
     numbers: Mapping[str, Any]
-
-
-SECONDS: Final = 60.0
-KEPT_SECONDS: Final = 300.0
-MOST: Final = 4
-MESSAGES: Final = 100
-FIELDS_SHOWN: Final = 8
-
-
-class Traces:
-    """Runs at most four traces, each of the last 100 messages; a trace ends after a minute."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._running: dict[str, RunningTrace] = {}
-
-    def begin(self, ref: ActorRef) -> None:
-        """Start tracing an actor. Raises: OverloadedError if four actors are traced already."""
-        self._forget()
-        live = [each for each in self._running.values() if each.is_live]
-        if len(live) >= MOST and ref.name not in self._running:
-            raise OverloadedError("Four actors are traced already. Wait until a trace ends.")
-        running = RunningTrace(ref, self._clock)
-        self._running[ref.name] = running
-        ref.trace(running.record)
-
-    def shown(self) -> list[Trace]:
-        """Return all traces; a finished trace is kept for five minutes."""
-        self._forget()
-        return [each.shown() for each in self._running.values()]
-
-    def _forget(self) -> None:
-        now = trio.current_time()
-        for name, each in list(self._running.items()):
-            each.end_when_over()
-            if now > each.ends + KEPT_SECONDS:
-                del self._running[name]
-
-
-class RunningTrace:
-    """Records the messages of one actor."""
-
-    def __init__(self, ref: ActorRef, clock: Clock) -> None:
-        self._ref, self._clock = ref, clock
-        self.ends = trio.current_time() + SECONDS
-        self._until = clock.now() + int(SECONDS * 1000)
-        self._seen = 0
-        self._messages: deque[tuple[int, type[Message]]] = deque(maxlen=MESSAGES)
-
-    @property
-    def is_live(self) -> bool:
-        return trio.current_time() < self.ends
-
-    def record(self, message: Message) -> None:
-        """Record a message that is about to be handled."""
-        if not self.is_live:
-            self._ref.trace(None)
-            return
-        self._seen += 1
-        self._messages.append((self._clock.now(), type(message)))
-
-    def end_when_over(self) -> None:
-        if not self.is_live:
-            self._ref.trace(None)
-
-    def shown(self) -> Trace:
-        messages = [
-            TracedMessage(at, kind.__name__, fields_of(kind)) for at, kind in self._messages
-        ]
-        return Trace(self._ref.name, self._until, self._seen, messages)
-
-
-def fields_of(kind: type[Message]) -> str:
-    """Return the names of a message's fields, without their values."""
-    names = kind.__struct_fields__
-    more = ", …" if len(names) > FIELDS_SHOWN else ""
-    return ", ".join(names[:FIELDS_SHOWN]) + more
+    processes: list[str] = []
+    """The processes that this view covers and acts reach, as `host:process number`."""
 
 
 EVERY_SECONDS: Final = 1.0
 STORE_SECONDS: Final = 2.0
+JOB_DIGITS: Final = 19
+"""Of the largest number that a store may give to a job."""
 SHARE: Final = 40
 """A view that took t seconds to compute is not recomputed for 40 t."""
 ASK_SECONDS: Final = 2.0
@@ -220,6 +118,7 @@ class Console:
         self._made_at = 0.0
         self._store, self._store_due = NO_STORE, 0.0
         self._before: Mapping[str, float] = {}
+        self._history = ConsoleHistory()
 
     async def view(self, after: int = 0) -> ConsoleView:
         """Return the next view after number `after` as soon as it is due; 0 accepts any."""
@@ -229,6 +128,39 @@ class Console:
                 await trio.sleep_until(self._due)
                 view = self._view = await self._compute_view()
             return view
+
+    async def history(self) -> list[ConsoleSample]:
+        """Return the samples of the last hour, the oldest first."""
+        return self._history.samples()
+
+    async def keep_history(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Take a sample every ten seconds, also while nobody watches (O-224).
+
+        What is due in the store is counted so seldom that it takes at most a fortieth of the time.
+        """
+        task_status.started()
+        waiting, waiting_due = 0, trio.current_time()
+        before = self._counted()
+        while True:
+            await trio.sleep(SAMPLE_SECONDS)
+            began = trio.current_time()
+            if began >= waiting_due:
+                with suppress(OverloadedError):
+                    waiting = await self._site.store.read(_due_events)
+                waiting_due = trio.current_time() + SHARE * (trio.current_time() - began)
+            counted = self._counted()
+            deliveries, messages = rates_of(before, counted)
+            before = counted
+            in_flight = _in_flight(await self._dispatcher_described())
+            now = self._site.clock.now()
+            self._history.add(ConsoleSample(now, deliveries, in_flight, waiting, messages))
+
+    def _counted(self) -> tuple[int, int]:
+        """Return how many deliveries have ended, and how many messages were handled."""
+        nodes = self._runtime.snapshot().walk()
+        return sum(self._delivered.counts().values()), sum(node.handled for node in nodes)
 
     async def pause(self, user: str, receiver: str, request_id: str = "") -> None:
         """Stop starting attempts at a receiver in this process until it is resumed.
@@ -280,6 +212,22 @@ class Console:
         """
         await self._site.store.write(self._site.subscriptions.renew_after_commit)
 
+    async def retry_job(self, user: str, job: str, request_id: str = "") -> None:
+        """Make a job of an app or a mail due now. Raises: as `JobControl.retry`."""
+        await self._change_job(self._site.jobs.retry, user, job, request_id)
+
+    async def cancel_job(self, user: str, job: str, request_id: str = "") -> None:
+        """Delete a job of an app or a mail. Raises: as `JobControl.cancel`."""
+        await self._change_job(self._site.jobs.cancel, user, job, request_id)
+
+    async def _change_job(
+        self, act: Callable[[Fw, int], object], user: str, job: str, request_id: str
+    ) -> None:
+        if not (job.isascii() and job.isdigit() and len(job) < JOB_DIGITS):
+            raise NotFoundError(f"There is no job {job[:40]}.")
+        await self._site.write(user, lambda fw: act(fw, int(job)), request_id)
+        self._store_due = 0.0
+
     def _single(self, name: str) -> ActorRef:
         for node in self._runtime.snapshot().walk():
             if node.kind == "actor" and node.name == name:
@@ -328,9 +276,12 @@ class Console:
             every=round(every, 3),
             tree=[_node(path, level, node, rates) for path, level, node in _paths(snapshot.tree)],
             rates={k.removeprefix("deliveries "): r for k, r in rates.items() if k[0] == "d"},
-            in_flight=int(dispatcher.get("slots", 0)) - int(dispatcher.get("free", 0)),
+            in_flight=_in_flight(dispatcher),
             slots=int(dispatcher.get("slots", 0)),
-            receivers=[Receiver(**each) for each in dispatcher.get("receivers", ())],
+            receivers=with_stored(
+                [Receiver(**each) for each in dispatcher.get("receivers", ())],
+                self._store.receivers,
+            ),
             store=self._store,
             dead_letters=sum(snapshot.dead_letters.values()),
             last_dead_letters=[
@@ -344,6 +295,7 @@ class Console:
                 "workersParked": snapshot.workers_parked,
                 "lateReplies": snapshot.late_replies,
             },
+            processes=[process_name()],
         )
 
     async def _read_store(self) -> None:
@@ -372,6 +324,19 @@ class Console:
             key: round(max(0.0, count - before.get(key, count)) / seconds, 1)
             for key, count in totals.items()
         }
+
+
+def process_name() -> str:
+    """Return this process as the records of its attempts name it."""
+    return f"{gethostname()}:{getpid()}"
+
+
+def _in_flight(dispatcher: Mapping[str, Any]) -> int:
+    return int(dispatcher.get("slots", 0)) - int(dispatcher.get("free", 0))
+
+
+def _due_events(tx: Tx) -> int:
+    return next((row.ready for row in jobs.stats(tx) if row.queue == QUEUE), 0)
 
 
 def _paths(

@@ -18,9 +18,10 @@ from fw_actors.actors.console import (
     ConsoleView,
     DeadLetterShown,
     Node,
-    Receiver,
-    Trace,
 )
+from fw_actors.actors.console_history import ConsoleSample, merged_history
+from fw_actors.actors.console_receivers import HEALTH_ORDER, Receiver, with_stored
+from fw_actors.actors.console_traces import Trace
 from fw_actors.actors.counters import Counter
 from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.config import ProcessPlace
@@ -30,7 +31,6 @@ from fw_actors.runtime import ActorRef, Runtime
 
 SEPARATOR: Final = "@"
 DEAD_LETTERS_SHOWN: Final = 100
-_HEALTH_ORDER: Final = ("paused", "failing", "slow", "healthy")
 
 Answer = Callable[[Any], Awaitable[object]]
 
@@ -67,6 +67,7 @@ class ServiceConsole(Console):
         self._merged: ConsoleView | None = None
         for what, answer in {
             "view": self._view_here,
+            "history": self._history_here,
             "pause": self._pause_here,
             "resume": self._resume_here,
             "paused": self._paused_here,
@@ -86,6 +87,12 @@ class ServiceConsole(Console):
             merged = merged_view(own, {**views, self._own: own}, count, self._others.restarts)
             self._merged = merged
         return merged
+
+    async def history(self) -> list[ConsoleSample]:
+        """Return the samples of all processes, added up."""
+        answers = await self._others.gather("history")
+        others = [msgspec.convert(answer, list[ConsoleSample]) for answer in answers.values()]
+        return merged_history([await super().history(), *others])
 
     async def restart(self, user: str, actor: str, request_id: str = "") -> None:
         """Restart an actor of the process in its name. Raises: NotFoundError."""
@@ -133,6 +140,9 @@ class ServiceConsole(Console):
     async def _view_here(self, _argument: object) -> object:
         view = await super().view()
         return msgspec.to_builtins(msgspec.structs.replace(view, store=NO_STORE))
+
+    async def _history_here(self, _argument: object) -> object:
+        return msgspec.to_builtins(await super().history())
 
     async def _pause_here(self, argument: Sequence[Any]) -> bool:
         receiver, known_elsewhere = argument
@@ -188,7 +198,7 @@ def merged_view(
         rates=_sums(view.rates for view in shown.values()),
         in_flight=sum(view.in_flight for view in shown.values()),
         slots=sum(view.slots for view in shown.values()),
-        receivers=_receivers(shown.values()),
+        receivers=with_stored(_receivers(shown.values()), own.store.receivers),
         dead_letters=sum(view.dead_letters for view in shown.values()),
         last_dead_letters=sorted(letters, key=lambda each: -each.at)[:DEAD_LETTERS_SHOWN],
         traces=[
@@ -197,6 +207,7 @@ def merged_view(
             for trace in view.traces
         ],
         numbers=_sums(view.numbers for view in shown.values()),
+        processes=[name for view in shown.values() for name in view.processes],
     )
 
 
@@ -245,10 +256,7 @@ def _receivers(views: Iterable[ConsoleView]) -> list[Receiver]:
         for each in view.receivers:
             known = found.get(each.origin)
             found[each.origin] = each if known is None else _merged_receiver(known, each)
-    return sorted(
-        found.values(),
-        key=lambda r: (_HEALTH_ORDER.index(r.health), -r.failures, -r.in_flight, r.origin),
-    )
+    return list(found.values())
 
 
 def _merged_receiver(one: Receiver, other: Receiver) -> Receiver:
@@ -259,7 +267,7 @@ def _merged_receiver(one: Receiver, other: Receiver) -> Receiver:
         in_flight=one.in_flight + other.in_flight,
         window=one.window + other.window,
         limit=one.limit + other.limit,
-        health=min(one.health, other.health, key=_HEALTH_ORDER.index),
+        health=min(one.health, other.health, key=HEALTH_ORDER.index),
         failures=worst.failures,
         failing_since=min(since, default=None),
         last_error=worst.last_error,

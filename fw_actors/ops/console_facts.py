@@ -1,4 +1,4 @@
-"""The stored facts that the console shows: queues, lockouts, deliveries in progress."""
+"""The stored facts that the console shows: queues, lockouts, deliveries, failures, jobs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,29 @@ from fw_actors.access.attempts import IDENTIFIER as IDENTIFIER_KIND
 from fw_actors.access.attempts import counter_key, shown_key
 from fw_actors.documents.registry import Registry
 from fw_actors.ops import app_jobs, mail_queue
+from fw_actors.ops.queued_jobs import JobFacts, newest_jobs
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.store import QueueStats, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
 from fw_actors.webhooks import events
+from fw_actors.webhooks.attempts import read_trace
 from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.health import label_of_webhook
 from fw_actors.webhooks.pauses import WebhookPause, paused_webhooks
+from fw_actors.webhooks.receiver_facts import StoredReceiver, stored_receivers
 
 MAX_LOCKS: Final = 50
 MAX_IDENTIFIERS: Final = 2_000
 MAX_DELIVERIES: Final = 20
 MAX_FAILED: Final = 20
 MAX_PAUSED: Final = 20
+MAX_GROUPED: Final = 10_000
+"""The latest failures that are grouped by Webhook and cause."""
+MAX_GROUPS: Final = 100
+MAX_JOBS: Final = 50
+ATTEMPTS_READ: Final = 200
+"""The latest deliveries of each status that tell which processes send."""
+_SENDING_MS: Final = 3_600_000
 
 
 class Lock(msgspec.Struct, frozen=True):
@@ -58,6 +69,31 @@ class FailedDelivery(msgspec.Struct, frozen=True):
     at: int
 
 
+class FailureGroup(msgspec.Struct, frozen=True, rename="camel"):
+    """Deliveries of one Webhook that have failed for one cause; `first` and `last` attempt in ms.
+
+    `label` is what people call the Webhook.
+    """
+
+    webhook: str
+    label: str
+    error: str
+    deliveries: int
+    first: int
+    last: int
+
+
+class SendingProcess(msgspec.Struct, frozen=True, rename="camel"):
+    """A process that has sent deliveries in the last hour, as `host:process number`.
+
+    `attempts` are those among the latest 600 deliveries; `last` is the latest one (ms).
+    """
+
+    name: str
+    attempts: int
+    last: int
+
+
 class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     """All facts, from one snapshot."""
 
@@ -71,6 +107,13 @@ class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     """Webhooks that were changed outside the service, which does not use the change."""
     paused_webhooks: list[WebhookPause] = []
     """Enabled Webhooks that are paused, those first that have been for longest."""
+    failures: list[FailureGroup] = []
+    """All of the latest 10,000 failures, the largest group first."""
+    receivers: list[StoredReceiver] = []
+    jobs: list[JobFacts] = []
+    """The newest jobs of apps and mails."""
+    senders: list[SendingProcess] = []
+    """Processes of the site, also on other hosts, as far as attempts on record name them."""
 
 
 class ConsoleFacts:
@@ -106,6 +149,51 @@ class ConsoleFacts:
             .limit(MAX_FAILED)
         )
 
+        recent = (
+            sa.select(
+                delivery.webhook,
+                sa.func.coalesce(delivery.error, "").label("error"),
+                delivery.last_attempt,
+            )
+            .where(
+                delivery.status == DeliveryStatus.FAILED.value, delivery.last_attempt.is_not(None)
+            )
+            .order_by(delivery.last_attempt.desc())
+            .limit(MAX_GROUPED)
+            .subquery("recent")
+        )
+        hook = registry.tables["Webhook"].table.c
+        count = sa.func.count()
+        grouped = (
+            sa.select(
+                recent.c.webhook,
+                recent.c.error,
+                count.label("deliveries"),
+                sa.func.min(recent.c.last_attempt).label("first"),
+                sa.func.max(recent.c.last_attempt).label("last"),
+            )
+            .group_by(recent.c.webhook, recent.c.error)
+            .order_by(count.desc(), recent.c.webhook, recent.c.error)
+            .limit(MAX_GROUPS)
+            .subquery("grouped")
+        )
+        g = grouped.c
+        self._groups = Statement(
+            sa.select(g.webhook, hook.title, hook.url, g.error, g.deliveries, g.first, g.last)
+            .select_from(grouped.outerjoin(hook.name.table, hook.name == g.webhook))
+            .order_by(g.deliveries.desc(), g.webhook, g.error)
+        )
+        self._sent_by = Statement(
+            sa.select(delivery.trace, delivery.last_attempt)
+            .select_from(delivery.name.table)
+            .where(
+                delivery.status == sa.bindparam("status"),
+                delivery.last_attempt > sa.bindparam("since", type_=sa.BigInteger()),
+            )
+            .order_by(delivery.last_attempt.desc())
+            .limit(ATTEMPTS_READ)
+        )
+
     def read(self, tx: Tx) -> StoreFacts:
         """Return the current facts."""
         return StoreFacts(
@@ -115,7 +203,31 @@ class ConsoleFacts:
             upcoming=[QueuedDelivery(*row) for row in tx.rows(self._upcoming)],
             failed=[FailedDelivery(*row) for row in tx.rows(self._failed)],
             paused_webhooks=paused_webhooks(tx)[:MAX_PAUSED],
+            failures=self._failures(tx),
+            receivers=stored_receivers(tx),
+            jobs=newest_jobs(tx, MAX_JOBS),
+            senders=self._senders(tx),
         )
+
+    def _failures(self, tx: Tx) -> list[FailureGroup]:
+        return [
+            FailureGroup(
+                webhook, label_of_webhook(title, url) if url else webhook, error, count, first, last
+            )
+            for webhook, title, url, error, count, first, last in tx.rows(self._groups)
+        ]
+
+    def _senders(self, tx: Tx) -> list[SendingProcess]:
+        found: dict[str, SendingProcess] = {}
+        for status in (DeliveryStatus.SENT, DeliveryStatus.RETRYING, DeliveryStatus.FAILED):
+            for trace, at in tx.rows(
+                self._sent_by, status=status.value, since=tx.now - _SENDING_MS
+            ):
+                name = read_trace(trace).worker
+                if name:
+                    known = found.get(name) or SendingProcess(name, 0, 0)
+                    found[name] = SendingProcess(name, known.attempts + 1, max(known.last, at))
+        return sorted(found.values(), key=lambda each: (-each.last, each.name))
 
     def _locks(self, tx: Tx) -> list[Lock]:
         rows = tx.rows(_LOCKED, now=tx.now)

@@ -21,7 +21,7 @@ from fw_actors.errors import BadRequestError, ConflictError, NotFoundError, Perm
 from fw_actors.ops import app_jobs, mail_queue
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import DeliveryStatus
-from fw_actors.store import Statement
+from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import JOB
 
 QUEUES: Final = (app_jobs.QUEUE, mail_queue.QUEUE)
@@ -126,7 +126,7 @@ class JobControl:
         _require_administrator(fw)
         if not 1 <= limit <= MAX_LISTED:
             raise BadRequestError(f"limit must be between 1 and {MAX_LISTED}.", field="limit")
-        return _found(fw, asked, limit, before, lock=False)
+        return _found(fw.tx, asked, limit, before, lock=False)
 
     def job(self, fw: Fw, number: int) -> JobFacts:
         """Return a job. Raises: PermissionDeniedError; NotFoundError."""
@@ -188,7 +188,7 @@ class JobControl:
     ) -> int:
         _require_administrator(fw)
         states = tuple(state for state in JobState if state not in refused)
-        found = _found(fw, asked, MAX_AT_ONCE, None, lock=True, states=states)
+        found = _found(fw.tx, asked, MAX_AT_ONCE, None, lock=True, states=states)
         if found:
             act(fw, found)
             given = {name: value for name, value in msgspec.to_builtins(asked).items() if value}
@@ -266,8 +266,13 @@ def _job(fw: Fw, number: int, statement: Statement) -> JobFacts:
     return _facts(row, fw.tx.now)
 
 
+def newest_jobs(tx: Tx, limit: int) -> list[JobFacts]:
+    """Return the newest jobs of apps and mails, for the console."""
+    return _found(tx, JobFilter(), limit, None, lock=False)
+
+
 def _found(
-    fw: Fw,
+    tx: Tx,
     asked: JobFilter,
     limit: int,
     before: int | None,
@@ -279,7 +284,7 @@ def _found(
         raise BadRequestError("queue must be app or mail.", field="queue")
     if asked.state and asked.state not in list(JobState):
         raise BadRequestError(f"state must be one of {', '.join(JobState)}.", field="state")
-    now = fw.tx.now
+    now = tx.now
     conditions = _conditions(now)
     wanted = [state for state in states if asked.state in ("", state)]
     query = sa.select(*_COLUMNS).where(
@@ -295,7 +300,7 @@ def _found(
     query = query.order_by((_J.id + 0).desc()).limit(limit)
     if lock:
         query = query.with_for_update(key_share=True, skip_locked=True)
-    return [_facts(row, now) for row in fw.tx.rows(query)]
+    return [_facts(row, now) for row in tx.rows(query)]
 
 
 def _facts(row: Sequence[Any], now: int) -> JobFacts:

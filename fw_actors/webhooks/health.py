@@ -207,6 +207,12 @@ _WAITING: Final = Statement(
 _OLDEST: Final = Statement(sa.select(JOB.c.created).where(_DUE).order_by(JOB.c.next_at).limit(1))
 
 
+def waiting_deliveries(tx: Tx, webhook: str) -> int:
+    """Return how many deliveries of a Webhook wait or are in progress, at most `MAX_WAITING`."""
+    count: int = tx.scalar(_WAITING, webhook=webhook)
+    return count
+
+
 def health_of(tx: Tx, names: Sequence[str], service: ServiceState) -> dict[str, WebhookHealth]:
     """Return the state of Webhooks by name; names without a Webhook are left out."""
     hooks = tx.rows(_THESE, names=list(names)) if names else []
@@ -271,7 +277,7 @@ def _with_counts(
             hour=OutcomeCounts(*numbers[:3]),
             day=OutcomeCounts(*numbers[3:6]),
             week=OutcomeCounts(*numbers[6:]),
-            waiting=tx.scalar(_WAITING, webhook=name),
+            waiting=waiting_deliveries(tx, name),
             oldest=tx.scalar(_OLDEST, webhook=name),
             paused_since=since if paused else None,
             paused_until=until if paused else None,

@@ -143,6 +143,8 @@ def _acts_of(console: Console) -> dict[str, Act]:
         "trace": console.trace,
         "unlock": console.unlock,
         "replay": console.replay,
+        "retryJob": console.retry_job,
+        "cancelJob": console.cancel_job,
         "refresh": console.refresh,
     }
     return {name: by_administrator(act) for name, act in own.items()}
@@ -192,6 +194,8 @@ class _ConsoleServer:
             asked = msgspec.json.decode(line, type=ConsoleCommand)
             if asked.do == "view":
                 return {"view": await self._console.view(asked.after)}
+            if asked.do == "history":
+                return {"history": await self._console.history()}
             act = self._acts.get(asked.do)
             if act is None:
                 raise BadRequestError(f"There is no action {asked.do[:40]}.")

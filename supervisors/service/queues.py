@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from os import getpid
-from socket import gethostname
 from typing import Final
 
 from fw_actors.access.links import Links
 from fw_actors.actors.app_jobs import AppJobs
+from fw_actors.actors.console import process_name
 from fw_actors.actors.delivery import DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.mailer import Mailer
@@ -42,7 +41,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
     """Return the OutcomeWriter, the pool of DeliveryActors and the Dispatcher."""
     site, ops = parts.site, parts.site.config.ops
     backoff = Backoff(ops.backoff_seconds, ops.backoff_cap_seconds)
-    deliveries = Deliveries(site.registry, backoff, worker=f"{gethostname()}:{getpid()}")
+    deliveries = Deliveries(site.registry, backoff, worker=process_name())
     dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
     dependencies = DeliveryDependencies(
         site.store,

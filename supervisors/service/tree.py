@@ -58,7 +58,7 @@ from fw_actors.store import Store, Tx
 from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.rotation import end_rotation
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
-from supervisors.children import ChildSpec, actor_child
+from supervisors.children import ChildSpec, actor_child, task_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
 from supervisors.service.front import answering_while_starting, listening
@@ -250,6 +250,7 @@ async def _run(
         console = _console(parts, dispatcher)
         if paths is not None:
             paths.prepare()
+            children.append(task_child("console history", console.keep_history))
             children.append(console_socket(paths.console, paths.run_folder, console, parts.log))
         children.append(front_child(parts, bound, gateway, console))
     async with open_supervisor(

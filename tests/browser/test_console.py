@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +27,21 @@ def admin(sign_in: SignIn) -> None:
 def row(page: Page, board: str, name: str) -> Any:
     header = page.get_by_role("rowheader", name=name, exact=True)
     return page.locator(f"#{board} tbody tr").filter(has=header)
+
+
+def tab(page: Page, title: str) -> None:
+    page.get_by_role("navigation", name="Parts of the console").get_by_text(title).click()
+
+
+def enqueue(site: LiveSite) -> int:
+    """Return the number of a job that is due in an hour."""
+    with sqlite3.connect(site.folder / "data" / "fw.db") as database:
+        later = round(time.time() * 1000) + 3_600_000
+        made = database.execute(
+            "INSERT INTO fw_job (queue, function, next_at, created) VALUES ('app', 'shop.x', ?, ?)",
+            (later, later),
+        )
+    return made.lastrowid or 0
 
 
 def audited(page: Page, action: str) -> list[dict[str, Any]]:
@@ -74,18 +91,17 @@ def receiver() -> Iterator[LiveReceiver]:
         yield receiver
 
 
-def test_the_console_shows_what_is_alive_and_acts_on_it(
-    page: Page, site: LiveSite, receiver: LiveReceiver
-) -> None:
+def test_the_console_shows_what_is_alive_and_acts_on_it(page: Page, receiver: LiveReceiver) -> None:
     origin = make_webhook(page, receiver)
     emit(page)
     eventually(lambda: len(receiver.got) == 1)
-    for _ in range(3):
-        httpx.post(f"{site.url}/api/login", json={"usr": "demo", "pwd": "x"}, headers=HEADERS)
     page.goto("/app/console")
     expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(page.locator("#graph-deliveries [data-begin]")).to_have_text(re.compile("ago$"))
     for name in ("service", "dispatcher", "mailer", "outcomes", "deliveries", "lockouts"):
         expect(row(page, "tree", name).get_by_text("running")).to_be_visible()
+    tab(page, "Receivers")
+    expect(page.locator("#tree")).to_be_hidden()
     expect(row(page, "receivers", origin).get_by_text("healthy")).to_be_visible()
 
     row(page, "receivers", origin).get_by_role("button", name="Pause").press("Enter")
@@ -93,28 +109,23 @@ def test_the_console_shows_what_is_alive_and_acts_on_it(
     expect(row(page, "receivers", origin).get_by_text("paused")).to_be_visible()
     expect(row(page, "receivers", origin).get_by_role("button", name="Resume")).to_be_focused()
     delivery = emit(page)
+    expect(row(page, "receivers", origin).locator("td").nth(1)).to_have_text("1")  # waiting
+    look(page, "console-receivers")
+    tab(page, "Deliveries")
     expect(row(page, "upcoming", delivery)).to_be_visible()
     assert len(receiver.got) == 1
+    tab(page, "Actors")
     row(page, "tree", "dispatcher").get_by_role("button", name="Trace").click()
-    expect(page.get_by_label("Messages to dispatcher")).to_contain_text("Poll()")
     look(page, "console")
+    tab(page, "Traces")
+    expect(page.get_by_label("Messages to dispatcher")).to_contain_text("Poll()")
+    tab(page, "Receivers")
     row(page, "receivers", origin).get_by_role("button", name="Resume").click()
     expect(row(page, "receivers", origin).get_by_text("healthy")).to_be_visible()
     eventually(lambda: receiver.ids.count(delivery) == 1)
     expect(row(page, "upcoming", delivery)).to_have_count(0)
 
-    row(page, "locks", "demo").get_by_role("button", name="Unlock").press("Enter")
-    page.get_by_role("dialog").get_by_role("button", name="Unlock").press("Enter")
-    expect(row(page, "locks", "demo")).to_have_count(0)
-    expect(page.get_by_role("heading", name="Lockouts")).to_be_focused()
-    freed = {"usr": "demo", "pwd": PASSWORD}
-    assert httpx.post(f"{site.url}/api/login", json=freed, headers=HEADERS).status_code == 200
-
-    failed = fail_one(page)
-    row(page, "failed", failed).get_by_role("button", name="Replay").click()
-    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
-    expect(page.get_by_text(f"{failed}: Queued again.")).to_be_visible()
-
+    tab(page, "Actors")
     restarts = row(page, "tree", "mailer").locator("td").nth(6)
     expect(restarts).to_have_text("0")
     row(page, "tree", "mailer").get_by_role("button", name="Restart").click()
@@ -125,10 +136,31 @@ def test_the_console_shows_what_is_alive_and_acts_on_it(
     assert audited(page, "console.pause") == [{"target": origin, "actor": "admin"}]
     assert audited(page, "console.resume") == [{"target": origin, "actor": "admin"}]
     assert audited(page, "console.trace") == [{"target": "dispatcher", "actor": "admin"}]
+    assert audited(page, "console.restart") == [{"target": "mailer", "actor": "admin"}]
+
+
+def test_a_lock_is_lifted_and_a_failure_replayed_on_the_console(page: Page, site: LiveSite) -> None:
+    for _ in range(3):
+        httpx.post(f"{site.url}/api/login", json={"usr": "demo", "pwd": "x"}, headers=HEADERS)
+    page.goto("/app/console#locks-title")  # as the desk's home leads there
+    row(page, "locks", "demo").get_by_role("button", name="Unlock").press("Enter")
+    page.get_by_role("dialog").get_by_role("button", name="Unlock").press("Enter")
+    expect(row(page, "locks", "demo")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Lockouts")).to_be_focused()
+    freed = {"usr": "demo", "pwd": PASSWORD}
+    assert httpx.post(f"{site.url}/api/login", json=freed, headers=HEADERS).status_code == 200
+
+    failed = fail_one(page)
+    tab(page, "Failures")
+    cause = page.locator("#causes tbody tr").filter(has_text="the receiver answered 400")
+    expect(cause.locator("td").nth(1)).to_have_text("1")
+    look(page, "console-failures")
+    row(page, "failed", failed).get_by_role("button", name="Replay").click()
+    page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+    expect(page.get_by_text(f"{failed}: Queued again.")).to_be_visible()
     assert audited(page, "console.unlock") == [{"target": "demo", "actor": "admin"}]
     replayed = {"target": failed, "actor": "admin"}
     assert replayed in audited(page, "webhook.replay")
-    assert audited(page, "console.restart") == [{"target": "mailer", "actor": "admin"}]
 
 
 def test_the_console_is_for_system_managers_alone(page: Page, sign_in: SignIn) -> None:
@@ -160,3 +192,20 @@ def test_what_is_not_there_is_said(page: Page) -> None:
         path = f"/api/method/core.services.console.{act}"
         answer = page.request.post(path, data=body, headers=HEADERS)
         assert (answer.status, answer.json()["error"]["type"]) == (404, "NotFoundError")
+
+
+def test_a_job_that_waits_is_found_and_cancelled_on_the_console(page: Page, site: LiveSite) -> None:
+    """Each act is an Audit Event (O-223)."""
+    number = enqueue(site)
+    page.goto("/app/console#jobs-part")
+    job = row(page, "jobs", str(number))
+    expect(job).to_contain_text("scheduled")
+    page.get_by_label("State").select_option("failed")
+    expect(job).to_have_count(0)
+    page.get_by_label("State").select_option("")
+    expect(job).to_be_visible()
+    look(page, "console-jobs")
+    job.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
+    expect(job).to_have_count(0)
+    assert audited(page, "job.cancel") == [{"target": str(number), "actor": "admin"}]

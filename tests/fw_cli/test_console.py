@@ -137,6 +137,7 @@ def test_a_view_is_printed_as_json(site: LiveSite) -> None:
     assert {"service", "dispatcher", "mailer", "deliveries", "lockouts", "web"} <= names
     assert view["store"] == {
         "queues": [], "locks": [], "inFlight": [], "upcoming": [], "failed": [],
+        "failures": [], "receivers": [], "jobs": [], "senders": [],
         "staleWebhooks": [], "pausedWebhooks": [],
     }  # fmt: skip
 

@@ -50,11 +50,12 @@ class ConsolePages:
         return self._rendering.page("console.html", frame=shown)
 
     async def events(self, exchange: Exchange) -> Response:
-        """Stream each new view, for as long as session or key has access."""
+        """Stream the last hour's history, then each new view, while session or key has access."""
         await self._require_access(exchange)
 
         async def events(send: SendPart) -> None:
             number, checked = 0, trio.current_time()
+            await send(sse_event(encode(await self._console.history()), b"history"))
             while True:
                 view = await self._console.view(number)
                 number = view.number

@@ -9,11 +9,13 @@ from fw_actors.actors.console import (
     ConsoleView,
     DeadLetterShown,
     Node,
-    Receiver,
-    Trace,
 )
+from fw_actors.actors.console_history import ConsoleSample, merged_history
+from fw_actors.actors.console_receivers import Receiver, with_stored
+from fw_actors.actors.console_traces import Trace
 from fw_actors.actors.service_console import merged_view
 from fw_actors.ops.console_facts import StoreFacts
+from fw_actors.webhooks.receiver_facts import StoredReceiver
 
 ACTOR = Node("/service/mailer", "mailer", "actor", "running", 1, 0, 64, 1, 0, 7, 0.5, 0, 1, "")
 HEALTHY = Receiver("https://a.test:443", 1, 2, 8, "healthy")
@@ -81,3 +83,36 @@ def test_receivers_that_need_attention_come_first() -> None:
 def test_the_newest_dead_letters_come_first() -> None:
     view = merged_view(view_of(), {1: view_of(at=10), 2: view_of(at=20)}, 2, {})
     assert [letter.recipient for letter in view.last_dead_letters] == ["mailer@2", "mailer@1"]
+
+
+def test_a_receiver_that_fails_by_the_store_is_failing_after_a_restart_too() -> None:
+    stored = StoredReceiver("https://a.test:443", 2, 40, False, 3, 77, "status: 503", None)
+    (shown,) = with_stored([HEALTHY], [stored])
+    assert (shown.health, shown.failures, shown.failing_since) == ("failing", 3, 77)
+    assert (shown.waiting, shown.webhooks, shown.last_error) == (40, 2, "status: 503")
+
+
+def test_a_receiver_that_no_process_knows_is_shown_while_deliveries_wait_for_it() -> None:
+    waits = StoredReceiver("https://b.test:443", 1, 5, False, 0, None, "", 9)
+    idle = StoredReceiver("https://c.test:443", 1, 0, False, 0, None, "", 9)
+    assert with_stored([], [waits, idle]) == [
+        Receiver("https://b.test:443", 0, 0, 0, "untried", webhooks=1, waiting=5, last_success=9)
+    ]
+
+
+def test_the_store_counts_once_for_all_processes() -> None:
+    stored = StoredReceiver("https://a.test:443", 1, 40, False, 0, None, "", None)
+    own = msgspec.structs.replace(
+        view_of(), store=msgspec.structs.replace(NO_STORE, receivers=[stored])
+    )
+    view = merged_view(own, {1: view_of(HEALTHY), 2: view_of(HEALTHY)}, 2, {})
+    assert [(each.waiting, each.in_flight) for each in view.receivers] == [(40, 2)]
+
+
+def test_histories_of_processes_are_added_up_by_their_ten_seconds() -> None:
+    one = [ConsoleSample(10_000, 1.0, 1, 7, 2.0), ConsoleSample(20_001, 1.5, 1, 8, 2.0)]
+    other = [ConsoleSample(20_900, 0.5, 2, 8, 1.0)]
+    assert merged_history([one, other]) == [
+        ConsoleSample(10_000, 1.0, 1, 7, 2.0),
+        ConsoleSample(20_900, 2.0, 3, 8, 3.0),
+    ]

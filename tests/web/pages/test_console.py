@@ -47,12 +47,15 @@ class SlowConsole:
         await trio.sleep(VIEW_SECONDS)
         return SimpleNamespace(number=after + 1)
 
+    async def history(self) -> list[Any]:
+        return []
+
 
 @pytest.mark.parametrize("credential", ["session", "key"])
 async def test_console_stream_ends_with_its_credential(
     credential: str, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("web.pages.console.encode", lambda view: b"%d" % view.number)
+    monkeypatch.setattr("web.pages.console.encode", lambda view: str(view).encode())
     gateway, console, unused = ManagersGateway(), SlowConsole(), None
     made: Any = (gateway, console, EventStreams(), unused)
     headers = [(b"authorization", f"Bearer {KEY}".encode())] if credential == "key" else []

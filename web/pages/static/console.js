@@ -2,17 +2,12 @@
 
 import { operation } from "./api.js";
 import { ask, flash } from "./app.js";
+import { board, clock, element, path, shown, write } from "./board.js";
+import { jobsChanged, showJobs } from "./console_jobs.js";
 import { Graph } from "./graph.js";
 
 const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat();
-const shown = (value) => number.format(Math.round(value * 10) / 10);
-const clock = (ms) => {
-  const at = new Date(ms);
-  const today = at.toDateString() === new Date().toDateString();
-  return today ? at.toLocaleTimeString() : at.toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" });
-};
-const path = (doctype, name) => `/app/${encodeURIComponent(doctype)}/${encodeURIComponent(name)}`;
 const graphs = {
   deliveries: new Graph($("graph-deliveries")),
   flight: new Graph($("graph-flight")),
@@ -20,80 +15,10 @@ const graphs = {
   messages: new Graph($("graph-messages")),
 };
 
-const write = (node, text) => {
-  if (node.textContent !== text) node.textContent = text;
-};
+// The list of the deliveries of a group, where all that match can be replayed.
+const deliveriesOf = ({ webhook, error }) => `/app/Webhook%20Delivery?${new URLSearchParams({ status: "Failed", webhook, ...(error ? { error } : {}) })}`;
 
-// A cell is a text, or {badge, tone}, {link, text}, {number}, {acts: [[label, act, name], …]}.
-function fill(cell, value) {
-  if (typeof value !== "object") {
-    write(cell, String(value));
-    return;
-  }
-  if (value.number !== undefined) {
-    cell.className = "is-number";
-    write(cell, shown(value.number));
-    return;
-  }
-  const key = JSON.stringify(value);
-  if (cell.dataset.key === key) return;
-  cell.dataset.key = key;
-  const focused = cell.contains(document.activeElement);
-  cell.replaceChildren(...parts(value));
-  if (focused) cell.querySelector("button, a")?.focus(); // keep the keyboard focus
-}
-
-function parts(value) {
-  if (value.badge !== undefined) return [element("span", value.badge, `badge ${value.tone ?? ""}`)];
-  if (value.link !== undefined) {
-    const link = element("a", value.text);
-    link.href = value.link;
-    return [link];
-  }
-  return (value.acts ?? []).map(([label, act, name]) => {
-    const button = element("button", label, "compact");
-    button.type = "button";
-    Object.assign(button.dataset, { act, name });
-    button.append(element("span", ` ${name}`, "away"));
-    return button;
-  });
-}
-
-function element(tag, text, className = "") {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  if (className) made.className = className;
-  return made;
-}
-
-// Show rows, each `[key, cells, level]`, in a board; rows that stay are written over, not made anew.
-function board(id, rows, count = rows.length) {
-  const section = $(id);
-  const body = section.querySelector("tbody");
-  const known = new Map([...body.children].map((row) => [row.dataset.key, row]));
-  rows.forEach(([key, cells, level], index) => {
-    let row = known.get(key);
-    known.delete(key);
-    if (!row) {
-      row = document.createElement("tr");
-      row.dataset.key = key;
-      row.append(...cells.map((_, place) => document.createElement(place ? "td" : "th")));
-      row.firstElementChild.scope = "row";
-      if (level) row.classList.add(`level-${Math.min(level, 4)}`);
-    }
-    if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
-    cells.forEach((cell, place) => fill(row.children[place], cell));
-  });
-  for (const row of known.values()) {
-    if (row.contains(document.activeElement)) section.querySelector("h2").focus();
-    row.remove();
-  }
-  section.querySelector(".scroll").hidden = rows.length === 0;
-  section.querySelector("[data-empty]").hidden = rows.length > 0;
-  write(section.querySelector("[data-count]"), count ? number.format(count) : "");
-}
-
-const TONES = { running: "good", healthy: "good", slow: "warn", paused: "warn", suspended: "warn", failing: "bad", failed: "bad" };
+const TONES = { "this service": "good", running: "good", healthy: "good", slow: "warn", paused: "warn", suspended: "warn", failing: "bad", failed: "bad" };
 const badge = (text) => ({ badge: text, tone: TONES[text] ?? "" });
 
 function show(view) {
@@ -101,7 +26,7 @@ function show(view) {
   const deliveries = Object.values(view.rates).reduce((sum, rate) => sum + rate, 0);
   const messages = view.tree.reduce((sum, node) => sum + node.rate, 0);
   for (const [name, value] of Object.entries({ deliveries, messages, waiting, flight: view.inFlight })) {
-    graphs[name].add(value);
+    graphs[name].add(view.at, value);
     write($(`now-${name}`), shown(value));
   }
   board("tree", view.tree.map((node) => [node.path, [
@@ -109,10 +34,14 @@ function show(view) {
     node.kind === "pool" ? { number: node.alive } : "", { number: node.rate }, { number: node.handled }, { number: node.failed }, { number: node.restarts }, node.lastError,
     { acts: node.kind === "actor" ? [["Trace", "trace", node.name], ["Restart", "restart", node.name]] : [] },
   ], node.level]));
+  board("senders", view.store.senders.map((each) => [each.name, [
+    each.name, view.processes.includes(each.name) ? badge("this service") : "outside of it: actions here do not reach it", { number: each.attempts }, clock(each.last),
+  ]]));
   board("receivers", view.receivers.map((each) => [each.origin, [
-    each.origin, badge(each.health), { number: each.inFlight }, { number: each.window }, { number: each.limit },
-    each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}: ${each.lastError}` : "",
-    { acts: [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
+    each.origin, badge(each.health), { number: each.waiting, more: each.moreWait }, { number: each.inFlight }, { number: each.window }, { number: each.limit },
+    each.failures ? `${number.format(each.failures)} in a row since ${clock(each.failingSince)}` : "", each.failures ? each.lastError : "",
+    each.lastSuccess ? clock(each.lastSuccess) : "",
+    { acts: each.health === "untried" ? [] : [each.health === "paused" ? ["Resume", "resume", each.origin] : ["Pause", "pause", each.origin]] },
   ]]));
   board("paused", view.store.pausedWebhooks.map((each) => [each.webhook, [
     { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.since), each.until ? clock(each.until) : "it is resumed", { acts: [["Resume", "resumeWebhook", each.webhook]] },
@@ -126,6 +55,11 @@ function show(view) {
   board("upcoming", view.store.upcoming.map((each) => [each.delivery, [
     { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, badge(each.status), { number: each.attempts }, each.at > view.at ? clock(each.at) : "waiting for its receiver",
   ]]), "");
+  const failures = view.store.failures.reduce((sum, each) => sum + each.deliveries, 0);
+  board("causes", view.store.failures.map((each) => [`${each.webhook} ${each.error}`, [
+    { link: path("Webhook", each.webhook), text: each.label }, each.error || "no error is recorded", { number: each.deliveries }, clock(each.first), clock(each.last),
+    { link: deliveriesOf(each), text: "Show and replay" },
+  ]]), failures);
   board("failed", view.store.failed.map((each) => [each.delivery, [
     { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, { link: path("Webhook", each.webhook), text: each.webhook }, clock(each.at), each.error, { acts: [["Replay", "replay", each.delivery]] },
   ]]), "");
@@ -136,7 +70,32 @@ function show(view) {
     letter.recipient, letter.message, letter.reason, clock(letter.at),
   ]]), view.deadLetters);
   traces(view.traces, view.at);
+  count("actors", view.tree.filter((node) => node.state !== "running").length);
+  count("receivers", view.receivers.filter((each) => each.health !== "healthy").length);
+  count("deliveries", waiting);
+  count("failures", failures);
+  count("jobs", view.store.queues.filter((each) => each[0] !== "webhook").reduce((sum, each) => sum + each[4], 0));
+  count("lockouts", view.store.locks.length);
+  count("traces", view.traces.length);
 }
+
+// What a tab has to look at; nothing is shown for none.
+const count = (part, value) => write($(`tab-${part}`), value ? number.format(value) : "");
+
+// The tabs are links to parts of the page, so that "back" and bookmarks work.
+function chooseTab() {
+  const wanted = document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("[data-part]");
+  const parts = [...document.querySelectorAll("[data-part]")];
+  const chosen = wanted ?? parts[0];
+  for (const each of parts) each.hidden = each !== chosen;
+  for (const link of document.querySelectorAll(".tabs a")) {
+    if (link.hash === `#${chosen.id}`) link.setAttribute("aria-current", "true");
+    else link.removeAttribute("aria-current");
+  }
+  showJobs(chosen.id === "jobs-part");
+}
+addEventListener("hashchange", chooseTab);
+chooseTab();
 
 function traces(found, now) {
   const holder = $("traces").querySelector("[data-traces]");
@@ -166,8 +125,10 @@ const ACTS = {
   resume: { done: "Resumed.", work: (receiver) => operation("console.resume", { receiver }) },
   resumeWebhook: { done: "Resumed.", work: (webhook) => operation("webhooks.resume", { webhook }) },
   restart: { title: "Restart this actor?", text: "Messages in its mailbox are dropped; work in the store is kept.", ok: "Restart", danger: true, done: "Restarted.", work: (actor) => operation("console.restart", { actor }) },
-  trace: { done: "Traced for a minute, see below.", work: (actor) => operation("console.trace", { actor }) },
+  trace: { done: "Traced for a minute: see the tab Traces.", work: (actor) => operation("console.trace", { actor }) },
   replay: { title: "Replay this delivery?", text: "It is sent again with the same id and body.", ok: "Replay", done: "Queued again.", work: (delivery) => operation("webhooks.replay", { delivery }) },
+  retryJob: { done: "Due now.", work: (job) => operation("jobs.retry", { job: Number(job) }) },
+  cancelJob: { title: "Cancel this job?", text: "It is deleted and never done. A mail is recorded as failed.", ok: "Cancel the job", cancel: "Keep it", danger: true, done: "Cancelled.", work: (job) => operation("jobs.cancel", { job: Number(job) }) },
   unlock: { title: "Unlock this account?", text: "Its name and e-mail may be tried again at once.", ok: "Unlock", done: "Unlocked.", work: (user) => operation("console.unlock", { user }) },
 };
 
@@ -185,6 +146,7 @@ document.querySelector("main").addEventListener("click", async (event) => {
       await wanted.work(name);
     }
     flash(`${name}: ${wanted.done}`);
+    if (act.endsWith("Job")) jobsChanged();
   } catch (error) {
     $("console-message").textContent = error.message;
     $("console-message").hidden = false;
@@ -194,6 +156,15 @@ document.querySelector("main").addEventListener("click", async (event) => {
 let pending = null;
 function connect() {
   const source = new EventSource("/app/console/events");
+  source.addEventListener("history", (event) => {
+    for (const graph of Object.values(graphs)) graph.clear();
+    for (const each of JSON.parse(event.data)) {
+      graphs.deliveries.keep(each.at, each.deliveries);
+      graphs.flight.keep(each.at, each.inFlight);
+      graphs.waiting.keep(each.at, each.waiting);
+      graphs.messages.keep(each.at, each.messages);
+    }
+  });
   source.addEventListener("message", (event) => {
     // At most one view a frame: a page in the background catches up with the last one.
     if (pending === null) requestAnimationFrame(() => {

@@ -1,24 +1,57 @@
-// A small line of the last two minutes, drawn as SVG paths.
+// A line of the last hour, drawn as SVG paths, with the height of its scale and its beginning.
 
 const WIDTH = 240;
 const HEIGHT = 48;
-const KEPT = 120;
+const HOUR_MS = 3_600_000;
+const SHORTEST_MS = 120_000; // of the axis, while there is less to show
+const STEP_MS = 10_000; // points that are nearer than this are one point
+
+const number = new Intl.NumberFormat();
+
+// The next of 1, 2, 5, 10, 20, 50, …, so that a scale seldom changes.
+export function roundUp(value) {
+  if (value <= 1) return 1;
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= value);
+}
 
 export class Graph {
-  constructor(svg) {
-    this.values = [];
-    this.area = svg.querySelector(".area");
-    this.line = svg.querySelector(".line");
+  constructor(figure) {
+    this.points = [];
+    this.area = figure.querySelector(".area");
+    this.line = figure.querySelector(".line");
+    this.top = figure.querySelector("[data-top]");
+    this.begin = figure.querySelector("[data-begin]");
   }
 
-  add(value) {
-    this.values.push(value);
-    if (this.values.length > KEPT) this.values.shift();
-    const most = Math.max(1, ...this.values);
-    const step = WIDTH / (KEPT - 1);
-    const first = WIDTH - (this.values.length - 1) * step;
-    const points = this.values.map((each, index) => `${(first + index * step).toFixed(1)} ${(HEIGHT - 2 - (each / most) * (HEIGHT - 6)).toFixed(1)}`);
-    this.line.setAttribute("d", `M${points.join("L")}`);
-    this.area.setAttribute("d", `M${first.toFixed(1)} ${HEIGHT}L${points.join("L")}L${WIDTH} ${HEIGHT}Z`);
+  clear() {
+    this.points = [];
+  }
+
+  keep(at, value) {
+    const { points } = this;
+    if (points.length > 1 && at - points.at(-2)[0] < STEP_MS) points.pop();
+    points.push([at, value]);
+    while (points[0][0] < at - HOUR_MS) points.shift();
+  }
+
+  add(at, value) {
+    this.keep(at, value);
+    this.draw();
+  }
+
+  draw() {
+    const end = this.points.at(-1)[0];
+    const span = Math.max(SHORTEST_MS, end - this.points[0][0]);
+    const most = roundUp(Math.max(...this.points.map((point) => point[1])));
+    const x = (at) => (WIDTH - ((end - at) / span) * WIDTH).toFixed(1);
+    const path = this.points.map(([at, value]) => `${x(at)} ${(HEIGHT - 2 - (value / most) * (HEIGHT - 6)).toFixed(1)}`).join("L");
+    this.line.setAttribute("d", `M${path}`);
+    this.area.setAttribute("d", `M${x(this.points[0][0])} ${HEIGHT}L${path}L${WIDTH} ${HEIGHT}Z`);
+    const minutes = Math.round(span / 60_000);
+    const top = number.format(most);
+    const begin = minutes >= 60 ? "1 h ago" : `${minutes} min ago`;
+    if (this.top.textContent !== top) this.top.textContent = top;
+    if (this.begin.textContent !== begin) this.begin.textContent = begin;
   }
 }

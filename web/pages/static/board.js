@@ -1,0 +1,83 @@
+// Tables that follow the service: only what has changed is written to the page.
+
+const number = new Intl.NumberFormat();
+export const shown = (value) => number.format(Math.round(value * 10) / 10);
+const today = (at) => at.toDateString() === new Date().toDateString();
+export const clock = (ms) => {
+  const at = new Date(ms);
+  return today(at) ? at.toLocaleTimeString() : at.toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" });
+};
+export const path = (doctype, name) => `/app/${encodeURIComponent(doctype)}/${encodeURIComponent(name)}`;
+
+export const write = (node, text) => {
+  if (node.textContent !== text) node.textContent = text;
+};
+
+// A cell is a text, or {badge, tone}, {link, text}, {number}, {acts: [[label, act, name], …]}.
+function fill(cell, value) {
+  if (typeof value !== "object") {
+    write(cell, String(value));
+    return;
+  }
+  if (value.number !== undefined) {
+    cell.className = "is-number";
+    write(cell, `${shown(value.number)}${value.more ? " or more" : ""}`);
+    return;
+  }
+  const key = JSON.stringify(value);
+  if (cell.dataset.key === key) return;
+  cell.dataset.key = key;
+  const focused = cell.contains(document.activeElement);
+  cell.replaceChildren(...parts(value));
+  if (focused) cell.querySelector("button, a")?.focus(); // keep the keyboard focus
+}
+
+function parts(value) {
+  if (value.badge !== undefined) return [element("span", value.badge, `badge ${value.tone ?? ""}`)];
+  if (value.link !== undefined) {
+    const link = element("a", value.text);
+    link.href = value.link;
+    return [link];
+  }
+  return (value.acts ?? []).map(([label, act, name]) => {
+    const button = element("button", label, "compact");
+    button.type = "button";
+    Object.assign(button.dataset, { act, name });
+    button.append(element("span", ` ${name}`, "away"));
+    return button;
+  });
+}
+
+export function element(tag, text, className = "") {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  if (className) made.className = className;
+  return made;
+}
+
+// Show rows, each `[key, cells, level]`, in a board; rows that stay are written over, not made anew.
+export function board(id, rows, count = rows.length) {
+  const section = document.getElementById(id);
+  const body = section.querySelector("tbody");
+  const known = new Map([...body.children].map((row) => [row.dataset.key, row]));
+  rows.forEach(([key, cells, level], index) => {
+    let row = known.get(key);
+    known.delete(key);
+    if (!row) {
+      row = document.createElement("tr");
+      row.dataset.key = key;
+      row.append(...cells.map((_, place) => document.createElement(place ? "td" : "th")));
+      row.firstElementChild.scope = "row";
+      if (level) row.classList.add(`level-${Math.min(level, 4)}`);
+    }
+    if (body.children[index] !== row) body.insertBefore(row, body.children[index] ?? null);
+    cells.forEach((cell, place) => fill(row.children[place], cell));
+  });
+  for (const row of known.values()) {
+    if (row.contains(document.activeElement)) section.querySelector("h2").focus();
+    row.remove();
+  }
+  section.querySelector(".scroll").hidden = rows.length === 0;
+  section.querySelector("[data-empty]").hidden = rows.length > 0;
+  write(section.querySelector("[data-count]"), count ? number.format(count) : "");
+}

@@ -1,0 +1,96 @@
+// The tab of jobs: what a filter finds, asked for again while it is shown.
+
+import { operation } from "./api.js";
+import { ask, flash } from "./app.js";
+import { board, clock, path } from "./board.js";
+
+const EVERY_MS = 5000;
+const PAGE = 50;
+const TONES = { ready: "good", leased: "good", scheduled: "warn", failed: "bad" };
+
+const form = document.getElementById("jobs-filters");
+const older = document.getElementById("jobs-older");
+const message = document.getElementById("console-message");
+let pages = [undefined]; // the last id of each page before the one that is shown
+let timer;
+let asked = 0;
+
+const filters = () => Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
+
+const acts = ({ id, state }) => [
+  ...(state === "failed" || state === "scheduled" ? [["Retry", "retryJob", id]] : []),
+  ...(state === "leased" ? [] : [["Cancel", "cancelJob", id]]),
+];
+
+async function load() {
+  clearTimeout(timer);
+  asked += 1;
+  const turn = asked;
+  try {
+    const before = pages.at(-1);
+    const { jobs } = await operation("jobs.list", { ...filters(), limit: PAGE, ...(before === undefined ? {} : { before }) });
+    if (turn !== asked) return; // another question was asked meanwhile
+    board("jobs", jobs.map((job) => [String(job.id), [
+      String(job.id), { badge: job.state, tone: TONES[job.state] },
+      job.subject ? { link: path("Email Delivery", job.subject), text: `mail: ${job.function}` } : job.function,
+      job.user ?? "", { number: job.attempts }, job.due ? clock(Date.parse(job.due)) : "never", clock(Date.parse(job.created)), job.error ?? "",
+      { acts: acts(job) },
+    ]]), "");
+    older.hidden = jobs.length < PAGE;
+    older.dataset.before = jobs.at(-1)?.id ?? "";
+    document.getElementById("jobs-newest").hidden = pages.length === 1;
+  } catch (error) {
+    message.textContent = error.message;
+    message.hidden = false;
+  }
+  timer = setTimeout(load, EVERY_MS);
+}
+
+export function showJobs(visible) {
+  clearTimeout(timer);
+  asked += 1;
+  if (visible) load();
+}
+export const jobsChanged = () => load();
+
+function fromTheNewest() {
+  pages = [undefined];
+  load();
+}
+
+// Everything that matches, 500 at a time.
+async function many(name) {
+  const chosen = filters();
+  let changed = 0;
+  let last;
+  do {
+    ({ changed: last } = await operation(name, chosen)); // eslint-disable-line no-await-in-loop
+    changed += last;
+  } while (last > 0);
+  return changed;
+}
+
+const MANY = {
+  retryMatching: { title: "Retry all jobs that match?", text: "Those that have failed or are scheduled become due now.", ok: "Retry all", told: "due now" },
+  cancelMatching: { title: "Cancel all jobs that match?", text: "They are deleted and never done, but for those in progress. Mails are recorded as failed.", ok: "Cancel all", cancel: "Keep them", danger: true, told: "cancelled" },
+};
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  fromTheNewest();
+});
+form.addEventListener("change", fromTheNewest);
+older.addEventListener("click", () => {
+  pages.push(Number(older.dataset.before));
+  load();
+});
+document.getElementById("jobs-newest").addEventListener("click", fromTheNewest);
+for (const button of document.querySelectorAll("[data-many]")) {
+  button.addEventListener("click", async () => {
+    const wanted = MANY[button.dataset.many];
+    let changed = 0;
+    if ((await ask({ ...wanted, work: async () => { changed = await many(`jobs.${button.dataset.many}`); } })) === null) return;
+    flash(`${changed} ${changed === 1 ? "job is" : "jobs are"} ${wanted.told}.`);
+    fromTheNewest();
+  });
+}
