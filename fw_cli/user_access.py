@@ -42,7 +42,12 @@ def _administration(context: CommandContext, site: Site) -> UserAdministration:
     by_log = LogTransport(context.logger(service=False)) if config.mail.transport == "log" else None
     link_mail = LinkMail(links, site.outbox, by_log)
     return UserAdministration(
-        site.accounts, link_mail, site.api_keys, site.audit, site.installation_key
+        site.accounts,
+        link_mail,
+        site.api_keys,
+        site.audit,
+        site.installation_key,
+        config.auth.session_idle_days,
     )
 
 

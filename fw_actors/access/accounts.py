@@ -107,7 +107,7 @@ class Accounts(Observer):
             count_change(fw.tx, fw.tx.scalar(_FORGET_PASSWORD, user=doc.name), None)
             forget_user(fw.tx, str(doc.name))
         if event == "on_trash" or not getattr(doc, "enabled", 1):
-            sessions.end_all(fw.tx, str(doc.name))
+            sessions.end_all(fw.tx, str(doc.name), idle_days=0)  # the number is not used
 
 
 def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.CompoundSelect[Any]:
@@ -200,11 +200,17 @@ class PasswordSet:
 
 
 def set_password(
-    tx: Tx, user: str, password_hash: str, except_session: str | None = None
+    tx: Tx,
+    user: str,
+    password_hash: str,
+    except_session: str | None = None,
+    *,
+    idle_days: int = 0,
 ) -> PasswordSet:
     """Store a password hash; end the user's other sessions and open links (A-162, A-194).
 
-    The session with the handle `except_session` is kept. Writes no Audit Event: call `Passwords`,
+    The session with the handle `except_session` is kept. Sessions that had expired already, by
+    the policy's `sessionIdleDays` too, are not counted. Writes no Audit Event: call `Passwords`,
     which does and also notifies the owner; for `users.add_user` the new account is the event.
     """
     lock_account(tx, user)
@@ -216,7 +222,8 @@ def set_password(
     tx.run(_SET_PASSWORD, user=user, new=password_hash, at=at)
     count_change(tx, old_hash, password_hash)
     links.end(tx, user)
-    return PasswordSet(before is not None, sessions.end_all(tx, user, except_session))
+    ended = sessions.end_all(tx, user, except_session, idle_days=idle_days)
+    return PasswordSet(before is not None, ended)
 
 
 def has_password(tx: Tx, user: str) -> bool:

@@ -49,9 +49,11 @@ class UserAdministration:
         keys: ApiKeys,
         audit: AuditLog,
         installation_key: bytes,
+        idle_days: int,
     ) -> None:
+        """`idle_days` is the policy's `sessionIdleDays`."""
         self._accounts, self._link_mail, self._key = accounts, link_mail, installation_key
-        self._keys, self._audit = keys, audit
+        self._keys, self._audit, self._idle_days = keys, audit, idle_days
 
     def invite(
         self, fw: Fw, email: str, name: str | None, full_name: str, roles: Sequence[str]
@@ -79,7 +81,7 @@ class UserAdministration:
 
         Raises: PermissionDeniedError; NotFoundError.
         """
-        sessions = users.revoke_sessions(fw, user)
+        sessions = users.revoke_sessions(fw, user, self._idle_days)
         ended = len(self._keys.end_all(fw, user)) if keys else None
         detail = {"sessions_ended": sessions} | ({} if ended is None else {"keys_ended": ended})
         self._audit.record(fw, Action.REVOKE_SESSIONS, user, detail)
@@ -146,7 +148,9 @@ class SelfService:
     def revoke_other_sessions(self, fw: Fw, caller: Caller) -> int:
         """End the user's other sessions; return how many."""
         require_session(caller)
-        return sessions.end_all(fw.tx, fw.user, except_session=caller.session)
+        return sessions.end_all(
+            fw.tx, fw.user, caller.session, idle_days=self._policy.session_idle_days
+        )
 
     def keys(self, fw: Fw, caller: Caller) -> list[KeyFacts]:
         """Return the user's own API keys."""

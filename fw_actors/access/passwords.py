@@ -68,11 +68,13 @@ class Passwords:
         keys: ApiKeys,
         audit: AuditLog,
         installation_key: bytes,
+        idle_days: int,
     ) -> None:
+        """`idle_days` is the policy's `sessionIdleDays`."""
         users = registry.tables["User"].table
         self._email = Statement(sa.select(users.c.email).where(users.c.name == _USER))
         self._outbox, self._keys, self._audit = outbox, keys, audit
-        self._key = installation_key
+        self._key, self._idle_days = installation_key, idle_days
 
     def change(
         self, tx: Tx, user: str, password_hash: str, *, except_session: str, request_id: str = ""
@@ -82,7 +84,7 @@ class Passwords:
         Open links end, and so do all sessions except the one with the handle `except_session`;
         API keys stay. The account is notified by mail. Returns: how many sessions ended.
         """
-        done = set_password(tx, user, password_hash, except_session)
+        done = set_password(tx, user, password_hash, except_session, idle_days=self._idle_days)
         if done.replaced:
             self._outbox.to_user(tx, Template.PASSWORD_CHANGED, user, owner=user)
         self._audit.record_by(tx, user, request_id, Action.CHANGE_PASSWORD, user)
@@ -96,7 +98,7 @@ class Passwords:
         one who requested the change; the Audit Event records `action`.
         """
         keys = self._keys.end_all(fw, user)
-        done = set_password(fw.tx, user, password_hash)
+        done = set_password(fw.tx, user, password_hash, idle_days=self._idle_days)
         if done.replaced:
             ended = tuple(NamedKey(key.label, key.name) for key in keys)
             self._outbox.to_user(

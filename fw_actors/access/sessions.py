@@ -59,7 +59,7 @@ _HOLDS: Final = Statement(
 _END_LIVE: Final = Statement(
     sa.delete(SESSION)
     .where(SESSION.c.user == _USER, SESSION.c.id != _HANDLE)
-    .returning(SESSION.c.expires)
+    .returning(SESSION.c.expires, SESSION.c.last_seen)
 )
 _SEEN: Final = Statement(
     sa.update(SESSION)
@@ -181,10 +181,11 @@ def revoke(tx: Tx, user: str, handle: str, idle_days: int) -> None:
         raise NotFoundError("You have no such session.")
 
 
-def end_all(tx: Tx, user: str, except_session: str | None = None) -> int:
+def end_all(tx: Tx, user: str, except_session: str | None = None, *, idle_days: int) -> int:
     """End a user's sessions, except the one with the handle `except_session`.
 
-    Returns: how many were live.
+    Returns: how many were live; `idle_days` decides that alone.
     """
+    since = used_since(tx.now, idle_days)
     ended = tx.rows(_END_LIVE, user=user, id=except_session or "")
-    return sum(expires > tx.now for (expires,) in ended)
+    return sum(expires > tx.now and last_seen > since for expires, last_seen in ended)

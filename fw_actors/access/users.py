@@ -105,8 +105,10 @@ def unlock(fw: Fw, accounts: Accounts, installation_key: bytes, identifier: str)
     return str(user.name)
 
 
-def revoke_sessions(fw: Fw, user: str) -> int:
-    """End all sessions of a user; return how many.
+def revoke_sessions(fw: Fw, user: str, idle_days: int) -> int:
+    """End all sessions of a user; return how many were live.
+
+    `idle_days` is the policy's `sessionIdleDays`.
 
     Raises: PermissionDeniedError; NotFoundError.
     """
@@ -114,7 +116,7 @@ def revoke_sessions(fw: Fw, user: str) -> int:
         raise PermissionDeniedError
     account = fw.get_doc("User", user)
     permissions.require_account(fw, account)
-    return sessions.end_all(fw.tx, str(account.name))
+    return sessions.end_all(fw.tx, str(account.name), idle_days=idle_days)
 
 
 def sessions_of(fw: Fw, user: str, idle_days: int) -> list[sessions.SessionFacts]:

@@ -175,7 +175,7 @@ def _assembled(
     audit = AuditLog(registry, entropy)
     outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail_queue.QUEUE))
     api_keys = ApiKeys(registry, entropy, audit)
-    passwords = Passwords(registry, outbox, api_keys, audit, key)
+    passwords = Passwords(registry, outbox, api_keys, audit, key, config.auth.session_idle_days)
     new_passwords = NewPasswords(hasher, passwords, audit)
     publisher, custom = _event_recorders(config, registry, subscriptions, entropy, recorded)
     policy = NoticePolicy(config.ops.receiver_notice, config.ops.disable_after_days)

@@ -73,7 +73,12 @@ def _users(parts: Parts, links: Links) -> UserAdministration:
     by_log = LogTransport(parts.log) if site.config.mail.transport == "log" else None
     link_mail = LinkMail(links, site.outbox, by_log)
     return UserAdministration(
-        site.accounts, link_mail, site.api_keys, site.audit, site.installation_key
+        site.accounts,
+        link_mail,
+        site.api_keys,
+        site.audit,
+        site.installation_key,
+        site.config.auth.session_idle_days,
     )
 
 

@@ -117,14 +117,14 @@ ACCESS: Final = (
     Mutation(
         "sessions outlive a new password",
         _ACCOUNTS,
-        "sessions.end_all(tx, user, except_session))",
-        "0)",
+        "ended = sessions.end_all(tx, user, except_session, idle_days=idle_days)",
+        "ended = 0",
     ),
     Mutation(
         "links outlive a new password",
         _ACCOUNTS,
-        "    links.end(tx, user)\n    return PasswordSet",
-        "    return PasswordSet",
+        "    links.end(tx, user)\n    ended = ",
+        "    ended = ",
     ),
     Mutation(
         "sessions outlive being disabled",

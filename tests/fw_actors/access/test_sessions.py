@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import trio
 
 from fw_actors.access import sessions
+from fw_actors.access.administration import SelfService
 from fw_actors.access.sessions import LiveSession, Sessions
+from fw_actors.access.types import Caller
 from fw_actors.errors import AuthenticationError, NotFoundError
 from tests.fw_actors.office import Office
 
@@ -122,7 +125,24 @@ async def test_a_session_that_ends_now_is_none_that_its_user_has(office: Office)
     assert await listed() == ["h-long"]
     with pytest.raises(NotFoundError):
         await store.write(partial(sessions.revoke, idle_days=0, user="ada", handle="h-brief"))
-    assert await store.write(partial(sessions.end_all, user="ada")) == 1
+    assert await store.write(partial(sessions.end_all, user="ada", idle_days=0)) == 1
+
+
+async def test_a_session_that_was_idle_too_long_is_not_counted_when_all_end(
+    office: Office,
+) -> None:
+    """A session that has expired by `sessionIdleDays` has ended before (A-252)."""
+    await office.hire("ada")
+    await begin(office, "idle")
+    await trio.sleep(DAY)
+    await begin(office, "own")
+    await begin(office, "other")
+    site = office.site
+    policy = replace(site.config.auth, session_idle_days=1)
+    own = SelfService(policy, site.accounts, site.api_keys, site.outbox)
+    caller = Caller("ada", frozenset(), session="h-own")
+    assert await site.write("ada", lambda fw: own.revoke_other_sessions(fw, caller)) == 1
+    assert await office.sql("SELECT id FROM fw_session") == [("h-own",)]
 
 
 async def test_the_session_of_a_disabled_or_deleted_user_is_none(office: Office) -> None:

@@ -132,7 +132,7 @@ async def test_a_session_is_found_by_the_hash_of_its_sid_and_used_by_its_handle(
         lambda tx: sessions.end(tx, "a sid"),
         lambda tx: sessions.seen(tx, "a handle"),
         lambda tx: sessions.of_user(tx, "wendy", 1),
-        lambda tx: sessions.end_all(tx, "wendy"),
+        lambda tx: sessions.end_all(tx, "wendy", idle_days=0),
         lambda tx: sessions.revoke(tx, "wendy", "a handle", 1),
     )
     assert unsought(found, fw_session="sid_hash id user", doc_user="name") == []
