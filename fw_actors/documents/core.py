@@ -19,6 +19,7 @@ from fw_actors.documents.fields import (
     Vault,
 )
 from fw_actors.documents.special_fields import JSON, Datetime
+from fw_actors.rules.pacing import MAX_RATE
 
 
 class Role(DocType, naming="given"):
@@ -159,6 +160,7 @@ class Webhook(DocType, naming="given"):
     old_secret_until = Datetime(read_only=True)
     timeout = Int(default=DEFAULT_TIMEOUT, required=True, minimum=1, maximum=60)
     max_attempts = Int(default=DEFAULT_MAX_ATTEMPTS, required=True, minimum=1, maximum=10)
+    rate_limit = Int(default=0, minimum=0, maximum=MAX_RATE)  # requests a second; 0: no limit
     paused_since = Datetime(read_only=True)
     paused_until = Datetime(read_only=True)  # None: until it is resumed
 

@@ -42,6 +42,7 @@ class Waiting:
             `MAX_COUNTED`.
         in_flight: deliveries to that receiver that a process has leased; at most `MAX_COUNTED`.
         paused_until: when the pause of its Webhook ends; `NOT_PAUSED` without one.
+        rate_limit: of its Webhook, in requests a second; 0 without one.
     """
 
     now: int
@@ -57,6 +58,7 @@ class Waiting:
     ahead: int = 0
     in_flight: int = 0
     paused_until: int = NOT_PAUSED
+    rate_limit: int = 0
 
     @property
     def paused(self) -> bool:
@@ -157,6 +159,10 @@ def _slot(facts: Waiting, service: ServiceState) -> str:
         f"{_counted(facts.ahead)}; leased for an attempt: {_counted(facts.in_flight)}.",
         _not_running(service),
     ]
+    if facts.rate_limit:
+        sentences.append(
+            f"Its Webhook sends at most {facts.rate_limit:,} requests a second (rate_limit)."
+        )
     if service.health.get(facts.receiver) == "paused":
         sentences.append("The service has paused this receiver: fw console resumes it.")
     else:

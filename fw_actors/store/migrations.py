@@ -166,6 +166,12 @@ _RECEIVER_NOTICES: Final = Table(
     Column("notice_open", Integer, nullable=False, server_default="0"),
     Column("disabled", BigInteger, nullable=True),
 )
+_WEBHOOK_CLAIM: Final = Table(
+    "fw_webhook_claim",
+    MetaData(),
+    Column("webhook", Text, primary_key=True),
+    Column("used_until", BigInteger, nullable=False, server_default="0"),
+)
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
@@ -238,6 +244,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(7, partial(_create_table, table=_WEBHOOK_HOUR)),
     MigrationStep(8, partial(_create_table, table=_WEBHOOK_HEALTH)),
     MigrationStep(9, _receiver_notices),
+    MigrationStep(10, partial(_create_table, table=_WEBHOOK_CLAIM)),
 )
 
 

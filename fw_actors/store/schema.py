@@ -226,6 +226,15 @@ WEBHOOK_HEALTH: Final = Table(
     _time_or_none("disabled"),
 )
 
+WEBHOOK_CLAIM: Final = Table(
+    "fw_webhook_claim",
+    METADATA,
+    Column("webhook", Text, primary_key=True),
+    Column("used_until", BigInteger, nullable=False, server_default="0"),  # microseconds
+)
+"""Of each Webhook with a limit: the row that a claim locks, and the time up to which the requests
+that the limit allows are used. `fw_actors.webhooks.paced_claims`"""
+
 JOB: Final = Table(
     "fw_job",
     METADATA,

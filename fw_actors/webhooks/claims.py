@@ -47,7 +47,7 @@ class Hook(msgspec.Struct, frozen=True):
     """A Webhook at the time of an attempt; the secrets are sealed and bound to `row_id`.
 
     `paused_until` is when its pause ends (ms), `NOT_PAUSED` without one. `old_secret` signs too
-    until `old_until` (ms).
+    until `old_until` (ms). `rate_limit` is in requests a second, 0 without one.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Hook(msgspec.Struct, frozen=True):
     paused_until: int = NOT_PAUSED
     old_secret: str | None = None
     old_until: int | None = None
+    rate_limit: int = 0
 
 
 class LeasedDelivery(msgspec.Struct, frozen=True):
@@ -177,6 +178,7 @@ class DeliveryRows:
             ),
             hooks.c.old_secret,
             hooks.c.old_secret_until,
+            sa.func.coalesce(hooks.c.rate_limit, 0),
         )
         of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
         self._heads = Statement(

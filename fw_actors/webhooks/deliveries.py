@@ -34,6 +34,7 @@ from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url
 from fw_actors.webhooks.claims import ClaimLimits, DeliveryRows, Hook, Lease, Leased, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import Noted, add_tallies, tallies_of
+from fw_actors.webhooks.paced_claims import PacedClaims, PacedLease
 
 KEPT_BYTES: Final = 512
 _ERROR_CHARACTERS: Final = 500
@@ -157,6 +158,7 @@ class Deliveries:
         settled = JsonRows("settled")
         self._backoff = backoff
         self._rows = DeliveryRows(registry)
+        self._paced = PacedClaims()
         held = held_of(
             settled,
             **{name: settled.item(at, COLUMNS[name]) for at, name in enumerate(COLUMNS, _FIRST)},
@@ -218,14 +220,16 @@ class Deliveries:
                 more = True
                 continue
             lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
-            count = jobs.lease(tx, QUEUE, head.webhook, free, lease_ms, token)
-            limits.take(hook, count)
-            if count:  # else another process claimed them
+            if hook is not None and hook.enabled and hook.rate_limit:
+                found = self._paced.lease(tx, hook, free, lease_ms, token)
+            else:
+                found = _lease(tx, head.webhook, free, lease_ms, token)
+            limits.take(hook, found.leased)
+            if found.leased:  # else another process claimed them
                 leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
-            if count == free:
-                more = True
-            elif (following := jobs.next_due(tx, QUEUE, head.webhook)) is not None:
-                later.append(following)  # what was due stood before it
+            more = more or found.more
+            if found.next_at is not None:
+                later.append(found.next_at)
         leased = self._leased(tx, leases, token) if leases else None
         return ClaimedBatch(leased, more, min(later, default=None))
 
@@ -298,6 +302,14 @@ class Deliveries:
     def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
         """Give a lease back without counting the attempt. Returns False if it was lost before."""
         return jobs.give_back(tx, due.job.id, due.job.lease)
+
+
+def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedLease:
+    """Lease what is due for a Webhook without limits."""
+    count = jobs.lease(tx, QUEUE, webhook, free, lease_ms, token)
+    if count == free:
+        return PacedLease(count, more=True)
+    return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, webhook))  # after what was due
 
 
 def _timeout(hook: Hook | None) -> int:

@@ -60,6 +60,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
         next_at=next_at,
         leased=lease is not None,
         deaths=deaths,
+        rate_limit=(0 if hook is None else hook["rate_limit"] or 0),
         paused_until=(
             NOT_PAUSED
             if hook is None

@@ -25,7 +25,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.pacing import NOT_PAUSED, pause_end
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
-from fw_actors.store.schema import JOB, WEBHOOK_HEALTH, WEBHOOK_HOUR
+from fw_actors.store.schema import JOB, WEBHOOK_CLAIM, WEBHOOK_HEALTH, WEBHOOK_HOUR
 from fw_actors.webhooks.events import QUEUE
 
 KEPT_DAYS: Final = 8
@@ -312,7 +312,7 @@ def _state(enabled: bool, failures: int, success: int | None, place: str) -> Web
 
 _OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
 _NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
-_TABLES: Final = (WEBHOOK_HOUR, WEBHOOK_HEALTH)
+_TABLES: Final = (WEBHOOK_HOUR, WEBHOOK_HEALTH, WEBHOOK_CLAIM)
 _MOVES: Final = tuple(
     Statement(sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW))
     for table in _TABLES

@@ -16,6 +16,7 @@ from fw_actors.actors.subscription_watch import changed_webhooks
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import BUILD
+from fw_actors.webhooks.paced_claims import webhooks_at_limit
 from fw_actors.webhooks.pauses import paused_webhooks
 from fw_actors.webhooks.shared_subscriptions import Subscriptions
 from supervisors.service.parts import Parts
@@ -54,17 +55,21 @@ class Readings:
                 backlog(tx),
                 self._parts.site.subscriptions.stored(tx),
                 len(paused_webhooks(tx)),
+                webhooks_at_limit(tx),
             ),
             BACKLOG_SECONDS,
         )
         if waiting is None:
             return []
-        jobs_waiting, stored, paused = waiting
+        jobs_waiting, stored, paused, limited = waiting
         text = "Enabled Webhooks that are paused: their deliveries wait."
+        at_limit = "Webhooks with a rate limit that have deliveries due."
         return [
-            *self._stale(stored), _gauge("fw_webhooks_paused", text, paused),
+            *self._stale(stored),
+            _gauge("fw_webhooks_paused", text, paused),
+            _gauge("fw_webhooks_at_limit", at_limit, limited),
             *_backlog(jobs_waiting),
-        ]  # fmt: skip
+        ]
 
     def _stale(self, stored: Subscriptions) -> Iterator[Reading]:
         used = self._parts.site.subscriptions.used

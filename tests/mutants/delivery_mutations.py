@@ -69,6 +69,13 @@ DELIVERY: Final = (
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
     Mutation(
+        "each claim has the whole rate of a Webhook",
+        "fw_actors/webhooks/paced_claims.py",
+        "until=allowance.used_after(count)",
+        "until=allowance.used_after(0)",
+        "tests/fw_actors/webhooks/test_rate_limit.py",
+    ),
+    Mutation(
         "a paused Webhook is sent to",
         "fw_actors/webhooks/deliveries.py",
         "hook.paused_until > tx.now:",

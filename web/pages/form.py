@@ -53,7 +53,11 @@ HINTS: Final[Mapping[tuple[str, str], str]] = {
     ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
     ("Webhook", "custom_event"): "The name that an app emits, such as invoice.paid.",
     ("Webhook", "timeout"): "How long the receiver may take to answer, 1 to 60.",
-    ("Webhook", "max_attempts"): "1 to 10; the waits between them double.",
+    ("Webhook", "max_attempts"): (
+        "1 to 10; the waits between them double. A Retry-After of the receiver lengthens them only "
+        "with ops.honourRetryAfter."
+    ),
+    ("Webhook", "rate_limit"): "Requests a second over all processes of the site; 0 for no limit.",
 }
 SECTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("Webhook", "event_type"): "Events",

@@ -22,7 +22,7 @@ fw_store_rolled_back fw_store_refused fw_store_reads fw_store_largest_group
 fw_store_waiting_writes fw_store_waiting_reads fw_actor_alive fw_actor_depth fw_actor_waiting
 fw_actor_handled fw_actor_failed fw_actor_handler_seconds fw_restarts fw_dead_letters
 fw_late_replies fw_subscriptions_stale fw_receiver_notices fw_webhooks_paused
-fw_locked_identifiers fw_queue_jobs fw_queue_oldest_seconds
+fw_webhooks_at_limit fw_locked_identifiers fw_queue_jobs fw_queue_oldest_seconds
 """
 
 

@@ -1,0 +1,122 @@
+"""Claims for Webhooks that limit what may be sent at a time.
+
+One process at a time claims for such a Webhook: its row in `fw_webhook_claim` is locked until the
+claim is committed. A process that finds it locked does not wait, but looks again soon, so that
+deliveries of others are not delayed. Webhooks without limits have no row.
+Rules: B-310 to B-314.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+
+from fw_actors.documents.core import Webhook
+from fw_actors.documents.tables import table_of
+from fw_actors.rules.pacing import RateAllowance, rate_allowance
+from fw_actors.runtime.clock import MS_PER_SECOND
+from fw_actors.store import Statement, Tx, jobs
+from fw_actors.store.schema import JOB, WEBHOOK_CLAIM
+from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.events import QUEUE
+
+TURN_MS: Final = 20
+"""The time after which a Webhook is looked at again that another process was claiming for."""
+MAX_HINTS: Final = 1024
+
+_C: Final = WEBHOOK_CLAIM.c
+_WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
+_LOCK: Final = Statement(
+    sa.select(_C.used_until).where(_C.webhook == _WEBHOOK).with_for_update(skip_locked=True)
+)
+_MAKE: Final = Statement(
+    sa.insert(WEBHOOK_CLAIM).from_select(
+        ["webhook"],
+        sa.select(sa.bindparam("webhook", type_=sa.Text()))
+        .where(sa.true())
+        .suffix_with("ON CONFLICT (webhook) DO NOTHING"),
+    )
+)
+_USE: Final = Statement(
+    sa.update(WEBHOOK_CLAIM).where(_C.webhook == _WEBHOOK).values(used_until=sa.bindparam("until"))
+)
+
+
+_HOOK: Final = table_of(Webhook).table.c
+_AT_LIMIT: Final = Statement(
+    sa.select(sa.func.count()).where(
+        _HOOK.rate_limit > 0,
+        _HOOK.enabled == 1,
+        sa.exists().where(
+            JOB.c.queue == QUEUE,
+            JOB.c.partition == _HOOK.name,
+            JOB.c.next_at <= sa.bindparam("now"),
+        ),
+    )
+)
+
+
+class PacedLease(NamedTuple):
+    """What a claim for one Webhook leased.
+
+    `more`: due rows may remain for which no slot was free. `next_at`: when to look again (ms).
+    """
+
+    leased: int
+    more: bool = False
+    next_at: int | None = None
+
+
+class PacedClaims:
+    """Leases deliveries of Webhooks with limits, inside the transactions of claims."""
+
+    def __init__(self) -> None:
+        # When the next request of a Webhook is allowed: spares other claims the look at its row.
+        self._allowed_at: dict[str, int] = {}
+
+    def lease(self, tx: Tx, hook: Hook, free: int, lease_ms: int, token: str) -> PacedLease:
+        """Lease at most `free` due deliveries of a Webhook, and no more than its limits allow."""
+        at = self._allowed_at.get(hook.name, 0)
+        if tx.now < at <= tx.now + MS_PER_SECOND + TURN_MS:  # else the clock was changed
+            return PacedLease(0, next_at=at)
+        used_until = take_turn(tx, hook.name)
+        if used_until is None:
+            return PacedLease(0, next_at=tx.now + TURN_MS)
+        allowance = rate_allowance(hook.rate_limit, used_until, tx.now)
+        count = 0
+        if most := min(free, allowance.requests):
+            count = jobs.lease(tx, QUEUE, hook.name, most, lease_ms, token)
+        if count:
+            tx.run(_USE, webhook=hook.name, until=allowance.used_after(count))
+        return self._found(tx, hook, allowance, count, free)
+
+    def _found(
+        self, tx: Tx, hook: Hook, allowance: RateAllowance, count: int, free: int
+    ) -> PacedLease:
+        if count == allowance.requests:
+            at = allowance.next_at(count)
+            if len(self._allowed_at) >= MAX_HINTS:
+                self._allowed_at.clear()
+            self._allowed_at[hook.name] = at
+            return PacedLease(count, next_at=at)
+        if count == free:
+            return PacedLease(count, more=True)
+        return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, hook.name))
+
+
+def take_turn(tx: Tx, webhook: str) -> int | None:
+    """Lock the row of a Webhook until the transaction ends, and make it if there is none.
+
+    Returns: its `used_until`; None if another transaction has the lock.
+    """
+    row = tx.one(_LOCK, webhook=webhook)
+    if row is not None:
+        return int(row[0])
+    return 0 if tx.run(_MAKE, webhook=webhook) else None
+
+
+def webhooks_at_limit(tx: Tx) -> int:
+    """Return how many enabled Webhooks with a rate limit have deliveries due."""
+    count: int = tx.scalar(_AT_LIMIT, now=tx.now)
+    return count

@@ -1,0 +1,136 @@
+"""A Webhook's rate limit is one for all processes, and concerns no other (B-310 to B-314)."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from fw_actors.documents import rest
+from fw_actors.errors import ValidationError
+from fw_actors.rules.delivery import Backoff
+from fw_actors.rules.explanation import WaitReason, explain
+from fw_actors.rules.findings import ServiceState
+from fw_actors.store import Tx
+from fw_actors.webhooks.deliveries import ClaimedBatch, Deliveries
+from fw_actors.webhooks.diagnostics import waiting
+from fw_actors.webhooks.paced_claims import webhooks_at_limit
+from tests.fw_actors.office import Office
+from tests.fw_actors.webhooks.test_pauses import Anywhere
+
+
+class Node:
+    """A process that claims whatever it may."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self._deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+        self.times: list[float] = []
+
+    async def claim(self) -> ClaimedBatch:
+        batch = await self._office.site.store.write(
+            lambda tx: self._deliveries.claim(tx, Anywhere(), "token")
+        )
+        self.times += [trio.current_time()] * len(batch.due)
+        return batch
+
+    async def run(self, seconds: float) -> None:
+        """Claim whenever something may be due."""
+        end = trio.current_time() + seconds
+        while trio.current_time() < end:
+            batch = await self.claim()
+            now = self._office.site.clock.now()
+            wait = 1000 if batch.next_at is None else batch.next_at - now
+            await trio.sleep(min(1.0, max(0.001, wait / 1000)))
+
+
+async def emit(office: Office, count: int) -> list[str]:
+    events = [{"name": "note.shared", "data": {}}] * min(count, 1000)
+    told = await office.do(lambda fw: fw.webhooks.emit_many(events))
+    return [name for each in told for name in each["deliveries"]]
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_two_processes_hold_the_limit_together(office: Office) -> None:
+    await office.subscribe(rate_limit=40)
+    await emit(office, 400)
+    nodes = [Node(office), Node(office)]
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for node in nodes:
+            nursery.start_soon(node.run, 5)
+    times = sorted(at - began for node in nodes for at in node.times if at - began < 5)
+    assert 180 <= len(times) <= 220
+    for second in range(5):  # also in each second by itself
+        assert 36 <= sum(second <= at < second + 1 for at in times) <= 44
+
+
+async def test_limit_is_changed_while_it_runs(office: Office) -> None:
+    webhook = await office.subscribe(rate_limit=1)
+    await emit(office, 200)
+    node = Node(office)
+    await node.run(5)
+    assert 4 <= len(node.times) <= 6
+    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"rate_limit": 0}))
+    await trio.sleep(1)
+    assert len((await node.claim()).due) == 100
+
+
+async def test_others_go_on_beside_a_limited_webhook(office: Office) -> None:
+    await office.subscribe(rate_limit=1)
+    await emit(office, 50)
+    await trio.sleep(1)
+    await office.subscribe("other.event")
+    await office.do(lambda fw: fw.webhooks.emit("other.event", {}))
+    events = [each.hook.rate_limit for each in (await Node(office).claim()).due if each.hook]
+    assert sorted(events) == [0, 1]
+
+
+async def test_claim_without_a_limit_touches_no_row_of_limits(office: Office) -> None:
+    await office.subscribe()
+    await emit(office, 5)
+    assert len((await Node(office).claim()).due) == 5
+    assert await office.sql("SELECT * FROM fw_webhook_claim") == []
+
+
+async def test_disabled_webhook_fails_without_a_limit(office: Office) -> None:
+    """Nothing is sent then."""
+    webhook = await office.subscribe(rate_limit=1)
+    await emit(office, 50)
+    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
+    assert len((await Node(office).claim()).due) == 50
+
+
+async def test_limit_follows_a_rename_and_goes_with_the_webhook(office: Office) -> None:
+    webhook = await office.subscribe(rate_limit=1)
+    await emit(office, 2)
+    await Node(office).claim()
+    await office.do(lambda fw: fw.get_doc("Webhook", webhook).rename("renamed"))
+    assert await office.sql("SELECT webhook FROM fw_webhook_claim") == [("renamed",)]
+    await office.do(lambda fw: fw.get_doc("Webhook", "renamed").delete())
+    assert await office.sql("SELECT webhook FROM fw_webhook_claim") == []
+
+
+@pytest.mark.parametrize("value", [-1, 10_001])
+async def test_limit_out_of_range_is_refused_with_its_name(office: Office, value: int) -> None:
+    with pytest.raises(ValidationError) as refused:
+        await office.subscribe(rate_limit=value)
+    assert refused.value.extra["field"] == "rate_limit"
+
+
+async def test_limited_webhooks_with_due_deliveries_are_counted(office: Office) -> None:
+    await office.subscribe(rate_limit=1)
+    assert await office.site.store.read(webhooks_at_limit) == 0
+    await emit(office, 3)
+    assert await office.site.store.read(webhooks_at_limit) == 1
+
+
+async def test_explanation_names_the_limit(office: Office) -> None:
+    await office.subscribe(rate_limit=5)
+    [delivery] = await emit(office, 1)
+
+    def look(tx: Tx) -> object:
+        return explain(waiting(tx, office.site.registry, delivery), ServiceState(running=True))
+
+    found = await office.site.store.read(look)
+    assert found.reason is WaitReason.SLOT  # type: ignore[attr-defined]
+    assert "at most 5 requests a second" in found.text  # type: ignore[attr-defined]
