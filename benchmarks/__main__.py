@@ -17,6 +17,7 @@ from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
 from benchmarks.rows import Effort, Row
+from benchmarks.scaling import suite as scaling
 from benchmarks.through import suite as through
 
 SUITES: Final[dict[str, Callable[[Effort], Iterable[Row]]]] = {
@@ -29,6 +30,7 @@ SUITES: Final[dict[str, Callable[[Effort], Iterable[Row]]]] = {
     "nodes": nodes.rows,
     "pages": pages.rows,
     "runtime": runtime.rows,
+    "scaling": scaling.rows,
     "sender": sender.rows,
     "store": store.rows,
     "through": through.rows,

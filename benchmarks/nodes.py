@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from benchmarks.rows import Comparison, Effort, Row
 from fw_actors.config import Config, load
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
-from fw_actors.ops.site import open_site
+from fw_actors.ops.site import Site, open_site
 from fw_actors.runtime import SystemClock
 from fw_actors.store import Store, Tx, jobs
 from fw_actors.webhooks.events import QUEUE
@@ -59,27 +59,27 @@ def rows(effort: Effort) -> Iterator[Row]:
     with (
         TemporaryDirectory(dir=_FOLDER) as folder,
         running_nginx(Path(folder)) as nginx,
-        _slow_receiver() as slow,
+        slow_receiver() as slow,
         postgres_cluster(durable=True) as cluster,
     ):
         receivers = {"quick": (nginx.hook, effort.events),
                      "slow": (slow, max(1, effort.events // SLOW_SHARE))}  # fmt: skip
         for name, (url, events) in receivers.items():
             slots = SLOTS if name == "quick" else 16
-            work = _Work(url, events, slots)
+            work = Work(url, events, slots)
             for count in NODES:
                 yield Comparison(
                     suite="nodes",
                     name=f"{name}_{count}",
                     unit="deliveries/s",
-                    ours=partial(_on_postgres, cluster, work, count),
+                    ours=partial(on_postgres, cluster, work, count),
                     reference=partial(_on_sqlite, work),
                     reference_name="one process on SQLite",
                 ).measure(effort)
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """So many events to one URL, `slots` at once from each process."""
 
     url: str
@@ -87,52 +87,70 @@ class _Work:
     slots: int
 
 
-def _on_postgres(cluster: PostgresCluster, work: _Work, count: int) -> float:
+def on_postgres(cluster: PostgresCluster, work: Work, count: int) -> float:
+    """Deliver with so many nodes on an empty database; return the rate."""
     with cluster.empty_database() as url:
         return _deliver(url, work, count)
 
 
-def _on_sqlite(work: _Work) -> float:
+def _on_sqlite(work: Work) -> float:
     with TemporaryDirectory(dir=_FOLDER) as folder:
         return _deliver(f"sqlite:///{folder}/fw.db", work, 1)
 
 
-def _deliver(database: str, work: _Work, count: int) -> float:
+def _deliver(database: str, work: Work, count: int) -> float:
     """Record the events for later, start the processes, have all be due; return the rate."""
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(TemporaryDirectory())) for _ in range(count)]
-        configs = [_site(folder, database, work.slots) for folder in folders]
-        trio.run(_record, configs[0], work)
+        configs = [site(folder, database, work.slots) for folder in folders]
+        trio.run(record, configs[0], work)
         for folder in folders:
-            stack.enter_context(_node(folder, database))
-        return trio.run(_until_delivered, configs[0], work.events)
+            stack.enter_context(node(folder, database))
+        return trio.run(until_delivered, configs[0], work.events)
 
 
-def _site(folder: Path, database: str, slots: int) -> Config:
+def site(folder: Path, database: str, slots: int) -> Config:
+    """Make a site in `folder`; return its configuration."""
     policy = {"site": {"name": "bench"}, "ops": {"perReceiverConcurrency": slots}}
     (folder / "fw.json").write_text(json.dumps(policy))
     return load({"FW_SECRET_KEY": _KEY, "FW_DATABASE": database}, folder)
 
 
-async def _record(config: Config, work: _Work) -> None:
-    """An hour ahead, so that nothing is due yet."""
-    async with open_site(config, clock=SystemClock(_HOUR_SECONDS)) as site:
+async def record(config: Config, work: Work) -> None:
+    """Make a Webhook, and record the events."""
+    async with _ahead(config) as site:
 
         def subscribe(fw: Fw) -> None:
             hook = {"event_type": "Custom", "custom_event": EVENT, "secret": SECRET}
             fw.new_doc("Webhook", url=work.url, **hook).insert()
 
-        def emit(fw: Fw, count: int) -> None:
-            for _ in range(count):
-                fw.webhooks.emit(EVENT, data())
-
         await site.write(ADMINISTRATOR, subscribe)
-        for begin in range(0, work.events, _EVENTS_A_TRANSACTION):
-            count = min(_EVENTS_A_TRANSACTION, work.events - begin)
-            await site.write(ADMINISTRATOR, partial(emit, count=count))
+        await _emit(site, work.events)
 
 
-async def _until_delivered(config: Config, events: int) -> float:
+async def emit_all(config: Config, work: Work) -> None:
+    """Record the events for the Webhook that is there."""
+    async with _ahead(config) as site:
+        await _emit(site, work.events)
+
+
+def _ahead(config: Config) -> AbstractAsyncContextManager[Site]:
+    """Open the site an hour ahead, so that nothing is due yet."""
+    return open_site(config, clock=SystemClock(_HOUR_SECONDS))
+
+
+async def _emit(site: Site, events: int) -> None:
+    def emit(fw: Fw, count: int) -> None:
+        for _ in range(count):
+            fw.webhooks.emit(EVENT, data())
+
+    for begin in range(0, events, _EVENTS_A_TRANSACTION):
+        count = min(_EVENTS_A_TRANSACTION, events - begin)
+        await site.write(ADMINISTRATOR, partial(emit, count=count))
+
+
+async def until_delivered(config: Config, events: int) -> float:
+    """Have all events be due; return the rate when they are Sent. Raises: NotReady."""
     async with open_site(config) as site:
 
         def release(tx: Tx) -> None:
@@ -156,7 +174,7 @@ async def _until_none_is_left(store: Store) -> None:
 
 
 @contextmanager
-def _node(folder: Path, database: str) -> Iterator[None]:
+def node(folder: Path, database: str) -> Iterator[None]:
     """Run a delivery process; returns when it is ready."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
     environ |= {"FW_SECRET_KEY": _KEY, "FW_DATABASE": database, "PYTHONPATH": str(_ROOT)}
@@ -179,7 +197,7 @@ def _node(folder: Path, database: str) -> Iterator[None]:
 
 
 @contextmanager
-def _slow_receiver() -> Iterator[str]:
+def slow_receiver() -> Iterator[str]:
     """Run a receiver that answers after a while, however many ask; give its URL."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         port = listener.getsockname()[1]

@@ -24,6 +24,7 @@ from fw_actors.http.pool import Pool
 from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.concurrency import Requester
 from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
+from fw_actors.store import Store
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from supervisors.service.parts import Parts
 from supervisors.service.queues import kept_connections
@@ -171,6 +172,11 @@ class Node:
             raise failures[0]
         return told[0]
 
+    def store_of(self, inner: Store, life: Life, dice: random.Random) -> Store:
+        """Return the store that a life of the process uses."""
+        around = self._around
+        return FaultyStore(inner, life, around.weather, dice, around.committed)
+
     @asynccontextmanager
     async def _shared(self) -> AsyncIterator[SharedSubscriptions | None]:
         if self._memory is None:
@@ -204,7 +210,7 @@ class Node:
                 hasher = RecordingHasher.of(config, entropy, inline=True)
                 assert isinstance(hasher, RecordingHasher)
                 hasher.seen = around.hashed
-                store = FaultyStore(opened.store, life, around.weather, dice, around.committed)
+                store = self.store_of(opened.store, life, dice)
                 site = replace(opened, store=store, hasher=hasher)
                 pool = Pool(kept_connections(config))
                 dialler: Any = VirtualDialler(around.listeners, life)

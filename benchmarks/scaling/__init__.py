@@ -1,0 +1,1 @@
+"""What one PostgreSQL carries, and what many nodes on it would do."""
