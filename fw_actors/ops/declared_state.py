@@ -1,0 +1,356 @@
+"""Declared state: Webhooks, roles, users and scopes in a file, compared with a site and applied.
+
+A document is found by its name, so that applying a file twice changes nothing the second time.
+What a file does not mention is left as it is. Secrets are never in a file: it names the
+FW_SECRET_<NAME> of the environment that holds one.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from fw_actors.access.accounts import FIRST_ROLES
+from fw_actors.access.users import add_user
+from fw_actors.documents import rest
+from fw_actors.documents.core import CUSTOM, DOCUMENT
+from fw_actors.documents.fields import ShapeError
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.vault import UnreadableError
+from fw_actors.errors import ConflictError, ValidationError
+
+T = TypeVar("T")
+
+WEBHOOK, ROLE, USER, SCOPE = "Webhook", "Role", "User", "User Permission"
+SECRET_PREFIX: Final = "FW_SECRET_"
+HIDDEN: Final = "(secret)"
+
+SecretOf = Callable[[str], str | None]
+"""Returns a secret by its name in lower case, without the prefix; None if it is not set."""
+
+
+class DeclaredScope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, order=True):
+    """A document that a user may see, as in a User Permission."""
+
+    allow: str
+    for_value: str
+
+
+class DeclaredUser(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True
+):
+    """An account; what is unset is left as it is. `roles` and `scopes` are all that it has."""
+
+    email: str | msgspec.UnsetType = msgspec.UNSET
+    full_name: str | msgspec.UnsetType = msgspec.UNSET
+    enabled: bool | msgspec.UnsetType = msgspec.UNSET
+    roles: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    scopes: tuple[DeclaredScope, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+class DeclaredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What files declare, by name. A Webhook has the fields of its DocType."""
+
+    webhooks: dict[str, dict[str, Any]] = {}
+    roles: tuple[str, ...] = ()
+    users: dict[str, DeclaredUser] = {}
+
+
+def state_of(content: object) -> DeclaredState:
+    """Return the state that a decoded file declares. Raises: ValidationError naming the place."""
+    try:
+        return msgspec.convert(content, DeclaredState)
+    except msgspec.ValidationError as error:
+        raise ValidationError(f"{str(error).replace('`', '')}.") from None
+
+
+def merged(states: Sequence[DeclaredState]) -> DeclaredState:
+    """Return what several files declare together. Raises: ValidationError for a name in two."""
+    return DeclaredState(
+        webhooks=_together(WEBHOOK, [state.webhooks for state in states]),
+        roles=tuple(dict.fromkeys(role for state in states for role in state.roles)),
+        users=_together(USER, [state.users for state in states]),
+    )
+
+
+def _together(doctype: str, parts: Sequence[Mapping[str, T]]) -> dict[str, T]:
+    found: dict[str, T] = {}
+    for part in parts:
+        for name, declared in part.items():
+            if name in found:
+                raise ValidationError(f"Two files declare the {doctype} {name}.")
+            found[name] = declared
+    return found
+
+
+@dataclass(frozen=True)
+class PlannedValue:
+    """A field with its values before and after, as JSON shows them; secrets are `HIDDEN`."""
+
+    field: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True)
+class Change:
+    """A step of a plan: `kind` is create, change or delete."""
+
+    kind: str
+    doctype: str
+    name: str
+    fields: tuple[PlannedValue, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the step for programs."""
+        fields = [{"field": each.field, "old": each.old, "new": each.new} for each in self.fields]
+        return {"change": self.kind, "doctype": self.doctype, "name": self.name, "fields": fields}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps from a site to a declared state, in their order; `notes` are sentences."""
+
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...] = ()
+
+
+class DeclaredStates:
+    """Compares a site with a declared state, and applies it, in a transaction of the caller."""
+
+    def __init__(self, secret_of: SecretOf) -> None:
+        self._secret_of = secret_of
+
+    def plan(self, fw: Fw, state: DeclaredState, *, prune: bool = False) -> Plan:
+        """Return the steps to a state.
+
+        `prune`: also delete the Webhooks that it does not declare.
+
+        Raises: ValidationError for an unusable declaration.
+        """
+        notes: list[str] = []
+        changes = [
+            *_roles(fw, state),
+            *_users(fw, state),
+            *_scopes(fw, state),
+            *self._webhooks(fw, state, notes),
+        ]
+        if prune:
+            stored = [row["name"] for row in fw.get_list(WEBHOOK, order_by="name asc")]
+            changes += [
+                Change("delete", WEBHOOK, name) for name in stored if name not in state.webhooks
+            ]
+        return Plan(tuple(changes), tuple(notes))
+
+    def apply(self, fw: Fw, state: DeclaredState, plan: Plan, *, prune: bool = False) -> None:
+        """Carry out a plan that was shown before.
+
+        Raises: ConflictError if the site has changed since; what the writes of documents raise.
+        """
+        if self.plan(fw, state, prune=prune) != plan:
+            raise ConflictError("The site has changed since the plan was shown; run it again.")
+        for change in plan.changes:
+            if change.doctype == WEBHOOK:
+                self._apply_webhook(fw, state, change)
+            elif change.doctype == USER:
+                _apply_user(fw, state, change)
+            elif change.doctype == SCOPE:
+                _apply_scope(fw, change)
+            else:
+                fw.new_doc(ROLE, name=change.name).insert()
+
+    def _webhooks(self, fw: Fw, state: DeclaredState, notes: list[str]) -> Iterator[Change]:
+        meta = fw.documents.registry.meta(WEBHOOK)
+        for name, declared in state.webhooks.items():
+            place = f"webhooks.{name}"
+            for key in declared:
+                if key not in meta.fields:
+                    raise ValidationError(f"{place}: a Webhook has no field {key[:60]}.")
+            exists = fw.exists(WEBHOOK, name) is not None
+            stored = rest.read(fw, WEBHOOK, name) if exists else {}
+            fields = [
+                PlannedValue(key, stored.get(key), value)
+                for key, value in _webhook_values(declared).items()
+                if not exists or not _is_same(meta.fields[key], value, stored[key], place)
+            ]
+            secret = self._secret(declared, place)
+            if secret is None and not exists:
+                raise ValidationError(
+                    f'{place}: a new Webhook needs "secret": "{SECRET_PREFIX}…", the name of a '
+                    "variable that is set."
+                )
+            if secret is None and "secret" in declared:
+                notes.append(f"{place}: {declared['secret']} is not set; the secret stays.")
+            if secret is not None and not (exists and _has_secret(fw, name, secret)):
+                fields.append(PlannedValue("secret", HIDDEN if exists else None, HIDDEN))
+            if fields:
+                yield Change("change" if exists else "create", WEBHOOK, name, tuple(fields))
+
+    def _secret(self, declared: Mapping[str, Any], place: str) -> str | None:
+        named = declared.get("secret")
+        if named is None:
+            return None
+        if not isinstance(named, str) or not named.startswith(SECRET_PREFIX):
+            raise ValidationError(
+                f"{place}: secret must be the name of a variable, {SECRET_PREFIX}<NAME>; a secret "
+                "itself does not belong into a file."
+            )
+        return self._secret_of(named.removeprefix(SECRET_PREFIX).lower())
+
+    def _apply_webhook(self, fw: Fw, state: DeclaredState, change: Change) -> None:
+        if change.kind == "delete":
+            rest.delete(fw, WEBHOOK, change.name)
+            return
+        declared = state.webhooks[change.name]
+        changed = {each.field for each in change.fields}
+        values = {k: v for k, v in _webhook_values(declared).items() if k in changed}
+        if "secret" in changed:
+            values["secret"] = self._secret(declared, f"webhooks.{change.name}")
+        if change.kind == "create":
+            rest.insert(fw, WEBHOOK, {**values, "name": change.name})
+        else:
+            rest.save(fw, WEBHOOK, change.name, values)
+
+
+def _webhook_values(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declared fields but the secret; the kind of event follows from the others."""
+    values = {key: value for key, value in declared.items() if key != "secret"}
+    if "event_type" not in values:
+        if "custom_event" in values:
+            values["event_type"] = CUSTOM
+        elif "webhook_doctype" in values:
+            values["event_type"] = DOCUMENT
+    return values
+
+
+def _is_same(field: Any, declared: Any, stored: Any, place: str) -> bool:
+    try:
+        return bool(field.is_same(field.hold(declared), stored))
+    except ShapeError:
+        raise ValidationError(f"{place}: {field.name} must be {field.wanted}.") from None
+
+
+def _has_secret(fw: Fw, name: str, secret: str) -> bool:
+    try:
+        stored: str | None = fw.get_doc(WEBHOOK, name).vault("secret")
+    except UnreadableError:
+        return False
+    return stored is not None and hmac.compare_digest(stored.encode(), secret.encode())
+
+
+def _roles(fw: Fw, state: DeclaredState) -> Iterator[Change]:
+    for role in state.roles:
+        if fw.exists(ROLE, role) is None:
+            yield Change("create", ROLE, role)
+
+
+_ACCOUNT_FIELDS: Final = {"email": "email", "full_name": "fullName", "enabled": "enabled"}
+
+
+def _users(fw: Fw, state: DeclaredState) -> Iterator[Change]:
+    for name, declared in state.users.items():
+        exists = fw.exists(USER, name) is not None
+        if not exists and not declared.email:
+            raise ValidationError(f"users.{name}: there is no such user; a new one needs an email.")
+        stored = rest.read(fw, USER, name) if exists else {}
+        fields = []
+        for attribute, field in _ACCOUNT_FIELDS.items():
+            value = getattr(declared, attribute)
+            if value is not msgspec.UNSET and (stored.get(field) or None) != (value or None):
+                fields.append(PlannedValue(field, stored.get(field), value))
+        if not isinstance(declared.roles, msgspec.UnsetType):
+            had = sorted(row["role"] for row in stored.get("roles", ()))
+            if had != sorted(set(declared.roles)):
+                fields.append(PlannedValue("roles", had, sorted(set(declared.roles))))
+        if fields or not exists:
+            yield Change("change" if exists else "create", USER, name, tuple(fields))
+
+
+def _apply_user(fw: Fw, state: DeclaredState, change: Change) -> None:
+    values = {each.field: each.new for each in change.fields}
+    if change.kind == "create":
+        add_user(
+            fw,
+            change.name,
+            values["email"],
+            values.get("fullName") or "",
+            values.get("roles") or (),
+            enabled=values.get("enabled", state.users[change.name].enabled is not False),
+        )
+        return
+    if "roles" in values:
+        values["roles"] = [{"role": role} for role in values["roles"]]
+    if "enabled" in values:
+        values["enabled"] = int(values["enabled"])
+    rest.save(fw, USER, change.name, values)
+
+
+def _stored_scopes(fw: Fw, user: str) -> dict[DeclaredScope, str]:
+    rows = fw.get_list(SCOPE, [["user", "=", user]], ["name", "allow", "for_value"])
+    return {DeclaredScope(row["allow"], row["for_value"]): row["name"] for row in rows}
+
+
+def _scopes(fw: Fw, state: DeclaredState) -> Iterator[Change]:
+    for user, declared in state.users.items():
+        if isinstance(declared.scopes, msgspec.UnsetType):
+            continue
+        stored = _stored_scopes(fw, user)
+        for scope in sorted(set(declared.scopes) - set(stored)):
+            yield _scope_change("create", user, scope)
+        for scope in sorted(set(stored) - set(declared.scopes)):
+            yield _scope_change("delete", user, scope, stored[scope])
+
+
+def _scope_change(kind: str, user: str, scope: DeclaredScope, name: str = "") -> Change:
+    values = {"user": user, "allow": scope.allow, "for_value": scope.for_value}
+    fields = tuple(
+        PlannedValue(
+            field, value if kind == "delete" else None, None if kind == "delete" else value
+        )
+        for field, value in values.items()
+    )
+    return Change(kind, SCOPE, name, fields)
+
+
+def _apply_scope(fw: Fw, change: Change) -> None:
+    if change.kind == "delete":
+        fw.get_doc(SCOPE, change.name).delete()
+    else:
+        fw.new_doc(SCOPE, **{each.field: each.new for each in change.fields}).insert()
+
+
+def exported(fw: Fw) -> dict[str, Any]:
+    """Return the state of a site in the form of a file; of secrets the names of variables."""
+    meta = fw.documents.registry.meta(WEBHOOK)
+    plain = [f for f in meta.fields.values() if f.plain and not f.read_only and not f.secret]
+    webhooks = {}
+    for row in fw.get_list(WEBHOOK, order_by="name asc"):
+        stored = rest.read(fw, WEBHOOK, row["name"])
+        values = {f.name: stored[f.name] for f in plain if stored[f.name] != f.blank()}
+        webhooks[row["name"]] = {**values, "secret": _variable(row["name"])}
+    built_in = {*FIRST_ROLES, *fw.documents.registry.roles()}
+    roles = [row["name"] for row in fw.get_list(ROLE, order_by="name asc")]
+    users = {}
+    for row in fw.get_list(USER, order_by="name asc"):
+        stored = rest.read(fw, USER, row["name"])
+        users[row["name"]] = {
+            "email": stored["email"],
+            "fullName": stored["fullName"] or "",
+            "enabled": bool(stored["enabled"]),
+            "roles": sorted(each["role"] for each in stored["roles"]),
+            "scopes": [
+                {"allow": scope.allow, "for_value": scope.for_value}
+                for scope in sorted(_stored_scopes(fw, row["name"]))
+            ],
+        }
+    own_roles = [role for role in roles if role not in built_in]
+    return {"webhooks": webhooks, "roles": own_roles, "users": users}
+
+
+def _variable(name: str) -> str:
+    plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
+    return SECRET_PREFIX + plain.upper()

@@ -1,0 +1,165 @@
+"""`fw apply`, `fw diff` and `fw export`: the declared state of a site."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fw_cli.confirmation import confirm, yes_option
+from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.output import as_json, counted, json_text, say, show_json
+
+if TYPE_CHECKING:
+    from fw_actors.ops.declared_state import Change, DeclaredState, DeclaredStates, Plan
+
+_files = click.argument(
+    "files", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path)
+)
+_prune = click.option("--prune", is_flag=True, help="Delete the Webhooks that no file declares.")
+_SIGNS = {"create": "+", "change": "~", "delete": "-"}
+
+
+@click.command(epilog=examples("fw diff site.toml", "fw diff --exit-code site.toml"))
+@_files
+@_prune
+@click.option("--exit-code", is_flag=True, help="Exit 1 if there is a difference.")
+@as_json
+@click.pass_obj
+def diff(
+    context: CommandContext, files: tuple[Path, ...], prune: bool, exit_code: bool, as_json: bool
+) -> None:
+    """Show what fw apply would change; the site stays as it is.
+
+    FILES are .toml or .json with webhooks, roles and users. What they do not mention is left as it
+    is. A secret is the name of its variable, FW_SECRET_<NAME>.
+    """
+    state, states = _declared(context, files), _states(context)
+    plan = context.read(lambda site, fw: states.plan(fw, state, prune=prune))
+    _show(plan, as_json=as_json)
+    if plan.changes and exit_code:
+        raise click.exceptions.Exit(1)
+
+
+@click.command(
+    epilog=examples(
+        "fw apply site.toml",
+        "fw apply base.toml production.toml --yes",
+    )
+)
+@_files
+@_prune
+@yes_option
+@as_json
+@click.pass_obj
+def apply(
+    context: CommandContext, files: tuple[Path, ...], prune: bool, yes: bool, as_json: bool
+) -> None:
+    """Bring the site to the state that FILES declare, in one transaction; see fw diff.
+
+    The plan is shown and confirmed first. A second run changes nothing.
+    """
+    from fw_cli.webhook_documents import NOT_IN_USE, in_use
+
+    state, states = _declared(context, files), _states(context)
+    plan = context.read(lambda site, fw: states.plan(fw, state, prune=prune))
+    if plan.changes and not yes:
+        _show(plan, as_json=False, err=as_json)
+        confirm(f"Make {counted(len(plan.changes), 'change')}?", yes=False)
+    elif not as_json:
+        _show(plan, as_json=False)
+    if plan.changes:
+        context.write(lambda site, fw: states.apply(fw, state, plan, prune=prune))
+    used = in_use(context) if any(c.doctype == "Webhook" for c in plan.changes) else None
+    if as_json:
+        show_json({**_as_json(plan), "inUse": used})
+    elif plan.changes:
+        say(f"made {counted(len(plan.changes), 'change')}")
+        if used is False:
+            say(NOT_IN_USE)
+
+
+@click.command(epilog=examples("fw export | tee site.json"))
+@click.pass_obj
+def export(context: CommandContext) -> None:
+    """Print Webhooks, roles, users and their scopes as JSON for fw apply.
+
+    Secrets and passwords are not part of it: the variable that is to hold a secret is named.
+    """
+    from fw_actors.ops.declared_state import exported
+
+    show_json(context.read(lambda site, fw: exported(fw)))
+
+
+def _states(context: CommandContext) -> DeclaredStates:
+    from fw_actors.ops.declared_state import DeclaredStates
+
+    return DeclaredStates(context.config.secrets.get)
+
+
+def _declared(context: CommandContext, files: Sequence[Path]) -> DeclaredState:
+    """Return what the files declare together. Raises: CommandFailed naming the file."""
+    from fw_actors.errors import ValidationError
+    from fw_actors.ops.declared_state import merged, state_of
+
+    states = []
+    for file in files:
+        try:
+            states.append(state_of(_decoded(context.cwd / file)))
+        except ValidationError as error:
+            raise CommandFailed(f"{file}: {error}") from None
+    return merged(states)
+
+
+def _decoded(file: Path) -> Any:
+    import tomllib
+
+    import msgspec
+
+    try:
+        content = file.read_bytes()
+        if file.suffix.lower() == ".toml":
+            return tomllib.loads(content.decode())
+        return msgspec.json.decode(content)
+    except OSError as error:
+        raise CommandFailed(f"{file} can't be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:  # of TOML, JSON and UTF-8
+        kind = "TOML" if file.suffix.lower() == ".toml" else "JSON"
+        raise CommandFailed(f"{file} is not valid {kind}: {error}.") from None
+
+
+def _as_json(plan: Plan) -> dict[str, Any]:
+    return {"changes": [change.as_json() for change in plan.changes], "notes": list(plan.notes)}
+
+
+def _show(plan: Plan, *, as_json: bool, err: bool = False) -> None:
+    """Print a plan, one line for each document."""
+    from supervisors.service.logs import escaped
+
+    if as_json:
+        show_json(_as_json(plan))
+        return
+    lines = [_line(change) for change in plan.changes] or ["nothing to change"]
+    for line in (*lines, *plan.notes):
+        click.echo(escaped(line), err=err)
+
+
+def _line(change: Change) -> str:
+    if change.doctype == "User Permission":
+        values = {each.field: each.old or each.new for each in change.fields}
+        what = f"{values['user']}: {values['allow']} {values['for_value']}"
+        return f"{_SIGNS[change.kind]} User Permission {what}"
+    changed = []
+    for each in change.fields:
+        if each.field == "secret":
+            changed.append("secret")
+        elif change.kind == "create":
+            changed.append(f"{each.field} {json_text(each.new)}")
+        else:
+            changed.append(f"{each.field} {json_text(each.old)} → {json_text(each.new)}")
+    about = f": {', '.join(changed)}" if changed else ""
+    return f"{_SIGNS[change.kind]} {change.doctype} {change.name}{about}"

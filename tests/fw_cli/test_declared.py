@@ -1,0 +1,174 @@
+"""`fw apply`, `fw diff` and `fw export` (C-168 to C-170)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fw_cli.conftest import CommandLine
+
+SITE = """
+roles = ["Clerk"]
+
+[webhooks.erp]
+url = "https://erp.example/hook"
+custom_event = "invoice.paid"
+secret = "FW_SECRET_ERP"
+
+[webhooks.crm]
+url = "https://crm.example/hook"
+webhook_doctype = "User"
+on_update = true
+timeout = 20
+secret = "FW_SECRET_CRM"
+
+[users.ann]
+email = "ann@x.test"
+roles = ["Clerk", "Event Publisher"]
+
+[users.bob]
+email = "bob@x.test"
+enabled = false
+scopes = [{ allow = "User", for_value = "ann" }]
+"""
+SECRETS = {"FW_SECRET_ERP": "first-secret-of-erp", "FW_SECRET_CRM": "first-secret-of-crm"}
+
+
+@pytest.fixture
+def site(fw: CommandLine) -> Path:
+    file = fw.folder / "site.toml"
+    file.write_text(SITE)
+    fw.environ.update(SECRETS)
+    return file
+
+
+def changes(fw: CommandLine, *args: str) -> list[tuple[str, str]]:
+    plan = fw.json(*args, "--json")
+    return [(each["change"], each["doctype"]) for each in plan["changes"]]
+
+
+def test_a_declared_site_is_made_once(fw: CommandLine, site: Path) -> None:
+    """Applying a file twice changes nothing the second time (C-168)."""
+    assert "--yes" in fw.run("apply", "site.toml").stderr
+    assert fw.json("user", "list", "--json") == []
+    plan = fw.done("apply", "site.toml", "--yes")
+    assert '+ Webhook erp: url "https://erp.example/hook"' in plan
+    assert "+ User Permission bob: User ann" in plan
+    assert "first-secret" not in plan
+    assert fw.done("apply", "site.toml", "--yes") == "nothing to change\n"
+    ann, bob = fw.json("user", "list", "--json")
+    assert (ann["roles"], bob["enabled"]) == (["Clerk", "Event Publisher"], False)
+    crm, erp = fw.json("webhooks", "show", "--json")
+    assert (crm["name"], crm["timeout"], crm["events"]) == ("crm", 20, "User saved")
+    assert erp["events"] == "invoice.paid"
+    stored = 'fw.get_doc("Webhook", "erp").vault("secret")'
+    assert fw.json("eval", stored) == SECRETS["FW_SECRET_ERP"]
+    actors = {(each["actor"]) for each in fw.json("audit", "--json")}
+    assert actors == {"Administrator"}
+
+
+def test_a_plan_has_what_differs_alone(fw: CommandLine, site: Path) -> None:
+    fw.done("apply", "site.toml", "--yes")
+    fw.done("webhooks", "edit", "crm", "--timeout", "30", "--title", "CRM")
+    fw.done("user", "role", "ann", "--remove", "Clerk")
+    fw.environ["FW_SECRET_ERP"] = "second-secret-of-erp"
+    told = fw.done("diff", "site.toml")
+    assert told.splitlines() == [
+        '~ User ann: roles ["Event Publisher"] → ["Clerk","Event Publisher"]',
+        "~ Webhook erp: secret",
+        "~ Webhook crm: timeout 30 → 20",
+    ]
+    assert fw.run("diff", "site.toml", "--exit-code").exit_code == 1
+    fw.done("apply", "site.toml", "--yes")
+    assert fw.run("diff", "site.toml", "--exit-code").exit_code == 0
+    (crm,) = (row for row in fw.json("webhooks", "show", "--json") if row["name"] == "crm")
+    assert crm["title"] == "CRM"
+
+
+def test_scopes_are_all_that_are_declared(fw: CommandLine, site: Path) -> None:
+    fw.done("apply", "site.toml", "--yes")
+    site.write_text('[users.bob]\nscopes = [{allow = "User", for_value = "bob"}]')
+    assert changes(fw, "diff", "site.toml") == [
+        ("create", "User Permission"), ("delete", "User Permission"),
+    ]  # fmt: skip
+    fw.done("apply", "site.toml", "--yes")
+    rows = fw.json("eval", 'fw.get_all("User Permission", fields=["for_value"])')
+    assert [row["for_value"] for row in rows] == ["bob"]
+
+
+def test_prune_deletes_webhooks_that_no_file_declares(fw: CommandLine, site: Path) -> None:
+    fw.done("apply", "site.toml", "--yes")
+    site.write_text(SITE.partition("[webhooks.crm]")[0])
+    assert changes(fw, "diff", "site.toml") == []
+    assert changes(fw, "apply", "site.toml", "--prune", "--yes") == [("delete", "Webhook")]
+    assert [row["name"] for row in fw.json("webhooks", "show", "--json")] == ["erp"]
+
+
+def test_an_export_declares_the_site(fw: CommandLine, site: Path) -> None:
+    """What is exported is no difference, here or where it was applied (C-170)."""
+    fw.done("apply", "site.toml", "--yes")
+    printed = fw.done("export")
+    assert "first-secret" not in printed
+    (fw.folder / "copy.json").write_text(printed)
+    assert changes(fw, "diff", "copy.json") == []
+    unset = fw.json("diff", "copy.json", "--json")["notes"]
+    assert unset == []
+    for file in (fw.folder / "data").glob("fw.db*"):
+        file.unlink()
+    fw.done("apply", "copy.json", "--yes")
+    assert fw.done("export") == printed
+    del fw.environ["FW_SECRET_CRM"]
+    told = fw.json("diff", "copy.json", "--json")
+    assert told == {
+        "changes": [],
+        "notes": ["webhooks.crm: FW_SECRET_CRM is not set; the secret stays."],
+    }
+
+
+def refusal(fw: CommandLine, declared: Any) -> str:
+    (fw.folder / "bad.json").write_text(json.dumps(declared))
+    result = fw.run("apply", "bad.json", "--yes")  # the plan may be shown before
+    assert result.exit_code == 1
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET_ERP"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        ({"webhoks": {}}, "webhoks"),
+        ({"webhooks": {"a": {**HOOK, "secret": "whsec_literal"}}}, "does not belong into a file"),
+        ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NONE"}}}, "needs"),
+        ({"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}}, "needs"),
+        ({"webhooks": {"a": {**HOOK, "colour": 1}}}, "no field colour"),
+        ({"webhooks": {"a": {**HOOK, "timeout": 61}}}, "timeout"),
+        ({"webhooks": {"a": {**HOOK, "url": "nowhere"}}}, "URL"),
+        ({"users": {"ann": {}}}, "needs an email"),
+        ({"users": {"ann": {"email": "a@x.test", "roles": ["None"]}}}, "no role None"),
+        ({"users": {"ann": {"email": 1}}}, "users"),
+        ([], "object"),
+    ],
+)
+def test_an_unusable_declaration_changes_nothing(
+    fw: CommandLine, site: Path, declared: Any, told: str
+) -> None:
+    refused = refusal(fw, declared)
+    assert told in refused
+    assert "whsec_literal" not in refused
+    assert fw.json("export") == {"webhooks": {}, "roles": [], "users": {}}
+
+
+def test_unreadable_files_are_named(fw: CommandLine, site: Path) -> None:
+    (fw.folder / "bad.toml").write_text("[")
+    assert "bad.toml is not valid TOML" in fw.refused("diff", "bad.toml")
+    (fw.folder / "bad.json").write_text("{")
+    assert "bad.json is not valid JSON" in fw.refused("diff", "bad.json")
+    assert "none.json can't be read" in fw.refused("diff", "none.json")
+    (fw.folder / "more.toml").write_text("[webhooks.erp]\ntimeout = 3")
+    assert "Two files declare the Webhook erp" in fw.refused("diff", "site.toml", "more.toml")
