@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
+import trio
 
 from fw_actors.actors.console import (
     NO_STORE,
@@ -64,6 +65,7 @@ class ServiceConsole(Console):
         super().__init__(site, runtime, dispatcher, delivered)
         self._others = others
         self._own = others.place.number
+        self._merging = trio.Lock()
         self._merged: ConsoleView | None = None
         for what, answer in {
             "view": self._view_here,
@@ -79,14 +81,15 @@ class ServiceConsole(Console):
     async def view(self, after: int = 0) -> ConsoleView:
         """Return the next view of all processes; see `Console.view`."""
         own = await super().view(after)
-        merged = self._merged
-        if merged is None or merged.number != own.number:
-            answers = await self._others.gather("view")
-            views = {n: msgspec.convert(answer, ConsoleView) for n, answer in answers.items()}
-            count = self._others.place.count
-            merged = merged_view(own, {**views, self._own: own}, count, self._others.restarts)
-            self._merged = merged
-        return merged
+        async with self._merging:  # all watchers share one question to the other processes
+            merged = self._merged
+            if merged is None or merged.number < own.number:
+                answers = await self._others.gather("view")
+                views = {n: msgspec.convert(answer, ConsoleView) for n, answer in answers.items()}
+                count = self._others.place.count
+                merged = merged_view(own, {**views, self._own: own}, count, self._others.restarts)
+                self._merged = merged
+            return merged
 
     async def history(self) -> list[ConsoleSample]:
         """Return the samples of all processes, added up."""

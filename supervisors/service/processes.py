@@ -129,7 +129,6 @@ class ServingProcess:
     def __init__(self, number: int, service: Processes) -> None:
         self.number = number
         self.restarts = -1
-        self.pid = 0
         self.first_ready = trio.Event()
         """Set when the process accepts requests for the first time."""
         self._ready = trio.Event()
@@ -150,9 +149,12 @@ class ServingProcess:
         self.restarts += 1
         own, others = socket.socketpair()
         with others:
-            assignment = self._service.assignment(self.number, others.fileno())
-            process = await _started(assignment)
-        self.pid = process.pid
+            try:
+                assignment = self._service.assignment(self.number, others.fileno())
+                process = await _started(assignment)
+            except BaseException:
+                own.close()
+                raise
         try:
             channel = self._channel = ControlChannel(own, partial(self._service.answer, self))
             async with trio.open_nursery() as nursery:

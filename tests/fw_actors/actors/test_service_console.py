@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, cast
+
 import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
 
 from fw_actors.actors.console import (
     NO_STORE,
+    Console,
     ConsoleView,
     DeadLetterShown,
     Node,
@@ -13,7 +20,8 @@ from fw_actors.actors.console import (
 from fw_actors.actors.console_history import ConsoleSample, merged_history
 from fw_actors.actors.console_receivers import Receiver, with_stored
 from fw_actors.actors.console_traces import Trace
-from fw_actors.actors.service_console import merged_view
+from fw_actors.actors.service_console import Answer, ServiceConsole, merged_view
+from fw_actors.config import ProcessPlace
 from fw_actors.ops.console_facts import StoreFacts
 from fw_actors.webhooks.receiver_facts import StoredReceiver
 
@@ -116,3 +124,49 @@ def test_histories_of_processes_are_added_up_by_their_ten_seconds() -> None:
         ConsoleSample(10_000, 1.0, 1, 7, 2.0),
         ConsoleSample(20_900, 2.0, 3, 8, 3.0),
     ]
+
+
+class OneOther:
+    """The other process of two, which takes a second to answer."""
+
+    def __init__(self) -> None:
+        self.place = ProcessPlace(1, 2)
+        self.restarts: Mapping[int, int] = {}
+        self.asked: list[str] = []
+
+    def answers(self, what: str, answer: Answer) -> None:
+        """Nobody asks."""
+
+    async def gather(
+        self, what: str, argument: object = None, *, to: int | None = None
+    ) -> Mapping[int, Any]:
+        self.asked.append(what)
+        await trio.sleep(1)
+        return {2: msgspec.to_builtins(view_of())}
+
+
+async def test_watchers_share_one_question_to_the_other_processes(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(Console, "__init__", lambda *_: None)
+    numbers = iter((5, 5, 6, 5))
+
+    async def view(self: Console, after: int = 0) -> ConsoleView:
+        return view_of(number=next(numbers))
+
+    monkeypatch.setattr(Console, "view", view)
+    other = OneOther()
+    nothing = cast("Any", None)
+    console = ServiceConsole(nothing, nothing, nothing, nothing, other)
+    seen = []
+
+    async def watch() -> None:
+        seen.append((await console.view()).number)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(watch)
+    assert (seen, other.asked) == ([5, 5], ["view"])
+    await watch()
+    await watch()  # a slow one, of which a newer view is there
+    assert (seen, other.asked) == ([5, 5, 6, 6], ["view", "view"])
