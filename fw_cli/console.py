@@ -17,7 +17,9 @@ from fw_cli.output import as_json, show_json
 @as_json
 @click.pass_obj
 def console(context: CommandContext, as_json: bool) -> None:
-    """Inspect the running service: actors, receivers, queues, lockouts; and act on them.
+    """Inspect the running service: actors, receivers, failures, jobs, lockouts; and act on them.
+
+    Press ? for the keys. It goes on when the service is restarted, and ends with q.
 
     The connection is a socket that only the service's own user can open; data/console.address names
     it. --json prints the current state once.

@@ -42,13 +42,13 @@ def _tree(view: View) -> Iterator[Row]:
         cells = (
             "  " * node["level"] + node["name"],
             node["state"],
-            f"{node['depth']} of {node['capacity']}" if full else str(node["depth"]),
-            str(node["alive"]) if node["kind"] == "pool" else "",
             f"{node['rate']:g}",
-            str(node["handled"]),
-            str(node["failed"]),
             str(node["restarts"]),
             node["lastError"],
+            f"{node['depth']} of {node['capacity']}" if full else str(node["depth"]),
+            str(node["alive"]) if node["kind"] == "pool" else "",
+            str(node["handled"]),
+            str(node["failed"]),
         )
         yield node["path"], cells
 
@@ -56,7 +56,8 @@ def _tree(view: View) -> Iterator[Row]:
 def _receivers(view: View) -> Iterator[Row]:
     for each in view["receivers"]:
         slots = (each["inFlight"], each["window"], each["limit"])
-        cells = (each["origin"], each["health"], *map(str, slots), _failures(each))
+        waiting = f"{each['waiting']}{' or more' if each['moreWait'] else ''}"
+        cells = (each["origin"], each["health"], waiting, _failures(each), *map(str, slots))
         yield each["origin"], cells
 
 
@@ -72,6 +73,29 @@ def _paused(view: View) -> Iterator[Row]:
         until = each["until"]
         end = "it is resumed" if until is None else _day_and_clock(until)
         yield each["webhook"], (each["webhook"], _day_and_clock(each["since"]), end)
+
+
+def _causes(view: View) -> Iterator[Row]:
+    for each in view["store"]["failures"]:
+        times = (_day_and_clock(each["first"]), _day_and_clock(each["last"]))
+        cells = (each["label"], each["error"] or "none recorded", str(each["deliveries"]), *times)
+        yield f"{each['webhook']} {each['error']}", cells
+
+
+def _jobs(view: View) -> Iterator[Row]:
+    for job in view["store"]["jobs"]:
+        due = "never" if job["due"] is None else _day_and_clock(job["due"])
+        what = f"mail {job['function']}" if job["subject"] else job["function"]
+        cells = (str(job["id"]), job["state"], what, due, str(job["attempts"]), job["error"],
+                 job["user"])  # fmt: skip
+        yield str(job["id"]), cells
+
+
+def _senders(view: View) -> Iterator[Row]:
+    for each in view["store"]["senders"]:
+        here = each["name"] in view["processes"]
+        where = "this service" if here else "outside of it: keys here do not reach it"
+        yield each["name"], (each["name"], where, str(each["attempts"]), _clock(each["last"]))
 
 
 def _queues(view: View) -> Iterator[Row]:
@@ -126,21 +150,27 @@ def _day_and_clock(ms: int) -> str:
 
 
 BOARDS: Final = (
-    Board("tree", "Actors", ("Name", "State", "Mailbox", "Alive", "Per second", "Handled",
-                             "Failed", "Restarts", "Last error"), _tree, "No actors are running."),
+    Board("tree", "Actors", ("Name", "State", "Per s", "Restarts", "Last error", "Mailbox", "Alive",
+                             "Handled", "Failed"), _tree, "No actors are running."),
     Board("receivers", "Receivers",
-          ("Receiver", "Health", "In flight", "Slots now", "Limit", "Failures"), _receivers,
-          "No delivery was sent since this process started."),
+          ("Receiver", "Health", "Waiting", "Failures", "In flight", "Slots now", "Limit"),
+          _receivers, "No delivery was sent since this process started, and none waits."),
     Board("paused", "Paused webhooks", ("Webhook", "Since", "Until"), _paused,
           "No webhook is paused."),
     Board("queues", "Queues", ("Queue", "Ready", "Scheduled", "Leased", "Failed", "Oldest (s)"),
           _queues, "The queues are empty."),
     Board("deliveries", "Deliveries", ("Delivery", "Event", "Status", "Attempts", "When"),
           _deliveries, "No delivery is in flight or waits for an attempt."),
+    Board("causes", "Causes", ("Webhook", "Cause", "Deliveries", "First", "Last"), _causes,
+          "No delivery has failed."),
     Board("failed", "Failed", ("Delivery", "Event", "Webhook", "Last attempt", "Error"), _failed,
           "No delivery has failed."),
+    Board("jobs", "Jobs", ("Job", "State", "Function", "Due", "Attempts", "Last error", "User"),
+          _jobs, "No jobs of apps and no mails wait or have failed."),
     Board("locks", "Lockouts", ("Identifier", "Account", "Until"), _locks,
           "No identifier is locked."),
+    Board("senders", "Processes", ("Process", "Where", "Of the latest", "Last attempt"), _senders,
+          "No delivery was sent in the last hour."),
     Board("letters", "Dead letters", ("Recipient", "Message", "Reason", "When"), _letters,
           "Every message was delivered."),
     Board("traces", "Traces", ("When", "Actor", "Message"), _traces,

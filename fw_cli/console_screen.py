@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -12,13 +13,11 @@ from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import (
-    Button,
     DataTable,
     Footer,
     Header,
-    Label,
+    Input,
     Sparkline,
     Static,
     TabbedContent,
@@ -26,11 +25,13 @@ from textual.widgets import (
 )
 
 from fw_cli.console_client import ConsoleClient
+from fw_cli.console_dialogs import ConfirmDialog, TextDialog
+from fw_cli.console_order import RowOrder, arranged, described
 from fw_cli.console_rows import BOARDS, Board, Row, now_of
+from fw_cli.console_series import Series
 from fw_cli.errors import CommandFailed
 from supervisors.service.logs import escaped
 
-HISTORY_LENGTH: Final = 120
 GRAPHS: Final = (
     ("deliveries", "Deliveries/s"),
     ("flight", "In flight"),
@@ -43,41 +44,27 @@ RETRY_SECONDS: Final = 1.0
 NOT_THERE: Final = "the service does not answer; trying again"
 
 
-class ConfirmDialog(ModalScreen[bool]):
-    """A confirmation dialog."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "Yes"),
-        Binding("n,escape", "answer(False)", "No"),
-    ]
-    DEFAULT_CSS = """
-    ConfirmDialog { align: center middle; }
-    ConfirmDialog > Vertical { width: 60; height: auto; padding: 1 2; border: round $primary;
-                          background: $surface; }
-    ConfirmDialog Label { width: 100%; }
-    ConfirmDialog Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
-    ConfirmDialog Button { margin-left: 2; }
-    """
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self._text = text
-
-    def compose(self) -> ComposeResult:
-        """Lay out the question and its buttons."""
-        with Vertical():
-            yield Label(self._text, markup=False)
-            with Horizontal():
-                yield Button("No (n)", id="no")
-                yield Button("Yes (y)", id="yes", variant="primary")
-
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Answer with a button."""
-        self.dismiss(event.button.id == "yes")
-
-    def action_answer(self, answer: bool) -> None:
-        """Answer with a key."""
-        self.dismiss(answer)
+KEYS: Final = (
+    ("t, r", "trace or restart the chosen actor (tab Actors)"),
+    ("p", "pause or resume the chosen receiver, in all processes of the service (Receivers)"),
+    ("s", "send the chosen delivery again (Failed)"),
+    ("e, x", "retry or cancel the chosen job (Jobs)"),
+    ("u", "unlock the chosen account (Lockouts)"),
+    ("enter", "show the whole row"),
+    ("/", "show only rows with a text; escape shows all"),
+    ("o, O", "sort by the next column; the other way round"),
+    ("tab, arrows", "go to the tabs and back; choose a tab, a row, or more columns"),
+    ("q", "quit"),
+)
+"""What each key does, for the help."""
+HINTS: Final[Mapping[str, str]] = {
+    "tree": "t trace  r restart",
+    "receivers": "p pause or resume",
+    "causes": "replay all of one: fw webhooks replay --webhook, or the web console",
+    "failed": "s send again",
+    "jobs": "e retry  x cancel",
+    "locks": "u unlock",
+}
 
 
 class ConsoleScreen(App[None]):
@@ -86,27 +73,41 @@ class ConsoleScreen(App[None]):
     TITLE = "fw console"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("t", "trace", "Trace"),
-        Binding("r", "restart", "Restart"),
-        Binding("p", "pause", "Pause or resume"),
-        Binding("u", "unlock", "Unlock"),
-        Binding("s", "replay", "Send again"),
+        Binding("question_mark", "help", "Help", key_display="?"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("o", "sort", "Sort"),
+        Binding("O", "reverse", "Reverse", show=False),
+        Binding("enter", "details", "Whole row"),
+        Binding("escape", "show_all", "Show all", show=False),
+        Binding("t", "trace", "Trace", show=False),
+        Binding("r", "restart", "Restart", show=False),
+        Binding("p", "pause", "Pause or resume", show=False),
+        Binding("u", "unlock", "Unlock", show=False),
+        Binding("s", "replay", "Send again", show=False),
+        Binding("e", "retry_job", "Retry", show=False),
+        Binding("x", "cancel_job", "Cancel", show=False),
         Binding("q", "quit", "Quit"),
     ]
     CSS = """
-    #graphs { height: 5; padding: 0 1; }
-    #graphs > Vertical { width: 1fr; padding-right: 2; }
-    #graphs Sparkline { height: 3; }
+    #graphs { height: 4; padding: 0 1; }
+    #graphs > Vertical { width: 1fr; padding-right: 1; }
+    #graphs Static { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    #graphs .scale { color: $text-muted; }
+    #graphs Sparkline { height: 2; }
     Screen { overflow: hidden; }
     TabbedContent, ContentSwitcher, TabPane { height: 1fr; }
+    TabPane { padding: 0; }
     DataTable { height: 1fr; }
     .nothing { display: none; padding: 0 1; color: $text-muted; }
+    #hint { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; }
+    #filter { display: none; height: 1; border: none; padding: 0 1; }
     """
 
     def __init__(self, address_file: Path) -> None:
         super().__init__()
         self._watcher, self._actor = ConsoleClient(address_file), ConsoleClient(address_file)
-        self._series: dict[str, list[float]] = {name: [0.0] * HISTORY_LENGTH for name, _ in GRAPHS}
+        self._series = {name: Series() for name, _ in GRAPHS}
+        self._orders = {board.id: RowOrder() for board in BOARDS}
         self.view: dict[str, Any] = {}
 
     def compose(self) -> ComposeResult:
@@ -116,18 +117,22 @@ class ConsoleScreen(App[None]):
             for name, title in GRAPHS:
                 with Vertical():
                     yield Static(title, id=f"now-{name}")
-                    yield Sparkline(self._series[name], id=f"graph-{name}")
+                    yield Sparkline([], id=f"graph-{name}")
+                    yield Static("", id=f"scale-{name}", classes="scale")
         with TabbedContent(initial="tab-tree"):
             for board in BOARDS:
                 with TabPane(board.title, id=f"tab-{board.id}"):
                     yield Static(board.nothing, id=f"no-{board.id}", classes="nothing")
                     yield DataTable(id=board.id, cursor_type="row", zebra_stripes=True)
+        yield Static(id="hint", markup=False)
+        yield Input(placeholder="show only rows with this text", id="filter")
         yield Footer()
 
     def on_mount(self) -> None:
         """Create the columns, and start following the service."""
         for board in BOARDS:
             self.query_one(f"#{board.id}", DataTable).add_columns(*board.columns)
+        self.query_one("#tree", DataTable).focus()
         self.watch_service()
 
     async def on_unmount(self) -> None:
@@ -141,6 +146,8 @@ class ConsoleScreen(App[None]):
         number = 0
         while True:
             try:
+                if not number:  # of this connection: the service may be another one by now
+                    self._begin_graphs((await self._watcher.ask("history"))["history"])
                 answer = await self._watcher.ask("view", after=number)
             except CommandFailed:  # stopped or restarting: the moment one watches for
                 self.sub_title, number = NOT_THERE, 0
@@ -151,19 +158,112 @@ class ConsoleScreen(App[None]):
             number = self.view["number"]
             self._show()
 
+    def _begin_graphs(self, history: Sequence[Mapping[str, Any]]) -> None:
+        self._series = {name: Series() for name, _ in GRAPHS}
+        keys = {"deliveries": "deliveries", "flight": "inFlight", "waiting": "waiting",
+                "messages": "messages"}  # fmt: skip
+        for sample in history:
+            for name, series in self._series.items():
+                series.keep(sample["at"], sample[keys[name]])
+
     def _show(self) -> None:
         for (name, title), value in zip(GRAPHS, now_of(self.view), strict=True):
             series = self._series[name]
-            series.append(value)
-            del series[:-HISTORY_LENGTH]
-            self.query_one(f"#graph-{name}", Sparkline).data = list(series)
-            self.query_one(f"#now-{name}", Static).update(f"{title}  {value:g}")
+            series.keep(self.view["at"], value)
+            self.query_one(f"#graph-{name}", Sparkline).data = series.values
+            self.query_one(f"#now-{name}", Static).update(f"{title} {value:g}")
+            self.query_one(f"#scale-{name}", Static).update(series.scale)
+        self._fill_all()
+
+    def _fill_all(self) -> None:
         for board in BOARDS:
-            self._fill(board, list(board.rows(self.view)))
+            if self.view:
+                rows = arranged(board.rows(self.view), self._orders[board.id])
+                self._fill(board, rows)
+        self._hint()
+
+    def _hint(self) -> None:
+        """Tell the keys of the visible tab, and how its rows are arranged."""
+        board = self._board()
+        parts = (HINTS.get(board.id, ""), described(self._orders[board.id], board.columns))
+        self.query_one("#hint", Static).update("   ".join(part for part in parts if part))
+
+    def _board(self) -> Board:
+        active = self.query_one(TabbedContent).active
+        return next(board for board in BOARDS if f"tab-{board.id}" == active)
+
+    def on_tabbed_content_tab_activated(self) -> None:
+        """Show the keys of the tab."""
+        self._hint()
+
+    def action_help(self) -> None:
+        """Show what the keys do."""
+        width = max(len(key) for key, _ in KEYS)
+        lines = [Text(f"{key:<{width}}  {does}") for key, does in KEYS]
+        self.push_screen(TextDialog("Keys", lines))
+
+    def action_details(self) -> None:
+        """Show all cells of the chosen row, of which a narrow terminal cuts some off."""
+        board = self._board()
+        key = self._chosen(board.id)
+        cells = next((cells for found, cells in board.rows(self.view) if found == key), None)
+        if cells is None:
+            self.notify("There is no row to show.")
+            return
+        width = max(map(len, board.columns))
+        lines = [
+            Text(f"{name:<{width}}  ") + _literal(cell.strip())
+            for name, cell in zip(board.columns, cells, strict=True)
+        ]
+        self.push_screen(TextDialog(board.title, lines))
+
+    def on_data_table_row_selected(self) -> None:
+        """Show the row on which enter was pressed."""
+        self.action_details()
+
+    def action_filter(self) -> None:
+        """Ask for the text that rows must have."""
+        typed = self.query_one("#filter", Input)
+        typed.value = self._orders[self._board().id].text
+        typed.display = True
+        typed.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show only the rows that have what is typed."""
+        self._arrange(replace(self._orders[self._board().id], text=event.value))
+
+    def on_input_submitted(self) -> None:
+        """Go back to the rows; the filter stays."""
+        self._leave_filter()
+
+    def action_show_all(self) -> None:
+        """Show all rows again."""
+        self._leave_filter()
+        self._arrange(replace(self._orders[self._board().id], text=""))
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        board = self._board()
+        self._arrange(self._orders[board.id].next_column(len(board.columns)))
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        self._arrange(self._orders[self._board().id].reversed())
+
+    def _leave_filter(self) -> None:
+        self.query_one("#filter", Input).display = False
+        self.query_one(f"#{self._board().id}", DataTable).focus()
+
+    def _arrange(self, order: RowOrder) -> None:
+        self._orders[self._board().id] = order
+        self._fill_all()
 
     def _fill(self, board: Board, rows: Sequence[Row]) -> None:
         """Update rows in place if their keys are unchanged, so that the cursor stays."""
-        self.query_one(f"#no-{board.id}", Static).display = not rows
+        sentence = self.query_one(f"#no-{board.id}", Static)
+        filtered = bool(self._orders[board.id].text)
+        sentence.update("No row has this text; escape shows all." if filtered else board.nothing)
+        sentence.display = not rows
         table: DataTable[Text] = self.query_one(f"#{board.id}", DataTable)
         if [key for key, _ in rows] != [str(key.value) for key in table.rows]:
             chosen = self._chosen(board.id)
@@ -233,6 +333,18 @@ class ConsoleScreen(App[None]):
     def _locks(self) -> Sequence[Any]:
         """Return the lockouts of the last view; none before the first one."""
         return self.view["store"]["locks"] if self.view else ()
+
+    def action_retry_job(self) -> None:
+        """Make the selected job due now."""
+        number = self._selected("jobs", "e")
+        if number:
+            self._act("retryJob", number, "")
+
+    def action_cancel_job(self) -> None:
+        """Cancel the selected job."""
+        number = self._selected("jobs", "x")
+        if number:
+            self._act("cancelJob", number, f"Cancel job {number}? It is deleted and never done.")
 
     def action_replay(self) -> None:
         """Replay the selected failed delivery."""

@@ -1,18 +1,21 @@
-"""The console's screen over a view that it is given; with a service: test_console.py."""
+"""The console's screen over a view that it is given (O-228); with a service: test_console.py."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
 from fw_cli import console_screen
 from fw_cli.console_client import ConsoleClient
 from fw_cli.console_rows import BOARDS
-from fw_cli.console_screen import ConsoleScreen
+from fw_cli.console_screen import KEYS, ConsoleScreen
 from fw_cli.errors import CommandFailed
 
 SECONDS = 60.0
@@ -22,10 +25,17 @@ STORE: dict[str, list[Any]] = {
     "inFlight": [],
     "upcoming": [],
     "failed": [],
+    "failures": [],
+    "jobs": [],
+    "senders": [],
 }
 VIEW: dict[str, Any] = {
-    "number": 1, "rates": {}, "inFlight": 0, "tree": [], "receivers": [], "store": STORE,
-    "lastDeadLetters": [], "traces": [],
+    "number": 1, "at": 0, "rates": {}, "inFlight": 0, "tree": [], "receivers": [], "store": STORE,
+    "lastDeadLetters": [], "traces": [], "processes": [],
+}  # fmt: skip
+NODE: dict[str, Any] = {
+    "kind": "actor", "state": "running", "level": 1, "depth": 0, "capacity": 64, "alive": 1,
+    "rate": 0.5, "handled": 7, "failed": 0, "restarts": 0, "lastError": "",
 }  # fmt: skip
 
 
@@ -33,7 +43,9 @@ async def shown(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[s
     """What each board shows of a view: its rows' cells, or else its sentence."""
     seen = asyncio.Event()
 
-    async def ask(_client: ConsoleClient, _do: str, **_arguments: object) -> Any:
+    async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:
+        if do == "history":
+            return {"history": []}
         if seen.is_set():
             await asyncio.Event().wait()
         seen.set()
@@ -62,7 +74,7 @@ def test_what_others_say_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch) 
     }  # fmt: skip
     receiver = {
         "health": "failing", "inFlight": 0, "window": 1, "limit": 16, "failures": 3,
-        "failingSince": 0, "lastError": "status: [b]\x1b[2J",
+        "failingSince": 0, "lastError": "status: [b]\x1b[2J", "waiting": 2, "moreWait": False,
     }  # fmt: skip
     view = VIEW | {
         "receivers": [{"origin": "http://[::1]:9", **receiver}],
@@ -71,7 +83,8 @@ def test_what_others_say_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch) 
     boards = asyncio.run(shown(view, monkeypatch))
     assert boards["receivers"][0] == "http://[::1]:9"
     assert boards["receivers"][1] == "failing"
-    assert boards["receivers"][-1].endswith(": status: [b]\\u001b[2J")
+    assert boards["receivers"][2] == "2"
+    assert boards["receivers"][3].endswith(": status: [b]\\u001b[2J")
     assert boards["failed"][-1] == (
         "status: the receiver leads to https://x.test/[/b][red]\\u001b[2J"
     )
@@ -86,10 +99,12 @@ async def _gone_and_back(monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """What the screen says while the service restarts, and after it."""
     gone, back, seen = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def ask(_client: ConsoleClient, _do: str, **_arguments: object) -> Any:
+    async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:
         if not back.is_set():
             gone.set()
             raise CommandFailed("the service is not running")
+        if do == "history":
+            return {"history": []}
         if seen.is_set():
             await asyncio.Event().wait()
         seen.set()
@@ -127,9 +142,106 @@ async def _pressed(key: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize(("key", "tab"), [("p", "Receivers"), ("u", "Lockouts"), ("s", "Failed")])
+@pytest.mark.parametrize(
+    ("key", "tab"),
+    [("p", "Receivers"), ("u", "Lockouts"), ("s", "Failed"), ("e", "Jobs"), ("x", "Jobs")],
+)
 def test_a_key_that_does_not_apply_says_where_it_does(
     key: str, tab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = asyncio.run(_pressed(key, monkeypatch))
     assert said == [f"{key} applies to a row of the tab {tab}."]
+
+
+@asynccontextmanager
+async def screen_of(
+    view: dict[str, Any], monkeypatch: pytest.MonkeyPatch, *, history: Sequence[Any] = ()
+) -> AsyncIterator[tuple[ConsoleScreen, Pilot[None]]]:
+    """A screen of 80x24 that has shown a view."""
+    seen = asyncio.Event()
+
+    async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:
+        if do == "history":
+            return {"history": history}
+        if seen.is_set():
+            await asyncio.Event().wait()
+        seen.set()
+        return {"view": view}
+
+    monkeypatch.setattr(ConsoleClient, "ask", ask)
+    screen = ConsoleScreen(Path("none"))
+    async with screen.run_test(size=(80, 24)) as pilot, asyncio.timeout(SECONDS):
+        await seen.wait()
+        await pilot.pause()
+        yield screen, pilot
+
+
+def names_in(screen: ConsoleScreen) -> list[str]:
+    table: DataTable[Any] = screen.query_one("#tree", DataTable)
+    return [table.get_row_at(n)[0].plain.strip() for n in range(table.row_count)]
+
+
+def test_rows_are_filtered_sorted_and_shown_whole_at_80_by_24(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = "ValueError: " + "a long reason " * 6
+    tree = [
+        NODE | {"path": f"/{name}", "name": name, "restarts": restarts, "lastError": error}
+        for name, restarts in (("mailer", 3), ("dispatcher", 20), ("web", 0))
+    ]
+
+    async def story() -> None:
+        async with screen_of(VIEW | {"tree": tree}, monkeypatch) as (screen, pilot):
+            assert names_in(screen) == ["mailer", "dispatcher", "web"]
+            await pilot.press("slash", *"er")
+            await pilot.pause()
+            assert names_in(screen) == ["mailer", "dispatcher", "web"]  # an error has it
+            await pilot.press("backspace", "backspace", *"DISP", "enter")
+            await pilot.pause()
+            assert names_in(screen) == ["dispatcher"]
+            await pilot.press("enter")
+            await pilot.pause()
+            shown = str(screen.screen.query_one("TextDialog Static", Static).content)
+            assert error.strip() in shown
+            await pilot.press("escape", "escape")
+            await pilot.pause()
+            await pilot.press(*"oooo")  # name, state, per second, restarts
+            await pilot.pause()
+            assert names_in(screen) == ["web", "mailer", "dispatcher"]
+            await pilot.press("O")
+            await pilot.pause()
+            assert names_in(screen) == ["dispatcher", "mailer", "web"]
+            hint = str(screen.query_one("#hint", Static).content)
+            assert hint == "t trace  r restart   sorted by Restarts, reversed"
+            for widget in screen.query("Header, #graphs, DataTable#tree, #hint, Footer"):
+                region = widget.region
+                assert region.height > 0, widget
+                assert (region.right, region.bottom) <= (80, 24), widget
+            assert screen.query_one("#tree").region.height >= 10
+
+    asyncio.run(story())
+
+
+def test_a_question_mark_tells_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> str:
+        async with screen_of(VIEW, monkeypatch) as (screen, pilot):
+            await pilot.press("question_mark")
+            await pilot.pause()
+            return str(screen.screen.query_one("TextDialog Static", Static).content)
+
+    told = asyncio.run(story())
+    assert [line.split("  ")[0] for line in told.splitlines()] == [key for key, _ in KEYS]
+
+
+def test_graphs_begin_with_the_last_hour_and_name_their_scale(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sample = {"deliveries": 4.5, "inFlight": 2, "waiting": 0, "messages": 9.0}
+    history = [sample | {"at": at * 10_000} for at in range(31)]
+
+    async def story() -> str:
+        view = VIEW | {"at": 310_000}
+        async with screen_of(view, monkeypatch, history=history) as (screen, _):
+            return str(screen.query_one("#scale-deliveries", Static).content)
+
+    assert asyncio.run(story()) == "max 4.5, 5 min"

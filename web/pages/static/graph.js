@@ -4,7 +4,7 @@ const WIDTH = 240;
 const HEIGHT = 48;
 const HOUR_MS = 3_600_000;
 const SHORTEST_MS = 120_000; // of the axis, while there is less to show
-const STEP_MS = 10_000; // points that are nearer than this are one point
+const STEP_MS = 10_000; // the newest point is written over until so much has passed
 
 const number = new Intl.NumberFormat();
 
@@ -30,7 +30,7 @@ export class Graph {
 
   keep(at, value) {
     const { points } = this;
-    if (points.length > 1 && at - points.at(-2)[0] < STEP_MS) points.pop();
+    if (points.length && Math.floor(points.at(-1)[0] / STEP_MS) === Math.floor(at / STEP_MS)) points.pop();
     points.push([at, value]);
     while (points[0][0] < at - HOUR_MS) points.shift();
   }

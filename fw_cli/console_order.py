@@ -1,0 +1,59 @@
+"""Which rows of a table are shown, and in which order: what is typed and chosen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fw_cli.console_rows import Row
+
+_NUMBER_FIRST: Final = 0
+_TEXT: Final = 1
+
+
+@dataclass(frozen=True)
+class RowOrder:
+    """A filter and a sort column; column None keeps the order of the service."""
+
+    text: str = ""
+    column: int | None = None
+    descending: bool = False
+
+    def next_column(self, columns: int) -> RowOrder:
+        """Sort by the next column; after the last one, by none again."""
+        following = 0 if self.column is None else self.column + 1
+        return replace(self, column=following if following < columns else None, descending=False)
+
+    def reversed(self) -> RowOrder:
+        """Sort the other way round."""
+        return replace(self, descending=not self.descending)
+
+
+def arranged(rows: Iterable[Row], order: RowOrder) -> list[Row]:
+    """Return the rows that have the text in one of their cells, in the order."""
+    wanted = order.text.casefold()
+    found = [row for row in rows if any(wanted in cell.casefold() for cell in row[1])]
+    column = order.column
+    if column is None:
+        return found[::-1] if order.descending else found
+    return sorted(found, key=lambda row: _sort_key(row[1][column]), reverse=order.descending)
+
+
+def _sort_key(cell: str) -> tuple[int, float, str]:
+    """Sort numbers by size, also at the begin of a text such as `3 of 64`; before texts."""
+    head = cell.strip().partition(" ")[0].replace(",", "")
+    try:
+        return _NUMBER_FIRST, float(head), cell
+    except ValueError:
+        return _TEXT, 0.0, cell.strip().casefold()
+
+
+def described(order: RowOrder, columns: tuple[str, ...]) -> str:
+    """Return what differs from the service's order: `filter "shop", sorted by State, reversed`."""
+    parts = [f'filter "{order.text}"'] if order.text else []
+    if order.column is not None:
+        parts.append(f"sorted by {columns[order.column]}")
+    if order.descending:
+        parts.append("reversed")
+    return ", ".join(parts)
