@@ -21,7 +21,7 @@ _PAUSE_SECONDS: Final = 0.05  # so that a running service's writers never wait l
 @click.pass_obj
 def sweep(context: CommandContext, what: str) -> None:
     """Delete expired rows: for auth sessions, link tokens and login attempts; for webhooks the
-    deliveries, and for audit the Audit Events, beyond their retention.
+    deliveries, and their bodies alone, and for audit the Audit Events, beyond their retention.
 
     Safe beside a running service and beside another sweep. Every rule holds without it.
     """
@@ -35,14 +35,25 @@ def sweep(context: CommandContext, what: str) -> None:
 
 
 def _steps(site: Site, what: str) -> tuple[Batch, ...]:
-    from fw_actors.ops.sweeps import audit_batches, auth_batches, count_batches, webhook_batches
+    from fw_actors.ops.sweeps import (
+        BATCH,
+        audit_batches,
+        auth_batches,
+        count_batches,
+        webhook_batches,
+    )
+    from fw_actors.webhooks.erasure import payload_batches
 
     if what == "auth":
         return auth_batches(site.config.auth.lockout_minutes)
     if what == "audit":
         return audit_batches(site.registry, site.config.ops.audit_retention_days)
     retention = site.config.ops.webhook_retention_days
-    return (*webhook_batches(site.registry, retention), *count_batches())
+    return (
+        *webhook_batches(site.registry, retention),
+        *payload_batches(site.config.ops.payload_days, BATCH),
+        *count_batches(),
+    )
 
 
 async def _deleted(site: Site, step: Batch) -> int:

@@ -11,6 +11,7 @@ import click
 from fw_cli import receiving, webhook_documents
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.emitting import emit
+from fw_cli.erasing import erase
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
@@ -63,6 +64,7 @@ def webhooks() -> None:
 
 
 webhooks.add_command(emit)
+webhooks.add_command(erase)
 for _command in (*webhook_documents.COMMANDS, receiving.verify, receiving.listen):
     webhooks.add_command(_command)
 

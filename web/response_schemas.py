@@ -224,6 +224,13 @@ class WebhookPauseResponse(Struct, frozen=True):
     until: str | None
 
 
+class ErasedResponse(Struct, frozen=True):
+    """A delivery whose body is gone, and since when."""
+
+    delivery: str
+    erased: str
+
+
 class RotatedResponse(Struct, frozen=True):
     """A new signing secret, if the service made it, and until when the old one signs too."""
 
@@ -283,6 +290,7 @@ class DeliveryExplainedResponse(Struct, frozen=True, rename="camel"):
     ahead: int
     leased: int
     text: str
+    erased: str | None
     user: str | None
     queued: str
     recorded: list[AttemptDetails]

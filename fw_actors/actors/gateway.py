@@ -47,6 +47,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
 from fw_actors.store import Tx, installation_key
 from fw_actors.webhooks.diagnostics import Trial, TrialResult
+from fw_actors.webhooks.erasure import erase
 from fw_actors.webhooks.pauses import WebhookPause
 from fw_actors.webhooks.replay import BulkReplays, Replayed
 from fw_actors.webhooks.rotation import SecretRotation, new_secret, rotate
@@ -237,6 +238,12 @@ class Gateway:
             caller,
             lambda fw: rotate(fw, self._site.audit, webhook, secret, overlap_hours),
             request_id,
+        )
+
+    async def erase(self, caller: Caller, delivery: str, request_id: str) -> str:
+        """Erase a delivery's body; return when. Raises: as `fw_actors.webhooks.erasure.erase`."""
+        return await self.write(
+            caller, lambda fw: erase(fw, self._site.audit, delivery), request_id
         )
 
     def new_secret(self) -> str:

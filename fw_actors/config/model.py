@@ -104,6 +104,7 @@ class OpsPolicy:
     subscription_refresh: bool = False
     receiver_notice: float = 24  # hours of nothing but failures; 0: off
     disable_after_days: float = 0  # likewise
+    payload_days: int = 0  # bodies of finished deliveries; 0: as long as their records
     outgoing: OutgoingSettings = OutgoingSettings()
 
 

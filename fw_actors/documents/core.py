@@ -202,6 +202,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     reference_name = Data()
     payload = Text()
     sent = Datetime()
+    erased = Datetime()
 
 
 CORE = (

@@ -79,6 +79,7 @@ class Action(StrEnum):
     WEBHOOK_CHANGE = "webhook.change"
     WEBHOOK_RENAME = "webhook.rename"
     WEBHOOK_DELETE = "webhook.delete"
+    ERASE = "webhook.erase"
     ROTATE = "webhook.rotate"
     ROTATION_END = "webhook.rotation_end"
     NOTICE = "webhook.notice"

@@ -214,6 +214,9 @@ _DROP_OLDEST: Final = Statement(
         .scalar_subquery(),
     )
 )
+_FORGET_ANSWERS: Final = Statement(
+    sa.update(DELIVERY_ATTEMPT).where(_A.delivery == _NAME).values(response_body=sa.null())
+)
 _FORGET: Final = Statement(sa.delete(DELIVERY_ATTEMPT).where(_A.delivery == _NAME))
 
 
@@ -239,6 +242,11 @@ def replayed_by(user: str, at: int) -> str:
 def forget_attempts(tx: Tx, deliveries: Sequence[str]) -> None:
     """Delete the earlier attempts of deliveries that are deleted."""
     tx.run_many(_FORGET, [{"delivery": name} for name in deliveries])
+
+
+def forget_answers(tx: Tx, deliveries: Sequence[str]) -> None:
+    """Erase what receivers answered to the earlier attempts of deliveries."""
+    tx.run_many(_FORGET_ANSWERS, [{"delivery": name} for name in deliveries])
 
 
 def _attempt(creation: int, number: int, *row: Any) -> RecordedAttempt:

@@ -24,15 +24,16 @@ class DeliveryReport:
     payload: str
     facts: Waiting
     history: AttemptHistory
+    erased: str | None = None
 
     def explanation(self, service: ServiceState) -> Explanation:
         """Explain in words why it waits, or how it ended."""
         return explain(self.facts, service)
 
     def request_of(self, attempt: RecordedAttempt) -> SentRequest | None:
-        """Return the request of an attempt; None if it came to none."""
+        """Return the request of an attempt; None if it came to none, or was erased."""
         trace = attempt.trace
-        if trace.timestamp is None:
+        if trace.timestamp is None or self.erased is not None:
             return None
         return sent_request(
             trace.url, self.delivery, trace.timestamp, trace.signature, self.payload
@@ -52,6 +53,7 @@ class DeliveryReport:
             "ahead": facts.ahead,
             "leased": facts.in_flight,
             "text": explanation.text,
+            "erased": self.erased,
             **_run(self.history.run),
             "recorded": [self._attempt(each) for each in self.history.attempts],
         }
@@ -69,6 +71,7 @@ def delivery_report(fw: Fw, delivery: str) -> DeliveryReport:
         str(doc.payload or ""),
         waiting(fw.tx, fw.documents.registry, delivery),
         attempts_of(fw.tx, delivery),
+        doc.erased,
     )
 
 

@@ -64,7 +64,9 @@ class Replays:
         self._audit, self._recorded = audit, recorded
         # Locked (PostgreSQL): one of two concurrent replays waits, and finds the status changed.
         self._read = Statement(
-            sa.select(d.webhook, d.status).where(d.name == name).with_for_update(key_share=True)
+            sa.select(d.webhook, d.status, d.erased)
+            .where(d.name == name)
+            .with_for_update(key_share=True)
         )
         most = sa.func.coalesce(
             hooks.max_attempts, DEFAULT_MAX_ATTEMPTS
@@ -93,7 +95,7 @@ class Replays:
         the caller to raise after the commit.
 
         Raises: NotFoundError; ConflictError if the delivery is Queued or Retrying, or its Webhook
-            was deleted. These write no Audit Event.
+            was deleted, or its body was erased. These write no Audit Event.
         """
         error = permission_error(fw.rights)
         if error is not None:
@@ -135,12 +137,16 @@ class Replays:
         row = tx.one(self._read, key=delivery)
         if row is None:
             raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
-        webhook, previous = row
+        webhook, previous, erased = row
         most = tx.scalar(self._most, key=webhook)
         if most is None:
             raise ConflictError("The Webhook of this delivery was deleted.")
         if previous not in FINAL:
             raise ConflictError("This delivery is already in progress.")
+        if erased is not None:
+            raise ConflictError(
+                f"The body of this delivery was erased at {iso(erased)}; it can't be sent again."
+            )
         keep_before_replay(tx, delivery, most)
         by = replayed_by(fw.user, tx.now)
         tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by)

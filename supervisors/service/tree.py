@@ -37,6 +37,7 @@ from fw_actors.ops import app_jobs, error_log, mail_queue
 from fw_actors.ops.site import Site, open_site, open_store
 from fw_actors.ops.stored_secrets import secret_facts
 from fw_actors.ops.sweeps import (
+    BATCH,
     Batch,
     audit_batches,
     auth_batches,
@@ -56,6 +57,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.store import Store, Tx
 from fw_actors.webhooks import events, replay
+from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.rotation import end_rotation
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from supervisors.children import ChildSpec, actor_child, task_child
@@ -345,6 +347,7 @@ def _sweeper(parts: Parts) -> Sweeper:
                 DAILY,
                 (
                     *webhook_batches(registry, config.ops.webhook_retention_days),
+                    *payload_batches(config.ops.payload_days, BATCH),
                     *count_batches(),
                 ),
             ),

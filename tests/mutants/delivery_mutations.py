@@ -89,6 +89,13 @@ DELIVERY: Final = (
         ":",
         "tests/fw_actors/webhooks/test_rotation.py",
     ),
+    Mutation(
+        "an erased delivery keeps what the receiver answered",
+        "fw_actors/webhooks/erasure.py",
+        "        forget_answers(tx, deliveries)\n",
+        "        pass\n",
+        "tests/fw_actors/webhooks/test_erasure.py",
+    ),
     Mutation("a redirect counts as delivered", _OUTCOME, "< 300", "< 400"),
     Mutation(
         "429 is final",

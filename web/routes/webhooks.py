@@ -24,6 +24,7 @@ from web.response_schemas import (
     DeliveryExplainedResponse,
     EmittedManyResponse,
     EmittedResponse,
+    ErasedResponse,
     ReplayedResponse,
     ReplayRunDetails,
     ReplayRunResponse,
@@ -79,6 +80,12 @@ class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delivery: str
 
 
+class EraseRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of core.services.webhooks.erase."""
+
+    delivery: str
+
+
 class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of core.services.webhooks.rotate; `overlap` in hours."""
 
@@ -130,6 +137,7 @@ class WebhookRoutes(GatewayRoutes):
                 {"POST": Operation(self.emit_many, body=EVENTS, response=EmittedManyResponse)},
             ),
             write_route("webhooks.replay", self.replay, ReplayRequest, response=ReplayedResponse),
+            write_route("webhooks.erase", self.erase, EraseRequest, response=ErasedResponse),
             write_route("webhooks.rotate", self.rotate, RotateRequest, response=RotatedResponse),
             write_route("webhooks.test", self.test, TestRequest, response=TrialResult),
             write_route("webhooks.pause", self.pause, PauseRequest, response=WebhookPauseResponse),
@@ -210,6 +218,14 @@ class WebhookRoutes(GatewayRoutes):
                 exchange.known_caller, body.webhook, exchange.request_id
             )
         )
+
+    async def erase(self, exchange: Exchange) -> Response:
+        """Erase the body of a final delivery and what the receiver answered; its record stays."""
+        body: EraseRequest = exchange.body
+        erased = await self._gateway.erase(
+            exchange.known_caller, body.delivery, exchange.request_id
+        )
+        return json_response(ErasedResponse(body.delivery, erased))
 
     async def rotate(self, exchange: Exchange) -> Response:
         """Replace the signing secret of a webhook; the old one signs too for `overlap` hours.

@@ -29,6 +29,7 @@ WHOLE_NUMBERS = [
     ("ops", "perReceiverConcurrency", 16, 1, 1024),
     ("ops", "receiverNotice", 24, 0, 8760),
     ("ops", "disableAfterDays", 0, 0, 365),
+    ("ops", "payloadDays", 0, 0, 36500),
 ]
 FRACTIONS = [
     ("ops", "backoffSeconds", 30, 0.1, 86400),

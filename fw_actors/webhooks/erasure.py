@@ -1,0 +1,157 @@
+"""Erases what deliveries carried: the body that was sent and what receivers answered.
+
+The record stays, with its attempts and Audit Events; the body can't be sent again (B-360 to B-364).
+Only final deliveries are erased: one that is in progress still needs its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from fw_actors.documents.core import WebhookDelivery
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.special_fields import iso
+from fw_actors.documents.tables import table_of
+from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.runtime.clock import MS_PER_DAY
+from fw_actors.store import Statement, Tx
+from fw_actors.webhooks.attempts import forget_answers
+
+MAX_AT_ONCE: Final = 100
+"""The most deliveries that one transaction of `erase_matching` erases."""
+FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
+_TABLE: Final = table_of(WebhookDelivery).table
+_D: Final = _TABLE.c
+_OPEN: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))
+_READ: Final = Statement(
+    sa.select(_D.webhook, _D.status, _D.erased)
+    .where(_D.name == sa.bindparam("delivery"))
+    .with_for_update(key_share=True)  # PostgreSQL: a replay at the same time waits
+)
+_ERASE: Final = Statement(
+    sa.update(_TABLE)
+    .where(_D.name == sa.bindparam("delivery"), _OPEN)
+    .values(
+        payload=sa.null(), response_body=sa.null(), erased=sa.bindparam("at"),
+        modified=_D.modified + 1,
+    )
+)  # fmt: skip
+
+
+def erase(fw: Fw, audit: AuditLog, delivery: str) -> str:
+    """Erase one delivery's body and answers; return when (ISO 8601), also if it was before.
+
+    Raises: PermissionDeniedError; NotFoundError; ConflictError for one that is in progress.
+    """
+    _require_manager(fw)
+    row = fw.tx.one(_READ, delivery=delivery)
+    if row is None:
+        raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
+    webhook, status, erased = row
+    if status not in FINAL:
+        raise ConflictError("This delivery is in progress; it can be erased once it has ended.")
+    if erased is None:
+        erase_all(fw.tx, [delivery])
+        audit.record(fw, Action.ERASE, delivery, {"webhook": webhook})
+        return iso(fw.tx.now)
+    return iso(erased)
+
+
+def erase_matching(
+    fw: Fw,
+    audit: AuditLog,
+    *,
+    webhook: str | None = None,
+    reference: tuple[str, str] | None = None,
+    until: int | None = None,
+) -> list[str]:
+    """Erase final deliveries that match all that is given, at most `MAX_AT_ONCE`; return them.
+
+    Args:
+        reference: DocType and name of the document that they are about.
+        until: only deliveries whose last attempt was by then, in ms.
+
+    Raises: PermissionDeniedError; ValidationError if nothing is given.
+    """
+    _require_manager(fw)
+    if webhook is None and reference is None and until is None:
+        raise ValidationError("Say which deliveries are to be erased.", field="webhook")
+    wanted = [_OPEN]
+    if webhook is not None:
+        wanted.append(_D.webhook == webhook)
+    if reference is not None:
+        wanted += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
+    if until is not None:
+        wanted.append(_D.last_attempt <= until)
+    found = fw.tx.rows(
+        sa.select(_D.name, _D.webhook).where(*wanted).order_by(_D.name).limit(MAX_AT_ONCE)
+        .with_for_update(key_share=True)
+    )  # fmt: skip
+    erase_all(fw.tx, [name for name, _ in found])
+    for name, of in found:
+        audit.record(fw, Action.ERASE, name, {"webhook": of})
+    return [name for name, _ in found]
+
+
+def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
+    """Erase bodies and answers of deliveries, but of none that has begun anew."""
+    if deliveries:
+        tx.run_many(_ERASE, [{"delivery": name, "at": tx.now} for name in deliveries])
+        forget_answers(tx, deliveries)
+
+
+def _require_manager(fw: Fw) -> None:
+    if not fw.rights.administers:
+        raise PermissionDeniedError(
+            "Erasing a delivery requires the role System Manager without access scopes."
+        )
+
+
+class PayloadSweep:
+    """Erases the deliveries of one final status `days` after their last attempt.
+
+    Goes on where the last batch ended: deliveries that are erased already stay on record, and are
+    not looked at again. A replay moves a delivery behind that place.
+    """
+
+    def __init__(self, status: DeliveryStatus, days: int, batch: int) -> None:
+        self._days, self._batch, self._from = days, batch, 0
+        self._next = Statement(
+            sa.select(_D.name, _D.last_attempt)
+            .where(
+                _D.status == status.value,
+                _D.last_attempt >= sa.bindparam("begin"),
+                _D.last_attempt <= sa.bindparam("before"),
+                _D.erased.is_(None),
+            )
+            .order_by(_D.last_attempt)
+            .limit(batch)
+            .with_for_update(skip_locked=True)
+        )
+
+    def __call__(self, tx: Tx) -> int:
+        """Erase the next batch; return how many there were."""
+        before = tx.now - self._days * MS_PER_DAY
+        found: list[tuple[Any, ...]] = tx.rows(self._next, begin=self._from, before=before)
+        erase_all(tx, [name for name, _ in found])
+        if found:
+            last = found[-1][1]
+            tx.after_commit(lambda: self._go_on(last))
+        return len(found)
+
+    def _go_on(self, last: int) -> None:
+        self._from = last
+
+
+def payload_batches(days: int, batch: int) -> tuple[PayloadSweep, ...]:
+    """Return the steps of `core.services.webhooks.sweep` for bodies; 0 days keeps them."""
+    if days == 0:
+        return ()
+    return tuple(
+        PayloadSweep(status, days, batch) for status in (DeliveryStatus.SENT, DeliveryStatus.FAILED)
+    )

@@ -1,0 +1,88 @@
+"""`fw webhooks erase`: erases the bodies of deliveries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fw_cli.confirmation import confirm, yes_option
+from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.examples import examples
+from fw_cli.output import as_json, show
+from fw_cli.progress import progress
+from fw_cli.since import SINCE
+from fw_cli.values import DELIVERY, WEBHOOK
+
+if TYPE_CHECKING:
+    from fw_actors.ops.site import Site
+
+
+@click.command(
+    epilog=examples(
+        "fw webhooks erase msg_0ERYgT4q4QkDeICXePkUY0MMgHq",
+        "fw webhooks erase --reference Customer C-0042",
+        "fw webhooks erase --webhook erp --until 30d --yes",
+    )
+)
+@click.argument("delivery", required=False, type=DELIVERY)
+@click.option("--webhook", type=WEBHOOK, help="Erase the deliveries of this Webhook.")
+@click.option(
+    "--reference",
+    nargs=2,
+    metavar="DOCTYPE NAME",
+    help="Erase the deliveries about this document.",
+)
+@click.option(
+    "--until", type=SINCE, help="Only last attempts before then: 7d, 12h, 30m, or ISO 8601 (UTC)."
+)
+@yes_option
+@as_json
+@click.pass_obj
+def erase(
+    context: CommandContext,
+    delivery: str | None,
+    webhook: str | None,
+    reference: tuple[str, str] | None,
+    until: Any,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Erase what DELIVERY carried, or all final deliveries that the options select.
+
+    The body that was sent and the answers of receivers are gone for good, and no replay is
+    possible; the record, its attempts and its Audit Events stay. Deliveries in progress are left
+    out.
+    """
+    if (delivery is None) == (webhook is None and reference is None and until is None):
+        raise click.UsageError(
+            "Give one DELIVERY, or select many with --webhook, --reference or --until."
+        )
+    confirm("Erase the bodies for good?", yes=yes)
+
+    async def use(site: Site) -> list[str]:
+        from fw_actors.webhooks.erasure import MAX_AT_ONCE, erase_matching
+        from fw_actors.webhooks.erasure import erase as erase_one
+
+        if delivery is not None:
+            await site.write(ADMINISTRATOR, lambda fw: erase_one(fw, site.audit, delivery))
+            return [delivery]
+        moment = None if until is None else until(site.clock.now())
+        names: list[str] = []
+        while True:
+            found = await site.write(
+                ADMINISTRATOR,
+                lambda fw: erase_matching(
+                    fw, site.audit, webhook=webhook, reference=reference, until=moment
+                ),
+            )
+            names += found
+            if len(found) < MAX_AT_ONCE:
+                return names
+
+    with progress("erasing"):
+        names = context.on_site(use)
+    if names or as_json:
+        show([{"delivery": name} for name in names], {"delivery": "Erased"}, json=as_json)
+    else:
+        click.echo("Nothing to erase.")

@@ -1,0 +1,126 @@
+"""Bodies that may not stay: erased, while records and audit stay (B-360 to B-364)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.rules.findings import ServiceState
+from fw_actors.webhooks.delivery_report import delivery_report
+from fw_actors.webhooks.erasure import erase, erase_matching, payload_batches
+from tests.fw_actors.office import Office
+from tests.fw_actors.webhooks.test_replay import Depot
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+DAY = 86_400_000
+
+
+async def erased(depot: Depot, delivery: str, user: str = "Administrator") -> str:
+    site = depot.office.site
+    return await site.write(user, lambda fw: erase(fw, site.audit, delivery))
+
+
+async def bodies(office: Office) -> list[tuple[Any, ...]]:
+    """Return whether body, answer and answers of earlier attempts are left, by delivery."""
+    return await office.sql(
+        "SELECT payload IS NOT NULL AS a, response_body IS NOT NULL AS b, (SELECT count(*) FROM"
+        " fw_delivery_attempt WHERE delivery = name AND response_body IS NOT NULL) AS c,"
+        " erased IS NOT NULL AS d, status, attempts FROM doc_webhook_delivery ORDER BY name"
+    )
+
+
+async def test_body_and_answers_go_and_the_record_stays(office: Office) -> None:
+    """With its Audit Event; a second time nothing happens (B-360)."""
+    depot = Depot(office)
+    delivery = await depot.ended("REFUSED")
+    await office.hire("boss", "System Manager", password=None)
+    await depot.replay(delivery)
+    await depot.attempt("REFUSED")
+    before = await bodies(office)
+    first, second = await erased(depot, delivery), await erased(depot, delivery)
+    events = await office.sql("SELECT target FROM doc_audit_event WHERE action = 'webhook.erase'")
+    assert [tuple(map(int, row[:4])) for row in before] == [(1, 1, 1, 0)]
+    assert [(*map(int, row[:4]), *row[4:]) for row in await bodies(office)] == [
+        (0, 0, 0, 1, "Failed", 1)
+    ]
+    assert first == second
+    assert events == [(delivery,)]
+
+
+async def test_an_erased_delivery_is_not_sent_again(office: Office) -> None:
+    """And says since when (B-361)."""
+    depot = Depot(office)
+    delivery = await depot.ended("REFUSED")
+    at = await erased(depot, delivery)
+    with pytest.raises(ConflictError, match=f"was erased at {at}; it can't be sent again"):
+        await depot.replay(delivery, "Administrator")
+    report = await office.do(lambda fw: delivery_report(fw, delivery))
+    told = report.as_json(ServiceState(running=True))
+    assert told["erased"] == at
+    assert [each["request"] for each in told["recorded"]] == [None]
+
+
+async def test_a_delivery_in_progress_is_not_erased(office: Office) -> None:
+    """It still needs its body (B-362)."""
+    depot = Depot(office)
+    delivery = await depot.ended("TRANSIENT")
+    with pytest.raises(ConflictError, match="in progress"):
+        await erased(depot, delivery)
+    assert await office.do(
+        lambda fw: erase_matching(fw, office.site.audit, until=2**50)
+    ) == []  # fmt: skip
+
+
+async def test_who_may_not_replay_may_not_erase(office: Office) -> None:
+    depot = Depot(office)
+    delivery = await depot.ended("REFUSED")
+    await office.hire("clerk", password=None)
+    with pytest.raises(PermissionDeniedError):
+        await erased(depot, delivery, "clerk")
+    with pytest.raises(NotFoundError):
+        await erased(depot, "msg_none")
+
+
+async def test_deliveries_are_erased_by_what_they_are_about(office: Office) -> None:
+    """By Webhook, by document and by time (B-363)."""
+    depot, audit = Depot(office), office.site.audit
+    name = await depot.ended("REFUSED")
+    await office.sql("UPDATE doc_webhook_delivery SET reference_doctype = 'Customer',"
+                     " reference_name = 'C-1'")  # fmt: skip
+
+    async def matching(**wanted: Any) -> list[str]:
+        return await office.do(lambda fw: erase_matching(fw, audit, **wanted))
+
+    with pytest.raises(ValidationError):
+        await matching()
+    assert await matching(reference=("Customer", "C-2")) == []
+    assert await matching(webhook="other", reference=("Customer", "C-1")) == []
+    assert await matching(until=0) == []
+    assert await matching(reference=("Customer", "C-1")) == [name]
+    assert await matching(reference=("Customer", "C-1")) == []
+
+
+async def test_the_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> None:
+    """Of final deliveries, by their last attempt (B-364)."""
+    depot = Depot(office)
+    for _ in range(3):
+        await depot.ended("REFUSED")
+    ended = [name for (name,) in await office.sql("SELECT name FROM doc_webhook_delivery")]
+    await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = creation")
+    later = ended[-1]
+    await office.sql(
+        "UPDATE doc_webhook_delivery SET last_attempt = last_attempt - :by WHERE name <> :later",
+        by=2 * DAY, later=later,
+    )  # fmt: skip
+    sent, failed = payload_batches(1, 1)
+    store = office.site.store
+    counts = [await store.write(step) for step in (sent, *(failed,) * len(ended))]
+    kept = await office.sql("SELECT name FROM doc_webhook_delivery WHERE erased IS NULL")
+    assert counts == [0, *(1,) * (len(ended) - 1), 0]
+    assert kept == [(later,)]
+
+
+def test_without_days_nothing_is_erased() -> None:
+    assert payload_batches(0, 1000) == ()
