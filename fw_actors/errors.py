@@ -186,7 +186,7 @@ class ValidationError(FwError):
 class PasswordPolicyError(FwError):
     """Raised when a password is refused.
 
-    `rule` is tooShort, tooLong, blank, equalsAccountName or common.
+    `rule` is tooShort, tooLong, blank, equalsAccountName, common or breached.
     """
 
     status = 422

@@ -54,7 +54,7 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
         "session_days": 30, "api_key_days": 0, "min_password_length": 8, "max_login_attempts": 5,
         "lockout_minutes": 15, "reset_minutes": 60, "invite_hours": 72, "secure_cookie": None,
         "self_service_api_keys": True, "address_attempts": 50, "recovery_attempts": 20,
-        "refuse_common_passwords": False, "session_idle_days": 0,
+        "refuse_common_passwords": False, "session_idle_days": 0, "breached_passwords": None,
     }  # fmt: skip
     ops: dict[str, Any] = {
         "webhook_retention_days": 30, "audit_retention_days": 365, "scheduler": True,

@@ -30,6 +30,7 @@ import trio
 
 from fw_actors.config import MAX_ARGON2, Argon2, Config, ProcessPlace
 from fw_actors.errors import OverloadedError
+from fw_actors.hashing.breached import BreachedPasswords
 from fw_actors.hashing.imported import (
     ImportedCost,
     ImportedHash,
@@ -320,12 +321,14 @@ class Hasher:
         entropy: Entropy,
         *,
         refuse_common: bool = False,
+        breached: BreachedPasswords | None = None,
         slots: int | None = None,
         place: ProcessPlace | None = None,
         inline: bool = False,
     ) -> None:
         """`minimum` and `refuse_common` are the policy's `minPasswordLength` and
-        `refuseCommonPasswords`; `place` is the process's, for its part of slots and queues;
+        `refuseCommonPasswords`, `breached` the file of `breachedPasswords`;
+        `place` is the process's, for its part of slots and queues;
         `inline` hashes on the caller's task, for tests whose clock does not see threads."""
         self.argon2_hasher = argon2.PasswordHasher(
             time_cost=parameters.time,
@@ -334,7 +337,7 @@ class Hasher:
             hash_len=_HASH_BYTES,
             salt_len=_SALT_BYTES,
         )
-        self._minimum, self._refuse_common = minimum, refuse_common
+        self._minimum, self._refuse_common, self._breached = minimum, refuse_common, breached
         place = place or _ALONE
         count = slots or place.share(len(os.sched_getaffinity(0)))
         self.slots = InlineSlots(count, place) if inline else HashSlots(count, place)
@@ -357,12 +360,17 @@ class Hasher:
 
     @classmethod
     def of(cls, config: Config, entropy: Entropy, *, inline: bool = False) -> Hasher:
-        """Return the hasher that a site's configuration asks for."""
+        """Return the hasher that a site's configuration asks for.
+
+        Raises: ConfigurationError for an unusable file of breached passwords.
+        """
+        breached = config.auth.breached_passwords
         return cls(
             config.deployment.argon2,
             config.auth.min_password_length,
             entropy,
             refuse_common=config.auth.refuse_common_passwords,
+            breached=None if breached is None else BreachedPasswords(config.folder / breached),
             place=config.place,
             inline=inline,
         )
@@ -375,9 +383,7 @@ class Hasher:
         Raises: PasswordPolicyError; OverloadedError when too many wait.
         """
         self.validate(password, name=name, email=email)
-        return await self.slots.run(
-            HashQueue.RECOVERY, lambda: self.argon2_hasher.hash(_bytes(password)), requester
-        )
+        return await self.slots.run(HashQueue.RECOVERY, lambda: self._new_hash(password), requester)
 
     async def rehash(
         self, password: str, *, queue: HashQueue, requester: Requester = ANONYMOUS
@@ -393,10 +399,19 @@ class Hasher:
     def hash_now(self, password: str, *, name: str, email: str) -> str:
         """Like `hash`, for code that already runs in a transaction (A-295)."""
         self.validate(password, name=name, email=email)
-        return self.slots.run_here(lambda: self.argon2_hasher.hash(_bytes(password)))
+        return self.slots.run_here(lambda: self._new_hash(password))
+
+    def _new_hash(self, password: str) -> str:
+        """Hash a new password on this thread, which may wait for the disk."""
+        if self._breached is not None:
+            self._breached.refuse(password)
+        return self.argon2_hasher.hash(_bytes(password))
 
     def validate(self, password: str, *, name: str, email: str) -> None:
-        """Refuse a password that breaks the policy. Raises: PasswordPolicyError."""
+        """Refuse a password that breaks the policy, breached ones aside, which need the disk.
+
+        Raises: PasswordPolicyError.
+        """
         common = common_passwords() if self._refuse_common else frozenset[str]()
         validate_password(password, minimum=self._minimum, name=name, email=email, common=common)
 

@@ -15,6 +15,13 @@ _KEYS: Final = "fw_actors/access/api_keys.py"
 
 ACCESS: Final = (
     Mutation(
+        "a breached password is taken",
+        "fw_actors/hashing/breached.py",
+        "            if found == cut:\n",
+        "            if found == wanted + cut:\n",
+        "tests/fw_actors/hashing/test_breached.py",
+    ),
+    Mutation(
         "the Sweeper begins no sweep",
         "fw_actors/actors/sweeper.py",
         "            self.context.after(FIRST_AFTER_SECONDS, Sweep(name))\n",

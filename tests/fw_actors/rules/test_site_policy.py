@@ -44,7 +44,13 @@ FLAGS = [
     ("ops", "subscriptionRefresh", False),
     ("web", "hstsIncludeSubDomains", False),
 ]
-TEXTS = [("site", "name"), ("login", "notice"), ("login", "demoUser"), ("login", "demoPassword")]
+TEXTS = [
+    ("site", "name"),
+    ("auth", "breachedPasswords"),
+    ("login", "notice"),
+    ("login", "demoUser"),
+    ("login", "demoPassword"),
+]
 NO_NUMBERS: list[object] = [True, False, None, "30", "", [], {}, [3]]
 
 
