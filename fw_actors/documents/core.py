@@ -82,8 +82,9 @@ class APIKey(DocType, name="API Key", naming="given"):
 class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
     """Written only by the service; `detail` never holds a payload or a secret."""
 
-    # Refusals of one actor are counted by the minute.
-    index_together = (("action", "actor", "creation"),)
+    # Refusals of one actor are counted by the minute; pages ask what was done with one document,
+    # and what one request did.
+    index_together = (("action", "actor", "creation"), ("target", "creation"), ("request_id",))
 
     action = Data()
     target = Data()
@@ -114,6 +115,8 @@ class EmailDelivery(DocType, name="Email Delivery", naming="random", read_only=T
 
 class ErrorLogEntry(DocType, name="Error Log", naming="random", read_only=True):
     """Written by the service alone; `message` has no secret in it."""
+
+    index_together = (("request_id",),)
 
     method = Data()
     message = Text()

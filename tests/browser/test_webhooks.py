@@ -96,9 +96,63 @@ def test_a_delivery_is_found_by_its_id(page: Page, receiver: LiveReceiver) -> No
     delivery = emit(page, "page.found", {})
     emit(page, "page.found", {})
     page.goto(DELIVERIES)
-    page.get_by_role("searchbox").fill(f" {delivery}")
+    page.get_by_label("Search", exact=True).fill(f" {delivery}")
     expect(page.locator("#told")).to_have_text("1 found.")
     expect(page.get_by_role("link", name=delivery)).to_be_visible()
+
+
+def test_an_id_leads_to_its_page_from_any_page(page: Page, receiver: LiveReceiver) -> None:
+    """H-201."""
+    make_webhook(page, receiver.url, "page.jump", title="Jump here")
+    delivery = emit(page, "page.jump", {})
+    page.goto("/app")
+    page.keyboard.press("/")
+    page.keyboard.type(delivery)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(delivery))
+    page.get_by_label("Find an id").fill("Jump")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="Jump here")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text("Found for Jump:")
+    look(page, "find")
+    page.locator("main").click()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("find in the whole desk")
+    look(page, "keys")
+
+
+def test_the_list_of_deliveries_tells_why_and_fits(page: Page, receiver: LiveReceiver) -> None:
+    """H-202, H-203, H-204."""
+    hook = make_webhook(page, receiver.url, "page.fits", title="Fits well")
+    delivery = emit(page, "page.fits", {})
+    eventually(lambda: status(page, delivery) == "Sent")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.goto(f"{DELIVERIES}?webhook={hook}")
+    row = page.locator("#found tbody tr").first
+    head = re.compile("Status.*Error.*Response.*About", re.DOTALL)
+    expect(page.locator("thead")).to_contain_text(head)
+    expect(row.get_by_role("link", name="Fits well")).to_have_attribute(
+        "href", f"/app/Webhook/{hook}"
+    )
+    expect(row.locator("time")).to_have_text(re.compile("(sec|min) ago"))
+    assert page.evaluate(
+        "[...document.querySelectorAll('.scroll')].every(e => e.scrollWidth <= e.clientWidth)"
+    )
+    page.get_by_label("From").fill("2026-01-01T00:00")
+    page.get_by_label("From").blur()
+    expect(page).to_have_url(re.compile(r"_from=2025-12-31T23%3A00"))  # Berlin's midnight
+    expect(row).to_be_visible()
+    page.get_by_label("To", exact=False).last.fill("2026-02-01T00:00")
+    page.get_by_label("To", exact=False).last.blur()
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(DELIVERIES)
+    expect(page.get_by_label("Status")).to_be_hidden()
+    assert page.evaluate(
+        "document.querySelector('#found tbody tr').getBoundingClientRect().top < 800"
+    )
+    page.get_by_role("button", name="Filters").click()
+    expect(page.get_by_label("Status")).to_be_visible()
 
 
 def test_a_test_event_that_fails_is_told(page: Page) -> None:

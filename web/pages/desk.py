@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fw_actors.actors.gateway import Gateway
@@ -15,9 +15,19 @@ from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.accounts import account_view, with_account_states
 from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, DocumentView, history
+from web.pages.find import SearchHits, find
 from web.pages.form import editable, inputs, sections
+from web.pages.links import destinations
 from web.pages.listing import NEVER_MADE, Listing, badge, listing, shortened
-from web.pages.rendering import PageFrame, Rendering, list_path, new_path, page_frame
+from web.pages.rendering import (
+    FIND,
+    PageFrame,
+    Rendering,
+    list_path,
+    new_path,
+    page_frame,
+    redirect,
+)
 from web.pages.webhooks import (
     DELIVERY,
     WEBHOOK,
@@ -73,6 +83,7 @@ class DeskPages:
         error_page = self._rendering.error_page
         operations = {
             "/app": Operation(self.home),
+            FIND: Operation(self.find, query=frozenset({"q"})),
             "/app/<doctype>": Operation(self.list, query=None),
             "/app/<doctype>/<name>": Operation(self.document),
             "/app/Webhook/<name>/recent": Operation(self.recent),
@@ -88,6 +99,18 @@ class DeskPages:
         return await self._page(
             exchange, "home.html", "", lambda fw: {"attention": attention(fw, service)}
         )
+
+    async def find(self, exchange: Exchange) -> Response:
+        """Lead to the one document that has an id; else show what has the text."""
+        text = exchange.query.get("q", "")
+
+        def both(fw: Fw) -> tuple[SearchHits, PageFrame]:
+            return find(fw, text), page_frame(fw, "")
+
+        found, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
+        if found.only is not None:
+            return redirect(found.only.path)
+        return self._rendering.page("find.html", frame=frame, found=found, text=text)
 
     async def list(self, exchange: Exchange) -> Response:
         """Show a page of a DocType's list."""
@@ -183,13 +206,17 @@ def _require_makeable(fw: Fw, meta: Meta) -> None:
 
 def _form(fw: Fw, meta: Meta, values: dict[str, Any] | None) -> dict[str, Any]:
     """Return the template's variables for the form."""
+    made = inputs(fw, meta, values)
+    if values is not None:
+        [paths] = destinations(fw, meta, [values], [each.name for each in made])
+        made = tuple(replace(each, path=paths.get(each.name, "")) for each in made)
     return {
         "doctype": meta.name,
         "list_path": list_path(meta.name),
         "new_path": new_path(meta.name),
         "named": values is None and meta.naming.kind == "given",
         "manages": fw.rights.administers,
-        "sections": list(sections(inputs(fw, meta, values))),
+        "sections": list(sections(made)),
     }
 
 

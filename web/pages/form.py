@@ -72,6 +72,8 @@ SECTIONS: Final[Mapping[tuple[str, str], str]] = {
 class FormField:
     """A field of the form. `value` is the input's text; `rows` are those of a table.
 
+    `path` is the page of the document that the value names.
+
     `open_cells`: of a table whose rows are locked some cells can still be changed.
     """
 
@@ -94,6 +96,7 @@ class FormField:
     columns: tuple[FormField, ...] = ()
     rows: tuple[FormRow, ...] = ()
     open_cells: bool = False
+    path: str = ""
 
 
 @dataclass(frozen=True)

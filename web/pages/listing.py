@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -15,9 +16,10 @@ from fw_actors.documents.browsing import list_page
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Check, Field, Link, Select
 from fw_actors.documents.query import MAX_FIELDS
-from fw_actors.documents.special_fields import iso
+from fw_actors.documents.special_fields import iso, to_ms
 from fw_actors.errors import BadRequestError
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
+from web.pages.links import destinations, fields_beside
 from web.pages.rendering import document_path, list_path, new_path
 from web.pages.wording import DOCSTATUS, columns_of, described, label_of
 
@@ -41,11 +43,16 @@ LONGEST: Final = 80
 
 @dataclass(frozen=True)
 class ListCell:
-    """A value to show: `kind` is text, time, number, check or badge; `tone` colours a badge."""
+    """A value to show: `kind` is text, time, number, check or badge; `tone` colours a badge.
+
+    `path` is the page that the value leads to; `note` stands beside it, such as an id.
+    """
 
     kind: str
     text: str
     tone: str = PLAIN
+    path: str = ""
+    note: str = ""
 
 
 EMPTY: Final = ListCell("text", "")
@@ -96,6 +103,7 @@ PAGE_SIZE: Final = 50
 LAST_PAGE: Final = 100_000
 # A field's name begins with a letter: none of these can be one.
 SEARCH, SORT, PAGE, SINCE = "_q", "_sort", "_page", "_since"
+FROM, UNTIL = "_from", "_to"
 PERIODS: Final[Mapping[str, tuple[str, int]]] = {
     "1h": ("In the last hour", MS_PER_HOUR),
     "1d": ("In the last day", MS_PER_DAY),
@@ -167,6 +175,10 @@ class Listing:
     search: str
     sort: str
     filters: tuple[ListFilter, ...]
+    begins: str
+    """The range of times that is asked for: from here,"""
+    ends: str
+    """and to there; each empty without a limit."""
     filtered: bool
     matching: str
     """The filters in the form of the JSON API."""
@@ -190,18 +202,19 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
     Raises: the errors of the JSON API's list; BadRequestError for a page that is no number.
     """
     meta = fw.documents.registry.meta(doctype)
-    visible = _visible(fw, meta)
+    visible = visible_fields(fw, meta)
     columns = columns_of(meta, visible)
     values = {k: v for k, v in asked.items() if v != "" and not k.startswith("_")}
     number = _page_number(asked.get(PAGE, ""))
     filters = [[name, "=", _typed(meta, name, v)] for name, v in values.items()]
     filters += _since(fw, asked.get(SINCE, ""))
-    filters += _search(fw, meta, asked.get(SEARCH, ""), _searchable(meta, visible))
+    filters += _range(asked)
+    filters += _search(fw, meta, asked.get(SEARCH, ""), searchable(meta, visible))
     found = list_page(
         fw,
         doctype,
         filters,
-        list(dict.fromkeys(("name", *columns))),
+        list(dict.fromkeys(("name", *columns, *sorted(fields_beside(meta, columns))))),
         _order(asked.get(SORT, "")),
         PAGE_SIZE,
         (number - 1) * PAGE_SIZE,
@@ -218,10 +231,17 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
         search=asked.get(SEARCH, ""),
         sort=asked.get(SORT, ""),
         filters=(*_filter_choices(meta, visible, values), _period(asked.get(SINCE, ""))),
+        begins=asked.get(FROM, ""),
+        ends=asked.get(UNTIL, ""),
         filtered=bool(filters),
         matching=json.dumps(filters),
         columns=tuple(_column(meta, path, kept, name) for name in columns),
-        rows=tuple(_row(meta, columns, row) for row in found.rows),
+        rows=tuple(
+            _row(meta, columns, row, paths)
+            for row, paths in zip(
+                found.rows, destinations(fw, meta, found.rows, columns), strict=True
+            )
+        ),
         total=found.total,
         more=found.more,
         newest_only=found.newest_only,
@@ -239,7 +259,8 @@ def _is_makeable(fw: Fw, meta: Meta) -> bool:
     return fw.rights.allows(meta, "create")
 
 
-def _visible(fw: Fw, meta: Meta) -> Mapping[str, Field]:
+def visible_fields(fw: Fw, meta: Meta) -> Mapping[str, Field]:
+    """Return the fields that the user may see."""
     return {
         name: field
         for name, field in meta.fields.items()
@@ -247,7 +268,7 @@ def _visible(fw: Fw, meta: Meta) -> Mapping[str, Field]:
     }
 
 
-def _searchable(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
+def searchable(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
     """Return the fields that a search looks into: names and all short texts."""
     texts = [n for n, f in visible.items() if f.type in ("Data", "Link") and not f.secret]
     long = [n for n in SEARCHED_TEXTS.get(meta.name, ()) if n in visible]
@@ -271,6 +292,22 @@ def _since(fw: Fw, period: str) -> list[list[Any]]:
     return [["creation", ">=", iso(fw.tx.now - PERIODS[period][1])]]
 
 
+def _range(asked: Mapping[str, str]) -> list[list[Any]]:
+    """Return the filters for a range of times: from its begin to its end, which is not in it.
+
+    Raises: BadRequestError.
+    """
+    filters: list[list[Any]] = []
+    for key, operator in ((FROM, ">="), (UNTIL, "<")):
+        if text := asked.get(key, ""):
+            try:
+                at = to_ms(datetime.fromisoformat(text))
+            except (ValueError, OverflowError):
+                raise BadRequestError(f"{key} must be a time as ISO 8601.", field=key) from None
+            filters.append(["creation", operator, iso(at)])
+    return filters
+
+
 def _period(chosen: str) -> ListFilter:
     choices = (FilterChoice(key, label, key == chosen) for key, (label, _) in PERIODS.items())
     return ListFilter(SINCE, label_of("creation"), chosen, tuple(choices))
@@ -284,6 +321,11 @@ def _search(fw: Fw, meta: Meta, text: str, fields: Sequence[str]) -> list[list[A
     named = ["name", "=", text]
     if fw.get_list(meta.name, [named], ["name"], limit=1):
         return [named]
+    return containing(text, fields)
+
+
+def containing(text: str, fields: Sequence[str]) -> list[list[Any]]:
+    """Return the filter for documents of which a field has the text somewhere."""
     pattern = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return [[list(fields), "like", f"%{pattern}%"]]
 
@@ -339,8 +381,12 @@ def _column(meta: Meta, path: str, kept: Mapping[str, str], name: str) -> ListCo
     return ListColumn(name, label_of(name), address, order, kind_of(meta, name))
 
 
-def _row(meta: Meta, columns: Sequence[str], row: Mapping[str, Any]) -> ListRow:
-    cells = tuple(cell(meta, name, row[name]) for name in columns)
+def _row(
+    meta: Meta, columns: Sequence[str], row: Mapping[str, Any], paths: Mapping[str, str]
+) -> ListRow:
+    cells = tuple(
+        replace(cell(meta, name, row[name]), path=paths.get(name, "")) for name in columns
+    )
     return ListRow(row["name"], document_path(meta.name, row["name"]), cells)
 
 

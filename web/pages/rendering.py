@@ -135,6 +135,7 @@ class Assets:
 
 
 HOME: Final = "/app"
+FIND: Final = "/app/find"
 LONGEST: Final = 2048
 # One slash, then none and no backslash; printable ASCII, in which browsers drop nothing.
 _LOCAL: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
@@ -177,6 +178,7 @@ class Rendering:
         self._environment.globals |= {
             "site": settings.name,
             "assets": assets.folder,
+            "find": FIND,
             "csrf_header": CSRF_HEADER,
             "most_searched": MOST_SEARCHED,
         }

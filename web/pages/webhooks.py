@@ -180,7 +180,9 @@ def with_states(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
         name, *cells = row.cells
         state = state_badge(of_it)
         more = (state, ListCell("text", in_words(of_it.day)), ListCell("number", waiting_of(of_it)))
-        return replace(row, cells=(replace(name, kind="text", text=of_it.label), *more, *cells))
+        return replace(
+            row, cells=(replace(name, kind="text", text=of_it.label, note=row.name), *more, *cells)
+        )
 
     first, *columns = shown.columns
     return replace(shown, columns=(first, *added, *columns), rows=tuple(map(row_of, shown.rows)))
@@ -193,11 +195,14 @@ def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
 
     def row_of(row: ListRow) -> ListRow:
         cell = row.cells[at]
-        named = replace(cell, text=labels.get(cell.text, cell.text))
+        label = labels.get(cell.text)
+        named = cell if label is None else replace(cell, text=label, note=cell.text)
         return replace(row, cells=(*row.cells[:at], named, *row.cells[at + 1 :]))
 
     filters = tuple(
-        replace(each, choices=_choices(labels, each.value)) if each.name == "webhook" else each
+        replace(each, choices=_choices(labels, each.value), target=WEBHOOK)
+        if each.name == "webhook"
+        else each
         for each in shown.filters
     )
     return replace(shown, rows=tuple(map(row_of, shown.rows)), filters=filters)

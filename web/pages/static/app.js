@@ -6,15 +6,34 @@ import { busy, clear, enable, say } from "./forms.js";
 const FLASH = "fw-flash";
 const FORMAT = { dateStyle: "medium", timeStyle: "short" };
 const EXACT = { dateStyle: "medium", timeStyle: "long" };
+const RELATIVE = new Intl.RelativeTimeFormat(undefined, { numeric: "always", style: "short" });
+const RENEW_MS = 10_000;
+const A_DAY_S = 86_400;
+const UNITS = [["second", 60], ["minute", 60], ["hour", 24]];
 
-// Show the times below `root` in the reader's own zone; the exact one stands in the title. Those
-// with data-exact have seconds, and name the zone.
+// "3 sec. ago", "in 12 min."; "" for what is more than a day away.
+function relative(at) {
+  let amount = (at - Date.now()) / 1000;
+  if (Math.abs(amount) >= A_DAY_S) return "";
+  for (const [unit, size] of UNITS) {
+    if (Math.abs(amount) < size) return RELATIVE.format(Math.trunc(amount), unit);
+    amount /= size;
+  }
+  return "";
+}
+
+// Show the times below `root` in the reader's own zone: those of a day around now by how far away
+// they are. The exact time, with seconds and the zone, stands in the title, and as text in those
+// with data-exact.
 export function localTimes(root = document) {
-  for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.getTime())) continue;
-    time.title = time.dateTime;
-    time.textContent = at.toLocaleString(undefined, "exact" in time.dataset ? EXACT : FORMAT);
+    const exact = at.toLocaleString(undefined, EXACT);
+    if (!time.title) time.title = exact;
+    const away = relative(at);
+    const text = "exact" in time.dataset ? `${exact}${away && ` (${away})`}` : away || at.toLocaleString(undefined, FORMAT);
+    if (time.textContent !== text) time.textContent = text;
   }
 }
 
@@ -100,6 +119,9 @@ export async function copy(text, button) {
   setTimeout(() => { button.textContent = "Copy"; }, 4000);
 }
 
+// What people call documents whose names tell them nothing; they are offered by it, too.
+const CALLED = { Webhook: ["title", "url"], User: ["fullName", "email"] };
+
 // Offer the names of the linked DocType while one types into an input with data-target.
 export function suggest(root = document) {
   for (const input of root.querySelectorAll("input[data-target]:not([list], [readonly])")) {
@@ -110,9 +132,10 @@ export function suggest(root = document) {
     let timer;
     const load = async () => {
       const typed = input.value.replace(/[\\%_]/g, "\\$&");
-      const query = new URLSearchParams({ filters: JSON.stringify([["name", "like", `%${typed}%`]]), fields: '["name"]', order_by: "name", limit: "20" });
+      const fields = ["name", ...(CALLED[input.dataset.target] ?? [])];
+      const query = new URLSearchParams({ filters: JSON.stringify([[fields, "like", `%${typed}%`]]), fields: JSON.stringify(fields), order_by: "name", limit: "20" });
       const found = await call("GET", `/api/resource/${encodeURIComponent(input.dataset.target)}?${query}`).catch(() => ({ data: [] }));
-      list.replaceChildren(...found.data.map((row) => new Option(row.name, row.name)));
+      list.replaceChildren(...found.data.map((row) => new Option(fields.map((field) => row[field]).filter(Boolean).slice(1).join(", ") || row.name, row.name)));
     };
     input.addEventListener("focus", load, { once: true });
     input.addEventListener("input", () => {
@@ -204,11 +227,40 @@ function menu() {
     button.setAttribute("aria-expanded", String(open));
     navigation.classList.toggle("open", open);
   });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || button.getAttribute("aria-expanded") !== "true") return;
+    button.click();
+    button.focus();
+  });
+}
+
+// `/` finds, `j` and `k` go through the rows of a list, `?` shows the keys; never while one types.
+function keys() {
+  const rows = () => [...document.querySelectorAll("main table.list tbody th a")];
+  const step = (by) => {
+    const all = rows();
+    const at = all.indexOf(document.activeElement);
+    all[at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1)]?.focus();
+  };
+  const does = {
+    "/": () => document.getElementById("find").focus(),
+    "?": () => document.getElementById("keys").showModal(),
+    j: () => step(1),
+    k: () => step(-1),
+  };
+  document.addEventListener("keydown", (event) => {
+    const busy = event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog[open]");
+    if (busy || !Object.hasOwn(does, event.key)) return;
+    event.preventDefault();
+    does[event.key]();
+  });
 }
 
 if (document.body.classList.contains("desk")) {
   menu();
+  keys();
   localTimes();
+  setInterval(localTimes, RENEW_MS);
   suggest();
   keepPressed();
   keepUnfolded();

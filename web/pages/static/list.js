@@ -1,4 +1,5 @@
-// What a list can do beside being read: invite to the list of users, replay to that of deliveries.
+// What a list can do beside being read: ranges of times, invitations to the list of users, replays
+// to that of deliveries.
 
 import { call, documentPath, operation } from "./api.js";
 import { ask } from "./app.js";
@@ -93,6 +94,30 @@ document.addEventListener("change", (event) => {
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-replay]")) replay();
 });
+// A range is typed in the reader's own zone, and asked for in UTC.
+const zone = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;
+const local = (at) => new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+for (const input of document.querySelectorAll("[data-time]")) {
+  const sent = Object.assign(document.createElement("input"), { type: "hidden", name: input.name });
+  const asked = input.getAttribute("value");
+  if (asked) {
+    const at = new Date(/[Z+]|-\d\d:\d\d$/.test(asked.slice(10)) ? asked : `${asked}Z`);
+    if (!Number.isNaN(at.getTime())) [input.value, sent.value] = [local(at), at.toISOString()];
+  }
+  input.removeAttribute("name");
+  input.after(sent);
+  input.addEventListener("change", () => { sent.value = input.value ? new Date(input.value).toISOString() : ""; }, true);
+  input.closest(".field").querySelector("[data-zone]").textContent = `(${zone})`;
+}
+
+// On a small screen the filters wait behind a button, so that the first row is in sight.
+const filters = document.querySelector("form.filters");
+const opener = document.getElementById("show-filters");
+opener.addEventListener("click", () => {
+  const open = filters.classList.toggle("open");
+  opener.setAttribute("aria-expanded", String(open));
+});
+
 // What a search or filter found is told to those who don't see it.
 document.addEventListener("htmx:afterSwap", () => {
   const { total, more } = document.getElementById("found").dataset;

@@ -1,0 +1,94 @@
+"""The search of the desk, and where the values of records lead."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.ops.audit import Action
+from tests.fw_actors.office import Office, open_office
+from web.pages.find import SearchHits, find
+from web.pages.links import destinations, subject_of
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    async with open_office(tmp_path) as office:
+        yield office
+
+
+async def found(office: Office, text: str, user: str = "Administrator") -> SearchHits:
+    return await office.do(lambda fw: find(fw, text), user)
+
+
+async def test_find_leads_to_what_has_the_id(office: Office) -> None:
+    """H-201."""
+    hook = await office.subscribe(title="Billing", url="https://billing.test/hook")
+    told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    [delivery] = told["deliveries"]
+    only = (await found(office, f" {delivery} ")).only
+    assert only is not None
+    assert only.path == f"/app/Webhook%20Delivery/{delivery}"
+    by_title = await found(office, "bill")
+    assert by_title.only is None
+    [group] = by_title.groups
+    assert [(hit.name, hit.label) for hit in group.hits] == [(hook, "Billing")]
+    assert (await found(office, "billing.test/h")).groups[0].hits[0].name == hook
+    assert await found(office, "  ") == SearchHits((), ())
+
+
+async def test_find_shows_what_a_request_did(office: Office) -> None:
+    """H-201."""
+    await office.site.write("Administrator", _invite, "request-1")
+    [hit] = (await found(office, "request-1")).exact
+    assert hit.doctype == "Audit Event"
+
+
+def _invite(fw: Any) -> None:
+    fw.new_doc("User", name="ina", email="ina@x.test").insert()
+
+
+async def test_find_shows_the_first_and_leads_to_all(office: Office) -> None:
+    for number in range(7):
+        await office.hire(f"twin{number}")
+    [group] = (await found(office, "twin")).groups
+    assert len(group.hits) == 5
+    assert group.all_path == "/app/User?_q=twin"
+
+
+async def test_find_shows_nobody_more_than_they_may_list(office: Office) -> None:
+    await office.subscribe(title="Secret place")
+    await office.hire("wendy")
+    assert await found(office, "Secret place", "wendy") == SearchHits((), ())
+
+
+async def test_values_lead_to_what_there_is(office: Office) -> None:
+    """H-203."""
+    await office.hire("wendy")
+    rows: list[dict[str, Any]] = [
+        {"action": "user.invite", "target": "wendy", "actor": "wendy", "request_id": "a b"},
+        {"action": "user.delete", "target": "gone", "actor": "Administrator", "request_id": None},
+        {"action": "Denied", "target": "wendy", "actor": None, "request_id": ""},
+    ]
+
+    def paths(fw: Any) -> Any:
+        meta = fw.documents.registry.meta("Audit Event")
+        return destinations(fw, meta, rows, ["target", "actor", "request_id"])
+
+    wendy = "/app/User/wendy"
+    assert await office.do(paths) == [
+        {"target": wendy, "actor": wendy, "request_id": "/app/find?q=a%20b"},
+        {},
+        {},
+    ]
+    assert await office.do(paths, "wendy") == [{"request_id": "/app/find?q=a%20b"}, {}, {}]
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_each_audited_action_is_about_a_doctype_or_none(action: Action) -> None:
+    assert (subject_of(action) is None) == (
+        action is Action.DENIED or action.startswith(("console.", "job.", "site."))
+    )

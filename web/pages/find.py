@@ -1,0 +1,98 @@
+"""The search of the whole desk: by id to the page itself, by text to what has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.query import LONGEST_PATTERN
+from web.pages.listing import SEARCH, containing, searchable, visible_fields
+from web.pages.rendering import document_path, list_path
+from web.pages.wording import TITLES
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+MOST: Final = 5
+"""How many documents of a DocType are shown; the list has the others."""
+_MOST_OF_A_REQUEST: Final = 20
+_OF_REQUESTS: Final = ("Error Log", "Audit Event")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document that was found, by its path and what people call it."""
+
+    doctype: str
+    name: str
+    label: str
+    path: str
+
+
+@dataclass(frozen=True)
+class HitsOfDocType:
+    """The first hits of a DocType; `all_path` is the list of all, empty where these are all."""
+
+    doctype: str
+    hits: tuple[Hit, ...]
+    all_path: str
+
+
+@dataclass(frozen=True)
+class SearchHits:
+    """What has an id, and what has a text."""
+
+    exact: tuple[Hit, ...]
+    groups: tuple[HitsOfDocType, ...]
+
+    @property
+    def only(self) -> Hit | None:
+        """The one document that has what was typed as its id, if there is one."""
+        return self.exact[0] if len(self.exact) == 1 else None
+
+
+def find(fw: Fw, text: str) -> SearchHits:
+    """Return what the user may see of all that has this id, or else this text (H-201)."""
+    text = text.strip()[:LONGEST_PATTERN]
+    if not text:
+        return SearchHits((), ())
+    metas = [meta for meta in fw.documents.registry.metas.values() if _is_listed(fw, meta)]
+    metas.sort(key=lambda meta: meta.name)
+    exact = tuple(_exact(fw, metas, text))
+    if len(exact) == 1:
+        return SearchHits(exact, ())
+    # Records are millions, and are looked for by id: their lists search the newest of a time.
+    groups = (_containing(fw, meta, text) for meta in metas if not meta.read_only)
+    return SearchHits(exact, tuple(group for group in groups if group.hits))
+
+
+def _is_listed(fw: Fw, meta: Meta) -> bool:
+    if meta.child or fw.rights.excludes(meta):
+        return False
+    return fw.rights.allows(meta, "list") and fw.rights.allows(meta, "read")
+
+
+def _exact(fw: Fw, metas: list[Meta], text: str) -> Iterator[Hit]:
+    for meta in metas:
+        yield from _hits(fw, meta, [["name", "=", text]], 1)
+    for meta in metas:
+        if meta.name in _OF_REQUESTS:
+            yield from _hits(fw, meta, [["request_id", "=", text]], _MOST_OF_A_REQUEST)
+
+
+def _containing(fw: Fw, meta: Meta, text: str) -> HitsOfDocType:
+    fields = searchable(meta, visible_fields(fw, meta))
+    hits = tuple(_hits(fw, meta, containing(text, fields), MOST + 1))
+    path = f"{list_path(meta.name)}?{urlencode({SEARCH: text})}" if len(hits) > MOST else ""
+    return HitsOfDocType(meta.name, hits[:MOST], path)
+
+
+def _hits(fw: Fw, meta: Meta, filters: list[list[Any]], most: int) -> Iterator[Hit]:
+    visible = visible_fields(fw, meta)
+    titles = [name for name in (*TITLES, "url", "event", "action", "method") if name in visible]
+    for row in fw.get_list(meta.name, filters, ["name", *titles], limit=most):
+        label = next((str(row[name]) for name in titles if row[name]), row["name"])
+        yield Hit(meta.name, row["name"], label, document_path(meta.name, row["name"]))
