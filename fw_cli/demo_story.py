@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import logging
+import signal
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 import trio
@@ -21,10 +23,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fw_actors.rules.delivery import wait_seconds
-from fw_actors.runtime import Entropy, SystemClock, SystemEntropy
+from fw_actors.runtime import SystemClock, SystemEntropy
 from fw_cli.demo_receiver import DemoReceiver, Post
-from fw_cli.demo_site import BACKOFF_SECONDS, USER, Client, make_site, make_user
+from fw_cli.demo_site import BACKOFF_SECONDS, PASSWORD, USER, Client, make_site, make_user
 from fw_cli.errors import CommandFailed
+
+if TYPE_CHECKING:
+    from supervisors.service.tree import RunningService
 
 T = TypeVar("T")
 
@@ -34,12 +39,15 @@ FAILURES: Final = (503, 503, 503, 204)
 _COLOURS: Final = {"Sent": "green", "Retrying": "yellow", "Failed": "red", "Queued": "cyan"}
 
 
-def show_demo() -> None:
-    """Run the demo and show it. Raises: CommandFailed if its outcome is not as expected."""
+def show_demo(*, keep: bool = False) -> None:
+    """Run the demo and show it. Raises: CommandFailed if its outcome is not as expected.
+
+    `keep`: leave the site running until SIGINT or SIGTERM, with the way to sign in printed.
+    """
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
     )  # logged by the story
-    if not trio.run(_demo):
+    if not trio.run(_demo, keep):
         raise CommandFailed("the demo failed: see the table above")
 
 
@@ -93,7 +101,9 @@ class Story:
         return bool(final) and all(final)
 
 
-async def _demo() -> bool:
+async def _demo(keep: bool) -> bool:
+    from supervisors.service.tree import open_service
+
     console = Console()
     story = Story(trio.current_time(), console, live=console.is_terminal)
     entropy = SystemEntropy()
@@ -102,48 +112,69 @@ async def _demo() -> bool:
         DemoReceiver("healthy", secret, (204,), story.posted),
         DemoReceiver("failing", secret, FAILURES, story.posted),
     )
-    with tempfile.TemporaryDirectory(prefix="fw-demo-") as folder, trio.move_on_after(MAX_SECONDS):
+    with (
+        tempfile.TemporaryDirectory(prefix="fw-demo-") as folder,
+        trio.move_on_after(MAX_SECONDS) as limit,
+    ):
+        config = make_site(Path(folder), entropy)
         async with trio.open_nursery() as nursery:
             for receiver in receivers:
                 await nursery.start(receiver.serve)
-            act = partial(_act, Path(folder), entropy, secret, receivers, story)
-            if story.live:
-                with Live(get_renderable=story.picture, console=console, refresh_per_second=8):
-                    await act()
-            else:
-                await act()
-                console.print(Text(), story.table(), sep="")
+            async with open_service(config, log=structlog.get_logger()) as service:
+                if story.live:
+                    with Live(get_renderable=story.picture, console=console, refresh_per_second=8):
+                        await _act(service, secret, receivers, story)
+                else:
+                    await _act(service, secret, receivers, story)
+                    console.print(Text(), story.table(), sep="")
+                if keep and _is_as_expected(story, receivers):
+                    limit.deadline = inf
+                    await _stay(console, service.url)
             nursery.cancel_scope.cancel()
+    return _is_as_expected(story, receivers)
+
+
+def _is_as_expected(story: Story, receivers: tuple[DemoReceiver, ...]) -> bool:
     verified = all(post.verified for receiver in receivers for post in receiver.posts)
-    return (
-        verified and bool(story.deliveries) and all(d["status"] == "Sent" for d in story.deliveries)
-    )
+    return verified and story.over and all(row["status"] == "Sent" for row in story.deliveries)
+
+
+async def _stay(console: Console, url: str) -> None:
+    """Print how to use the site, and wait for SIGINT or SIGTERM."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        lines = (
+            "",
+            f"The site runs at {url}: sign in as {USER}, with the password {PASSWORD!r}.",
+            f"Its console: {url}/app/console",
+            "Ctrl+C ends it and deletes it.",
+        )
+        # Plain: an address must be neither folded nor taken for markup.
+        console.print(Text("\n".join(lines)), soft_wrap=True)
+        console.file.flush()
+        async for _ in signals:
+            return
 
 
 async def _act(
-    folder: Path, entropy: Entropy, secret: str, receivers: tuple[DemoReceiver, ...], story: Story
+    service: RunningService, secret: str, receivers: tuple[DemoReceiver, ...], story: Story
 ) -> None:
-    from supervisors.service.tree import open_service
-
-    config = make_site(folder, entropy)
-    async with open_service(config, log=structlog.get_logger()) as service:
-        story.tell(f"service ready at {service.url}")
-        await make_user(service.site)
-        client = Client(service.url)
-        await _in_thread(client.sign_in)
-        story.tell(f"signed in as {USER} (argon2id, session cookie)")
-        for receiver in receivers:
-            await _subscribe(client, receiver, secret, story)
-        note = await _in_thread(
-            partial(client.insert, "Note", {"title": "Hello, world", "text": "An event."})
-        )
-        story.tell(f"Note {note} saved: doc.on_insert goes to both receivers")
-        while not story.over:
-            await trio.sleep(REFRESH_SECONDS)
-            story.deliveries = await _in_thread(client.deliveries)
-        tries = max(row["attempts"] for row in story.deliveries)
-        waits = ", ".join(f"{wait_seconds(n, BACKOFF_SECONDS):g} s" for n in range(1, tries))
-        story.tell(f"both are Sent, the failing one at attempt {tries}, after {waits}")
+    story.tell(f"service ready at {service.url}")
+    await make_user(service.site)
+    client = Client(service.url)
+    await _in_thread(client.sign_in)
+    story.tell(f"signed in as {USER} (argon2id, session cookie)")
+    for receiver in receivers:
+        await _subscribe(client, receiver, secret, story)
+    note = await _in_thread(
+        partial(client.insert, "Note", {"title": "Hello, world", "text": "An event."})
+    )
+    story.tell(f"Note {note} saved: doc.on_insert goes to both receivers")
+    while not story.over:
+        await trio.sleep(REFRESH_SECONDS)
+        story.deliveries = await _in_thread(client.deliveries)
+    tries = max(row["attempts"] for row in story.deliveries)
+    waits = ", ".join(f"{wait_seconds(n, BACKOFF_SECONDS):g} s" for n in range(1, tries))
+    story.tell(f"both are Sent, the failing one at attempt {tries}, after {waits}")
 
 
 async def _subscribe(client: Client, receiver: DemoReceiver, secret: str, story: Story) -> None:

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import httpx
+import pytest
 
 from fw_cli.demo_receiver import verifies
 
+ENVIRON = {"COLUMNS": "80", "PATH": "/usr/bin:/bin"}
 
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A demo with --keep and its temporary folder; it runs while the other test does."""
+    folder = tmp_path_factory.mktemp("kept")
+    environ = ENVIRON | {"TMPDIR": str(folder)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "fw_cli", "demo", "--keep"], cwd=folder, stdout=subprocess.PIPE,
+        text=True, env=environ,
+    ) as process:  # fmt: skip
+        try:
+            yield process, folder
+        finally:
+            process.kill()
+
+
+@pytest.mark.usefixtures("kept")
 def test_the_demo_shows_both_receivers_and_ends_with_everything_sent(tmp_path: Path) -> None:
     """Piped, it prints a line for each thing that happens, and the deliveries at the end."""
     done = subprocess.run(
         [sys.executable, "-m", "fw_cli", "demo"], cwd=tmp_path, capture_output=True, text=True,
-        timeout=60, env={"COLUMNS": "80", "PATH": "/usr/bin:/bin"}, check=False,
+        timeout=60, env=ENVIRON, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("failing receiver: answers 503") == 3
@@ -29,3 +53,21 @@ def test_a_wrong_signature_would_be_seen() -> None:
     """The receiver's own check refuses what was not signed with its secret."""
     headers = {"webhook-id": "msg_1", "webhook-timestamp": "1", "webhook-signature": "v1,AAAA"}
     assert not verifies("whsec_c2VjcmV0", headers, b"{}")
+
+
+def test_a_demo_that_is_kept_tells_how_to_sign_in_and_is_deleted_by_ctrl_c(
+    kept: tuple[subprocess.Popen[str], Path],
+) -> None:
+    process, folder = kept
+    assert process.stdout is not None
+    told = next(line for line in process.stdout if line.startswith("The site runs at"))
+    found = re.search(r"at (\S+): sign in as (\w+), with the password '(.+)'\.", told)
+    assert found, told
+    url, user, password = found.groups()
+    credentials = {"usr": user, "pwd": password}
+    answer = httpx.post(f"{url}/api/login", json=credentials, headers={"X-FW-CSRF": "1"})
+    assert answer.status_code == 200
+    assert list(folder.glob("fw-demo-*"))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    assert list(folder.iterdir()) == []
