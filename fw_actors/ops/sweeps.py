@@ -20,7 +20,7 @@ from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import JOB, KNOWN_ADDRESS, LOGIN_ATTEMPT, SESSION, TOKEN
 from fw_actors.webhooks.attempts import forget_attempts
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.health import drop_old_hours
+from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
 
 BATCH: Final = 1000
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
@@ -107,8 +107,8 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
 
 
 def count_batches() -> tuple[Batch, ...]:
-    """Return the step of `core.services.webhooks.sweep` for old counts of outcomes."""
-    return (partial(drop_old_hours, most=BATCH),)
+    """Return the steps of `core.services.webhooks.sweep` for counts that are not shown any more."""
+    return (partial(drop_old_hours, most=BATCH), partial(drop_states_of_deleted, most=BATCH))
 
 
 def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:

@@ -332,6 +332,18 @@ _DROP_HOUR: Final = Statement(
 )
 
 
+_OF_NO_WEBHOOK: Final = Statement(
+    sa.union(
+        *(
+            sa.select(table.c.webhook).where(
+                ~sa.select(_HOOK.name).where(_HOOK.name == table.c.webhook).exists()
+            )
+            for table in (WEBHOOK_HEALTH, WEBHOOK_CLAIM)
+        )
+    ).limit(sa.bindparam("most"))
+)
+
+
 class HealthRenames(Observer):
     """Keeps the counts of a Webhook that is renamed with it, and drops those of a deleted one."""
 
@@ -358,4 +370,15 @@ def drop_old_hours(tx: Tx, most: int) -> int:
     rows = tx.rows(_OLDEST_HOURS, before=tx.now - KEPT_DAYS * MS_PER_DAY, most=most)
     if rows:
         tx.run_many(_DROP_HOUR, [{"of": webhook, "at": hour} for webhook, hour in rows])
+    return len(rows)
+
+
+def drop_states_of_deleted(tx: Tx, most: int) -> int:
+    """Delete the state and counts of at most `most` Webhooks that do not exist; return how many.
+
+    Deliveries that were in progress when their Webhook was deleted write them again.
+    """
+    rows = tx.rows(_OF_NO_WEBHOOK, most=most)
+    for (webhook,) in rows:
+        _forget(tx, webhook)
     return len(rows)

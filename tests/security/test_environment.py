@@ -17,7 +17,7 @@ from tests.live_site import LiveSite, eventually
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 
 SECRETS = {
-    "FW_SECRET_KEY": "a vault key of forty characters, or more",
+    "FW_SECRET_KEY": "a vault key of forty characters at least",
     "FW_SECRET_STRIPE": "sk_live_51Habcd",
     "FW_SMTP_PASSWORD": "the password of the mail account",
 }

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 import trio
 from trio.testing import MockClock
 
 from fw_actors.documents import rest
+from fw_actors.ops.sweeps import count_batches
 from fw_actors.rules.findings import ServiceState
+from fw_actors.store.schema import WEBHOOK_HEALTH
 from fw_actors.webhooks.health import (
     WebhookHealth,
     counts_by_hour,
@@ -139,6 +142,25 @@ async def test_the_counts_go_with_a_webhook_that_is_renamed_or_deleted(
         await post.site.write("Administrator", lambda fw: fw.get_doc("Webhook", "new").delete())
         day = await post.site.store.read(counts_of_a_day)
     assert day == (0, 0, 0)
+
+
+async def test_a_sweep_drops_what_a_delivery_writes_after_its_webhook_was_deleted(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A delivery that was in progress fails later, and counts again (B-242)."""
+    async with delivering(tmp_path, Receiver(["503"])) as post:
+        deleted, kept = await post.webhook(), await post.webhook()
+        [delivery, other] = await post.emit()
+        await trio.sleep(1)
+        await post.site.write("Administrator", lambda fw: fw.get_doc("Webhook", deleted).delete())
+        await post.settled(delivery)
+        await post.settled(other)
+        store, named = post.site.store, sa.select(WEBHOOK_HEALTH.c.webhook)
+        before = await store.read(lambda tx: tx.rows(named))
+        dropped = [sum([await store.write(step) for step in count_batches()]) for _ in range(2)]
+        after = await store.read(lambda tx: tx.rows(named))
+    assert sorted(before) == sorted([(deleted,), (kept,)])
+    assert (dropped, after) == ([1, 0], [(kept,)])
 
 
 @pytest.mark.parametrize(
