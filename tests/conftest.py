@@ -1,4 +1,4 @@
-"""What tests of several folders need: the two stores, and a PostgreSQL server."""
+"""The fixtures of tests in several folders: the two stores, and a PostgreSQL server."""
 
 from __future__ import annotations
 

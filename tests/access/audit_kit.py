@@ -1,4 +1,4 @@
-"""What an act leaves among the Audit Events."""
+"""The Audit Events of an act."""
 
 from __future__ import annotations
 

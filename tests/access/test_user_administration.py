@@ -1,4 +1,4 @@
-"""What a System Manager does with accounts (A-290 to A-298)."""
+"""Operations of System Managers on accounts (A-290 to A-298)."""
 
 from __future__ import annotations
 

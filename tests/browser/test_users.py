@@ -1,4 +1,4 @@
-"""What a System Manager does with accounts, on their pages (H-160)."""
+"""Operations of System Managers on accounts, on their pages (H-160)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a browser complains of, and what axe-core does; and pictures of pages to be looked at."""
+"""The complaints of a browser and of axe-core about pages, and pictures of pages to look at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has to be true once processes that were killed, frozen and restarted have come to rest."""
+"""The conditions that hold after processes that were killed, frozen and restarted have stopped."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What stands in deploy/: checked by the programs that read it."""
+"""The files in deploy/, checked by the programs that read them."""

@@ -1,4 +1,4 @@
-"""What deploy/nginx.conf promises to browsers: TLS of today, and nothing in clear text."""
+"""The promises of deploy/nginx.conf to browsers: current TLS, and nothing in clear text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages say is what the code has; a command or a number without a word fails the run."""
+"""The pages agree with the code; a command or a number that no page mentions fails the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fuzzer of the OpenAPI document is told of a site: which DocTypes it has.
+"""Hooks that tell the fuzzer of the OpenAPI document the DocTypes of a site.
 
 Loaded by Schemathesis, in its own process, by the variable SCHEMATHESIS_HOOKS.
 """

@@ -1,4 +1,4 @@
-"""What reads from outside raises what it says, whatever it reads."""
+"""Parsers of outside input raise only the errors that they declare, for any input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of deliveries that wait beside a service that runs: doctor, explain, page."""
+"""The explanation of waiting deliveries beside a running service: doctor, explain, page."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What others see: official libraries verify what the service sends."""
+"""The view of others: official libraries verify the requests of the service."""

@@ -1,4 +1,4 @@
-"""What version, changelog and tags must say of one another: plain functions over texts."""
+"""The agreement of version, changelog and tags: plain functions over texts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What must not happen, tried from outside: real processes, a real proxy, the logs afterwards."""
+"""Attacks from outside that must fail: real processes, a real proxy, the logs afterwards."""

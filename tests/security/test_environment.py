@@ -14,7 +14,7 @@ import pytest
 from fw_cli.own_environment import take_secrets
 from tests.live_site import LiveSite, eventually
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="requires /proc of Linux")
 
 SECRETS = {
     "FW_SECRET_KEY": "a vault key of forty characters at least",

@@ -1,4 +1,4 @@
-"""What the searches of one user take from the others: nothing but a place among searches."""
+"""The searches of one user take nothing from others but a place among searches."""
 
 from __future__ import annotations
 

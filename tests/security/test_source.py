@@ -1,4 +1,4 @@
-"""What the code of the service must not do at all, read from its source."""
+"""Constructs that the code of the service must not contain, checked in its source."""
 
 from __future__ import annotations
 

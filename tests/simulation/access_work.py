@@ -1,4 +1,4 @@
-"""What clients do with accounts: sign in right and wrong, recover, invite, end sessions."""
+"""Work of clients with accounts: sign in right and wrong, recover, invite, end sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to the simulated site: kills, storms, clocks that jump, keys that go, moods."""
+"""Disasters of the simulated site: kills, storms, clocks that jump, keys that go, moods."""
 
 from __future__ import annotations
 

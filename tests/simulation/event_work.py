@@ -1,4 +1,4 @@
-"""What clients do with documents, events and webhooks."""
+"""Work of clients with documents, events and webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients do with API keys: make them, use them, use them for what they can't do, end them."""
+"""Work of clients with API keys: make them, use them, use them for what they can't do, end them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients do with their own accounts, in a session: another password, an end to the others."""
+"""Work of clients with their own accounts, in a session: another password, an end to the others."""
 
 from __future__ import annotations
 

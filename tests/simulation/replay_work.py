@@ -1,4 +1,4 @@
-"""What clients do with deliveries: send them again, one or many, with the right to it or not."""
+"""Work of clients with deliveries: send them again, one or many, with the right to it or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients do with access scopes: one System Manager gets them, and tries what he may not."""
+"""Work of clients with access scopes: one System Manager gets them, and tries what he may not."""
 
 from __future__ import annotations
 

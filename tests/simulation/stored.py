@@ -1,4 +1,4 @@
-"""What the store of a simulated site holds: the rows that promises are about, read in one go."""
+"""The contents of a simulated site's store: the rows that promises are about, read in one go."""
 
 from __future__ import annotations
 

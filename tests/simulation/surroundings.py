@@ -1,4 +1,4 @@
-"""What the processes of a simulated site share: the machine, the network, and who looks on."""
+"""Shared by the processes of a simulated site: the machine, the network, and the observer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold once a simulated site has come to rest: every promise, one by one."""
+"""The promises that must hold once a simulated site has come to rest: every promise, one by one."""
 
 from __future__ import annotations
 

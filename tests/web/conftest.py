@@ -1,4 +1,4 @@
-"""What the tests of the front end share."""
+"""The fixtures of the front end's tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client has encoded is decoded once: what is left over is data."""
+"""Input that a client has encoded is decoded once; any further encoding is data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the front end uses of Quart and quart-trio, and the versions that pyproject allows."""
+"""The parts of Quart and quart-trio that the front end uses, and the versions that are allowed."""
 
 from __future__ import annotations
 

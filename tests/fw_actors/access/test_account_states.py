@@ -1,4 +1,4 @@
-"""What System Managers are told of accounts (A-380, A-381)."""
+"""The state of accounts for System Managers (A-380, A-381)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of refusals: a hint that saves a write, and never decides anything."""
+"""Remembered refusals: a hint that saves a write and decides nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an app may enqueue; the tests' own app."""
+"""An app of the tests, with functions that may be enqueued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a receiver's answer head makes of a delivery, over a real socket (B-141)."""
+"""The effect of the head of a receiver's answer on a delivery, over a real socket (B-141)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one of the stores could not hold is refused where it is declared, on both."""
+"""Declarations that one of the stores could not hold are refused on both."""
 
 from __future__ import annotations
 

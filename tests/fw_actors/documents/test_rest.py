@@ -1,4 +1,4 @@
-"""What `/api/resource/…` does inside a transaction (D-10 to D-19)."""
+"""The operations of `/api/resource/…` inside a transaction (D-10 to D-19)."""
 
 from __future__ import annotations
 

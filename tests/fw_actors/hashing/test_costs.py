@@ -1,4 +1,4 @@
-"""What a decoy costs (A-43, A-47)."""
+"""The cost of a decoy (A-43, A-47)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written is read by h11's server as it was meant."""
+"""Written requests are read by h11's server as intended."""
 
 from __future__ import annotations
 

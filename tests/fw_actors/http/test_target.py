@@ -1,4 +1,4 @@
-"""Which URLs a Webhook may have (B-12, B-13), and what makes two of them one receiver (B-230)."""
+"""The URLs that a Webhook may have (B-12, B-13), and when two of them are one receiver (B-230)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in a header (O-60)."""
+"""The characters that a header may contain (O-60)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a line before TLS can do after it: nothing.
+"""A line before TLS has no effect after it.
 
 A STARTTLS that fails closes the connection for good; nothing buffered before it is used after
 (O-56).

@@ -1,4 +1,4 @@
-"""What the console reads from the store (O-225 to O-227)."""
+"""The facts that the console reads from the store (O-225 to O-227)."""
 
 from __future__ import annotations
 

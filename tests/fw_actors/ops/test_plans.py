@@ -1,4 +1,4 @@
-"""What is asked at every request, try, claim and sweep is found by an index, on both stores.
+"""The queries of every request, attempt, claim and sweep use an index, on both stores.
 
 A test explains each statement (O-21, B-237). The statements are those that the service runs,
 recorded while it runs them (`tests.plans`).

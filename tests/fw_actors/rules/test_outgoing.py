@@ -1,4 +1,4 @@
-"""Which addresses deliveries may be sent to (B-150, B-155)."""
+"""The addresses that deliveries may be sent to (B-150, B-155)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an app's functions give back, and how they end (D-145, D-146)."""
+"""The results of an app's functions, and how they end (D-145, D-146)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is due for a Webhook that has had nothing but failures (B-340, B-342, B-344)."""
+"""The measures due for a Webhook that has only had failures (B-340, B-342, B-344)."""
 
 from __future__ import annotations
 

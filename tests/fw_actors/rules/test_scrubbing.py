@@ -1,4 +1,4 @@
-"""What a message may keep (O-101, D-226)."""
+"""The parts of a message that scrubbing keeps (O-101, D-226)."""
 
 from __future__ import annotations
 

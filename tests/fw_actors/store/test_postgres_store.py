@@ -1,4 +1,4 @@
-"""What the store on PostgreSQL has of its own: overlapping writers, a server that restarts."""
+"""Features of the store on PostgreSQL alone: overlapping writers, a server that restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store on SQLite has of its own: shared commits, the disk, the file."""
+"""Features of the store on SQLite alone: shared commits, the disk, the file."""
 
 from __future__ import annotations
 

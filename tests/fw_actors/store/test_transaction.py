@@ -1,4 +1,4 @@
-"""What a function inside a transaction may do, with threads and inline alike."""
+"""The rights of a function inside a transaction, with threads and inline alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt signs with (B-127, B-167, B-169)."""
+"""The key that an attempt signs with (B-127, B-167, B-169)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of Webhooks that were changed outside the service (B-42, B-48, B-49)."""
+"""The report of Webhooks that were changed outside the service (B-42, B-48, B-49)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Webhooks want which events (B-40 to B-45)."""
+"""The events that each Webhook subscribes to (B-40 to B-45)."""
 
 from __future__ import annotations
 

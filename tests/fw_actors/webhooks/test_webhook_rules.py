@@ -1,4 +1,4 @@
-"""What a Webhook must be before it is written (B-12 to B-28)."""
+"""The rules that a Webhook must satisfy before it is written (B-12 to B-28)."""
 
 from __future__ import annotations
 

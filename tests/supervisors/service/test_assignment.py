@@ -1,4 +1,4 @@
-"""What the processes of a service are given by their supervisor."""
+"""The assignment that a supervisor gives to the processes of its service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says of the running service and its files."""
+"""The doctor's findings on the running service and its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a serving process says of itself."""
+"""The record of a serving process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What systemd is told (sd_notify(3))."""
+"""The notifications to systemd (sd_notify(3))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SIGTERM and SIGINT mean (O-31, O-32)."""
+"""The effects of SIGTERM and SIGINT (O-31, O-32)."""
 
 from __future__ import annotations
 

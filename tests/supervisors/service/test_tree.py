@@ -1,4 +1,4 @@
-"""What runs in the service: the queues `mail` and `app` from a commit to their end."""
+"""The children of the service: the queues `mail` and `app` from a commit to their end."""
 
 from __future__ import annotations
 

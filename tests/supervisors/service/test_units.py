@@ -1,4 +1,4 @@
-"""Which processes are the main process of a unit of systemd (C-133)."""
+"""Detection of the main process of a unit of systemd (C-133)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the files of the pages hold, and what they must not: scripts, forms, browser storage."""
+"""The contents of the pages' files, and what they must lack: scripts, forms, browser storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an account holds: nothing by which a password could be guessed."""
+"""The fields of an account: none helps to guess a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each part of the examination makes of its facts: plain functions over plain data."""
+"""The findings of each part of the examination: plain functions over plain data."""
 
 from __future__ import annotations
 
