@@ -1,19 +1,63 @@
-"""The report on one delivery for operators: its attempts on record, and the next step."""
+"""The report on one delivery for operators: its attempts on record, and the next step.
+
+The request of an attempt is shown with its headers and as a command for curl. It contains no
+secret: the URL has no query, and a signature does not reveal its key.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.special_fields import iso
 from fw_actors.rules.explanation import Explanation, Waiting, explain
 from fw_actors.rules.findings import ServiceState
-from fw_actors.rules.sent_request import SentRequest, sent_request
+from fw_actors.version import __version__
 from fw_actors.webhooks.attempts import AttemptHistory, AttemptRun, RecordedAttempt, attempts_of
 from fw_actors.webhooks.diagnostics import waiting
 
-_MICROSECONDS = 1000  # in a millisecond
+MAX_IN_LINE: Final = 4096
+"""The longest body in the command for curl, in characters; a longer one is read from a file."""
+
+_FILE: Final = "@payload.json"
+
+
+class SentRequest(msgspec.Struct, frozen=True):
+    """A request that was sent; `headers` are those that curl does not add by itself."""
+
+    url: str
+    headers: Mapping[str, str]
+    curl: str
+
+
+def sent_request(
+    url: str, delivery: str, timestamp: int, signature: str, payload: str
+) -> SentRequest:
+    """Return the request of an attempt.
+
+    Args:
+        url: without its query.
+        timestamp, signature: the values of `webhook-timestamp` and `webhook-signature`.
+    """
+    headers = {
+        "content-type": "application/json",
+        "user-agent": f"fw-webhooks/{__version__}",
+        "webhook-id": delivery,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature,
+    }
+    given = [word for name, value in headers.items() for word in ("-H", f"{name}: {value}")]
+    body = payload if len(payload) <= MAX_IN_LINE else _FILE
+    words = ["curl", "-i", "-X", "POST", url, *given, "--data-binary", body]
+    return SentRequest(url, headers, shlex.join(words))
+
+
+_MICROSECONDS: Final = 1000  # in a millisecond
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from fw_actors.documents.special_fields import iso
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
-from fw_actors.rules.sent_request import SentRequest
 from fw_actors.webhooks.attempts import AttemptRun, AttemptTrace, AttemptTrigger, RecordedAttempt
-from fw_actors.webhooks.delivery_report import DeliveryReport, delivery_report
+from fw_actors.webhooks.delivery_report import DeliveryReport, SentRequest, delivery_report
 from fw_actors.webhooks.health import label_of_webhook
 from web.pages.listing import BAD, GOOD, WARN, ListCell, badge
 
