@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import trio
 
-from fw_actors.runtime import Actor, KeyedPool, NodeSnapshot, Runtime
+from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.single import SingleCell
 from supervisors.strategies import ChildRules, Restart
@@ -95,14 +95,15 @@ def actor_child(
     shutdown_seconds: float = SHUTDOWN_SECONDS,
     significant: bool = False,
     start_seconds: float = START_SECONDS,
+    mailbox: MailboxPolicy | None = None,
 ) -> ActorSpec[ActorT]:
     """Return the spec of a single actor with the address `runtime.ref(id)`.
 
-    `make` creates each instance.
+    `make` creates each instance. `mailbox` takes the place of the policy of its class.
     """
     return ActorSpec(
         id,
-        lambda runtime: ActorChild(runtime.cell(id), make),
+        lambda runtime: ActorChild(runtime.cell(id), make, mailbox),
         restart,
         shutdown_seconds,
         significant,
@@ -143,8 +144,11 @@ class ActorChild:
 
     logs_overdue = True
 
-    def __init__(self, cell: SingleCell, make: Callable[[], Actor]) -> None:
+    def __init__(
+        self, cell: SingleCell, make: Callable[[], Actor], mailbox: MailboxPolicy | None = None
+    ) -> None:
         self._cell = cell
+        self._mailbox = mailbox
         self._cell.check_not_running()
         self._make = make
         self._runs = 0
@@ -154,7 +158,7 @@ class ActorChild:
         if self._runs:
             self._cell.record_restart()
         self._runs += 1
-        await self._cell.run(self._make, task_status)
+        await self._cell.run(self._make, task_status, mailbox=self._mailbox)
 
     def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
         """Ask the actor for an ordered end, or for the end of its instance."""

@@ -39,7 +39,7 @@ from fw_actors.runtime.errors import (
     passed_on,
 )
 from fw_actors.runtime.events import EventKind
-from fw_actors.runtime.mailbox import DeadLetterReason, Item, Overflow
+from fw_actors.runtime.mailbox import DEFAULT_POLICY, DeadLetterReason, Item, Overflow
 from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
 from fw_actors.runtime.operations import PendingOperations, operations_of
 from fw_actors.runtime.reply import PendingReply
@@ -50,7 +50,7 @@ from fw_actors.runtime.watches import Down, Up
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
     from fw_actors.runtime.deadlock import WaitNode
-    from fw_actors.runtime.mailbox import Feed, Mailbox
+    from fw_actors.runtime.mailbox import Feed, Mailbox, MailboxPolicy
     from fw_actors.runtime.operations import Completion, PendingOperation
     from fw_actors.runtime.ref import Ref
     from fw_actors.runtime.system import Runtime
@@ -105,7 +105,6 @@ class ActorCell(ABC):
         "_current",
         "_fault_injector",
         "_inspections",
-        "_overflow",
         "_recent",
         "_slow",
         "_suspended",
@@ -125,6 +124,7 @@ class ActorCell(ABC):
         "name",
         "operations",
         "passed_on",
+        "policy",
         "restarts",
         "runtime",
         "scheduled",
@@ -151,7 +151,8 @@ class ActorCell(ABC):
         self.handled = self.failed = self.cancelled = self.restarts = self.passed_on = 0
         self.handler_seconds = 0.0
         self.last_error: str | None = None
-        self._overflow = Overflow.WAIT
+        self.policy = DEFAULT_POLICY
+        """The limits of the present instance, or else of the last one."""
         self.control_due = False
         """Whether the next message comes from `_next_item` instead of straight from the mailbox."""
         self._cause: Exception | None = None
@@ -218,7 +219,7 @@ class ActorCell(ABC):
         try:
             self.mailbox.put(message)
         except trio.WouldBlock:
-            if self._overflow is not Overflow.DROP_OLDEST:
+            if self.policy.overflow is not Overflow.DROP_OLDEST:
                 self.runtime.dead_letters.add(self.name, message, DeadLetterReason.FULL)
                 return False
             self._replace_oldest(message)
@@ -239,9 +240,9 @@ class ActorCell(ABC):
         try:
             self.mailbox.put(item)
         except trio.WouldBlock:
-            if self._overflow is Overflow.WAIT:
+            if self.policy.overflow is Overflow.WAIT:
                 return False
-            if self._overflow is Overflow.REFUSE:
+            if self.policy.overflow is Overflow.REFUSE:
                 raise self._refused(MailboxFull(self.name, self.mailbox.capacity), item) from None
             self._replace_oldest(item)
         except trio.ClosedResourceError:
@@ -391,8 +392,7 @@ class ActorCell(ABC):
         reply, self._current = self._current, None
         item: Item = message if reply is None else reply
         if not operations_of(self).stash(item):
-            most = self.actor.mailbox.max_stash if self.actor is not None else 0
-            full = MailboxFull(self.name, most, "stashed messages")
+            full = MailboxFull(self.name, self.policy.max_stash, "stashed messages")
             self._discard(item, DeadLetterReason.FULL, full)
         return PendingReply(self, Message(), wanted=False) if reply is None else reply
 
@@ -406,9 +406,9 @@ class ActorCell(ABC):
         self.mailbox.put_back(items)
         self.control_due = True  # a batch under way has the mailbox's former `take`
 
-    def _adopt(self, actor: Actor) -> None:
-        """Make an instance the present one."""
-        self._overflow = actor.mailbox.overflow
+    def _adopt(self, actor: Actor, policy: MailboxPolicy) -> None:
+        """Make an instance the present one, with the limits `policy`."""
+        self.policy = policy
         self.actor = actor
         self.life = self.runtime.next_life()
         if actor.phases:

@@ -141,7 +141,7 @@ class KeyedCell(ActorCell):
 
     def park(self) -> None:
         """Wait without an instance, until `unpark`; messages wait in the mailbox."""
-        self._overflow = self.pool.mailbox_policy.overflow
+        self.policy = self.pool.mailbox_policy
         if self._stopping:  # cancelled before it could run its `stopping`
             self._stopping = False
             self.pool.stopped()
@@ -184,8 +184,8 @@ class KeyedCell(ActorCell):
             actor.context = KeyedContext(self, self.key)
             if self.runtime.tracing is not None:
                 self.runtime.tracing.instrument(actor, self)
-            self.pool.mailbox_policy = actor.mailbox
-            self._adopt(actor)
+            policy = self.pool.policy_of(actor)
+            self._adopt(actor, policy)
             self._passivated = False
         except Exception as error:
             raise self.record_failure("construct", error) from error

@@ -51,6 +51,7 @@ class MailboxPolicy:
             raise ValueError("capacity must be at least 1, and no limit may be negative")
 
 
+DEFAULT_POLICY: Final = MailboxPolicy()
 FED_IN_A_ROW: Final = 8
 
 

@@ -216,7 +216,7 @@ def operations_of(cell: ActorCell) -> PendingOperations:
     if operations is None:
         if cell.actor is None:
             raise ActorGone(cell.name)
-        operations = cell.operations = PendingOperations(cell, cell.actor.mailbox)
+        operations = cell.operations = PendingOperations(cell, cell.policy)
     return operations
 
 

@@ -41,7 +41,7 @@ from fw_actors.runtime.errors import (
 from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.failed_keys import FailedKey, FailedKeys
 from fw_actors.runtime.keyed_cell import KeyedCell
-from fw_actors.runtime.mailbox import DeadLetterReason, Mailbox, MailboxPolicy
+from fw_actors.runtime.mailbox import DEFAULT_POLICY, DeadLetterReason, Mailbox, MailboxPolicy
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.restarts import RestartIntensity
@@ -216,6 +216,7 @@ class KeyedPool:
     `make(key)` creates an instance. At most `capacity` actors exist at once, not counting those
     that run their `stopping`. An idle one is passivated after `idle_seconds`. All instances must
     be of one class, or at least have the same mailbox capacity, since mailboxes are used again.
+    `mailbox` takes the place of the policy of their class: each of them has limits of its own.
 
     `intensity` holds for each key alone: one whose actor fails again and again is started after
     growing delays, in which its messages wait, and is refused for a time once it failed too often.
@@ -230,6 +231,7 @@ class KeyedPool:
         capacity: int = 10_000,
         idle_seconds: float = 60.0,
         intensity: RestartIntensity = DEFAULT_INTENSITY,
+        mailbox: MailboxPolicy | None = None,
     ) -> None:
         self.runtime = runtime
         self.name = name
@@ -237,8 +239,9 @@ class KeyedPool:
         self.capacity = capacity
         self.no_mailbox = Mailbox(1)
         """Stands in for the mailbox of a cell that is not active."""
-        self.mailbox_policy = MailboxPolicy()
-        """That of the last instance made; the default before there was one."""
+        self._given_policy = mailbox
+        self.mailbox_policy = mailbox or DEFAULT_POLICY
+        """The given one, or that of the last instance made; the default before there was one."""
         self.failed_keys = FailedKeys(runtime.deadlines, intensity, runtime.entropy, capacity)
         self.fault_injector: FaultInjector | None = None
         self._cells: dict[str, KeyedCell] = {}
@@ -371,6 +374,11 @@ class KeyedPool:
     def unparked(self, cell: KeyedCell) -> None:
         """Record that a cell runs again, or is not needed any more."""
         del self._parked[cell]
+
+    def policy_of(self, actor: Actor) -> MailboxPolicy:
+        """Return the limits of a new instance."""
+        self.mailbox_policy = policy = self._given_policy or actor.mailbox
+        return policy
 
     def give_mailbox(self, cell: KeyedCell) -> None:
         """Give a cell that has none a mailbox for its messages."""

@@ -18,7 +18,7 @@ from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.events import EventKind
-from fw_actors.runtime.mailbox import Mailbox
+from fw_actors.runtime.mailbox import Mailbox, MailboxPolicy
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import WOKEN
 from fw_actors.runtime.snapshot import node_of, place_of
@@ -100,9 +100,12 @@ class SingleCell(ActorCell):
         self,
         make: Callable[[], Actor],
         task_status: trio.TaskStatus[ActorRef[Any]] = trio.TASK_STATUS_IGNORED,
+        *,
+        mailbox: MailboxPolicy | None = None,
     ) -> None:
         """Create an instance and run it to its end; reports started after `Actor.started`.
 
+        `mailbox` takes the place of the policy of the actor's class.
         Returns after an ordered end. A cancellation terminates the actor.
         Raises ActorFailed if the instance failed anywhere; the mailbox stays open then.
         """
@@ -115,7 +118,7 @@ class SingleCell(ActorCell):
         self._state = ActorState.STARTING
         try:
             with self._scope:
-                actor = await self._start(make)
+                actor = await self._start(make, mailbox)
                 self._state = ActorState.RUNNING
                 task_status.started(self.ref)
                 await self._handle_messages(actor)
@@ -218,7 +221,7 @@ class SingleCell(ActorCell):
             self._parked = None
         self.scheduled = True
 
-    async def _start(self, make: Callable[[], Actor]) -> Actor:
+    async def _start(self, make: Callable[[], Actor], mailbox: MailboxPolicy | None) -> Actor:
         CURRENT.set(HandlerTask(self))
         own_decimal_context()
         if self.runtime.tracing is not None:
@@ -233,10 +236,11 @@ class SingleCell(ActorCell):
             actor.context = Context(self)
             if self.runtime.tracing is not None:
                 self.runtime.tracing.instrument(actor, self)
+            policy = mailbox or actor.mailbox
             if self._terminated:
                 self._terminated = False
-                self.mailbox = self._new_mailbox(actor)
-            self._adopt(actor)
+                self.mailbox = self._new_mailbox(policy.capacity)
+            self._adopt(actor, policy)
             phase = "start"
             await actor.started()
             if self._start_error is not None:
@@ -246,8 +250,8 @@ class SingleCell(ActorCell):
         self._notify_up()
         return actor
 
-    def _new_mailbox(self, actor: Actor) -> Mailbox:
-        return self.runtime.mailbox_of(self, actor.mailbox.capacity)
+    def _new_mailbox(self, capacity: int) -> Mailbox:
+        return self.runtime.mailbox_of(self, capacity)
 
     async def _handle_messages(self, actor: Actor) -> None:
         while True:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from threading import get_ident
 from traceback import format_exception
@@ -19,7 +20,7 @@ import trio
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.runtime.errors import main_error, one_line
 from fw_actors.runtime.events import EventKind, EventTopic
-from fw_actors.runtime.mailbox import DeadLetters, Mailbox, MessagesFromThreads
+from fw_actors.runtime.mailbox import DeadLetters, Mailbox, MailboxPolicy, MessagesFromThreads
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.single import SingleCell
@@ -176,10 +177,16 @@ class Runtime:
 
     @asynccontextmanager
     async def running(
-        self, name: str, make: Callable[[], ActorT], shutdown_seconds: float = SHUTDOWN_SECONDS
+        self,
+        name: str,
+        make: Callable[[], ActorT],
+        shutdown_seconds: float = SHUTDOWN_SECONDS,
+        *,
+        mailbox: MailboxPolicy | None = None,
     ) -> AsyncIterator[ActorRef[ActorT]]:
         """Run an actor without a supervisor while the block runs; then stop it in order.
 
+        `mailbox` takes the place of the policy of the actor's class.
         A failure of the actor cancels the block, which then raises ActorFailed, also if the block
         waited for an answer.
         Raises ValueError if an actor of that name is running.
@@ -190,7 +197,8 @@ class Runtime:
         try:
             with unwrap_single_error(name):
                 async with trio.open_nursery() as nursery:
-                    ref: ActorRef[ActorT] = await nursery.start(cell.run, make)
+                    run = partial(cell.run, make, mailbox=mailbox)
+                    ref: ActorRef[ActorT] = await nursery.start(run)
                     try:
                         yield ref
                     finally:

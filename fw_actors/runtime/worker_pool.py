@@ -44,7 +44,7 @@ class PoolFront(ActorCell):
         self.workers: tuple[WorkerCell, ...] = ()
         self._free: OrderedDict[WorkerCell, None] = OrderedDict()
         """Parked workers that would take a message, the one that is free for longest first."""
-        self._overflow = policy.overflow
+        self.policy = policy
 
     @property
     def ref(self) -> Ref:
@@ -152,7 +152,7 @@ class WorkerCell(SingleCell):
         self._front.mailbox.put_back([self.mailbox.take() for _ in range(self.mailbox.returned)])
         self._refuse_inspections()
 
-    def _new_mailbox(self, actor: Actor) -> Mailbox:
+    def _new_mailbox(self, capacity: int) -> Mailbox:
         return WorkerMailbox(self._front, self)
 
     @property

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import ActorGone, DeadLetterReason, Runtime
+from fw_actors.runtime import ActorGone, DeadLetterReason, MailboxPolicy, Overflow, Runtime
 from fw_actors.runtime.testing import LogBook
 from supervisors import (
     Restart,
@@ -220,3 +220,18 @@ async def test_supervisor_as_a_sibling_stopped_during_the_delay_settles_mailboxe
     assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
     with pytest.raises(ActorGone):
         await runtime.ref("deep").ask(Add(1))
+
+
+@in_many_orders
+async def test_mailbox_given_to_a_dynamic_child_holds_after_a_restart(runtime: Runtime) -> None:
+    """R-123."""
+    refusing = MailboxPolicy(capacity=1, overflow=Overflow.REFUSE)
+    async with open_supervisor(runtime, "top", []) as supervisor:
+        child = actor_child("a", Sample, mailbox=refusing)
+        ref = await supervisor.start_child(child)
+        ref.tell(Break())
+        await wait_all_tasks_blocked()
+        assert await ref.ask(Add(1), deadline=60.0) == 1  # by the next instance
+        ref.suspend()
+        assert [ref.tell(Note(n)) for n in range(2)] == [True, False]
+        ref.resume()

@@ -13,11 +13,22 @@ from fw_actors.runtime import (
     ActorRef,
     AskTimeout,
     DeadLetterReason,
+    KeyedPool,
     MailboxFull,
     MailboxPolicy,
+    Overflow,
     Runtime,
 )
-from tests.fw_actors.runtime.sample_actors import Add, Drops, Nap, Note, Refuses, Sample, Waits
+from tests.fw_actors.runtime.sample_actors import (
+    Add,
+    Drops,
+    Later,
+    Nap,
+    Note,
+    Refuses,
+    Sample,
+    Waits,
+)
 
 
 async def occupy(ref: ActorRef, nursery: trio.Nursery, seconds: float = 10.0) -> None:
@@ -50,6 +61,45 @@ async def test_mailbox_of_more_than_a_batch_yields_between_batches(runtime: Runt
         await trio.lowlevel.checkpoint()
         assert 0 < len(diary) < 300
     assert len(diary) == 300
+
+
+async def test_mailbox_given_to_an_actor_takes_the_place_of_its_class(runtime: Runtime) -> None:
+    """R-123: capacity and overflow of one actor, of a class that would have room and wait."""
+    refusing = MailboxPolicy(capacity=2, overflow=Overflow.REFUSE)
+    async with runtime.running("a", Sample, 60, mailbox=refusing) as ref:
+        ref.suspend()
+        assert [ref.tell(Note(n)) for n in range(3)] == [True, True, False]
+        with pytest.raises(MailboxFull):
+            await ref.ask(Add(1))
+        ref.resume()
+    async with runtime.running("a", Sample, 60) as ref:  # the name alone keeps nothing
+        ref.suspend()
+        assert all(ref.tell(Note(n)) for n in range(3))
+        ref.resume()
+
+
+async def test_mailbox_given_to_an_actor_limits_its_timers(runtime: Runtime) -> None:
+    """R-123."""
+    async with runtime.running("a", Sample, 60, mailbox=MailboxPolicy(max_timers=1)) as ref:
+        ref.tell(Later(60.0, 1))
+        ref.tell(Later(60.0, 2))
+        await wait_all_tasks_blocked()
+        inspection = await ref.inspect()
+        assert (inspection.timers, inspection.actor.passed_on) == (1, 1)
+
+
+async def test_mailbox_given_to_a_pool_holds_for_each_key(runtime: Runtime) -> None:
+    """R-123: also for a key that is made anew, and for the mailboxes that are used again."""
+    drop = MailboxPolicy(capacity=1, overflow=Overflow.DROP_OLDEST)
+    diary: list[Any] = []
+    pool = KeyedPool(runtime, "p", lambda key: Sample(diary), idle_seconds=1.0, mailbox=drop)
+    for _ in range(2):
+        for key in "ab":
+            assert all(pool[key].tell(Note(n)) for n in range(3))
+        await trio.sleep(2.0)
+        assert len(pool) == 0
+    assert diary == [2, 2, 2, 2]
+    assert runtime.dead_letters.counts()[DeadLetterReason.DROPPED] == 8
 
 
 async def test_overflow_wait_queues_senders_and_refuses_tell(
