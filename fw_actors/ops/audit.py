@@ -75,6 +75,7 @@ class Action(StrEnum):
     KEY_CREATE = "api_key.create"
     KEY_CHANGE = "api_key.change"
     KEY_DELETE = "api_key.delete"
+    DOCUMENT_DELETE = "document.delete"
     WEBHOOK_CREATE = "webhook.create"
     WEBHOOK_CHANGE = "webhook.change"
     WEBHOOK_RENAME = "webhook.rename"
@@ -235,6 +236,19 @@ class DocumentAudit(Observer):
         """Record the new name as target; events from before the rename keep the old one."""
         action = AUDITED[doctype].action("rename")
         self._audit.record(fw, action, new, {"old": old, "new": new})
+
+
+class DeletionAudit(Observer):
+    """Records who deleted a document of which nothing else is audited (O-200)."""
+
+    def __init__(self, audit: AuditLog) -> None:
+        self._audit = audit
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Record a deletion."""
+        if event == "on_trash" and doc.doctype not in AUDITED:
+            detail = {"doctype": doc.doctype}
+            self._audit.record(fw, Action.DOCUMENT_DELETE, str(doc.name), detail)
 
 
 def _detail_of_change(audited: AuditedDocType, doc: DocType) -> Detail:

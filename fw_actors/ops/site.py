@@ -30,7 +30,7 @@ from fw_actors.errors import OverloadedError
 from fw_actors.hashing import Hasher
 from fw_actors.ops import app_jobs, error_log, mail_queue
 from fw_actors.ops.app_jobs import JobRecorder
-from fw_actors.ops.audit import AuditLog, DocumentAudit
+from fw_actors.ops.audit import AuditLog, DeletionAudit, DocumentAudit
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.mail_queue import Outbox
 from fw_actors.ops.queued_jobs import JobControl
@@ -238,6 +238,7 @@ def _rules_of_users(
         LinkRules(registry),
         api_keys,
         ScopeRules(registry, audit),
+        DeletionAudit(audit),
         DocumentAudit(audit),  # must see a new password before it is stored and cleared
         new_passwords,
     )

@@ -146,6 +146,8 @@ def test_what_is_refused_is_said_on_a_page(page: Page, path: str, status: int, t
     assert answer.status == status
     expect(page.get_by_role("heading", name=title)).to_be_visible()
     expect(page.get_by_role("link", name="Back to the start")).to_be_visible()
+    in_the_desk = path.startswith("/app")  # the menu stays (H-205)
+    expect(page.get_by_role("navigation")).to_have_count(int(in_the_desk))
     look(page, f"refused-{status}")
 
 
@@ -226,6 +228,8 @@ def test_the_history_tells_what_became_of_each_child_row(page: Page, sign_in: Si
     page.get_by_role("button", name="Submit").click()
     page.get_by_role("dialog").get_by_role("button", name="Submit").click()
     expect(history).to_contain_text("State: Draft → Submitted")
+    expect(history.get_by_role("listitem").last).to_contain_text("admin")
+    expect(history).to_contain_text("Created")
     look(page, "history")
 
 

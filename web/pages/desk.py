@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents import permissions, rest
 from fw_actors.documents.doctype import Meta
-from fw_actors.errors import BadRequestError, PermissionDeniedError
+from fw_actors.errors import BadRequestError, FwError, NotFoundError, PermissionDeniedError
 from fw_actors.rules.findings import ServiceState
 from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.accounts import account_view, with_account_states
-from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, DocumentView, history
+from web.pages.document_extras import (
+    DOCUMENT_VIEWS,
+    PLAIN,
+    DocumentView,
+    HistoryEntry,
+    deletion,
+    history,
+)
 from web.pages.find import SearchHits, find
 from web.pages.form import editable, inputs, sections
 from web.pages.links import destinations
@@ -23,6 +30,7 @@ from web.pages.rendering import (
     FIND,
     PageFrame,
     Rendering,
+    accepts_pages,
     list_path,
     new_path,
     page_frame,
@@ -37,7 +45,7 @@ from web.pages.webhooks import (
     with_states,
 )
 from web.pages.wording import DOCSTATUS, TITLES
-from web.response import Response
+from web.response import Response, error_in
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -45,6 +53,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 USER: Final = "User"
 ListView = Callable[["Fw", Listing, ServiceState], Listing]
+FRAMED: Final = (NotFoundError, PermissionDeniedError, BadRequestError)
+"""Refusals that are shown within the frame; others may keep the frame from being read."""
 LIST_VIEWS: Final[Mapping[str, ListView]] = {WEBHOOK: with_states, DELIVERY: with_names}
 """What completes the lists of built-in DocTypes."""
 
@@ -90,8 +100,34 @@ class DeskPages:
             "/new/<doctype>": Operation(self.new),
         }
         return [
-            Route(rule, {"GET": each}, error_page=error_page) for rule, each in operations.items()
+            Route(rule, {"GET": self._framed(each)}, error_page=error_page)
+            for rule, each in operations.items()
         ]
+
+    def _framed(self, operation: Operation) -> Operation:
+        """Return the operation with its refusals within the frame, for those who are signed in."""
+
+        async def handle(exchange: Exchange) -> Response:
+            try:
+                return await operation.handle(exchange)
+            except (Exception, BaseExceptionGroup) as error:
+                refused = error_in(error)
+                if not isinstance(refused, FRAMED) or not accepts_pages(exchange):
+                    raise
+                return await self._refused(exchange, refused)
+
+        return replace(operation, handle=handle)
+
+    async def _refused(self, exchange: Exchange, error: FwError) -> Response:
+        arguments = exchange.request.view_args or {}
+        gone = isinstance(error, NotFoundError) and {"doctype", "name"} <= set(arguments)
+
+        def both(fw: Fw) -> tuple[HistoryEntry | None, PageFrame]:
+            deleted = deletion(fw, arguments["doctype"], arguments["name"]) if gone else None
+            return deleted, page_frame(fw, str(arguments.get("doctype", "")))
+
+        deleted, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
+        return self._rendering.refusal(exchange, error, frame, deleted)
 
     async def home(self, exchange: Exchange) -> Response:
         """Show what needs attention, and all DocTypes that the user may list."""
@@ -153,7 +189,7 @@ class DeskPages:
                 "title": _title(values),
                 "state": badge(DOCSTATUS[values["docstatus"]]) if meta.submittable else None,
                 "actions": _allowed_actions(fw, meta, values),
-                "history": history(fw, doctype, name),
+                "history": history(fw, doctype, values),
                 "values": values,
                 **special.view(fw, values, service),
             }

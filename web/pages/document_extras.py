@@ -12,6 +12,7 @@ from fw_actors.documents.fields import Check, Table
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.redaction import is_secret
 from web.pages.delivery import delivery_view
+from web.pages.links import subject_of
 from web.pages.listing import display_text, shortened
 from web.pages.webhooks import webhook_view
 from web.pages.wording import DOCSTATUS, label_of
@@ -36,6 +37,11 @@ def _nothing(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[s
     return {}
 
 
+def _version_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
+    meta = fw.documents.registry.metas.get(values["ref_doctype"])
+    return {"changes": () if meta is None else changes_of(values["data"], meta)}
+
+
 DOCUMENT_VIEWS: Final[Mapping[str, DocumentView]] = {
     "Webhook": DocumentView("webhook.html", webhook_view, asks_service=True),
     "Webhook Delivery": DocumentView("delivery.html", delivery_view, asks_service=True),
@@ -43,7 +49,9 @@ DOCUMENT_VIEWS: Final[Mapping[str, DocumentView]] = {
 PLAIN: Final = DocumentView("document.html", _nothing)
 
 
-VERSION: Final = "Version"
+VERSION, AUDIT = "Version", "Audit Event"
+DOCUMENT_DELETE: Final = "document.delete"
+_IN_VERSIONS: Final = ("create", "change", "rename")
 MOST: Final = 50
 
 
@@ -58,17 +66,71 @@ class FieldChange:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One version: the time, the user and the changes."""
+    """What was done, when and by whom: the changes of a version, or an operation in words."""
 
     at: str
     by: str
     changes: tuple[FieldChange, ...]
+    text: str = ""
 
 
-def history(fw: Fw, doctype: str, name: str) -> tuple[HistoryEntry, ...]:
-    """Return the last 50 versions of a document; none where the user may not list Version."""
-    meta = fw.documents.registry.metas.get(VERSION)
-    if meta is None or fw.rights.excludes(meta) or not fw.rights.allows(meta, "list"):
+def history(fw: Fw, doctype: str, values: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
+    """Return the history of a document, the newest first: the last 50 versions, the last 50 acts
+    that are audited, and its making.
+
+    Versions and acts are shown to those who may list them, the making to all.
+    """
+    name = values["name"]
+    versions = _versions(fw, doctype, name)
+    entries = [*versions, *_acts(fw, doctype, name)]
+    entries.sort(key=lambda entry: entry.at, reverse=True)
+    made = HistoryEntry(values["creation"], values["owner"], (), "Created")
+    return (*entries[:MOST], made)
+
+
+def _may_list(fw: Fw, doctype: str) -> bool:
+    meta = fw.documents.registry.metas.get(doctype)
+    return meta is not None and not fw.rights.excludes(meta) and fw.rights.allows(meta, "list")
+
+
+def _acts(fw: Fw, doctype: str, name: str) -> Iterator[HistoryEntry]:
+    """Yield the audited operations on a document, but for changes, which are versions."""
+    if not _may_list(fw, AUDIT):
+        return
+    rows = fw.get_list(
+        AUDIT,
+        [["target", "=", name]],
+        ["action", "actor", "creation"],
+        order_by="creation desc, name desc",
+        limit=MOST,
+    )
+    for row in rows:
+        verb = row["action"].partition(".")[2]
+        if subject_of(row["action"]) == doctype and verb not in _IN_VERSIONS:
+            text = verb.replace("_", " ").capitalize()
+            yield HistoryEntry(row["creation"], row["actor"] or "", (), text)
+
+
+def deletion(fw: Fw, doctype: str, name: str) -> HistoryEntry | None:
+    """Return who deleted the last document of this name, and when; None where nothing says so."""
+    if not _may_list(fw, AUDIT):
+        return None
+    rows = fw.get_list(
+        AUDIT,
+        [["target", "=", name], ["action", "like", "%.delete"]],
+        ["action", "actor", "creation", "detail"],
+        order_by="creation desc, name desc",
+        limit=MOST,
+    )
+    for row in rows:
+        of_it = (row["detail"] or {}).get("doctype") if row["action"] == DOCUMENT_DELETE else None
+        if doctype in (of_it, subject_of(row["action"])):
+            return HistoryEntry(row["creation"], row["actor"] or "", (), "Deleted")
+    return None
+
+
+def _versions(fw: Fw, doctype: str, name: str) -> tuple[HistoryEntry, ...]:
+    if not _may_list(fw, VERSION):
         return ()
     rows = fw.get_list(
         VERSION,

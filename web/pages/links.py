@@ -30,7 +30,7 @@ _SUBJECTS: Final[Mapping[str, str]] = {
     "api_key": "API Key",
     "webhook": "Webhook",
 }
-_OF_DELIVERIES: Final = "webhook.replay"
+_OF_DELIVERIES: Final = ("webhook.replay", "webhook.erase")
 
 
 def fields_beside(meta: Meta, names: Iterable[str]) -> set[str]:
@@ -87,7 +87,7 @@ def _target(meta: Meta, name: str, row: Mapping[str, Any]) -> tuple[str, str] | 
 
 def subject_of(action: str) -> str | None:
     """Return the DocType that an audited action is about; None for one of no DocType."""
-    if action == _OF_DELIVERIES:
+    if action in _OF_DELIVERIES:
         return "Webhook Delivery"
     return _SUBJECTS.get(action.partition(".")[0])
 

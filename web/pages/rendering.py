@@ -163,11 +163,17 @@ SEE_OTHER: Final = 303
 TITLES: Final = ((NotFoundError, "Not found"), (PermissionDeniedError, "Not allowed"))
 
 
+def accepts_pages(exchange: Exchange) -> bool:
+    """Say whether the client takes HTML, as browsers do."""
+    return HTML_KIND in exchange.request.headers.get("Accept", "").lower()
+
+
 class Rendering:
     """Renders templates; one for all pages of a site."""
 
     def __init__(self, settings: Settings, assets: Assets) -> None:
         self.assets: Final = assets
+        self._scrubber = settings.scrubber
         self._environment = Environment(
             loader=PackageLoader("web.pages"),
             autoescape=True,
@@ -196,17 +202,30 @@ class Rendering:
         """
         if isinstance(error, AuthenticationError) and exchange.request.method in ("GET", "HEAD"):
             return self._to_sign_in(exchange)
-        if HTML_KIND not in exchange.request.headers.get("Accept", "").lower():
+        if not accepts_pages(exchange):
             return error_response(error)
         if exchange.clears_cookies and exchange.request.method in ("GET", "HEAD"):
             return self._to_sign_in(exchange)
+        return self._refused("refused.html", exchange, error)
+
+    def refusal(
+        self, exchange: Exchange, error: FwError, frame: PageFrame, deleted: object
+    ) -> Response:
+        """Return an error as a page within the frame; `deleted` tells of a document's end."""
+        shown = error.reworded(self._scrubber.scrub_known)
+        return self._refused("refused_desk.html", exchange, shown, frame=frame, deleted=deleted)
+
+    def _refused(
+        self, template: str, exchange: Exchange, error: FwError, **context: Any
+    ) -> Response:
         title = next((t for kind, t in TITLES if isinstance(error, kind)), "That did not work")
         response = self.page(
-            "refused.html",
+            template,
             error.status,
             title=title,
             message=error.message,
             request_id=exchange.request_id,
+            **context,
         )
         return Response(response.body, response.status, HTML, tuple(error.headers.items()))
 
