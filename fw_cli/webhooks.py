@@ -337,7 +337,11 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
         from fw_actors.webhooks.diagnostics import Trial
 
         config = site.config
-        async with open_sender(policy=config.outgoing, proxy=config.egress_proxy) as sender:
+        async with open_sender(
+            policy=config.outgoing,
+            proxy=config.egress_proxy,
+            certificates=config.client_certificates,
+        ) as sender:
             return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
 
     from supervisors.service.logs import escaped

@@ -77,6 +77,7 @@ def load(environ: Mapping[str, str], cwd: Path) -> Config:
         deployment=read_deployment(env),
         mail=read_mail(env),
         secrets=env.secrets(file.parent),
+        client_certificates=env.client_certificates(file.parent),
         warnings=tuple(env.warnings()),
     )
     problems += env.problems

@@ -187,6 +187,18 @@ class ProcessPlace:
         return max(1, part + (self.number <= rest))
 
 
+@dataclass(frozen=True)
+class ClientCertificate:
+    """FW_CLIENT_CERT_<NAME> and FW_CLIENT_KEY_<NAME>: a chain in PEM, and its key.
+
+    Without the latter the key is in the file of the chain.
+    """
+
+    name: str
+    chain: Path
+    key: Path
+
+
 class Secrets:
     """FW_SECRET_KEY and FW_SECRET_<NAME>; no `repr` shows them (C-86)."""
 
@@ -244,6 +256,8 @@ class Config:
     mail: Mail
     secrets: Secrets
     warnings: tuple[str, ...]
+    client_certificates: Mapping[str, ClientCertificate] = field(default_factory=dict)
+    """By name, as Webhooks name them."""
     place: ProcessPlace = ProcessPlace()
     """The process that this configuration is for, if the service has several: `for_process`."""
 

@@ -27,7 +27,14 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from fw_actors.config.model import MAX_ARGON2, VAULT_KEY, Argon2, ProxyTrustPolicy, Secrets
+from fw_actors.config.model import (
+    MAX_ARGON2,
+    VAULT_KEY,
+    Argon2,
+    ClientCertificate,
+    ProxyTrustPolicy,
+    Secrets,
+)
 from fw_actors.config.policy import Kind, nearest
 from fw_actors.runtime.clock import SECONDS_PER_DAY
 
@@ -320,6 +327,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 _PREFIX: Final = "FW_"
+_CERTIFICATE: Final = re.compile(r"FW_CLIENT_(CERT|KEY)_([A-Z0-9_]{1,60})\Z")
 _SECRET_NAME: Final = re.compile(r"FW_SECRET_([A-Z0-9_]+)\Z")
 CONFIG_VARIABLE: Final = "FW_CONFIG"
 VARIABLES: Final = (
@@ -425,6 +433,25 @@ class Environment:
             return Secrets(values)
         return Secrets({**values, VAULT_KEY: key}, file)
 
+    def client_certificates(self, folder: Path) -> dict[str, ClientCertificate]:
+        """Return FW_CLIENT_CERT_* with their keys; the paths are relative to the site's folder."""
+        process, file = self._sources
+        given = {**file.values, **process.values}
+        found = {}
+        for variable, path in sorted(given.items()):
+            named = _CERTIFICATE.match(variable)
+            if named is None or not path:
+                continue
+            kind, name = named[1], named[2]
+            if "\0" in path or not _encodes(path):
+                self.refuse(variable, "must be a path")
+            elif kind == "CERT":
+                key = given.get(f"FW_CLIENT_KEY_{name}") or path
+                found[name] = ClientCertificate(name, folder / path, folder / key)
+            elif not given.get(f"FW_CLIENT_CERT_{name}"):
+                self.refuse(variable, f"needs FW_CLIENT_CERT_{name} beside it")
+        return found
+
     def _key_file(self, folder: Path) -> Path | None:
         """Return the file to read the key from; None when the environment has the key, or there is
         none.
@@ -474,7 +501,9 @@ class Environment:
 
 
 def _is_known(name: str) -> bool:
-    return name in VARIABLES or name.startswith("FW_SECRET_")
+    return (
+        name in VARIABLES or name.startswith("FW_SECRET_") or _CERTIFICATE.match(name) is not None
+    )
 
 
 def _encodes(value: str) -> bool:

@@ -161,6 +161,7 @@ class Webhook(DocType, naming="given"):
     secret = Vault(required=True)
     old_secret = Vault(read_only=True)
     old_secret_until = Datetime(read_only=True)
+    client_certificate = Data(length=60)
     timeout = Int(default=DEFAULT_TIMEOUT, required=True, minimum=1, maximum=60)
     max_attempts = Int(default=DEFAULT_MAX_ATTEMPTS, required=True, minimum=1, maximum=10)
     rate_limit = Int(default=0, minimum=0, maximum=MAX_RATE)  # requests a second; 0: no limit

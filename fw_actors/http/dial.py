@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -24,7 +24,9 @@ from typing import Any, Final
 
 import trio
 
-from fw_actors.http.errors import ConnectError, DnsError, ForbiddenAddress
+from fw_actors.config import ClientCertificate
+from fw_actors.http.client_certificates import ClientContexts
+from fw_actors.http.errors import ConnectError, DnsError, ForbiddenAddress, TlsError
 from fw_actors.http.exchange import Connection, ExchangeStep, PlainConnection, Progress
 from fw_actors.http.proxy import open_tunnel
 from fw_actors.http.tls import SessionCache, secure
@@ -215,6 +217,7 @@ class Dialler:
             so that a service without such receivers starts sooner.
         policy: which addresses may be connected to.
         proxy: through which receivers are reached, if any.
+        certificates: client certificates by name.
     """
 
     def __init__(
@@ -223,8 +226,10 @@ class Dialler:
         context: ssl.SSLContext | None = None,
         policy: OutgoingPolicy = ALLOW_ALL,
         proxy: EgressProxy | None = None,
+        certificates: Mapping[str, ClientCertificate] | None = None,
     ) -> None:
         self._policy = policy
+        self._client_contexts = ClientContexts(certificates or {}, system_trust)
         self._proxy = proxy
         self.sessions = SessionCache()
         self._resolver = resolver
@@ -259,14 +264,24 @@ class Dialler:
         times.connect = (connected - began) * MS_PER_SECOND - times.dns
         if origin.scheme == "http":
             return PlainConnection(origin, sock, progress.address)
-        if self._context is None:
-            self._context = system_trust()
+        try:
+            context = self._context_of(origin)
+        except TlsError:
+            sock.close()
+            raise
         connection = await secure(
-            origin, sock, self._context, self.sessions, self._turn,
+            origin, sock, context, self.sessions, self._turn,
             address=progress.address, anew=anew,
         )  # fmt: skip
         times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection
+
+    def _context_of(self, origin: Origin) -> ssl.SSLContext:
+        if origin.certificate:
+            return self._client_contexts.of(origin.certificate)
+        if self._context is None:
+            self._context = system_trust()
+        return self._context
 
     async def _directly(self, origin: Origin, progress: Progress) -> socket.socket:
         """Return a connection to one of the receiver's own addresses."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import trio
 
+from fw_actors.config import ClientCertificate
 from fw_actors.http.dial import (
     Dialler,
     Lookup,
@@ -117,10 +118,10 @@ class Sender:
         deadline, left = now() + timeout, timeout
         await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
         try:
-            kept = None if anew else self._pool.take(endpoint.origin)
-            if kept is None and not anew and self._should_wait(endpoint.origin):
+            kept = None if anew else self._pool.take(endpoint.route)
+            if kept is None and not anew and self._should_wait(endpoint.route):
                 post.progress.enter(ExchangeStep.WAIT)
-                kept = await self._pool.wait(endpoint.origin)
+                kept = await self._pool.wait(endpoint.route)
                 left = deadline - now()
             if kept is None or not await self._over_kept(kept, post, left):
                 await self._over_new(post, deadline, anew=anew)
@@ -128,7 +129,7 @@ class Sender:
             fault.times, fault.address = post.progress.times, post.progress.address
             raise
         if post.late and post.reader.status is None:
-            late = ResponseTimeout(post.progress.overdue(endpoint.origin.host, timeout))
+            late = ResponseTimeout(post.progress.overdue(endpoint.route.host, timeout))
             late.times, late.address = post.progress.times, post.progress.address
             raise late
         return post.reader.answer(post.progress.times, post.progress.address)
@@ -166,7 +167,7 @@ class Sender:
 
     async def _over_new(self, post: _Post, deadline: float, *, anew: bool) -> None:
         with trio.CancelScope(deadline=deadline) as scope:
-            connection = await self._dialler.dial(post.endpoint.origin, post.progress, anew=anew)
+            connection = await self._dialler.dial(post.endpoint.route, post.progress, anew=anew)
             self._pool.adopt(connection)  # no await between, so that it is always counted
             await self._exchange(connection, post, kept=False)
         post.late = scope.cancelled_caught
@@ -194,6 +195,7 @@ async def open_sender(
     lookup: Lookup = system_lookup,
     policy: OutgoingPolicy = ALLOW_ALL,
     proxy: EgressProxy | None = None,
+    certificates: Mapping[str, ClientCertificate] | None = None,
     version: str = __version__,
 ) -> AsyncIterator[Sender]:
     """Open a sender; leaving the block closes idle connections and abandons look-ups.
@@ -208,6 +210,7 @@ async def open_sender(
         lookup: names to addresses; run in threads.
         policy: which addresses may be connected to.
         proxy: through which receivers are reached, if any.
+        certificates: client certificates by name, for the endpoints that ask for one.
         version: for the header `user-agent`.
     """
     deadlines = Deadlines()
@@ -216,7 +219,7 @@ async def open_sender(
     try:
         async with trio.open_nursery() as nursery:
             resolver = Resolver(nursery, lookup)
-            dialler = Dialler(resolver, context, policy, proxy)
+            dialler = Dialler(resolver, context, policy, proxy, certificates)
             nursery.start_soon(_sweep, pool)
             nursery.start_soon(deadlines.run)
             try:

@@ -39,12 +39,14 @@ _VISIBLE: Final = "".join(map(chr, range(0x21, 0x7F)))
 class Origin(NamedTuple):
     """A receiver, however many Webhooks point there: scheme, host and port (B-230).
 
-    `host` is lower case ASCII: a name, or an address without brackets.
+    `host` is lower case ASCII: a name, or an address without brackets. `certificate` names the
+    client certificate of a connection; what is counted of a receiver is counted without it.
     """
 
     scheme: str
     host: str
     port: int
+    certificate: str = ""
 
     def __str__(self) -> str:
         return f"{self.scheme}://{_bracketed(self.host)}:{self.port}"
@@ -58,11 +60,20 @@ class Endpoint:
         origin: scheme, host and port.
         authority: the value of the header `host`; the port stands in it unless it is the default.
         path: path and query as they stand in the request line. Secret: it may hold a token.
+        certificate: the name of the client certificate; empty for none.
     """
 
     origin: Origin
     authority: str
     path: str
+    certificate: str = ""
+
+    @property
+    def route(self) -> Origin:
+        """What connections are shared by: the receiver, and the certificate that it is shown."""
+        if not self.certificate:
+            return self.origin
+        return self.origin._replace(certificate=self.certificate)
 
     @property
     def display(self) -> str:

@@ -182,7 +182,11 @@ def _assembled(
     notices = ReceiverNotices(registry, policy, custom, outbox, audit)
     observers = (
         *_rules_of_users(registry, audit, accounts, api_keys, new_passwords),
-        WebhookRules(registry, development=config.deployment.mode == "development"),
+        WebhookRules(
+            registry,
+            development=config.deployment.mode == "development",
+            certificates=config.client_certificates,
+        ),
         TroubleEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
         AccountRenames(registry),
         DeliveryRenames(registry, subscriptions),

@@ -60,6 +60,7 @@ class Hook(msgspec.Struct, frozen=True):
     old_secret: str | None = None
     old_until: int | None = None
     rate_limit: int = 0
+    client_certificate: str | None = None
 
 
 class LeasedDelivery(msgspec.Struct, frozen=True):
@@ -179,6 +180,7 @@ class DeliveryRows:
             hooks.c.old_secret,
             hooks.c.old_secret_until,
             sa.func.coalesce(hooks.c.rate_limit, 0),
+            hooks.c.client_certificate,
         )
         of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
         self._heads = Statement(
@@ -339,13 +341,16 @@ def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> Recei
 
 def target_of(hook: Hook | None) -> Endpoint | None:
     """Return where a Webhook's deliveries go; None when nothing is to be sent."""
-    return _parsed(hook.url) if hook is not None and hook.enabled else None
+    if hook is None or not hook.enabled:
+        return None
+    return _parsed(hook.url, hook.client_certificate or "")
 
 
 @lru_cache(URLS_KEPT)
-def _parsed(url: str) -> Endpoint | None:
+def _parsed(url: str, certificate: str) -> Endpoint | None:
     """Taking a URL apart costs more than what else a look does for its Webhook."""
     try:
-        return parse_endpoint(url, development=True)  # validated when it was written
+        # Validated when it was written.
+        return replace(parse_endpoint(url, development=True), certificate=certificate)
     except ValidationError:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -136,7 +137,10 @@ class Trial:
         hook = await read(lambda fw: self._hook(fw, webhook))
         try:
             key = self._keys.of(hook)
-            target = parse_endpoint(hook.url, development=True)  # validated when it was written
+            target = replace(  # the url was validated when it was written
+                parse_endpoint(hook.url, development=True),
+                certificate=hook.client_certificate or "",
+            )
         except NoSigningKey as reason:
             return TrialResult(None, str(reason), StepTimes())
         except ValidationError as reason:

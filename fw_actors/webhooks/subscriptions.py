@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
+from fw_actors.config import ClientCertificate
 from fw_actors.documents.core import CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.document import DocType
@@ -22,7 +24,8 @@ from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ValidationError
-from fw_actors.http import parse_endpoint
+from fw_actors.http import Endpoint, parse_endpoint
+from fw_actors.http.client_certificates import UnusableCertificateError, check_certificate
 from fw_actors.rules.signing import (
     DOCUMENT_EVENTS,
     UnusableEventNameError,
@@ -205,16 +208,27 @@ class WebhookRules(Observer):
 
     doctypes = frozenset({"Webhook"})
 
-    def __init__(self, registry: Registry, *, development: bool) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        development: bool,
+        certificates: Mapping[str, ClientCertificate],
+    ) -> None:
+        """`certificates`: the client certificates that Webhooks may name."""
         self._registry = registry
         self._development = development
+        self._certificates = certificates
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Refuse a Webhook that could not work. Raises: ValidationError naming the field."""
         if event == "on_trash":
             return
         values = doc.__dict__
-        parse_endpoint(values["url"], development=self._development)
+        endpoint = parse_endpoint(values["url"], development=self._development)
+        if values["client_certificate"]:
+            before = None if doc._before is None else doc._before.__dict__["client_certificate"]
+            self._validate_certificate(values["client_certificate"], endpoint, before)
         if values["event_type"] == DOCUMENT:
             self._validate_document(values)
         if values["event_type"] == CUSTOM:
@@ -223,6 +237,26 @@ class WebhookRules(Observer):
             _validate_secret(values["secret"])
             if not isinstance(values["old_secret"], str):  # no rotation: the old one ends now
                 values.update(old_secret="", old_secret_until=None)
+
+    def _validate_certificate(self, name: str, endpoint: Endpoint, before: str | None) -> None:
+        """Refuse a certificate that no connection could show; its files only when it is chosen."""
+        field = "client_certificate"
+        if endpoint.origin.scheme != "https":
+            raise ValidationError("A client certificate needs an https URL.", field=field)
+        if name == before:
+            return
+        certificate = self._certificates.get(name)
+        if certificate is None:
+            known = ", ".join(self._certificates) or "none"
+            raise ValidationError(
+                f"FW_CLIENT_CERT_{name} is not in the environment of this process; "
+                f"known certificates: {known}.",
+                field=field,
+            )
+        try:
+            check_certificate(certificate)
+        except UnusableCertificateError as error:
+            raise ValidationError(str(error), field=field) from None
 
     def _validate_document(self, values: dict[str, object]) -> None:
         doctype = values["webhook_doctype"]

@@ -193,7 +193,10 @@ async def _open_parts(
     async with (
         opening as site,
         open_sender(
-            limits=kept_connections(config), policy=config.outgoing, proxy=config.egress_proxy
+            limits=kept_connections(config),
+            policy=config.outgoing,
+            proxy=config.egress_proxy,
+            certificates=config.client_certificates,
         ) as sender,
         _slow_reads(site, inline=inline) as slow_reads,
     ):

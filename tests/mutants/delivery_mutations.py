@@ -96,6 +96,13 @@ DELIVERY: Final = (
         "        pass\n",
         "tests/fw_actors/webhooks/test_erasure.py",
     ),
+    Mutation(
+        "a connection is shared whatever certificate it has shown",
+        "fw_actors/http/url.py",
+        "        return self.origin._replace(certificate=self.certificate)",
+        "        return self.origin",
+        "tests/fw_actors/http/test_client_certificates.py",
+    ),
     Mutation("a redirect counts as delivered", _OUTCOME, "< 300", "< 400"),
     Mutation(
         "429 is final",

@@ -51,6 +51,7 @@ HINTS: Final[Mapping[tuple[str, str], str]] = {
     ("Webhook", "title"): "What people call it; without one it is called by its URL.",
     ("Webhook", "url"): "https; http for a loopback address only.",
     ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
+    ("Webhook", "client_certificate"): "NAME of FW_CLIENT_CERT_NAME, for a receiver that asks.",
     ("Webhook", "custom_event"): "The name that an app emits, such as invoice.paid.",
     ("Webhook", "timeout"): "How long the receiver may take to answer, 1 to 60.",
     ("Webhook", "max_attempts"): (

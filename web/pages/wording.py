@@ -74,6 +74,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "docname": "Document",
     "duration_ms": "Duration (ms)",
     "timeout": "Timeout (seconds)",
+    "client_certificate": "Client certificate",
     "old_secret": "Old secret, while both sign",
     "old_secret_until": "Both sign until",
     "disabled_reason": "Why it was disabled",

@@ -15,11 +15,12 @@ from fw_actors.documents.registry import Registry
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_endpoint
+from fw_actors.http.client_certificates import UnusableCertificateError, end_of
 from fw_actors.ops import app_jobs
 from fw_actors.ops.console_facts import queues
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus
-from fw_actors.rules.findings import Finding, Section, ServiceState, ok, warning
+from fw_actors.rules.findings import Finding, Section, ServiceState, ok, problem, warning
 from fw_actors.rules.signing import UnusableSecretError, key_of
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import QueueStats, Tx
@@ -31,6 +32,7 @@ from fw_actors.webhooks.signing_keys import receivers_of
 
 KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
 _MAX_NAMED: Final = 5
+CERTIFICATE_DAYS: Final = 30
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class WebhookFacts:
     refused_urls: tuple[str, ...] = ()
     lost_doctypes: tuple[str, ...] = ()
     paused: tuple[str, ...] = ()
+    lost_certificates: tuple[str, ...] = ()
+    ending_certificates: tuple[str, ...] = ()
 
 
 NOT_ASKED: Final = ServiceState(running=False)
@@ -101,6 +105,18 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
     else:
         yield ok("no delivery failed in the last 24 hours")
     yield from _paused(facts.paused)
+    if facts.lost_certificates:
+        names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
+        yield problem(
+            f"webhooks whose client certificate can't be used: {names}",
+            "Their attempts fail. FW_CLIENT_CERT_<NAME> and FW_CLIENT_KEY_<NAME> must name files "
+            "in PEM, without a password, that this user may read.",
+        )
+    yield from _odd(
+        facts.ending_certificates,
+        f"client certificates that have ended or end within {CERTIFICATE_DAYS} days",
+        "Renew the files; the next new connection uses them, without a restart.",
+    )
     low, high = KEY_BYTES
     yield from _odd(
         facts.odd_secrets,
@@ -154,12 +170,34 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         odd_secrets=tuple(name for name, *_, secret, row in hooks if _is_odd(site, secret, row)),
         refused_urls=tuple(name for name, url, *_ in hooks if not _is_allowed(site, url)),
         paused=tuple(each.webhook for each in paused_webhooks(tx)),
+        **_certificates(tx, site),
         lost_doctypes=tuple(
             name
             for name, _, kind, doctype, *_ in hooks
             if kind == DOCUMENT and doctype not in site.registry.metas
         ),
     )
+
+
+def _certificates(tx: Tx, site: Site) -> dict[str, tuple[str, ...]]:
+    """Return enabled Webhooks with an unusable client certificate, and certificates that end."""
+    c = site.registry.tables["Webhook"].table.c
+    chosen = tx.rows(
+        sa.select(c.name, c.client_certificate)
+        .where(c.enabled == 1, sa.func.coalesce(c.client_certificate, "") != "")
+        .order_by(c.name)
+    )
+    lost, ending = [], set()
+    for webhook, name in chosen:
+        certificate = site.config.client_certificates.get(name)
+        try:
+            if certificate is None:
+                lost.append(str(webhook))
+            elif end_of(certificate) < tx.now + CERTIFICATE_DAYS * MS_PER_DAY:
+                ending.add(str(name))
+        except (UnusableCertificateError, OSError):
+            lost.append(str(webhook))
+    return {"lost_certificates": tuple(lost), "ending_certificates": tuple(sorted(ending))}
 
 
 def _is_odd(site: Site, secret: str | None, row_id: str) -> bool:

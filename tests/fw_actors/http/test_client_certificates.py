@@ -1,0 +1,201 @@
+"""Client certificates, shown to a receiver that asks for one (B-370 to B-373)."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+
+from fw_actors.config import ClientCertificate, Config
+from fw_actors.config.parsing import Environment, Source
+from fw_actors.errors import ValidationError
+from fw_actors.http import Endpoint, NetworkError, Sender, open_sender
+from fw_actors.http.client_certificates import end_of
+from fw_actors.ops.doctor.delivery import evaluate_webhooks, webhook_facts
+from fw_actors.ops.site import open_site
+from fw_actors.runtime import SeededEntropy, TrioClock
+from tests.fw_actors.http.receiver import OK, Receiver, Talk, headers, receiving
+from tests.site_kit import START_MS, make_config
+
+LONG = 30.0
+HOOK = {"url": "https://x.test/", "event_type": "Custom", "custom_event": "a.b", "secret": "s" * 32}
+
+
+@dataclass
+class Club:
+    """A receiver that only serves who shows a certificate of its authority."""
+
+    receiver: Receiver
+    folder: Path
+    authority: trustme.CA
+    guests: list[str]
+
+    def certificate(self, name: str, guest: str | None = None, **options: Any) -> ClientCertificate:
+        """Write the files of a certificate; without `guest` of a foreign authority."""
+        authority = self.authority if guest else trustme.CA()
+        made = authority.issue_cert(f"{guest or name}@club.test", **options)
+        chain, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        made.cert_chain_pems[0].write_to_path(chain)
+        made.private_key_pem.write_to_path(key)
+        return ClientCertificate(name, chain, key)
+
+    def target(self, certificate: str = "") -> Endpoint:
+        return replace(self.receiver.target(), certificate=certificate)
+
+
+@pytest.fixture
+async def club(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Club]:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_REQUIRED
+    trusted = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(trusted)
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    guests: list[str] = []
+
+    async def serve(talk: Talk) -> None:
+        while await talk.request():
+            assert isinstance(talk.stream, trio.SSLStream)
+            shown: Any = talk.stream.getpeercert()
+            guests.append(shown["subjectAltName"][0][1])
+            await talk.stream.send_all(OK)
+
+    async with receiving(serve, context=context) as receiver:
+        yield Club(receiver, tmp_path, authority, guests)
+
+
+@asynccontextmanager
+async def knowing(*certificates: ClientCertificate) -> AsyncIterator[Sender]:
+    async with open_sender(certificates={each.name: each for each in certificates}) as sender:
+        yield sender
+
+
+async def post(sender: Sender, target: Endpoint) -> int:
+    return (await sender.post(target, b"{}", headers, timeout=LONG)).status
+
+
+async def test_the_receiver_sees_the_certificate_that_the_webhook_names(club: Club) -> None:
+    """Connections are shared by Webhooks with the same one alone (B-372)."""
+    ann, bob = club.certificate("ANN", "ann"), club.certificate("BOB", "bob")
+    async with knowing(ann, bob) as sender:
+        for name in ("ANN", "BOB", "ANN", "BOB"):
+            assert await post(sender, club.target(name)) == 200
+    assert club.guests == [f"{who}@club.test" for who in ("ann", "bob", "ann", "bob")]
+    assert club.receiver.connections == 2
+
+
+async def test_without_the_right_certificate_the_attempt_fails(club: Club) -> None:
+    """Nothing reaches the receiver's code (B-373)."""
+    stranger = club.certificate("STRANGER")
+    torn = club.certificate("TORN", "torn")
+    torn.key.write_text("no key")
+    kinds = {}
+    async with knowing(stranger, torn) as sender:
+        for name in ("", "STRANGER", "TORN", "UNKNOWN"):
+            with pytest.raises(NetworkError) as failure:
+                await post(sender, club.target(name))
+            kinds[name] = str(failure.value)
+    assert club.guests == []
+    assert kinds["TORN"].startswith("tls: The client certificate TORN can't be used")
+    assert kinds["UNKNOWN"].startswith("tls: The client certificate UNKNOWN is not in")
+
+
+async def test_a_renewed_file_is_used_without_a_restart(club: Club) -> None:
+    ann = club.certificate("ANN", "ann")
+    async with knowing(ann) as sender:
+        await post(sender, club.target("ANN"))
+        ann.chain.unlink()
+        ann.key.unlink()
+        club.certificate("ANN", "anna")
+        await sender.post(club.target("ANN"), b"{}", headers, timeout=LONG, anew=True)
+    assert club.guests == ["ann@club.test", "anna@club.test"]
+
+
+def test_end_of_reads_the_certificate(tmp_path: Path) -> None:
+    ends = datetime(2030, 1, 2, tzinfo=UTC)
+    made = trustme.CA().issue_cert("x.test", not_after=ends)
+    both = tmp_path / "both.pem"
+    both.write_bytes(made.private_key_and_cert_chain_pem.bytes())
+    assert end_of(ClientCertificate("X", both, both)) == ends.timestamp() * 1000
+
+
+def test_the_environment_names_certificates(tmp_path: Path) -> None:
+    given = {"FW_CLIENT_CERT_ERP": "erp.pem", "FW_CLIENT_KEY_ERP": "/keys/erp.key",
+             "FW_CLIENT_CERT_CRM": "crm.pem", "FW_CLIENT_KEY_LOST": "x"}  # fmt: skip
+    env = Environment(given, Source(".env", {}))
+    found = env.client_certificates(tmp_path)
+    assert found == {
+        "CRM": ClientCertificate("CRM", tmp_path / "crm.pem", tmp_path / "crm.pem"),
+        "ERP": ClientCertificate("ERP", tmp_path / "erp.pem", Path("/keys/erp.key")),
+    }
+    assert [each.partition(": ")[2] for each in env.problems] == [
+        "FW_CLIENT_KEY_LOST needs FW_CLIENT_CERT_LOST beside it"
+    ]
+    assert list(env.warnings()) == []
+
+
+def with_certificates(folder: Path, *certificates: ClientCertificate) -> Config:
+    return replace(
+        make_config(folder), client_certificates={each.name: each for each in certificates}
+    )
+
+
+@asynccontextmanager
+async def a_site(config: Config) -> AsyncIterator[Any]:
+    clock = TrioClock(START_MS)
+    async with open_site(
+        config, clock=clock, entropy=SeededEntropy(1), inline=True, recorded=lambda queue: None
+    ) as site:
+        yield site
+
+
+async def test_a_save_refuses_what_no_connection_could_show(club: Club) -> None:
+    """With the field's name (B-371)."""
+    torn, good = club.certificate("TORN", "torn"), club.certificate("GOOD", "good")
+    torn.chain.write_text("no certificate")
+    cases = [
+        ({"client_certificate": "NONE"}, "FW_CLIENT_CERT_NONE is not in the environment"),
+        ({"client_certificate": "TORN"}, "hold no certificate with its key"),
+        ({"client_certificate": "GOOD", "url": "http://127.0.0.1/"}, "needs an https URL"),
+    ]
+    async with a_site(with_certificates(club.folder, torn, good)) as site:
+        for fields, sentence in cases:
+            with pytest.raises(ValidationError, match=sentence) as refusal:
+                await site.write(
+                    "Administrator",
+                    lambda fw, fields=fields: fw.new_doc("Webhook", **{**HOOK, **fields}).insert(),
+                )
+            assert refusal.value.extra["field"] == "client_certificate"
+        await site.write(
+            "Administrator",
+            lambda fw: fw.new_doc("Webhook", **HOOK, client_certificate="GOOD").insert(),
+        )
+
+
+async def test_doctor_finds_certificates_that_are_lost_or_end(club: Club) -> None:
+    start = datetime.fromtimestamp(START_MS / 1000, UTC)
+    soon = club.certificate("SOON", "soon", not_after=start + timedelta(days=29))
+    later = club.certificate("LATER", "later", not_after=start + timedelta(days=31))
+    gone = club.certificate("GONE", "gone")
+    async with a_site(with_certificates(club.folder, soon, later, gone)) as site:
+        for name in ("SOON", "LATER", "GONE"):
+            hook = {**HOOK, "name": name.lower(), "client_certificate": name}
+            await site.write(
+                "Administrator", lambda fw, hook=hook: fw.new_doc("Webhook", **hook).insert()
+            )
+        gone.chain.unlink()
+        facts = await webhook_facts(site)
+    assert len(facts.lost_certificates) == 1
+    assert facts.ending_certificates == ("SOON",)
+    told = [finding.text for finding in evaluate_webhooks(facts).findings]
+    assert any("client certificate can't be used" in text for text in told)
