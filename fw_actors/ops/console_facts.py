@@ -122,18 +122,8 @@ class ConsoleFacts:
     def __init__(self, registry: Registry, installation_key: bytes) -> None:
         self._key = installation_key
         delivery = registry.tables["Webhook Delivery"].table.c
-        job = JOB.c
-        columns = (delivery.name, delivery.webhook, delivery.event, delivery.status,
-                   delivery.attempts, job.next_at)  # fmt: skip
-        queued = (
-            sa.select(*columns)
-            .join_from(JOB, delivery.name.table, delivery.name == job.subject)
-            .where(job.queue == QUEUE, job.next_at.is_not(None))
-            .order_by(job.next_at, job.id)
-            .limit(MAX_DELIVERIES)
-        )
-        self._in_flight = Statement(queued.where(job.lease.is_not(None)))
-        self._upcoming = Statement(queued.where(job.lease.is_(None)))
+        self._in_flight = Statement(_queued(delivery, leased=True))
+        self._upcoming = Statement(_queued(delivery, leased=False))
         self._failed = Statement(
             sa.select(
                 delivery.name,
@@ -244,6 +234,27 @@ class ConsoleFacts:
             counter_key(self._key, IDENTIFIER_KIND, identifier): (identifier, user)
             for identifier, user in tx.rows(_KNOWN)
         }
+
+
+def _queued(delivery: Any, *, leased: bool) -> sa.Select[Any]:
+    """Select the first deliveries that are leased, or that wait.
+
+    Their jobs are chosen before they are joined with deliveries, of which there may be a million.
+    """
+    has_lease = JOB.c.lease.is_not(None) if leased else JOB.c.lease.is_(None)
+    first = (
+        sa.select(JOB.c.id, JOB.c.subject, JOB.c.next_at)
+        .where(JOB.c.queue == QUEUE, JOB.c.next_at.is_not(None), has_lease)
+        .order_by(JOB.c.next_at, JOB.c.id)
+        .limit(MAX_DELIVERIES)
+        .subquery("first_jobs")
+    )
+    columns = (delivery.name, delivery.webhook, delivery.event, delivery.status, delivery.attempts)
+    return (
+        sa.select(*columns, first.c.next_at)
+        .join_from(first, delivery.name.table, delivery.name == first.c.subject)
+        .order_by(first.c.next_at, first.c.id)
+    )
 
 
 _T: Final = LOGIN_ATTEMPT.c
