@@ -122,11 +122,21 @@ class Console:
 
     async def view(self, after: int = 0) -> ConsoleView:
         """Return the next view after number `after` as soon as it is due; 0 accepts any."""
+        return await self._next_view(after, with_store=True)
+
+    async def _next_view(self, after: int, *, with_store: bool) -> ConsoleView:
+        """Like `view`; `with_store`: with the store's facts, which one process reads for all."""
         async with self._lock:
             view = self._view
-            if view is None or view.number <= after or trio.current_time() > self._due:
+            lacks_store = view is not None and with_store and view.store is NO_STORE
+            if (
+                view is None
+                or lacks_store
+                or view.number <= after
+                or trio.current_time() > self._due
+            ):
                 await trio.sleep_until(self._due)
-                view = self._view = await self._compute_view()
+                view = self._view = await self._compute_view(with_store)
             return view
 
     async def history(self) -> list[ConsoleSample]:
@@ -257,9 +267,9 @@ class Console:
         audit = self._site.audit
         await self._site.write(user, lambda fw: audit.record(fw, action, target), request_id)
 
-    async def _compute_view(self) -> ConsoleView:
+    async def _compute_view(self, with_store: bool) -> ConsoleView:
         began = trio.current_time()
-        if began >= self._store_due:
+        if with_store and began >= self._store_due:
             await self._read_store()
         dispatcher = await self._dispatcher_described()
         before = trio.current_time()

@@ -141,7 +141,7 @@ class ServiceConsole(Console):
             raise kind(answers[to][1])
 
     async def _view_here(self, _argument: object) -> object:
-        view = await super().view()
+        view = await self._next_view(0, with_store=False)  # the asking process reads the store
         return msgspec.to_builtins(msgspec.structs.replace(view, store=NO_STORE))
 
     async def _history_here(self, _argument: object) -> object:

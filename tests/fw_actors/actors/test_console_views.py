@@ -1,0 +1,106 @@
+"""Views and samples of one process, in virtual time (H-173, O-224)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.actors.console import Console
+from fw_actors.actors.console_history import MAX_SAMPLES
+from fw_actors.actors.counters import Counter
+from fw_actors.actors.service_console import Answer, ServiceConsole
+from fw_actors.config import ProcessPlace
+from fw_actors.ops.console_facts import ConsoleFacts
+from fw_actors.store import Tx, jobs
+from tests.fw_actors.office import Office, office
+
+__all__ = ["office"]
+
+pytestmark = pytest.mark.usefixtures("autojump_clock")
+
+
+class IdleRuntime:
+    """Has no actors."""
+
+    def snapshot(self) -> Any:
+        return SimpleNamespace(
+            tree=(), walk=lambda: iter(()), dead_letters={}, last_dead_letters=(), deadlines=0,
+            workers=0, workers_parked=0, late_replies=0,
+        )  # fmt: skip
+
+
+class BusyDispatcher:
+    """Has three attempts in flight."""
+
+    async def inspect(self, seconds: float) -> Any:
+        return SimpleNamespace(described={"slots": 8, "free": 5})
+
+
+class Alone:
+    """No other process answers."""
+
+    place = ProcessPlace(1, 2)
+    restarts: Mapping[int, int] = {}
+
+    def __init__(self) -> None:
+        self.known: dict[str, Answer] = {}
+
+    def answers(self, what: str, answer: Answer) -> None:
+        self.known[what] = answer
+
+    async def gather(self, what: str, argument: object = None, *, to: int | None = None) -> Any:
+        return {}
+
+
+def parts(office: Office) -> tuple[Any, Any, Any, Any]:
+    delivered = Counter(("Sent",))
+    return office.site, cast("Any", IdleRuntime()), cast("Any", BusyDispatcher()), delivered
+
+
+@pytest.fixture
+def reads(office: Office, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When the store's facts were read."""
+    found: list[float] = []
+    read = ConsoleFacts.read
+
+    def noted(self: Any, tx: Tx) -> Any:
+        found.append(trio.current_time())
+        return read(self, tx)
+
+    monkeypatch.setattr(ConsoleFacts, "read", noted)
+    return found
+
+
+async def test_the_store_is_read_by_the_process_that_is_watched_alone(
+    office: Office, reads: list[float]
+) -> None:
+    others = Alone()
+    console = ServiceConsole(*parts(office), others)
+    await others.known["view"](None)
+    assert reads == []
+    await office.subscribe()
+    assert len((await console.view()).store.receivers) == 1
+    assert len(reads) == 1
+
+
+async def test_an_hour_is_sampled_while_nobody_watches(
+    office: Office, reads: list[float], autojump_clock: MockClock
+) -> None:
+    console = Console(*parts(office))
+    await office.site.store.write(lambda tx: jobs.enqueue(tx, queue="webhook", partition="w"))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(console.keep_history)
+        await trio.sleep(2 * 3600)
+        nursery.cancel_scope.cancel()
+    samples = await console.history()
+    assert len(samples) == MAX_SAMPLES
+    steps = {after.at - before.at for before, after in pairwise(samples)}
+    assert steps == {10_000}
+    assert (samples[-1].in_flight, samples[-1].waiting, samples[-1].deliveries) == (3, 1, 0.0)
+    assert reads == []
