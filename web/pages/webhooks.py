@@ -152,7 +152,12 @@ def in_words(counts: OutcomeCounts) -> str:
 
 def waiting_of(health: WebhookHealth) -> str:
     """Return how many deliveries wait."""
-    return f"{health.waiting:,}{' or more' if health.waiting >= MAX_WAITING else ''}"
+    return _counted(health.waiting)
+
+
+def _counted(number: int) -> str:
+    """Return a number that was counted up to `MAX_WAITING`."""
+    return f"{number:,}{' or more' if number >= MAX_WAITING else ''}"
 
 
 def _bars(hours: list[tuple[int, OutcomeCounts]]) -> Iterator[ChartBar]:
@@ -266,4 +271,4 @@ def _attention(fw: Fw, service: ServiceState) -> Iterator[AttentionLine]:
     mails = len(fw.get_list(MAIL, failed_mails, ["name"], "creation desc", MAX_WAITING))
     if mails:
         noun = "mail has" if mails == 1 else "mails have"
-        yield AttentionLine(f"{mails:,} {noun} failed", f"{list_path(MAIL)}?status=Failed")
+        yield AttentionLine(f"{_counted(mails)} {noun} failed", f"{list_path(MAIL)}?status=Failed")
