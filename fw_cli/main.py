@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "sweep": "fw_cli.sweep:sweep",
     "eval": "fw_cli.evaluation:evaluate",
     "exec": "fw_cli.evaluation:execute",
+    "shell": "fw_cli.shell:shell",
     "console": "fw_cli.console:console",
     "backup": "fw_cli.backup:backup",
     "restore": "fw_cli.restore:restore",

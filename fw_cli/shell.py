@@ -1,0 +1,262 @@
+"""`fw shell`: a Python prompt with `fw`, whose inputs are transactions."""
+
+from __future__ import annotations
+
+import code
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.output import counted
+from fw_cli.values import USER
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.ops.site import Site
+
+_HISTORY: Final = "shell.history"
+_MAX_HISTORY: Final = 1000
+_OWNER_ONLY: Final = 0o600
+_CONTINUED: Final = "... "
+
+
+@click.command(epilog=examples("fw shell", "fw shell --user ann", "fw shell --commit < fix.txt"))
+@click.option(
+    "--commit", is_flag=True, help="Commit each input; by default each one is rolled back."
+)
+@click.option(
+    "--user", default=ADMINISTRATOR, type=USER, show_default=True,
+    help="The user whose permissions apply.",
+)  # fmt: skip
+@click.pass_obj
+def shell(context: CommandContext, commit: bool, user: str) -> None:
+    """Open a Python prompt, in which `fw` is the site.
+
+    Each input is a transaction of its own, which is rolled back unless --commit is given. begin()
+    opens one for several inputs, commit() and rollback() end it; while it is open, writes of the
+    service wait for it on SQLite. The history is kept in data/shell.history, for the site's user
+    alone. Where stdin is no terminal, its lines are run, and a failed input makes the exit code 1.
+    """
+    import trio
+
+    from fw_actors.ops.site import open_site
+
+    async def run() -> int:
+        # Inline: inputs run on the main thread, where Ctrl-C reaches them.
+        async with open_site(context.config, inline=True) as site:
+            await site.read(user, lambda fw: fw.user)  # refuses an unknown user at once
+            session = ShellSession(site, user, context, commit=commit)
+            with _history(context.config.folder / "data" / _HISTORY, session.names):
+                await session.run()
+            return session.failed
+
+    context.logger(service=False)
+    failed = trio.run(run)
+    if failed and not sys.stdin.isatty():
+        raise CommandFailed(f"{counted(failed, 'input')} failed")
+
+
+class _Wish(Enum):
+    """What an input asked for by calling one of the shell's functions."""
+
+    BEGIN = "begin"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+
+
+class _RolledBackInput(Exception):
+    """Raised to roll a transaction back whose failure or end was told already."""
+
+
+class _EndOfShell(Exception):
+    """Raised by exit() and quit(), and at the end of stdin inside a transaction."""
+
+
+class ShellSession:
+    """A prompt: reads inputs, and runs each in its transaction."""
+
+    def __init__(self, site: Site, user: str, context: CommandContext, *, commit: bool) -> None:
+        self._site, self._user, self._context, self._commit = site, user, context, commit
+        self._compile = code.compile_command
+        self._wish: _Wish | None = None
+        self.failed = 0
+        self.names: dict[str, Any] = {
+            "__name__": "__console__",
+            "fw": None,
+            **{wish.value: partial(self._ask, wish) for wish in _Wish},
+        }
+
+    async def run(self) -> None:
+        """Read and run inputs until the end of stdin, exit() or quit()."""
+        if sys.stdin.isatty():
+            kept = "committed" if self._commit else "rolled back"
+            click.echo(
+                f"fw is the site, for {self._user}. Each input is {kept}; begin(), commit() and "
+                "rollback() for several. Ctrl-D ends."
+            )
+        try:
+            while True:
+                source = self._read("fw> " if not self._commit else "fw (commit)> ")
+                if source is None:
+                    return
+                await self._alone(source)
+                if self._take_wish() is _Wish.BEGIN:
+                    await self._together()
+        except _EndOfShell:
+            return
+
+    async def _alone(self, source: CodeType) -> None:
+        """Run an input in a transaction of its own."""
+        run = self._site.write if self._commit else self._site.rollback
+        with self._told():
+            await run(self._user, partial(self._execute, source))
+
+    async def _together(self) -> None:
+        """Run inputs in one transaction until commit() or rollback()."""
+        with self._told():
+            await self._site.write(self._user, self._converse)
+            click.echo("committed")
+
+    def _converse(self, fw: Fw) -> None:
+        while True:
+            source = self._read("fw (open)> ")
+            if source is None:
+                click.echo("rolled back")
+                raise _EndOfShell
+            try:
+                with fw.tx.savepoint():  # an input that fails leaves nothing behind
+                    self._execute(source, fw)
+            except _RolledBackInput:
+                continue
+            wish = self._take_wish()
+            if wish is _Wish.COMMIT:
+                return
+            if wish is _Wish.ROLLBACK:
+                click.echo("rolled back")
+                raise _RolledBackInput
+
+    def _execute(self, source: CodeType, fw: Fw) -> None:
+        """Run an input; tell its failure, and have its transaction rolled back."""
+        self.names["fw"] = fw
+        try:
+            exec(source, self.names)  # the purpose of `fw shell`  # nosec B102
+        except SystemExit:
+            raise _EndOfShell from None
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise _RolledBackInput from None
+        except BaseException as error:
+            self._tell(error)
+            raise _RolledBackInput from None
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell a failure of the transaction itself, such as a full disk at its commit."""
+        try:
+            yield
+        except (_RolledBackInput, _EndOfShell) as end:
+            if isinstance(end, _EndOfShell):
+                raise
+        except (Exception, BaseExceptionGroup) as error:
+            self._tell(error)
+
+    def _tell(self, error: BaseException) -> None:
+        """Print an error without a secret; of a defect the traceback, from the input on."""
+        import traceback
+
+        from fw_actors.errors import FwError
+        from supervisors.service.logs import escaped
+
+        self.failed += 1
+        if isinstance(error, FwError):
+            text = f"{type(error).__name__}: {error}"
+        else:
+            trace = error.__traceback__
+            text = "".join(traceback.format_exception(type(error), error, trace and trace.tb_next))
+        for line in self._context.scrubber.scrub_known(text).splitlines():
+            click.echo(escaped(line), err=True)
+
+    def _ask(self, wish: _Wish) -> None:
+        self._wish = wish
+
+    def _take_wish(self) -> _Wish | None:
+        wish, self._wish = self._wish, None
+        return wish
+
+    def _read(self, prompt: str) -> CodeType | None:
+        """Return the next complete input, compiled; None at the end of stdin."""
+        lines: list[str] = []
+        while True:
+            try:
+                line = _line(_CONTINUED if lines else prompt)
+            except KeyboardInterrupt:
+                click.echo()
+                lines = []
+                continue
+            if line is None and not lines:
+                return None
+            lines.append(line or "")
+            source = "\n".join(lines)
+            try:
+                found = self._compile(source if line is not None else source + "\n", "<input>")
+            except (SyntaxError, ValueError, OverflowError) as error:
+                self._tell_syntax(error)
+                lines = []
+                continue
+            if found is not None:
+                return found
+            if line is None:
+                self._tell_syntax(SyntaxError("the last input is not complete"))
+                return None
+
+    def _tell_syntax(self, error: BaseException) -> None:
+        import traceback
+
+        self.failed += 1
+        click.echo("".join(traceback.format_exception_only(error)).rstrip(), err=True)
+
+
+def _line(prompt: str) -> str | None:
+    """Return a line without its end; None at the end of stdin. Only a terminal sees prompts."""
+    if sys.stdin.isatty():
+        try:
+            return input(prompt)
+        except EOFError:
+            click.echo()
+            return None
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+@contextmanager
+def _history(file: Path, names: dict[str, Any]) -> Iterator[None]:
+    """Edit lines with a history and completion, on a terminal; the file is its owner's alone."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    try:
+        import readline
+        import rlcompleter
+    except ModuleNotFoundError:  # a Python that was built without it
+        yield
+        return
+    readline.set_completer(rlcompleter.Completer(names).complete)
+    readline.parse_and_bind("tab: complete")
+    readline.set_history_length(_MAX_HISTORY)
+    file.touch(mode=_OWNER_ONLY)
+    file.chmod(_OWNER_ONLY)
+    readline.read_history_file(file)
+    try:
+        yield
+    finally:
+        readline.write_history_file(file)

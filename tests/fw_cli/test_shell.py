@@ -1,0 +1,123 @@
+"""`fw shell` (C-172)."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import stat
+import time
+from contextlib import ExitStack
+
+from tests.fw_cli.conftest import CommandLine
+
+
+def typed(fw: CommandLine, *lines: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
+    result = fw.run("shell", *options, stdin="\n".join(lines) + "\n")
+    assert "trio" not in result.stderr
+    return result.exit_code, result.stdout, result.stderr
+
+
+def roles(fw: CommandLine) -> set[str]:
+    rows = fw.json("eval", 'fw.get_all("Role", fields=["name"])')
+    return {row["name"] for row in rows} - {"System Manager", "Event Publisher"}
+
+
+def role(name: str) -> str:
+    return f'_ = fw.new_doc("Role", name="{name}").insert()'
+
+
+def test_each_input_is_rolled_back_unless_it_is_to_be_committed(fw: CommandLine) -> None:
+    count = 'fw.count("Role")'
+    assert typed(fw, role("a"), count, "x = 3", "x + 1") == (0, "2\n4\n", "")
+    assert roles(fw) == set()
+    assert typed(fw, role("a"), count, options=("--commit",)) == (0, "3\n", "")
+    assert roles(fw) == {"a"}
+
+
+def test_a_transaction_lasts_until_its_commit(fw: CommandLine) -> None:
+    count = 'fw.count("Role")'
+    lines = ("begin()", role("a"), role("b"), count, "commit()", "begin()", role("c"), "rollback()")
+    assert typed(fw, *lines, count) == (0, "4\ncommitted\nrolled back\n4\n", "")
+    assert roles(fw) == {"a", "b"}
+
+
+def test_postgresql_has_the_same_transactions(fw: CommandLine, postgres_url: str) -> None:
+    fw.environ["FW_DATABASE"] = postgres_url
+    lines = ("begin()", role("a"), 'fw.get_doc("Role", "none")', "commit()", role("b"))
+    code, out, _ = typed(fw, *lines)
+    assert (code, out) == (1, "committed\n")
+    assert roles(fw) == {"a"}
+
+
+def test_the_end_of_stdin_rolls_an_open_transaction_back(fw: CommandLine) -> None:
+    assert typed(fw, "begin()", role("a")) == (0, "rolled back\n", "")
+    assert typed(fw, "begin()", role("a"), "exit()", "1/0")[0] == 0
+    assert roles(fw) == set()
+
+
+def test_a_failed_input_leaves_nothing_and_the_shell_goes_on(fw: CommandLine) -> None:
+    bad = f'{role("bad")}; fw.get_doc("Role", "none")'
+    code, out, err = typed(fw, "begin()", role("good"), bad, "commit()", "1/0", "1 +")
+    assert (code, out) == (1, "committed\n")
+    assert "NotFoundError: There is no Role none." in err
+    assert "ZeroDivisionError" in err
+    assert "3 inputs failed" in err
+    assert "shell.py" not in err
+    assert roles(fw) == {"good"}
+
+
+def test_an_input_may_have_several_lines(fw: CommandLine) -> None:
+    lines = ("for n in range(2):", "    print(n)", "", "def f():", "    return 7", "", "f()")
+    assert typed(fw, *lines) == (0, "0\n1\n7\n", "")
+
+
+def test_permissions_are_those_of_the_user(fw: CommandLine) -> None:
+    fw.done("user", "add", "ida", "--email", "ida@x.test")
+    code, _, err = typed(fw, 'fw.get_list("User")', options=("--user", "ida"))
+    assert code == 1
+    assert "PermissionDeniedError" in err
+    assert "no enabled user" in fw.refused("shell", "--user", "none", stdin="1\n")
+
+
+def test_no_secret_is_printed_with_an_error(fw: CommandLine) -> None:
+    fw.environ["FW_SECRET_CRM"] = "a-secret-of-the-crm"
+    code, _, err = typed(fw, 'raise ValueError(fw.secret("crm"))')
+    assert code == 1
+    assert "a-secret-of-the-crm" not in err
+
+
+def test_a_terminal_has_prompts_and_a_history_of_its_owner(fw: CommandLine) -> None:
+    """Ctrl-C drops an input, Ctrl-D ends the shell."""
+    master, slave = pty.openpty()
+    with ExitStack() as stack:
+        process = stack.enter_context(fw.process("shell", stdin=slave, stdout=slave, stderr=slave))
+        stack.callback(process.kill)
+        os.close(slave)
+        seen = ""
+
+        def until(text: str) -> None:
+            nonlocal seen
+            deadline = time.monotonic() + 20
+            while text not in seen:
+                assert time.monotonic() < deadline, seen
+                if select.select([master], [], [], 1)[0]:
+                    seen += os.read(master, 4096).decode(errors="replace")
+            seen = seen.partition(text)[2]
+
+        until("fw> ")
+        os.write(master, b"40 + 2\n")
+        until("42")
+        os.write(master, b"while True: pass\n\n")
+        until("... ")
+        time.sleep(0.3)  # until the loop runs; the prompt that follows it would tell nothing
+        process.send_signal(signal.SIGINT)
+        until("interrupted")
+        until("fw> ")
+        os.write(master, b"\x04")
+        assert process.wait(20) == 0
+    os.close(master)
+    history = fw.folder / "data" / "shell.history"
+    assert "40 + 2" in history.read_text()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
