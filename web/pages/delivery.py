@@ -13,6 +13,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.attempts import AttemptRun, AttemptTrace, AttemptTrigger, RecordedAttempt
 from fw_actors.webhooks.delivery_report import DeliveryReport, SentRequest, delivery_report
 from fw_actors.webhooks.health import label_of_webhook
+from web.pages.links import destinations
 from web.pages.listing import BAD, GOOD, WARN, ListCell, badge
 
 if TYPE_CHECKING:
@@ -57,8 +58,11 @@ def delivery_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> d
     report = delivery_report(fw, values["name"])
     explanation = report.explanation(service)
     due = explanation.due_at
+    meta = fw.documents.registry.meta("Webhook Delivery")
+    [paths] = destinations(fw, meta, [values], ["reference_name"])
     return {
         "how": badge(values["status"]),
+        "about_path": paths.get("reference_name", ""),
         "webhook_label": _label(fw, values["webhook"]),
         "error": sentence(values["error"]),
         "answer": readable(values["response_body"]),

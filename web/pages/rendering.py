@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -90,12 +92,36 @@ IMMUTABLE: Final = "public, max-age=31536000, immutable"
 DIGITS: Final = 16
 
 
+PACKED_FROM: Final = 1024
+"""The size in bytes from which a file is sent compressed."""
+
+
 @dataclass(frozen=True)
 class Asset:
-    """A file of the pages."""
+    """A file of the pages; `packed` is its gzip form, None for one that is small."""
 
     content: bytes
     kind: str
+    packed: bytes | None
+
+
+def _asset(entry: Traversable) -> Asset:
+    content = entry.read_bytes()
+    # Without the time, so that equal files have equal forms.
+    packed = gzip.compress(content, mtime=0) if len(content) >= PACKED_FROM else None
+    return Asset(content, TYPES[entry.name.rpartition(".")[2]], packed)
+
+
+_ENCODING: Final = re.compile(r"\s*(gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?", re.ASCII)
+
+
+def takes_gzip(accepted: str) -> bool:
+    """Say whether a client with this Accept-Encoding takes gzip: named, and not with q=0."""
+    for part in accepted.lower().split(","):
+        found = _ENCODING.fullmatch(part)
+        if found is not None:
+            return (found[2] or "1").strip("0.") != ""
+    return False
 
 
 class Assets:
@@ -107,7 +133,7 @@ class Assets:
 
     def __init__(self) -> None:
         self._files = {
-            entry.name: Asset(entry.read_bytes(), TYPES[entry.name.rpartition(".")[2]])
+            entry.name: _asset(entry)
             for entry in files(__package__).joinpath("static").iterdir()
             if entry.name.rpartition(".")[2] in TYPES
         }
@@ -124,14 +150,23 @@ class Assets:
         ]
 
     async def file(self, exchange: Exchange) -> Response:
-        """Return a file; under another version's path it must not be cached."""
+        """Return a file; under another version's path it must not be cached.
+
+        Files alone are compressed: the length of a compressed page would tell what it holds to
+        those who can have it show what they guess (H-207).
+        """
         asset = self._files.get(exchange.argument("name"))
         if asset is None:
             raise NotFoundError("There is nothing under this path.")
         current = exchange.argument("version") == self._version
-        return Response(
-            asset.content, content_type=asset.kind, cache=IMMUTABLE if current else None
-        )
+        cache = IMMUTABLE if current else None
+        if asset.packed is None:
+            return Response(asset.content, content_type=asset.kind, cache=cache)
+        vary = ("Vary", "Accept-Encoding")
+        if not takes_gzip(exchange.request.headers.get("Accept-Encoding", "")):
+            return Response(asset.content, content_type=asset.kind, headers=(vary,), cache=cache)
+        headers = (vary, ("Content-Encoding", "gzip"))
+        return Response(asset.packed, content_type=asset.kind, headers=headers, cache=cache)
 
 
 HOME: Final = "/app"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 
+import pytest
+
 from tests.web.client import AppClient
+from web.pages.rendering import takes_gzip
 
 
 async def asset_folder(client: AppClient) -> str:
@@ -37,3 +41,37 @@ async def test_assets_are_the_only_files_served(client: AppClient) -> None:
     for name in ("nothing.js", "htmx-LICENSE.txt", "..%2fassets.py", "%2e%2e/assets.py"):
         reply = await client.ask("GET", f"{folder}/{name}")
         assert (reply.status, reply.error["type"]) == (404, "NotFoundError")
+
+
+async def test_assets_are_compressed_for_those_who_take_it(client: AppClient) -> None:
+    """H-207."""
+    folder = await asset_folder(client)
+    plain = await client.ask("GET", folder + "/style.css")
+    packed = await client.ask(
+        "GET", folder + "/style.css", headers=[("Accept-Encoding", "br, gzip")]
+    )
+    assert packed.header("Content-Encoding") == "gzip"
+    assert gzip.decompress(packed.body) == plain.body
+    assert len(packed.body) * 3 < len(plain.body)
+    for reply in (plain, packed):
+        assert reply.header("Vary") == "Accept-Encoding"
+    small = await client.ask("GET", folder + "/mark.svg", headers=[("Accept-Encoding", "gzip")])
+    assert small.header("Content-Encoding") is None
+
+
+async def test_pages_are_never_compressed(client: AppClient) -> None:
+    """H-207."""
+    page = await client.ask("GET", "/login", headers=[("Accept-Encoding", "gzip")])
+    assert page.header("Content-Encoding") is None
+
+
+@pytest.mark.parametrize(
+    ("accepted", "taken"),
+    [
+        ("", False), ("gzip", True), ("br;q=1, GZIP ; q=0.5", True), ("gzip;q=0", False),
+        ("gzip;q=0.000", False), ("*", True), ("identity", False), ("xgzip", False),
+        ("gzip;q=x", False),
+    ],
+)  # fmt: skip
+def test_takes_gzip_reads_accept_encoding(accepted: str, taken: bool) -> None:
+    assert takes_gzip(accepted) is taken
