@@ -55,12 +55,16 @@ export function element(tag, text, className = "") {
   return made;
 }
 
+// What can be done with a row stands second, in sight at any width.
+const ordered = (cells) => (cells.at(-1).acts ? [cells[0], cells.at(-1), ...cells.slice(1, -1)] : cells);
+
 // Show rows, each `[key, cells, level]`, in a board; rows that stay are written over, not made anew.
 export function board(id, rows, count = rows.length) {
   const section = document.getElementById(id);
   const body = section.querySelector("tbody");
   const known = new Map([...body.children].map((row) => [row.dataset.key, row]));
-  rows.forEach(([key, cells, level], index) => {
+  rows.forEach(([key, given, level], index) => {
+    const cells = ordered(given);
     let row = known.get(key);
     known.delete(key);
     if (!row) {

@@ -30,8 +30,9 @@ function show(view) {
     write($(`now-${name}`), shown(value));
   }
   board("tree", view.tree.map((node) => [node.path, [
-    node.name, badge(node.state), node.kind === "pool" ? number.format(node.depth) : node.capacity ? `${number.format(node.depth)} of ${number.format(node.capacity)}` : "",
-    node.kind === "pool" ? { number: node.alive } : "", { number: node.rate }, { number: node.handled }, { number: node.failed }, { number: node.restarts }, node.lastError,
+    node.name, badge(node.state), { number: node.rate }, { number: node.restarts }, node.lastError,
+    node.kind === "pool" ? number.format(node.depth) : node.capacity ? `${number.format(node.depth)} of ${number.format(node.capacity)}` : "",
+    node.kind === "pool" ? { number: node.alive } : "", { number: node.handled }, { number: node.failed },
     { acts: node.kind === "actor" ? [["Trace", "trace", node.name], ["Restart", "restart", node.name]] : [] },
   ], node.level]));
   board("senders", view.store.senders.map((each) => [each.name, [

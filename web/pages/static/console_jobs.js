@@ -33,7 +33,7 @@ async function load() {
     board("jobs", jobs.map((job) => [String(job.id), [
       String(job.id), { badge: job.state, tone: TONES[job.state] },
       job.subject ? { link: path("Email Delivery", job.subject), text: `mail: ${job.function}` } : job.function,
-      job.user ?? "", { number: job.attempts }, job.due ? clock(Date.parse(job.due)) : "never", clock(Date.parse(job.created)), job.error ?? "",
+      job.error ?? "", { number: job.attempts }, job.due ? clock(Date.parse(job.due)) : "never", job.user ?? "", clock(Date.parse(job.created)),
       { acts: acts(job) },
     ]]), "");
     older.hidden = jobs.length < PAGE;
