@@ -77,6 +77,8 @@ class Minutes(
 ):
     """The decisions of a meeting. Approved (submitted) minutes change in few places only."""
 
+    title_field = "meeting"
+
     meeting = Data(required=True)
     held_on = Date()
     notebook = Link(options="Notebook")

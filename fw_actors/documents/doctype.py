@@ -148,6 +148,7 @@ _METHODS: Final = (
     "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
     "is_new", "from_row", "meta", "doctype",
 )  # fmt: skip
+_TITLE_TYPES: Final = ("Data", "Link", "Select")
 _FIELD_NAME: Final = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _DOCTYPE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*( [A-Za-z0-9]+)*\Z")
 MAX_IDENTIFIER: Final = 63  # of PostgreSQL, which cuts longer ones
@@ -184,6 +185,12 @@ class Meta:
         No document has them.
         """
         return MappingProxyType(getattr(self.cls, "internal_columns", {}))
+
+    @cached_property
+    def title_field(self) -> str | None:
+        """The field whose value pages call a document by; None where the class names none."""
+        title = getattr(self.cls, "title_field", None)
+        return title if isinstance(title, str) else None
 
     @cached_property
     def unstored(self) -> tuple[Field, ...]:
@@ -251,6 +258,7 @@ def read_declaration(
     unique_together = _parse_together(cls, "unique_together", fields, problems)
     index_together = _parse_together(cls, "index_together", fields, problems, TIMES)
     problems += limit_problems(fields, (*unique_together, *index_together))
+    problems += _title_problems(cls, fields)
     return Meta(
         doctype,
         table_name(doctype),
@@ -266,6 +274,16 @@ def read_declaration(
         index_together,
         tuple(problems),
     )
+
+
+def _title_problems(cls: type, fields: Mapping[str, Field]) -> Iterator[str]:
+    """Yield what is wrong with `title_field`, if the class has one that is no field itself."""
+    title = getattr(cls, "title_field", None)
+    if title is None or isinstance(title, Field):
+        return
+    field = fields.get(title) if isinstance(title, str) else None
+    if field is None or field.type not in _TITLE_TYPES or field.secret:
+        yield f"title_field: {title!r} is no field of type {' or '.join(_TITLE_TYPES)}"
 
 
 def _parse_together(

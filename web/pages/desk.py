@@ -44,7 +44,7 @@ from web.pages.webhooks import (
     with_names,
     with_states,
 )
-from web.pages.wording import DOCSTATUS, TITLES
+from web.pages.wording import DOCSTATUS, titles_of
 from web.response import Response, error_in
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class DeskPages:
             meta = fw.documents.registry.meta(doctype)
             return {
                 **_form(fw, meta, values),
-                "title": _title(values),
+                "title": _title(meta, values),
                 "state": badge(DOCSTATUS[values["docstatus"]]) if meta.submittable else None,
                 "actions": _allowed_actions(fw, meta, values),
                 "history": history(fw, doctype, values),
@@ -270,6 +270,6 @@ def _allowed_actions(fw: Fw, meta: Meta, values: dict[str, Any]) -> AllowedActio
     )
 
 
-def _title(values: dict[str, Any]) -> str:
-    found = (values.get(field) for field in (*TITLES, "url", "event"))
+def _title(meta: Meta, values: dict[str, Any]) -> str:
+    found = (values.get(field) for field in (*titles_of(meta), "url", "event"))
     return shortened(str(next((text for text in found if text), values["name"])))

@@ -11,7 +11,7 @@ from fw_actors.documents.doctype import Meta
 from fw_actors.documents.query import LONGEST_PATTERN
 from web.pages.listing import SEARCH, containing, searchable, visible_fields
 from web.pages.rendering import document_path, list_path
-from web.pages.wording import TITLES
+from web.pages.wording import titles_of
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -92,7 +92,9 @@ def _containing(fw: Fw, meta: Meta, text: str) -> HitsOfDocType:
 
 def _hits(fw: Fw, meta: Meta, filters: list[list[Any]], most: int) -> Iterator[Hit]:
     visible = visible_fields(fw, meta)
-    titles = [name for name in (*TITLES, "url", "event", "action", "method") if name in visible]
+    titles = [
+        name for name in (*titles_of(meta), "url", "event", "action", "method") if name in visible
+    ]
     for row in fw.get_list(meta.name, filters, ["name", *titles], limit=most):
         label = next((str(row[name]) for name in titles if row[name]), row["name"])
         yield Hit(meta.name, row["name"], label, document_path(meta.name, row["name"]))

@@ -117,6 +117,11 @@ def described(meta: Meta) -> str:
     ].replace("`", "")
 
 
+def titles_of(meta: Meta) -> tuple[str, ...]:
+    """Return the fields that may hold a document's title: the one that its class names first."""
+    return TITLES if meta.title_field is None else (meta.title_field, *TITLES)
+
+
 def listable(field: Field) -> bool:
     """Say whether a field's values fit into a list."""
     return not (field.secret or isinstance(field, Table | Text | JSON))
@@ -126,7 +131,7 @@ def columns_of(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
     """Return the columns of a DocType's list; `visible` are the fields that the user may see."""
     if meta.name in COLUMNS:
         return tuple(c for c in COLUMNS[meta.name] if c in visible or c in _STANDARD)
-    title = next((name for name in TITLES if name in visible), None)
+    title = next((name for name in titles_of(meta) if name in visible), None)
     # A random name tells readers nothing: then the title links to the document.
     head = () if title and meta.naming.kind == "random" else ("name",)
     if title and title != meta.naming.field:

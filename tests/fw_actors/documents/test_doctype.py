@@ -183,3 +183,18 @@ def test_columns_that_belong_together_are_there(option: str) -> None:
     assert sorted(p for p in meta.problems if option in p) == [
         f"{option}: there is no column b", f"{option}: there is no column rows",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("title", ["there_is_none", "count", "secret", 3])
+def test_title_field_must_be_a_field_that_people_read(title: Any) -> None:
+    """H-208."""
+    fields = {"title_field": title, "count": Int(), "secret": Password()}
+    [problem] = declare(fields).problems
+    assert problem.startswith("title_field: ")
+
+
+def test_title_field_is_what_the_class_names() -> None:
+    """H-208: and a field may have this name."""
+    assert declare({"title_field": "subject", "subject": Data()}).title_field == "subject"
+    meta = declare({"title_field": Data()})
+    assert (meta.title_field, meta.problems) == (None, ())

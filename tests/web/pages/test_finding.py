@@ -59,6 +59,13 @@ async def test_find_shows_the_first_and_leads_to_all(office: Office) -> None:
     assert group.all_path == "/app/User?_q=twin"
 
 
+async def test_find_calls_documents_by_the_title_that_their_class_names(office: Office) -> None:
+    """H-208."""
+    await office.do(lambda fw: fw.new_doc("Minutes", meeting="Board of May").insert())
+    [group] = (await found(office, "board of")).groups
+    assert [(hit.name, hit.label) for hit in group.hits] == [("MIN-0001", "Board of May")]
+
+
 async def test_find_shows_nobody_more_than_they_may_list(office: Office) -> None:
     await office.subscribe(title="Secret place")
     await office.hire("wendy")
