@@ -34,7 +34,7 @@ def _by_webhook(subscriptions: Subscriptions) -> Mapping[str, set[object]]:
     for events in (subscriptions.documents, subscriptions.custom):
         for event, subscribed in events.items():
             for each in subscribed:
-                found[each.webhook].add((event, each.max_attempts, each.row_id))
+                found[each.webhook].add((event, each.max_attempts, each.row_id, each.ordered))
     return found
 
 

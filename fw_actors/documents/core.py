@@ -139,6 +139,7 @@ class Version(DocType, naming="random", read_only=True):
 
 
 DOCUMENT, CUSTOM = "Document", "Custom"
+UNORDERED, BY_DOCUMENT = "none", "document"
 DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # B-26, B-27; seconds, and total tries
 
 
@@ -165,6 +166,7 @@ class Webhook(DocType, naming="given"):
     timeout = Int(default=DEFAULT_TIMEOUT, required=True, minimum=1, maximum=60)
     max_attempts = Int(default=DEFAULT_MAX_ATTEMPTS, required=True, minimum=1, maximum=10)
     rate_limit = Int(default=0, minimum=0, maximum=MAX_RATE)  # requests a second; 0: no limit
+    ordering = Select(options=[UNORDERED, BY_DOCUMENT], default=UNORDERED)
     paused_since = Datetime(read_only=True)
     paused_until = Datetime(read_only=True)  # None: until it is resumed
 

@@ -23,6 +23,7 @@ class WaitReason(Enum):
     DELETED = "deleted"
     DISABLED = "disabled"
     PAUSED = "paused"
+    ORDER = "order"
     LEASED = "leased"
     LEASE_ENDED = "leaseEnded"
     BACKOFF = "backoff"
@@ -43,6 +44,7 @@ class Waiting:
         in_flight: deliveries to that receiver that a process has leased; at most `MAX_COUNTED`.
         paused_until: when the pause of its Webhook ends; `NOT_PAUSED` without one.
         rate_limit: of its Webhook, in requests a second; 0 without one.
+        behind: the earlier delivery of its document that it waits for; empty without one.
     """
 
     now: int
@@ -59,6 +61,7 @@ class Waiting:
     in_flight: int = 0
     paused_until: int = NOT_PAUSED
     rate_limit: int = 0
+    behind: str = ""
 
     @property
     def paused(self) -> bool:
@@ -83,11 +86,7 @@ def explain(facts: Waiting, service: ServiceState) -> Explanation:
     if facts.status is DeliveryStatus.FAILED:
         return _failed(facts)
     if facts.next_at is None:
-        text = (
-            "It has no job that is due at any time: fw_job was changed by hand. It is not sent by "
-            "itself."
-        )
-        return Explanation(WaitReason.NO_JOB, None, text)
+        return _not_due(facts)
     if facts.leased and not (facts.paused and facts.next_at <= facts.now):
         return _leased(facts, facts.next_at)
     if facts.paused:
@@ -110,6 +109,20 @@ def _to_come(facts: Waiting, due: int, service: ServiceState) -> Explanation:
             WaitReason.BACKOFF, due, f"{_before(facts)} {_not_running(service)}".strip()
         )
     return Explanation(WaitReason.SLOT, due, _slot(facts, service))
+
+
+def _not_due(facts: Waiting) -> Explanation:
+    if facts.behind:
+        text = (
+            "Its Webhook sends one delivery at a time for each document (ordering). It waits until "
+            f"{facts.behind}, and those between them, are sent or have failed."
+        )
+        return Explanation(WaitReason.ORDER, None, text)
+    text = (
+        "It has no job that is due at any time: fw_job was changed by hand. It is not sent by "
+        "itself."
+    )
+    return Explanation(WaitReason.NO_JOB, None, text)
 
 
 def _paused(facts: Waiting, due: int) -> Explanation:

@@ -172,6 +172,20 @@ _WEBHOOK_CLAIM: Final = Table(
     Column("webhook", Text, primary_key=True),
     Column("used_until", BigInteger, nullable=False, server_default="0"),
 )
+_LANES: Final = Table(
+    "fw_job",
+    MetaData(),
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
+    Column("partition", Text, nullable=False),
+    Column("lane", Text, nullable=True),
+    *(
+        Index(name, "partition", "lane", *more, sqlite_where=text(of), postgresql_where=text(of))
+        for name, more, of in (
+            ("fw_job_lane", ("id",), "lane IS NOT NULL"),
+            ("fw_job_begun", (), "lane IS NOT NULL AND (lease IS NOT NULL OR attempts > 0)"),
+        )
+    ),
+)
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
@@ -234,6 +248,12 @@ def _receiver_notices(tx: Tx) -> None:
         tx.run(AddColumn(column))
 
 
+def _lanes(tx: Tx) -> None:
+    """Let jobs be in lanes; those that wait are in none."""
+    tx.run(AddColumn(_LANES.c.lane))
+    _create_indexes(tx, _LANES)
+
+
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
 STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(2, partial(_create_table, table=_API_KEY)),
@@ -245,6 +265,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(8, partial(_create_table, table=_WEBHOOK_HEALTH)),
     MigrationStep(9, _receiver_notices),
     MigrationStep(10, partial(_create_table, table=_WEBHOOK_CLAIM)),
+    MigrationStep(11, _lanes),
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import DEFAULT_TIMEOUT
+from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_TIMEOUT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ValidationError
@@ -47,7 +47,8 @@ class Hook(msgspec.Struct, frozen=True):
     """A Webhook at the time of an attempt; the secrets are sealed and bound to `row_id`.
 
     `paused_until` is when its pause ends (ms), `NOT_PAUSED` without one. `old_secret` signs too
-    until `old_until` (ms). `rate_limit` is in requests a second, 0 without one.
+    until `old_until` (ms). `rate_limit` is in requests a second, 0 without one. `ordered`: one
+    delivery at a time for each document.
     """
 
     name: str
@@ -61,6 +62,12 @@ class Hook(msgspec.Struct, frozen=True):
     old_until: int | None = None
     rate_limit: int = 0
     client_certificate: str | None = None
+    ordered: bool = False
+
+    @property
+    def paced(self) -> bool:
+        """Whether something limits what may be sent at a time."""
+        return self.enabled and (self.rate_limit > 0 or self.ordered)
 
 
 class LeasedDelivery(msgspec.Struct, frozen=True):
@@ -74,6 +81,7 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
     attempts: int
     max_attempts: int
     status: str
+    ordered: bool = False  # its job is in a lane
 
 
 class Head(NamedTuple):
@@ -144,6 +152,7 @@ class _Row(FramedRow):
     attempts: int
     max_attempts: int
     status: str
+    ordered: int
 
 
 def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> LeasedDelivery:
@@ -157,6 +166,7 @@ def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> 
         row.attempts,
         row.max_attempts,
         row.status,
+        bool(row.ordered),
     )
 
 
@@ -181,6 +191,7 @@ class DeliveryRows:
             hooks.c.old_secret_until,
             sa.func.coalesce(hooks.c.rate_limit, 0),
             hooks.c.client_certificate,
+            sa.case((hooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
         )
         of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
         self._heads = Statement(
@@ -252,6 +263,7 @@ def _leased_rows(deliveries: sa.Table) -> Statement:
                 sa.func.coalesce(d.attempts, 0),
                 sa.func.coalesce(d.max_attempts, 0),
                 sa.func.coalesce(d.status, ""),
+                sa.case((job.lane.is_not(None), 1), else_=0),
             ),
             sa.func.count(),
             sa.func.count(d.name),

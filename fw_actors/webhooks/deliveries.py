@@ -7,7 +7,7 @@ Dispatcher (claim), the OutcomeWriter (outcomes) and the DeliveryActor (give bac
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,12 +29,13 @@ from fw_actors.rules.signing import SignedHeaders
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
+from fw_actors.store.lanes import LaneJob, held_in_lanes, leave, next_after
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
 from fw_actors.webhooks.claims import ClaimLimits, DeliveryRows, Hook, Lease, Leased, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import Noted, add_tallies, tallies_of
-from fw_actors.webhooks.paced_claims import PacedClaims, PacedLease
+from fw_actors.webhooks.paced_claims import PacedClaims, PacedLease, lock_turns
 
 KEPT_BYTES: Final = 512
 _ERROR_CHARACTERS: Final = 500
@@ -106,6 +107,9 @@ def readable(body: bytes) -> str:
     return decoder.decode(body[:KEPT_BYTES], final=not cut).replace("\x00", "\ufffd")
 
 
+MAX_DRAINED: Final = 1000
+"""The deliveries of a document that follow one that is final, if they need no order any more."""
+FINAL_STATUSES: Final = (DeliveryStatus.SENT, DeliveryStatus.FAILED)
 _NO_JOB: Final = 0  # job numbers start at 1
 _FIRST: Final = 2
 """The index of the first of the columns in a row of `OutcomeBatch`, after job and token."""
@@ -131,7 +135,8 @@ class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
     `again`: those of deliveries that were tried before. `tallies` is what they add to their
-    Webhooks: the sum of `noted`.
+    Webhooks: the sum of `noted`. `ordered`: those whose jobs are in lanes, and `drained` the jobs
+    among them whose Webhooks need no order any more.
     """
 
     held: list[tuple[int, str]]
@@ -142,10 +147,14 @@ class OutcomeBatch(NamedTuple):
     again: list[tuple[int, str]]
     noted: list[Noted]
     tallies: str
+    ordered: list[tuple[int, str]]
+    drained: set[int]
 
     @property
     def next_at(self) -> int | None:
-        """The time when the first of the retries is due (ms)."""
+        """The time when the first of the retries is due (ms); 0 where others may be due by now."""
+        if self.ordered:
+            return 0
         return min((one.next_at for one in self.others if one.next_at is not None), default=None)
 
 
@@ -220,7 +229,7 @@ class Deliveries:
                 more = True
                 continue
             lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
-            if hook is not None and hook.enabled and hook.rate_limit:
+            if hook is not None and hook.paced:
                 found = self._paced.lease(tx, hook, free, lease_ms, token)
             else:
                 found = _lease(tx, head.webhook, free, lease_ms, token)
@@ -235,8 +244,11 @@ class Deliveries:
 
     def _leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
         leased = self._rows.leased(tx, leases, token)
-        for job in leased.swept:  # their deliveries were deleted
-            jobs.finish(tx, job, token)
+        if leased.swept:  # their deliveries were deleted
+            in_lanes = held_in_lanes(tx, [(job, token) for job in leased.swept])
+            for job in leased.swept:
+                jobs.finish(tx, job, token)
+            leave(tx, in_lanes)
         return leased
 
     def hook(self, tx: Tx, name: str) -> Hook | None:
@@ -247,7 +259,7 @@ class Deliveries:
         self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
     ) -> OutcomeBatch:
         """Decide the status of finished attempts, and encode the batch for `settle_all`."""
-        ready = OutcomeBatch([], [], "", [], [], [], [], "")
+        ready = OutcomeBatch([], [], "", [], [], [], [], "", [], set())
         rows = []
         for due, ended in attempts:
             verdict = decide(
@@ -271,6 +283,10 @@ class Deliveries:
             rows.append((job, token, *values(ended, verdict), trace))
             if due.attempts:
                 ready.again.append((job, token))
+            if due.ordered:
+                ready.ordered.append((job, token))
+                if due.hook is None or not due.hook.ordered or not due.hook.enabled:
+                    ready.drained.add(job)
             ready.noted.append((due.job.partition, verdict.status, ended.at, error_of(ended)))
         return ready._replace(rows=rows_as_json(rows), tallies=tallies_of(ready.noted))
 
@@ -281,6 +297,7 @@ class Deliveries:
         """
         statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
+        in_lanes = held_in_lanes(tx, batch.ordered) if batch.ordered else []
         if batch.again:
             keep_before_outcomes(tx, batch.again)
         if tx.run(self._settle, settled=batch.rows) < len(statuses):
@@ -297,11 +314,29 @@ class Deliveries:
         add_tallies(tx, tallies)
         jobs.delete_held(tx, [held[0] for held in batch.sent if held not in lost])
         jobs.settle_all(tx, batch.others)  # fenced by the tokens too
+        if in_lanes:
+            recorded = zip(batch.held, statuses, strict=True)
+            final = {held[0] for held, status in recorded if status in FINAL_STATUSES}
+            _leave_lanes(tx, [job for job in in_lanes if job.id in final], batch.drained)
         return statuses
 
     def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
         """Give a lease back without counting the attempt. Returns False if it was lost before."""
-        return jobs.give_back(tx, due.job.id, due.job.lease)
+        held = (due.job.id, due.job.lease)
+        in_lanes = held_in_lanes(tx, [held]) if due.ordered else []
+        given_back = jobs.give_back(tx, *held)
+        if in_lanes:
+            lock_turns(tx, [in_lanes[0].partition])
+            next_after(tx, in_lanes)
+        return given_back
+
+
+def _leave_lanes(tx: Tx, ended: Sequence[LaneJob], drained: Container[int]) -> None:
+    """Have the next deliveries of documents follow those that are final."""
+    if ended:
+        lock_turns(tx, sorted({job.partition for job in ended}))
+        leave(tx, [job for job in ended if job.id not in drained])
+        leave(tx, [job for job in ended if job.id in drained], most=MAX_DRAINED)
 
 
 def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedLease:

@@ -17,6 +17,7 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents import rows
+from fw_actors.documents.core import BY_DOCUMENT
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType, child_of
 from fw_actors.documents.fields import Table
@@ -27,7 +28,7 @@ from fw_actors.documents.special_fields import iso
 from fw_actors.errors import DuplicateError, NotFoundError
 from fw_actors.rules.redaction import FieldRedaction, redaction_of
 from fw_actors.rules.tokens import DeliveryIds
-from fw_actors.store import Statement, Tx, jobs
+from fw_actors.store import Statement, Tx, jobs, lanes
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.shared_subscriptions import Subscription
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, SubscriptionCache
@@ -95,6 +96,8 @@ class DeliveryRecorder:
         tx = fw.tx
         names: dict[Subscription, str] = {}
         written: list[tuple[str, dict[str, Any]]] = []
+        unordered: list[tuple[str, str]] = []
+        ordered: list[tuple[str, str, str | None]] = []
         ids: list[list[str]] = []
         for event in events:
             ids.append([])
@@ -105,11 +108,22 @@ class DeliveryRecorder:
                 delivery = self._ids.new(tx.now)
                 ids[-1].append(delivery)
                 written.append((delivery, _columns_of(event, subscription, webhook, tx.now)))
+                if subscription.ordered:
+                    ordered.append((webhook, delivery, lane_of(*event.reference)))
+                else:
+                    unordered.append((webhook, delivery))
         if written:
             self._rows.insert_many(tx, fw.rights.user, written)
-            jobs.enqueue_many(tx, QUEUE, [(row["webhook"], name) for name, row in written])
+            jobs.enqueue_many(tx, QUEUE, unordered)
+            if ordered:
+                lanes.enqueue_in_lanes(tx, QUEUE, ordered)
             tx.after_commit(self._recorded)
         return ids
+
+
+def lane_of(doctype: str | None, name: str | None) -> str | None:
+    """Return the lane of deliveries about a document; None for those about none."""
+    return None if doctype is None or name is None else f"{doctype}\n{name}"
 
 
 def _columns_of(
@@ -243,6 +257,20 @@ class DeliveryRenames(Observer):
         self._move_deliveries = Statement(
             sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
         )
+        ordered = registry.tables["Webhook"].table.c
+        # What is parked becomes due, so that it is looked at beside its new lane.
+        self._move_lane = Statement(
+            sa.update(JOB)
+            .where(
+                JOB.c.partition.in_(sa.select(ordered.name).where(ordered.ordering == BY_DOCUMENT)),
+                JOB.c.lane == sa.bindparam("before"),
+                JOB.c.lane.is_not(None),
+            )
+            .values(
+                lane=sa.bindparam("lane"),
+                next_at=sa.func.coalesce(JOB.c.next_at, sa.bindparam("now")),
+            )
+        )
         self._named = Statement(sa.select(table.c.name).where(table.c.webhook == _NEW).limit(1))
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
@@ -252,6 +280,8 @@ class DeliveryRenames(Observer):
             which must not become another's.
         """
         fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)
+        lane, now = lane_of(doctype, new), fw.tx.now
+        fw.tx.run(self._move_lane, before=lane_of(doctype, old), lane=lane, now=now)
         if doctype == "Webhook":
             if fw.tx.one(self._named, new=new) is not None:
                 raise DuplicateError(

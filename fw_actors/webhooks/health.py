@@ -25,6 +25,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.pacing import NOT_PAUSED, pause_end
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
+from fw_actors.store.lanes import count_parked
 from fw_actors.store.schema import JOB, WEBHOOK_CLAIM, WEBHOOK_HEALTH, WEBHOOK_HOUR
 from fw_actors.webhooks.events import QUEUE
 
@@ -209,8 +210,8 @@ _OLDEST: Final = Statement(sa.select(JOB.c.created).where(_DUE).order_by(JOB.c.n
 
 def waiting_deliveries(tx: Tx, webhook: str) -> int:
     """Return how many deliveries of a Webhook wait or are in progress, at most `MAX_WAITING`."""
-    count: int = tx.scalar(_WAITING, webhook=webhook)
-    return count
+    due: int = tx.scalar(_WAITING, webhook=webhook)
+    return min(MAX_WAITING, due + count_parked(tx, webhook, MAX_WAITING))
 
 
 def health_of(tx: Tx, names: Sequence[str], service: ServiceState) -> dict[str, WebhookHealth]:

@@ -3,11 +3,12 @@
 One process at a time claims for such a Webhook: its row in `fw_webhook_claim` is locked until the
 claim is committed. A process that finds it locked does not wait, but looks again soon, so that
 deliveries of others are not delayed. Webhooks without limits have no row.
-Rules: B-310 to B-314.
+Rules: B-310 to B-326.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
@@ -17,6 +18,7 @@ from fw_actors.documents.tables import table_of
 from fw_actors.rules.pacing import RateAllowance, rate_allowance
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Statement, Tx, jobs
+from fw_actors.store.lanes import OrderedLease, lease_first
 from fw_actors.store.schema import JOB, WEBHOOK_CLAIM
 from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.events import QUEUE
@@ -29,6 +31,12 @@ _C: Final = WEBHOOK_CLAIM.c
 _WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
 _LOCK: Final = Statement(
     sa.select(_C.used_until).where(_C.webhook == _WEBHOOK).with_for_update(skip_locked=True)
+)
+_LOCK_ALL: Final = Statement(
+    sa.select(_C.webhook)
+    .where(_C.webhook.in_(sa.bindparam("webhooks", expanding=True)))
+    .order_by(_C.webhook)
+    .with_for_update()
 )
 _MAKE: Final = Statement(
     sa.insert(WEBHOOK_CLAIM).from_select(
@@ -83,26 +91,40 @@ class PacedClaims:
         used_until = take_turn(tx, hook.name)
         if used_until is None:
             return PacedLease(0, next_at=tx.now + TURN_MS)
-        allowance = rate_allowance(hook.rate_limit, used_until, tx.now)
-        count = 0
-        if most := min(free, allowance.requests):
-            count = jobs.lease(tx, QUEUE, hook.name, most, lease_ms, token)
-        if count:
-            tx.run(_USE, webhook=hook.name, until=allowance.used_after(count))
-        return self._found(tx, hook, allowance, count, free)
+        allowance, most = None, free
+        if hook.rate_limit:
+            allowance = rate_allowance(hook.rate_limit, used_until, tx.now)
+            most = min(free, allowance.requests)
+        found = OrderedLease(0, unseen=False)
+        if most and hook.ordered:
+            found = lease_first(tx, QUEUE, hook.name, most, lease_ms, token)
+        elif most:
+            found = OrderedLease(jobs.lease(tx, QUEUE, hook.name, most, lease_ms, token), False)
+        if allowance is not None and found.leased:
+            tx.run(_USE, webhook=hook.name, until=allowance.used_after(found.leased))
+        return self._found(tx, hook, allowance, found, free)
 
     def _found(
-        self, tx: Tx, hook: Hook, allowance: RateAllowance, count: int, free: int
+        self,
+        tx: Tx,
+        hook: Hook,
+        allowance: RateAllowance | None,
+        found: OrderedLease,
+        free: int,
     ) -> PacedLease:
-        if count == allowance.requests:
-            at = allowance.next_at(count)
+        """Say when to look again."""
+        leased = found.leased
+        if allowance is not None and leased == allowance.requests:
+            at = allowance.next_at(leased)
             if len(self._allowed_at) >= MAX_HINTS:
                 self._allowed_at.clear()
             self._allowed_at[hook.name] = at
-            return PacedLease(count, next_at=at)
-        if count == free:
-            return PacedLease(count, more=True)
-        return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, hook.name))
+            return PacedLease(leased, next_at=at)
+        if leased == free:
+            return PacedLease(leased, more=True)
+        if found.unseen:
+            return PacedLease(leased, next_at=tx.now)
+        return PacedLease(leased, next_at=jobs.next_due(tx, QUEUE, hook.name))
 
 
 def take_turn(tx: Tx, webhook: str) -> int | None:
@@ -114,6 +136,11 @@ def take_turn(tx: Tx, webhook: str) -> int | None:
     if row is not None:
         return int(row[0])
     return 0 if tx.run(_MAKE, webhook=webhook) else None
+
+
+def lock_turns(tx: Tx, webhooks: Sequence[str]) -> None:
+    """Lock the rows of Webhooks, in order, so that no claim for them runs until the commit."""
+    tx.rows(_LOCK_ALL, webhooks=list(webhooks))
 
 
 def webhooks_at_limit(tx: Tx) -> int:

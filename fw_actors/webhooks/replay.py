@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import DEFAULT_MAX_ATTEMPTS
+from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_MAX_ATTEMPTS
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.query import Query
@@ -33,9 +33,10 @@ from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, jobs
+from fw_actors.store.lanes import enqueue_in_lanes
 from fw_actors.store.schema import BULK_REPLAY, JOB
 from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
-from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.events import QUEUE, lane_of
 
 FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 """Where a replay begins; the other two are refused."""
@@ -64,14 +65,14 @@ class Replays:
         self._audit, self._recorded = audit, recorded
         # Locked (PostgreSQL): one of two concurrent replays waits, and finds the status changed.
         self._read = Statement(
-            sa.select(d.webhook, d.status, d.erased)
+            sa.select(d.webhook, d.status, d.erased, d.reference_doctype, d.reference_name)
             .where(d.name == name)
             .with_for_update(key_share=True)
         )
         most = sa.func.coalesce(
             hooks.max_attempts, DEFAULT_MAX_ATTEMPTS
         )  # null only if written by raw SQL
-        self._most = Statement(sa.select(most).where(hooks.name == name))
+        self._hook = Statement(sa.select(most, hooks.ordering).where(hooks.name == name))
         self._begin = Statement(
             sa.update(table)
             .where(d.name == name)
@@ -137,9 +138,9 @@ class Replays:
         row = tx.one(self._read, key=delivery)
         if row is None:
             raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
-        webhook, previous, erased = row
-        most = tx.scalar(self._most, key=webhook)
-        if most is None:
+        webhook, previous, erased, *reference = row
+        hook = tx.one(self._hook, key=webhook)
+        if hook is None:
             raise ConflictError("The Webhook of this delivery was deleted.")
         if previous not in FINAL:
             raise ConflictError("This delivery is already in progress.")
@@ -147,12 +148,16 @@ class Replays:
             raise ConflictError(
                 f"The body of this delivery was erased at {iso(erased)}; it can't be sent again."
             )
+        most, ordering = hook
         keep_before_replay(tx, delivery, most)
         by = replayed_by(fw.user, tx.now)
         tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by)
         # A failed delivery keeps its job; the new job has no lease.
         tx.run(_FORGET_JOB, delivery=delivery)
-        jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
+        if ordering == BY_DOCUMENT:  # after those of its document that wait
+            enqueue_in_lanes(tx, QUEUE, [(webhook, delivery, lane_of(*reference))])
+        else:
+            jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
         detail = {"webhook": webhook, "previous_status": previous}
         self._audit.record(fw, Action.REPLAY, delivery, detail)
         tx.after_commit(self._recorded)

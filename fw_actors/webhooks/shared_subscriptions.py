@@ -46,6 +46,7 @@ class Subscription:
     webhook: str
     max_attempts: int
     row_id: str | None  # distinguishes a renamed Webhook from a deleted one and from its namesake
+    ordered: bool = False  # one delivery at a time for each document
 
 
 @dataclass(frozen=True, slots=True)

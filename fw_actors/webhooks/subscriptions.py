@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import sqlalchemy as sa
 
 from fw_actors.config import ClientCertificate
-from fw_actors.documents.core import CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
+from fw_actors.documents.core import BY_DOCUMENT, CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
@@ -65,6 +65,7 @@ class SubscriptionCache:
                 c.event_type,
                 c.webhook_doctype,
                 c.custom_event,
+                c.ordering,
                 *events,
             )
             .where(c.enabled == 1)
@@ -178,7 +179,7 @@ class SubscriptionCache:
         self._generation = object()
 
 
-_EVENT_COLUMNS: Final = 6  # the index of the first on_… column in a row
+_EVENT_COLUMNS: Final = 7  # the index of the first on_… column in a row
 
 
 def _locked(select: sa.Select[Any]) -> sa.Select[Any]:
@@ -189,8 +190,8 @@ def _grouped(rows: list[Row]) -> Subscriptions:
     documents: defaultdict[tuple[str, str], list[Subscription]] = defaultdict(list)
     custom: defaultdict[str, list[Subscription]] = defaultdict(list)
     for row in rows:
-        name, max_attempts, row_id, event_type, doctype, custom_event = row[:_EVENT_COLUMNS]
-        subscription = Subscription(name, max_attempts, row_id)
+        name, max_attempts, row_id, event_type, doctype, custom_event, order = row[:_EVENT_COLUMNS]
+        subscription = Subscription(name, max_attempts, row_id, order == BY_DOCUMENT)
         if event_type == DOCUMENT:
             for event, wanted in zip(DOCUMENT_EVENTS, row[_EVENT_COLUMNS:], strict=True):
                 if wanted:

@@ -76,6 +76,20 @@ DELIVERY: Final = (
         "tests/fw_actors/webhooks/test_rate_limit.py",
     ),
     Mutation(
+        "a document has two deliveries in flight",
+        "fw_actors/store/lanes.py",
+        "if first][: limit - leased]",
+        "][: limit - leased]",
+        "tests/fw_actors/webhooks/test_ordering.py",
+    ),
+    Mutation(
+        "the next delivery of a document is never released",
+        "fw_actors/store/lanes.py",
+        "        return tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)\n    return sum(",
+        "        return 0\n    return sum(",
+        "tests/fw_actors/webhooks/test_ordering.py",
+    ),
+    Mutation(
         "a paused Webhook is sent to",
         "fw_actors/webhooks/deliveries.py",
         "hook.paused_until > tx.now:",

@@ -58,6 +58,10 @@ HINTS: Final[Mapping[tuple[str, str], str]] = {
         "1 to 10; the waits between them double. A Retry-After of the receiver lengthens them only "
         "with ops.honourRetryAfter."
     ),
+    ("Webhook", "ordering"): (
+        "document: one delivery at a time for each document, the next after the one before is sent "
+        "or has failed. For events from now on."
+    ),
     ("Webhook", "rate_limit"): "Requests a second over all processes of the site; 0 for no limit.",
 }
 SECTIONS: Final[Mapping[tuple[str, str], str]] = {

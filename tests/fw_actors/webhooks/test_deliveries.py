@@ -500,7 +500,7 @@ async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot
 
 
 def test_a_claim_without_one_of_its_long_payloads_is_given_to_nobody() -> None:
-    frame = b'[1,null,"w",0,0,0,"msg_1",0,8,"Queued"]\n\n1\n'
+    frame = b'[1,null,"w",0,0,0,"msg_1",0,8,"Queued",0]\n\n1\n'
     with pytest.raises(StatementError, match="could not be read"):
         Leased([Lease("w", None, START)], "t", frame, [], {}).due()
 
@@ -510,7 +510,7 @@ def test_payloads_that_do_not_fit_their_sizes_are_given_to_nobody() -> None:
     lease = Lease("w", None, START)
 
     def frame(key: int, size: int, payload: str) -> bytes:
-        return f'[{key},{size},"w",0,0,0,"msg_{key}",0,8,"Queued"]\n{payload}\n{key}\n'.encode()
+        return f'[{key},{size},"w",0,0,0,"msg_{key}",0,8,"Queued",0]\n{payload}\n{key}\n'.encode()
 
     def due(*frames: bytes) -> list[tuple[str, bytes]]:
         made = Leased([lease], "t", b"".join(frames), [], {}).due()

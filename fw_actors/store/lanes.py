@@ -1,0 +1,254 @@
+"""Lanes of the job queue: of the jobs of one lane one at a time is worked on, in their order.
+
+A job may be in a lane of its partition. The first of a lane is the one that was begun (leased or
+tried), or else the one with the lowest id. A claim leases a job of a lane only if it is the first;
+one that is due and is not the first is *parked*: `next_at` is null, so that no claim looks at it
+again. When a job leaves its lane, the next one becomes due.
+
+A lane with jobs always has one that is not parked: a job is parked only behind another one, and
+what has been begun is never parked. For this no claim may park while another transaction
+lets a job leave the lane: the callers of both hold a lock of the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    insert,
+    literal_column,
+    not_,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.types import Text
+
+from fw_actors.store.packed_rows import JsonRows, rows_as_json
+from fw_actors.store.schema import JOB
+from fw_actors.store.statement import Statement
+from fw_actors.store.transaction import Tx
+
+WINDOW: Final = 256
+"""The due jobs that are looked at together."""
+WINDOWS: Final = 4
+"""The windows that one claim looks at, so that it ends soon."""
+
+_GIVEN: Final = JsonRows("given")
+_IDS: Final = JsonRows("ids")
+_NOW: Final[ColumnElement[int]] = bindparam("now", type_=BigInteger())
+
+_ENQUEUE: Final = Statement(
+    insert(JOB).from_select(
+        ["queue", "partition", "subject", "lane", "next_at", "created"],
+        select(
+            bindparam("queue", type_=Text()),
+            *(_GIVEN.item(at, str) for at in range(3)),
+            _NOW,
+            _NOW,
+        ).select_from(_GIVEN.table),
+    )
+)
+
+
+def _begun(job: FromClause) -> ColumnElement[bool]:
+    """As in the condition of the index `fw_job_begun`."""
+    return or_(job.c.lease.is_not(None), job.c.attempts > literal_column("0"))
+
+
+def _due_statement() -> Statement:
+    other = JOB.alias("other")
+    same = and_(
+        other.c.partition == JOB.c.partition,
+        other.c.lane == JOB.c.lane,
+        other.c.lane.is_not(None),
+    )
+    in_flight = and_(other.c.lease.is_not(None), other.c.next_at > _NOW)
+    behind_begun = exists().where(
+        same,
+        _begun(other),
+        other.c.id != JOB.c.id,
+        # Two are begun in a lane that a rename made of two.
+        or_(in_flight, not_(_begun(JOB)), other.c.id < JOB.c.id),
+    )
+    behind_earlier = exists().where(same, other.c.id < JOB.c.id)
+    first = or_(
+        JOB.c.lane.is_(None), not_(or_(behind_begun, and_(not_(_begun(JOB)), behind_earlier)))
+    )
+    return Statement(
+        select(
+            JOB.c.id,
+            case((first, 1), else_=0),
+            case((_begun(JOB), 1), else_=0),
+        )
+        .where(JOB.c.queue == bindparam("queue"), JOB.c.partition == bindparam("partition"))
+        .where(JOB.c.next_at <= _NOW)
+        .order_by(JOB.c.next_at)
+        .limit(WINDOW)
+        .with_for_update(of=JOB, skip_locked=True)
+    )
+
+
+_DUE: Final = _due_statement()
+_THESE: Final = JOB.c.id.in_(select(_IDS.whole(int)).select_from(_IDS.table))
+_LEASE: Final = Statement(
+    update(JOB)
+    .where(_THESE)
+    .values(
+        next_at=bindparam("lease_end"),
+        lease=bindparam("token"),
+        deaths=JOB.c.deaths + case((JOB.c.lease.is_not(None), 1), else_=0),
+    )
+)
+_PARK: Final = Statement(update(JOB).where(_THESE).values(next_at=null()))
+_LEAVE: Final = Statement(update(JOB).where(_THESE).values(lane=null()))
+_HELD: Final = Statement(
+    select(JOB.c.id, JOB.c.partition, JOB.c.lane)
+    .select_from(_GIVEN.table.join(JOB, JOB.c.id == _GIVEN.item(0, int)))
+    .where(JOB.c.lease == _GIVEN.item(1, str), JOB.c.lane.is_not(None))
+    .with_for_update(of=JOB)
+)
+_NEXT: Final = JOB.alias("next")
+_RELEASE: Final = Statement(
+    update(JOB)
+    .where(
+        JOB.c.id.in_(
+            select(
+                select(func.min(_NEXT.c.id))
+                .where(
+                    _NEXT.c.partition == _GIVEN.item(0, str),
+                    _NEXT.c.lane == _GIVEN.item(1, str),
+                    _NEXT.c.lane.is_not(None),
+                    _NEXT.c.next_at.is_(None),
+                )
+                .correlate(_GIVEN.table)
+                .scalar_subquery()
+            ).select_from(_GIVEN.table)
+        )
+    )
+    .values(next_at=_NOW)
+)
+_LANE: Final = and_(
+    JOB.c.partition == bindparam("partition"), JOB.c.lane == bindparam("lane"),
+    JOB.c.lane.is_not(None),
+)  # fmt: skip
+_RELEASE_MANY: Final = Statement(
+    update(JOB)
+    .where(
+        JOB.c.id.in_(
+            select(JOB.c.id)
+            .where(_LANE, JOB.c.next_at.is_(None))
+            .order_by(JOB.c.id)
+            .limit(bindparam("most"))
+        )
+    )
+    .values(next_at=_NOW)
+)
+_FIRST: Final = Statement(
+    select(JOB.c.subject).where(_LANE, JOB.c.next_at.is_not(None)).order_by(JOB.c.id).limit(1)
+)
+_PARKED: Final = Statement(
+    select(func.count()).select_from(
+        select(JOB.c.id)
+        .where(JOB.c.partition == bindparam("partition"), JOB.c.lane.is_not(None))
+        .where(JOB.c.next_at.is_(None))
+        .limit(bindparam("most"))
+        .subquery()
+    )
+)
+
+
+class LaneJob(NamedTuple):
+    """A job in a lane of its partition."""
+
+    id: int
+    partition: str
+    lane: str
+
+
+class OrderedLease(NamedTuple):
+    """How many jobs were leased, and whether due ones were left that could not be looked at."""
+
+    leased: int
+    unseen: bool
+
+
+def enqueue_in_lanes(tx: Tx, queue: str, given: Sequence[tuple[str, str, str | None]]) -> None:
+    """Write jobs that are due now, in their order; each as its partition, subject and lane."""
+    tx.run(_ENQUEUE, queue=queue, given=rows_as_json(given), now=tx.now)
+
+
+def lease_first(
+    tx: Tx, queue: str, partition: str, limit: int, lease_ms: int, token: str
+) -> OrderedLease:
+    """Like `jobs.lease`, but only the first of each lane; what is due behind one is parked."""
+    leased = 0
+    for _ in range(WINDOWS):
+        if leased == limit:
+            break
+        due = tx.rows(_DUE, queue=queue, partition=partition, now=tx.now)
+        chosen = [job for job, first, _ in due if first][: limit - leased]
+        behind = [job for job, first, begun in due if not first and not begun]
+        if chosen:
+            end = tx.now + lease_ms
+            tx.run(_LEASE, ids=rows_as_json(chosen), lease_end=end, token=token)
+        if behind:
+            tx.run(_PARK, ids=rows_as_json(behind))
+        leased += len(chosen)
+        if len(due) < WINDOW or not (chosen or behind):
+            return OrderedLease(leased, unseen=False)
+    return OrderedLease(leased, unseen=True)
+
+
+def held_in_lanes(tx: Tx, held: Iterable[tuple[int, str]]) -> list[LaneJob]:
+    """Return those of leased jobs (id, token) that are in lanes, locked until the transaction ends.
+
+    To be called before they are settled: a job that was renamed or deleted has its lane then.
+    """
+    return [LaneJob(*row) for row in tx.rows(_HELD, given=rows_as_json(list(held)))]
+
+
+def leave(tx: Tx, ended: Sequence[LaneJob], *, most: int = 1) -> int:
+    """Take ended jobs out of their lanes, and make the next ones due, `most` of each lane.
+
+    Returns: how many became due.
+    """
+    if not ended:
+        return 0
+    tx.run(_LEAVE, ids=rows_as_json([each.id for each in ended]))
+    given = sorted({(each.partition, each.lane) for each in ended})
+    if most == 1:
+        return tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)
+    return sum(
+        tx.run(_RELEASE_MANY, partition=partition, lane=lane, most=most, now=tx.now)
+        for partition, lane in given
+    )
+
+
+def next_after(tx: Tx, given_back: Sequence[LaneJob]) -> None:
+    """Make the first of each lane due whose begun job was given back: that one is begun no more."""
+    if given_back:
+        given = sorted({(each.partition, each.lane) for each in given_back})
+        tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)
+
+
+def first_of(tx: Tx, partition: str, lane: str) -> str | None:
+    """Return the subject of the job that the parked ones of a lane wait for."""
+    subject: str | None = tx.scalar(_FIRST, partition=partition, lane=lane)
+    return subject
+
+
+def count_parked(tx: Tx, partition: str, most: int) -> int:
+    """Return how many jobs of a partition are parked, at most `most`."""
+    count: int = tx.scalar(_PARKED, partition=partition, most=most)
+    return count

@@ -1,0 +1,311 @@
+"""One delivery at a time for each document, in their order (B-320 to B-326)."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.documents import rest
+from fw_actors.errors import FwError
+from fw_actors.rules.delivery import Backoff, Ending
+from fw_actors.rules.explanation import WaitReason, explain
+from fw_actors.rules.findings import ServiceState
+from fw_actors.store import Tx, jobs, lanes
+from fw_actors.webhooks.claims import LeasedDelivery
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from fw_actors.webhooks.diagnostics import waiting
+from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.health import health_of
+from tests.fw_actors.office import Office
+from tests.plans import Access, accesses, statements_of, unsought
+
+both_stores = pytest.mark.usefixtures("on_both_stores")
+RUNS = ServiceState(running=True)
+ENDINGS = (Ending.DELIVERED, Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED)
+
+
+class Places:
+    def __init__(self, most: int = 100) -> None:
+        self.most = most
+
+    def free(self, hook: object) -> int:
+        return self.most
+
+    def take(self, hook: object, count: int) -> None:
+        self.most -= count
+
+
+class Process:
+    """A process that claims and settles by hand."""
+
+    def __init__(self, office: Office) -> None:
+        self._store = office.site.store
+        self._deliveries = Deliveries(office.site.registry, Backoff(0.1, 0.1))
+
+    async def claim(self, most: int = 100) -> list[LeasedDelivery]:
+        batch = await self._store.write(
+            lambda tx: self._deliveries.claim(tx, Places(most), f"t{Random().random()}")
+        )
+        return batch.due
+
+    async def end(self, due: LeasedDelivery, ending: Ending = Ending.DELIVERED) -> None:
+        def work(tx: Tx) -> None:
+            error = "" if ending is Ending.DELIVERED else "status: 400."
+            outcome = AttemptOutcome(ending, tx.now, 1, 200, b"", error)
+            batch = self._deliveries.outcome_batch([(due, outcome)])
+            assert self._deliveries.settle_all(tx, batch) != [None]
+
+        await self._store.write(work)
+
+    async def give_back(self, due: LeasedDelivery) -> None:
+        await self._store.write(lambda tx: self._deliveries.give_back(tx, due))
+
+
+async def emit(office: Office, *documents: str) -> list[str]:
+    """Emit one event about each document, in one transaction."""
+    events = [
+        {"name": "note.shared", "data": {"of": each, "n": n},
+         "reference": {"doctype": "Note", "name": each}}
+        for n, each in enumerate(documents)
+    ]  # fmt: skip
+    told = await office.do(lambda fw: fw.webhooks.emit_many(events))
+    return [name for each in told for name in each["deliveries"]]
+
+
+def of(dues: list[LeasedDelivery]) -> list[str]:
+    return [due.delivery for due in dues]
+
+
+@both_stores
+async def test_next_of_a_document_follows_one_that_is_final(office: Office) -> None:
+    await office.subscribe(ordering="document")
+    a1, a2, b1, a3 = await emit(office, "a", "a", "b", "a")
+    process = Process(office)
+    first = await process.claim()
+    assert of(first) == [a1, b1]
+    assert await process.claim() == []
+    await process.end(first[0], Ending.TRANSIENT)  # Retrying: it holds the others up
+    assert await process.claim() == []
+    await trio.sleep(0.2)
+    [again] = await process.claim()
+    assert again.delivery == a1
+    await process.end(again, Ending.REFUSED)
+    [second] = await process.claim()
+    assert second.delivery == a2
+    await process.end(second)
+    assert of(await process.claim()) == [a3]
+
+
+class Fates:
+    """What becomes of deliveries at random, and that no document ever has two at a time."""
+
+    def __init__(self, office: Office, seed: int) -> None:
+        self._office, self._random = office, Random(seed)
+        self.processes = [Process(office), Process(office)]
+        self.expected: dict[str, list[str]] = defaultdict(list)
+        self.ended: dict[str, list[str]] = defaultdict(list)
+        self._held: dict[str, LeasedDelivery] = {}
+
+    async def emit(self) -> None:
+        some = [self._random.choice("abc") for _ in range(3)]
+        for name, delivery in zip(some, await emit(self._office, *some), strict=True):
+            self.expected[name].append(delivery)
+
+    async def claim(self) -> int:
+        dues = await self._random.choice(self.processes).claim(self._random.randint(1, 4))
+        for due in dues:
+            name = json.loads(due.payload)["data"]["of"]
+            assert name not in self._held
+            self._held[name] = due
+        return len(dues)
+
+    async def end_some(self, *, surely: bool = False) -> None:
+        process = self._random.choice(self.processes)
+        for name, due in list(self._held.items()):
+            fate = 1.0 if surely else self._random.random()
+            if fate < 0.3:
+                continue  # takes its time
+            del self._held[name]
+            if fate < 0.4:
+                await process.give_back(due)
+                continue
+            ending = Ending.REFUSED if surely else self._random.choice(ENDINGS)
+            await process.end(due, ending)
+            if ending is not Ending.TRANSIENT or due.attempts == 1:
+                self.ended[name].append(due.delivery)
+
+    async def kill(self) -> None:
+        """All processes die: their leases end after a while."""
+        self._held.clear()
+        await trio.sleep(40)
+
+
+@both_stores
+async def test_two_processes_never_have_two_of_a_document(office: Office) -> None:
+    """Random outcomes, lost leases and events meanwhile: order holds and nothing is left."""
+    await office.subscribe(ordering="document", timeout=1, max_attempts=2)
+    fates = Fates(office, 7)
+    for step in range(60):
+        if step % 3 == 0 and step < 40:
+            await fates.emit()
+        await fates.claim()
+        await fates.end_some()
+        if step in (10, 25):
+            await fates.kill()
+        await trio.sleep(0.2)
+    await fates.end_some(surely=True)
+    while await fates.claim():
+        await fates.end_some(surely=True)
+        await trio.sleep(0.2)
+    assert fates.ended == fates.expected
+    assert await office.sql("SELECT id FROM fw_job WHERE lane IS NOT NULL") == []
+
+
+@both_stores
+async def test_many_behind_one_are_parked_and_looked_at_once(office: Office) -> None:
+    webhook = await office.subscribe(ordering="document")
+    first, *_ = await emit(office, *["a"] * 300)
+    [other] = await emit(office, "b")
+    process = Process(office)
+    assert of(await process.claim()) == [first, other]
+    due = await office.sql("SELECT count(*) FROM fw_job WHERE next_at IS NOT NULL")
+    assert due == [(2,)]  # both leased
+    health = await office.site.store.read(lambda tx: health_of(tx, [webhook], RUNS)[webhook])
+    assert health.waiting == 301
+    [queue] = await office.site.store.read(jobs.stats)
+    assert (queue.scheduled, queue.leased, queue.failed) == (299, 2, 0)
+
+
+async def test_events_about_no_document_are_in_no_order(office: Office) -> None:
+    await office.subscribe(ordering="document")
+    for _ in range(3):
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    assert len(await Process(office).claim()) == 3
+
+
+@both_stores
+async def test_saves_of_a_renamed_and_deleted_document_stay_in_order(office: Office) -> None:
+    await office.watch("Customer", "on_insert", "on_update", "on_trash", ordering="document")
+
+    def save(fw: Any) -> None:
+        fw.get_doc("Customer", "Lovelace").save()
+
+    await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())
+    process = Process(office)
+    [insert] = await process.claim()
+    await office.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Lovelace"))
+    await office.do(save)
+    await office.do(lambda fw: fw.get_doc("Customer", "Lovelace").delete())
+    events, due = [], insert
+    for _ in range(3):
+        assert await process.claim() == []
+        events.append(json.loads(due.payload)["type"])
+        await process.end(due)
+        due = next(iter(await process.claim()), due)
+    assert events == ["doc.on_insert", "doc.on_update", "doc.on_trash"]
+
+
+async def test_replay_goes_behind_what_waits(office: Office) -> None:
+    await office.subscribe(ordering="document")
+    process = Process(office)
+    a1, a2 = await emit(office, "a", "a")
+    [due] = await process.claim()
+    await process.end(due)
+    [due] = await process.claim()
+    site = office.site
+    await site.write("Administrator", lambda fw: site.replays.replay(fw, a1))
+    assert await process.claim() == []
+    await process.end(due)
+    assert (due.delivery, of(await process.claim())) == (a2, [a1])
+
+
+async def test_lease_that_is_given_back_keeps_its_place(office: Office) -> None:
+    await office.subscribe(ordering="document")
+    a1, _ = await emit(office, "a", "a")
+    process = Process(office)
+    [due] = await process.claim()
+    await process.give_back(due)
+    assert of(await process.claim()) == [a1]
+
+
+@both_stores
+async def test_order_that_is_given_up_lets_all_go(office: Office) -> None:
+    webhook = await office.subscribe(ordering="document")
+    names = await emit(office, *["a"] * 5)
+    process = Process(office)
+    [due] = await process.claim()
+    await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"ordering": "none"}))
+    await process.end(due)
+    [second] = await process.claim()  # leased before it is known
+    await process.end(second)
+    assert of(await process.claim()) == names[2:]
+
+
+async def test_deleted_webhook_leaves_nothing_waiting(office: Office) -> None:
+    webhook = await office.subscribe(ordering="document")
+    await emit(office, *["a"] * 5)
+    process = Process(office)
+    [due] = await process.claim()
+    await office.do(lambda fw: fw.get_doc("Webhook", webhook).delete())
+    await process.end(due, Ending.WITHDRAWN)
+    while dues := await process.claim():
+        for each in dues:
+            await process.end(each, Ending.WITHDRAWN)
+    statuses = await office.sql("SELECT DISTINCT status FROM doc_webhook_delivery")
+    assert statuses == [("Failed",)]
+
+
+async def test_explanation_names_what_it_waits_for(office: Office) -> None:
+    await office.subscribe(ordering="document")
+    first, second = await emit(office, "a", "a")
+    await Process(office).claim()
+    found = await office.site.store.read(
+        lambda tx: explain(waiting(tx, office.site.registry, second), RUNS)
+    )
+    assert found.reason is WaitReason.ORDER
+    assert first in found.text
+
+
+async def test_unknown_ordering_is_refused_with_its_name(office: Office) -> None:
+    with pytest.raises(FwError) as refused:
+        await office.subscribe(ordering="strict")
+    assert refused.value.extra["field"] == "ordering"
+
+
+@both_stores
+async def test_lanes_are_read_by_their_indexes_alone(office: Office) -> None:
+    """However many wait behind one document."""
+
+    def look(tx: Tx) -> list[Access]:
+        claimed = accesses(tx, lambda: lanes.lease_first(tx, QUEUE, "w", 5, 1000, "t"))
+        ended = [lanes.LaneJob(1, "w", "Note\na")]
+        return [
+            *claimed,
+            *accesses(tx, lambda: lanes.held_in_lanes(tx, [(1, "t")])),
+            *accesses(tx, lambda: lanes.leave(tx, ended)),
+            *accesses(tx, lambda: lanes.leave(tx, ended, most=9)),
+            *accesses(tx, lambda: lanes.first_of(tx, "w", "Note\na")),
+            *accesses(tx, lambda: lanes.count_parked(tx, "w", 9)),
+        ]
+
+    found = await office.site.store.write(look)
+    aliases = dict.fromkeys({each.table for each in found} & {"other", "next"}, "lane")
+    assert unsought(found, fw_job="partition id rowid", **aliases) == []
+
+
+@both_stores
+async def test_claim_without_limits_runs_four_statements(office: Office) -> None:
+    """B-313: those that find, lease, look ahead and read."""
+    await office.subscribe()
+    await emit(office, "a", "a")
+    deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+    ran = await office.site.store.write(
+        lambda tx: statements_of(tx, lambda: deliveries.claim(tx, Places(), "t"))
+    )
+    assert len(ran) == 4
+    assert (ran[1][0], ran[2][0]) == (jobs.LEASE, jobs.NEXT_DUE)
