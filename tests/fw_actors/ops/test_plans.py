@@ -221,7 +221,7 @@ async def test_the_state_of_webhooks_is_read_by_their_keys(office: Office) -> No
         lambda tx: drop_old_hours(tx, 10),
     )
     by_their_keys = {
-        "fw_job": "queue", "doc_webhook": "name", "fw_webhook_hour": "webhook hour",
+        "fw_job": "partition", "doc_webhook": "name", "fw_webhook_hour": "webhook hour",
         "fw_webhook_health": "webhook",
     }  # fmt: skip
     assert unsought(found, **by_their_keys) == []
