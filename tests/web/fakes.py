@@ -22,6 +22,7 @@ from fw_actors.access.types import (
 )
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.functions import Whitelisted
+from fw_actors.documents.permissions import Rights
 from fw_actors.errors import (
     AuthenticationError,
     FwError,
@@ -69,8 +70,11 @@ class FakeWebhooks:
 class FakeFw:
     """The handle that functions get: it knows whether it may write, and as whom."""
 
-    def __init__(self, user: str, writes: bool, webhooks: FakeWebhooks) -> None:
+    def __init__(
+        self, user: str, writes: bool, webhooks: FakeWebhooks, roles: frozenset[str]
+    ) -> None:
         self.user = user
+        self.rights = Rights(user, roles)
         self.writes = writes
         self.webhooks = webhooks
 
@@ -86,11 +90,13 @@ class FakeOwn:
 class FakeGateway:
     """One user, ann, with one session, in place of the gateway and of its parts.
 
-    `refuse` is raised by the next sign-in or call.
+    `refuse` is raised by the next sign-in or call. `roles_by_then` are the roles in its
+    transaction, if they have changed since it was authenticated.
     """
 
     def __init__(self) -> None:
         self.roles = frozenset(ANN.roles)
+        self.roles_by_then: frozenset[str] | None = None
         self.refuse: BaseException | None = None
         self.attempts: list[SignInAttempt] = []
         self.ended: list[str] = []
@@ -173,7 +179,8 @@ class FakeGateway:
         if self.refuse is not None:
             raise self.refuse
         self.request_ids.append(request_id)
-        return fn(FakeFw(caller.user, writes, self.webhooks))
+        roles = caller.roles if self.roles_by_then is None else self.roles_by_then
+        return fn(FakeFw(caller.user, writes, self.webhooks, roles))
 
     async def prepare(
         self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]

@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from fw_actors.access.types import Caller
 from fw_actors.documents import rest
 from fw_actors.documents.functions import Whitelisted
 from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
@@ -182,9 +181,11 @@ class MethodRoutes(GatewayRoutes):
         function = self._find(exchange)
         arguments: dict[str, Any] = exchange.body
         function.validate(arguments)
-        _require_role(exchange.known_caller, function)
+        _require_role(exchange.known_caller.roles, function)
 
         def run(fw: Fw) -> bytes:
+            # The role may have been removed since the request was authenticated.
+            _require_role(fw.rights.roles, function)
             # Encoded inside, so that a value that JSON can't hold undoes the function's writes.
             return encode(function(fw, **arguments))
 
@@ -197,6 +198,6 @@ class MethodRoutes(GatewayRoutes):
         return function
 
 
-def _require_role(caller: Caller, function: Whitelisted) -> None:
-    if function.roles and not caller.roles & {ADMINISTRATOR_ROLE, *function.roles}:
+def _require_role(roles: frozenset[str], function: Whitelisted) -> None:
+    if function.roles and not roles & {ADMINISTRATOR_ROLE, *function.roles}:
         raise PermissionDeniedError

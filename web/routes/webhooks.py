@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from fw_actors.documents.handle import Fw
 from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
 from fw_actors.webhooks.custom_events import MAX_EVENTS
 from fw_actors.webhooks.delivery_report import delivery_report
@@ -162,8 +163,10 @@ class WebhookRoutes(GatewayRoutes):
     async def emit(self, exchange: Exchange) -> Response:
         """Queue an event for every webhook that subscribes to it."""
         body: EmitRequest = exchange.body
-        _require_publisher(exchange)
-        content = await self._write(exchange, lambda fw: fw.webhooks.emit(**_arguments(body)))
+        _require_publisher(exchange.known_caller.roles)
+        content = await self._write(
+            exchange, lambda fw: _publisher(fw).webhooks.emit(**_arguments(body))
+        )
         return json_response(content)
 
     async def emit_many(self, exchange: Exchange) -> Response:
@@ -182,9 +185,9 @@ class WebhookRoutes(GatewayRoutes):
                 pause = read + CHARACTERS_PER_CHECKPOINT
                 await trio.lowlevel.checkpoint()
         all_or_nothing = reader.rest().all
-        _require_publisher(exchange)
+        _require_publisher(exchange.known_caller.roles)
         results = await self._write(
-            exchange, lambda fw: fw.webhooks.emit_many(given, all_or_nothing)
+            exchange, lambda fw: _publisher(fw).webhooks.emit_many(given, all_or_nothing)
         )
         return json_response({"events": results})
 
@@ -265,9 +268,19 @@ def _wanted_delivery(exchange: Exchange) -> str:
     return exchange.query["delivery"]
 
 
-def _require_publisher(exchange: Exchange) -> None:
-    """Raises: PermissionDeniedError for a caller who may not publish events."""
-    if not exchange.known_caller.roles & PUBLISHERS:
+def _publisher(fw: Fw) -> Fw:
+    """Return the handle of a caller who may still publish events.
+
+    The role may have been removed since the request was authenticated.
+    Raises: PermissionDeniedError.
+    """
+    _require_publisher(fw.rights.roles)
+    return fw
+
+
+def _require_publisher(roles: frozenset[str]) -> None:
+    """Check that a caller with these roles may publish events. Raises: PermissionDeniedError."""
+    if not roles & PUBLISHERS:
         raise PermissionDeniedError("Publishing events requires the role Event Publisher.")
 
 

@@ -211,3 +211,24 @@ async def test_function_result_without_a_json_form_undoes_its_writes(
     """`FakeGateway.write` lets through what `fn` raises: a real one rolls back for it."""
     reply = await client.ask("POST", "/api/method/shop.no_json", {}, sid=SID)
     assert (reply.status, reply.error["type"]) == (500, "InternalError")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (EMIT, EVENT),
+        ("/api/method/core.services.webhooks.emitMany", {"events": [EVENT]}),
+        ("/api/method/shop.close_order", {"name": "SO-1"}),
+    ],
+)
+async def test_a_role_that_is_removed_before_the_write_does_not_count(
+    client: AppClient, publisher: FakeGateway, path: str, body: dict[str, Any]
+) -> None:
+    """The transaction decides, and not the request's authentication."""
+    called = Whitelisted(close_order, ["Event Publisher"])
+    publisher.functions["shop.close_order"] = called
+    publisher.roles_by_then = frozenset()
+    assert (await client.ask("POST", path, body, sid=SID)).status == 403
+    assert (publisher.webhooks.emitted, publisher.webhooks.batches) == ([], [])
+    publisher.roles_by_then = publisher.roles
+    assert (await client.ask("POST", path, body, sid=SID)).status == 200
