@@ -43,7 +43,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         "reference_name",
         "creation",
     ),
-    "User": ("name", "fullName", "email", "enabled", "modified"),
+    "User": ("name", "fullName", "email", "enabled"),
     "Role": ("name", "modified"),
     "Audit Event": ("creation", "action", "target", "actor", "request_id"),
     "Version": ("creation", "docname", "ref_doctype", "modified_by"),
