@@ -3,6 +3,9 @@
 The instance has begun them, and they end with it at the latest. Their number is bounded by its
 `MailboxPolicy`, so that their completions, the messages by which work, timers and watches end, are
 never refused.
+
+All kinds stand in one module because they share one life cycle, the limits of `MailboxPolicy`, and
+the table of what has still to end; that makes it longer than most.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ DELIVERY: Final = (
     Mutation(
         "each claim has the whole rate of a Webhook",
         "fw_actors/webhooks/paced_claims.py",
-        "until=allowance.used_after(count)",
+        "until=allowance.used_after(found.leased)",
         "until=allowance.used_after(0)",
         "tests/fw_actors/webhooks/test_rate_limit.py",
     ),
@@ -128,7 +128,7 @@ DELIVERY: Final = (
     Mutation(
         "an event is recorded without its job",
         _EVENTS,
-        'jobs.enqueue_many(tx, QUEUE, [(row["webhook"], name) for name, row in written])',
+        "jobs.enqueue_many(tx, QUEUE, unordered)",
         "pass",
     ),
     Mutation(
