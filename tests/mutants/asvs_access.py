@@ -319,8 +319,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "a function of an app is for everybody",
         "web/routes/resource.py",
-        "    if function.roles and not caller.roles & ",
-        "    if not function and not caller.roles & ",
+        "    if function.roles and not roles & ",
+        "    if not function and not roles & ",
         "tests/web/routes/test_methods.py::test_function_requires_its_roles_or_any_user",
     ),
     Mutation(
