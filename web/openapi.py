@@ -29,6 +29,7 @@ from quart_schema import (
 
 from fw_actors.version import __version__
 from web.guard import CSRF_FREE_PREFIX, SAFE
+from web.openapi_examples import BODIES, DOCUMENTS, PARAMETERS
 from web.operations import Authentication, Operation, Route
 from web.response import CSRF_HEADER
 from web.response_schemas import ErrorResponse
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 DESCRIBED: Final = ("/api/", "/metrics")
 SESSION, KEY = "session", "key"
 NO_SECURITY: Final[dict[str, list[str]]] = {}
-OPEN_OBJECT: Final = {"type": "object"}
+OPEN_OBJECT: Final = {"type": "object", "additionalProperties": True}
+_JSON: Final = "application/json"
 
 
 def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
         for verb, operation in route.operations.items():
             rule = route.rule.replace("<", "{").replace(">", "}")
             _complete(document["paths"][rule][verb.lower()], route, verb, operation)
-    _say_items(document)
+    _say_what_is_open(document)
     return document
 
 
@@ -109,16 +111,18 @@ def _components(routes: Iterable[Route]) -> dict[str, Any]:
     return components
 
 
-def _say_items(schema: object) -> None:
-    """Say of lists of anything that their items may be anything: generators insist on it."""
+def _say_what_is_open(schema: object) -> None:
+    """Say of lists and objects of anything that they are: else generators take them for empty."""
     if isinstance(schema, dict):
         if schema.get("type") == "array":
             schema.setdefault("items", {})
+        if schema.get("type") == "object" and "properties" not in schema:
+            schema.setdefault("additionalProperties", True)
         for each in schema.values():
-            _say_items(each)
+            _say_what_is_open(each)
     elif isinstance(schema, list):
         for each in schema:
-            _say_items(each)
+            _say_what_is_open(each)
 
 
 def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operation) -> None:
@@ -129,14 +133,19 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
     for parameter in shown["parameters"]:
         if parameter["name"] in _PARAMETERS:
             parameter.update(_PARAMETERS[parameter["name"]])
+            parameter["example"] = PARAMETERS[parameter["name"]]
     rule = operation.body
     if rule is not None:
-        body = shown.setdefault(
-            "requestBody", {"content": {"application/json": {"schema": OPEN_OBJECT}}}
-        )
+        body = shown.setdefault("requestBody", {"content": {_JSON: {"schema": OPEN_OBJECT}}})
         body["required"] = not rule.optional
+        if rule.kind is not None and rule.kind.__name__ in BODIES:
+            body["content"][_JSON]["example"] = BODIES[rule.kind.__name__]
     if operation.response is None:
-        shown["responses"][str(operation.status)] = {"description": "Done."}
+        kind, schema = _UNTYPED.get(name, (_JSON, OPEN_OBJECT))
+        shown["responses"][str(operation.status)] = {
+            "description": "Done.",
+            "content": {kind: {"schema": schema}},
+        }
     if verb not in SAFE and not route.rule.startswith(CSRF_FREE_PREFIX):
         text = "Any value; a request by API key needs none."
         schema = {"type": "string", "minLength": 1}
@@ -146,6 +155,15 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
         ]
 
 
+_UNTYPED: Final[Mapping[str, tuple[str, dict[str, Any]]]] = MappingProxyType(
+    {
+        "documents.export": (_JSON, OPEN_OBJECT),
+        "functions.call": (_JSON, {"description": "What the function returned."}),
+        "site.openapi": (_JSON, OPEN_OBJECT),
+        "site.metrics": ("text/plain", {"type": "string"}),
+    }
+)
+"""Responses that no struct describes."""
 _METHODS: Final = "/api/method/core.services."
 _NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -269,16 +287,18 @@ def _operation(generic: Mapping[str, Any], doctype: str, suffix: str, verb: str)
     if (suffix, verb) in _BODIES:
         schema = _reference(doctype, _BODIES[suffix, verb])
         operation["requestBody"] = {**generic["requestBody"], **_json(schema)}
+        if verb == "post" and doctype in DOCUMENTS:
+            operation["requestBody"]["content"][_JSON]["example"] = DOCUMENTS[doctype]
     responses = dict(generic["responses"])
     for status in responses.keys() & {"200", "201"}:
-        if "content" in responses[status] and verb != "delete":
+        if verb != "delete" and not suffix.endswith("/export"):
             schema = _listing(doctype) if (suffix, verb) == ("", "get") else _document(doctype)
             responses[status] = {**responses[status], **_json(schema)}
     return {**operation, "responses": responses}
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"content": {"application/json": {"schema": schema}}}
+    return {"content": {_JSON: {"schema": schema}}}
 
 
 def _reference(doctype: str, kind: str) -> dict[str, Any]:
