@@ -55,6 +55,7 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
         "lockout_minutes": 15, "reset_minutes": 60, "invite_hours": 72, "secure_cookie": None,
         "self_service_api_keys": True, "address_attempts": 50, "recovery_attempts": 20,
         "refuse_common_passwords": False, "session_idle_days": 0, "breached_passwords": None,
+        "new_device_mail": False,
     }  # fmt: skip
     ops: dict[str, Any] = {
         "webhook_retention_days": 30, "audit_retention_days": 365, "scheduler": True,

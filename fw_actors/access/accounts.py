@@ -17,6 +17,7 @@ from fw_actors.access import links, sessions
 from fw_actors.access.account_lock import lock_account
 from fw_actors.access.attempts import forget_user
 from fw_actors.access.hash_costs import count_change
+from fw_actors.access.known_devices import forget_devices
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
@@ -26,7 +27,15 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.store import Statement, Tx, UniqueViolation
-from fw_actors.store.schema import IDENTIFIER, JOB, KNOWN_ADDRESS, PASSWORD, SESSION, TOKEN
+from fw_actors.store.schema import (
+    IDENTIFIER,
+    JOB,
+    KNOWN_ADDRESS,
+    KNOWN_DEVICE,
+    PASSWORD,
+    SESSION,
+    TOKEN,
+)
 
 _KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
@@ -106,6 +115,7 @@ class Accounts(Observer):
         if event == "on_trash":
             count_change(fw.tx, fw.tx.scalar(_FORGET_PASSWORD, user=doc.name), None)
             forget_user(fw.tx, str(doc.name))
+            forget_devices(fw.tx, str(doc.name))
         if event == "on_trash" or not getattr(doc, "enabled", 1):
             sessions.end_all(fw.tx, str(doc.name), idle_days=0)  # the number is not used
 
@@ -248,7 +258,8 @@ def _move(table: sa.Table) -> Statement:
     return Statement(sa.update(table).where(table.c.user == sa.bindparam("old")).values(user=new))
 
 
-_MOVES: Final = tuple(_move(table) for table in (PASSWORD, SESSION, TOKEN, JOB, KNOWN_ADDRESS))
+_OF_USERS: Final = (PASSWORD, SESSION, TOKEN, JOB, KNOWN_ADDRESS, KNOWN_DEVICE)
+_MOVES: Final = tuple(map(_move, _OF_USERS))
 
 
 class AccountRenames(Observer):

@@ -6,6 +6,7 @@ released only if the attempt succeeds or cannot be verified (A-65).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,10 +15,12 @@ from fw_actors.access.account_lock import lock_account
 from fw_actors.access.accounts import Account, Accounts
 from fw_actors.access.attempts import AddressBudget, AddressCounters, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
+from fw_actors.access.known_devices import device_key, note_device
 from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import HashCost, Hasher, HashQueue
+from fw_actors.mail import NewDevice
 from fw_actors.rules.concurrency import Requester
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical, sharing_network
 from fw_actors.rules.lockout import Budget, may_verify
@@ -28,6 +31,10 @@ from fw_actors.store import Store, Tx
 
 WRONG: Final = "The name or the password is wrong."
 _ID_BYTES: Final = 12
+_SHOWN_AGENT: Final = 200
+
+NewDeviceNotice = Callable[[Tx, str, NewDevice], None]
+"""Queues the mail about a sign-in of a user; given where `auth.newDeviceMail` is on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,7 @@ class AttemptDependencies:
     clock: Clock
     entropy: Entropy
     installation_key: bytes
+    new_device: NewDeviceNotice | None = None
 
 
 class CountedAttempts:
@@ -105,6 +113,7 @@ class SignIn(CountedAttempts):
         super().__init__(given)
         self._addresses = AddressBudget(self._policy.address_attempts, self._key)
         self._refused_addresses = RefusedAddresses()
+        self._tell_of_device = given.new_device
 
     def identify(self, attempt: SignInAttempt) -> Identified:
         """Return the counters of an attempt, also if its identifier has no canonical form."""
@@ -240,6 +249,7 @@ class SignIn(CountedAttempts):
         identified = admitted.identified
         attempts.note_sign_in(tx, now.user, identified.known_address, admitted.address_seen)
         attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)
+        self._note_device(tx, attempt, now.user)
         if attempt.old_sid is not None:
             sessions.end(tx, attempt.old_sid)
         if new_hash is not None:
@@ -255,3 +265,12 @@ class SignIn(CountedAttempts):
             days=days,
         )
         return SignedIn(sid, now.user, now.full_name, expires, days * SECONDS_PER_DAY)
+
+    def _note_device(self, tx: Tx, attempt: SignInAttempt, user: str) -> None:
+        """Remember the device, and tell the user of a new one in the same transaction."""
+        tell = self._tell_of_device
+        if tell is None:
+            return
+        agent = attempt.user_agent
+        if note_device(tx, user, device_key(self._key, attempt.address, agent)):
+            tell(tx, user, NewDevice(tx.now, attempt.address, agent[:_SHOWN_AGENT]))

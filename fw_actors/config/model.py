@@ -55,6 +55,7 @@ class AuthPolicy:
     recovery_attempts: int  # recovery requests of an address in 15 minutes
     refuse_common_passwords: bool
     session_idle_days: int  # 0: a session has no idle end
+    new_device_mail: bool = False
     breached_passwords: str | None = None  # a file of hashes, relative to the site
 
 

@@ -274,6 +274,7 @@ SECTIONS: Final[Mapping[str, tuple[Key | Group, ...]]] = {
         Key("recoveryAttempts", 20, WholeKind(1, 1_000_000)),
         Key("refuseCommonPasswords", False, FlagKind()),
         Key("sessionIdleDays", 0, WholeKind(0, 3650)),
+        Key("newDeviceMail", False, FlagKind()),
         Key("breachedPasswords", None, TextKind(4096)),
     ),
     "login": (

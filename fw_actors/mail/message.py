@@ -109,6 +109,7 @@ class Template(StrEnum):
     INVITATION = "invitation"
     PASSWORD_CHANGED = "password_changed"
     API_KEY_MADE = "api_key_made"
+    NEW_DEVICE = "new_device"
     WEBHOOK_FAILING = "webhook_failing"
     WEBHOOK_DISABLED = "webhook_disabled"
 
@@ -132,6 +133,14 @@ class NewKey(msgspec.Struct, frozen=True):
     address: str
 
 
+class NewDevice(msgspec.Struct, frozen=True):
+    """A sign-in from a new device: when (ms), from which address, and its user agent."""
+
+    at: int
+    address: str
+    user_agent: str
+
+
 class FailingWebhook(msgspec.Struct, frozen=True):
     """A Webhook that has failed since `since` (ms), with what it is called and its last error."""
 
@@ -148,6 +157,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     ended_keys: tuple[NamedKey, ...] = ()
     new_key: NewKey | None = None
     failing_webhook: FailingWebhook | None = None
+    new_device: NewDevice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +237,24 @@ def _described(key: NewKey) -> str:
     )
 
 
+def _new_device(values: TemplateValues) -> list[str | None]:
+    device = values.notice.new_device
+    told = []
+    if device is not None:
+        agent = device.user_agent or "nothing"
+        told.append(
+            f"It was on {_moment(device.at)}, from the address {device.address}; the program "
+            f"calls itself: {agent}"
+        )
+    return [
+        f"somebody signed in to the account {values.user} at {values.site} from a device that "
+        "was not used before.",
+        *told,
+        "If it was you, there is nothing to do. If not: set a new password on the page My "
+        "account, end the other sessions there, and tell whoever runs the site.",
+    ]
+
+
 def _webhook_failing(values: TemplateValues) -> list[str | None]:
     return [
         *_failures_of(values.notice.failing_webhook, values.site),
@@ -262,6 +290,7 @@ _PARAGRAPHS: Final = MappingProxyType[Template, Paragraphs](
         Template.INVITATION: _invitation,
         Template.PASSWORD_CHANGED: _password_changed,
         Template.API_KEY_MADE: _api_key_made,
+        Template.NEW_DEVICE: _new_device,
         Template.WEBHOOK_FAILING: _webhook_failing,
         Template.WEBHOOK_DISABLED: _webhook_disabled,
     }
@@ -272,6 +301,7 @@ _SUBJECTS: Final = MappingProxyType(
         Template.INVITATION: "Your account at {site}",
         Template.PASSWORD_CHANGED: "Your password at {site} was changed",
         Template.API_KEY_MADE: "A new API key at {site}",
+        Template.NEW_DEVICE: "A sign-in from a new device at {site}",
         Template.WEBHOOK_FAILING: "A webhook at {site} fails",
         Template.WEBHOOK_DISABLED: "A webhook at {site} was disabled",
     }

@@ -12,12 +12,13 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access.attempts import KNOWN_DAYS
+from fw_actors.access.known_devices import DEVICE_DAYS
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
-from fw_actors.store.schema import JOB, KNOWN_ADDRESS, LOGIN_ATTEMPT, SESSION, TOKEN
+from fw_actors.store.schema import JOB, KNOWN_ADDRESS, KNOWN_DEVICE, LOGIN_ATTEMPT, SESSION, TOKEN
 from fw_actors.webhooks.attempts import forget_attempts
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
@@ -46,22 +47,19 @@ _LOCK_IS_OVER: Final = sa.or_(
 _ATTEMPTS: Final = _oldest(LOGIN_ATTEMPT, LOGIN_ATTEMPT.c.at, _LOCK_IS_OVER)
 
 
-def _oldest_addresses() -> Statement:
-    old = sa.select(KNOWN_ADDRESS.c.key).where(KNOWN_ADDRESS.c.seen <= _BEFORE)
-    first = old.order_by(KNOWN_ADDRESS.c.seen).limit(BATCH).scalar_subquery()
-    return Statement(
-        sa.delete(KNOWN_ADDRESS).where(
-            KNOWN_ADDRESS.c.seen <= _BEFORE, KNOWN_ADDRESS.c.key.in_(first)
-        )
-    )
+def _oldest_known(table: sa.Table) -> Statement:
+    old = sa.select(table.c.key).where(table.c.seen <= _BEFORE)
+    first = old.order_by(table.c.seen).limit(BATCH).scalar_subquery()
+    return Statement(sa.delete(table).where(table.c.seen <= _BEFORE, table.c.key.in_(first)))
 
 
-_ADDRESSES: Final = _oldest_addresses()
+_ADDRESSES: Final = _oldest_known(KNOWN_ADDRESS)
+_DEVICES: Final = _oldest_known(KNOWN_DEVICE)
 
 
 def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
     """Return the steps of `core.services.auth.sweep`: sessions, tokens, login attempts and known
-    addresses without recent sign-ins.
+    addresses and devices without recent sign-ins.
 
     An attempt may count for two windows after it was made. One that holds a lock stays until the
     lock ends, which a policy with longer lockouts may have set.
@@ -72,6 +70,7 @@ def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
         lambda tx: tx.run(_TOKENS, before=tx.now),
         lambda tx: tx.run(_ATTEMPTS, before=tx.now - kept, now=tx.now),
         lambda tx: tx.run(_ADDRESSES, before=tx.now - KNOWN_DAYS * MS_PER_DAY),
+        lambda tx: tx.run(_DEVICES, before=tx.now - DEVICE_DAYS * MS_PER_DAY),
     )
 
 

@@ -186,6 +186,14 @@ _LANES: Final = Table(
         )
     ),
 )
+_KNOWN_DEVICE: Final = Table(
+    "fw_known_device",
+    MetaData(),
+    Column("user", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),
+    Column("seen", BigInteger, nullable=False),
+    Index("fw_known_device_seen", "seen"),
+)
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
@@ -266,6 +274,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(9, _receiver_notices),
     MigrationStep(10, partial(_create_table, table=_WEBHOOK_CLAIM)),
     MigrationStep(11, _lanes),
+    MigrationStep(12, partial(_create_table, table=_KNOWN_DEVICE)),
 )
 
 

@@ -146,6 +146,16 @@ KNOWN_ADDRESS: Final = Table(
 )
 """From where an account signed in, noted once a day and address; a few rows a user."""
 
+KNOWN_DEVICE: Final = Table(
+    "fw_known_device",
+    METADATA,
+    Column("user", Text, primary_key=True),
+    Column("key", LargeBinary, primary_key=True),  # HMAC of kind of browser and network
+    _time("seen"),
+    Index("fw_known_device_seen", "seen"),
+)
+"""With what an account signed in, noted once a day and device; a few rows a user."""
+
 TOKEN: Final = Table(
     "fw_token",
     METADATA,

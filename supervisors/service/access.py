@@ -9,11 +9,13 @@ from fw_actors.access.api_keys import KeyUse
 from fw_actors.access.links import Links
 from fw_actors.access.passwords import PasswordChanges
 from fw_actors.access.recovery import Invitation, LinkMail, LinkUse, Recovery, RecoveryThrottle
-from fw_actors.access.sign_in import AttemptDependencies, SignIn
+from fw_actors.access.sign_in import AttemptDependencies, NewDeviceNotice, SignIn
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.lockout import AttemptLog, LockoutActor
-from fw_actors.mail import LogTransport
+from fw_actors.mail import LogTransport, NewDevice, Notice, Template
+from fw_actors.ops.site import Site
 from fw_actors.runtime import KeyedPool
+from fw_actors.store import Tx
 from fw_actors.webhooks.diagnostics import Trial
 from supervisors.children import ChildSpec, pool_child
 from supervisors.service.metrics import Readings
@@ -37,6 +39,7 @@ def access(parts: Parts) -> tuple[ChildSpec, Gateway]:
         site.clock,
         site.entropy,
         site.installation_key,
+        _new_device_notice(site),
     )
     sign_in, changes = SignIn(dependencies), PasswordChanges(dependencies, site.passwords)
     attempts = AttemptLog(parts.signed_in, parts.log)
@@ -90,3 +93,14 @@ def _link_uses(parts: Parts, links: Links) -> tuple[Recovery, Invitation]:
     )
     recovery = Recovery(site.store, site.outbox, throttle, link_use, site.installation_key)
     return recovery, Invitation(link_use, site.handle)
+
+
+def _new_device_notice(site: Site) -> NewDeviceNotice | None:
+    if not site.config.auth.new_device_mail:
+        return None
+
+    def tell(tx: Tx, user: str, device: NewDevice) -> None:
+        notice = Notice(new_device=device)
+        site.outbox.to_user(tx, Template.NEW_DEVICE, user, owner=user, notice=notice)
+
+    return tell

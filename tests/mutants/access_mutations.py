@@ -15,6 +15,13 @@ _KEYS: Final = "fw_actors/access/api_keys.py"
 
 ACCESS: Final = (
     Mutation(
+        "the first device of an account is told of",
+        "fw_actors/access/known_devices.py",
+        "        return bool(known)\n",
+        "        return True\n",
+        "tests/fw_actors/access/test_known_devices.py",
+    ),
+    Mutation(
         "a breached password is taken",
         "fw_actors/hashing/breached.py",
         "            if found == cut:\n",

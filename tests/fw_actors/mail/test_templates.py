@@ -96,6 +96,7 @@ def test_a_subject_holds_nothing_but_the_sites_name() -> None:
     assert {subject_of(template, "{user}") for template in Template} == {
         "A new password for {user}", "Your account at {user}",
         "Your password at {user} was changed", "A new API key at {user}",
+        "A sign-in from a new device at {user}",
         "A webhook at {user} fails", "A webhook at {user} was disabled",
     }  # fmt: skip
 

@@ -38,6 +38,7 @@ FRACTIONS = [
 ]
 FLAGS = [
     ("auth", "refuseCommonPasswords", False),
+    ("auth", "newDeviceMail", False),
     ("auth", "selfServiceApiKeys", True),
     ("ops", "scheduler", True),
     ("ops", "honourRetryAfter", False),

@@ -1,0 +1,97 @@
+"""Devices of accounts, and the mail about a new one (A-363 to A-366)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trio.testing import MockClock
+
+from fw_actors.access.known_devices import MAX_DEVICES, device_key, forget_devices, note_device
+from fw_actors.mail import NewDevice, Notice, Template, TemplateValues, render
+from fw_actors.store import Tx
+from tests.http_site import http_site
+from tests.site_kit import START_MS, inline_site
+from tests.staff import PASSWORD
+
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:{v}.0) Gecko/20100101 Firefox/{v}.0"
+CHROME = "Mozilla/5.0 (Windows NT 10.0) Chrome/{v}.0.0.0 Safari/537.36"
+
+
+def key(agent: str = FIREFOX, address: str = "192.0.2.7", version: int = 130) -> bytes:
+    return device_key(b"k" * 32, address, agent.format(v=version))
+
+
+def test_a_device_is_a_kind_of_browser_in_a_network() -> None:
+    """An update and another address nearby leave it the same one (A-364)."""
+    assert key() == key(version=131) == key(address="192.0.2.200")
+    assert len({key(), key(CHROME), key(address="198.51.100.7"), key(address="2001:db8::1")}) == 4
+    assert key(address="2001:db8::1") == key(address="2001:db8:0:9::2")
+    assert key("") != key()
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_the_first_device_is_not_new_and_each_other_is_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with inline_site(tmp_path) as site:
+
+        async def sign_in(user: str, device: bytes) -> bool:
+            return await site.store.write(lambda tx: note_device(tx, user, device))
+
+        told = [await sign_in("ann", one) for one in (key(), key(), key(CHROME), key(CHROME))]
+        bob = await sign_in("bob", key(CHROME))
+        await site.write(
+            "Administrator",
+            lambda fw: fw.db.sql("UPDATE fw_known_device SET seen = seen - 34560000000"),
+        )
+        late = [await sign_in("ann", key()), await sign_in("ann", key())]
+    assert told == [False, False, True, False]
+    assert bob is False
+    assert late == [True, False]
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_the_latest_devices_are_kept(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """At most 50, and none of an account that is gone (A-365)."""
+
+    def work(tx: Tx) -> None:
+        for number in range(MAX_DEVICES + 5):
+            note_device(tx, "ann", key(address=f"10.0.{number}.1"))
+
+    async with inline_site(tmp_path) as site:
+        await site.store.write(work)
+        count = "SELECT count(*) AS n FROM fw_known_device"
+        [kept] = await site.write("Administrator", lambda fw: fw.db.sql(count))
+        await site.store.write(lambda tx: forget_devices(tx, "ann"))
+        [left] = await site.write("Administrator", lambda fw: fw.db.sql(count))
+    assert (kept["n"], left["n"]) == (MAX_DEVICES, 0)
+
+
+def test_the_mail_says_when_from_where_and_what_to_do() -> None:
+    device = NewDevice(START_MS, "192.0.2.7", "Firefox")
+    values = TemplateValues("tests", "ann", "Ann", "ann@x.test", notice=Notice(new_device=device))
+    text = render(Template.NEW_DEVICE, values).text
+    for part in ("2027-01-15 08:00 UTC", "192.0.2.7", "Firefox", "set a new password"):
+        assert part in text
+
+
+async def test_a_sign_in_from_a_new_device_is_told_and_a_failed_one_is_not(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """One mail; without the setting none, and nothing is written (A-363, A-366)."""
+    mails: dict[bool, list[str]] = {}
+    rows: dict[bool, int] = {}
+    for setting in (True, False):
+        async with http_site(tmp_path / str(setting), new_device_mail=setting) as site:
+            await site.hire("ann")
+            tries = [(FIREFOX, PASSWORD), (CHROME, "wrong"), (CHROME, PASSWORD), (CHROME, PASSWORD)]
+            for agent, password in tries:
+                headers = [("user-agent", agent.format(v=130))]
+                await site.login("ann", password, headers=headers)
+            found = await site.rows("SELECT recipient, template FROM doc_email_delivery")
+            mails[setting] = [row["template"] for row in found]
+            [count] = await site.rows("SELECT count(*) AS n FROM fw_known_device")
+            rows[setting] = count["n"]
+    assert mails == {True: ["new_device"], False: []}
+    assert rows == {True: 2, False: 0}
