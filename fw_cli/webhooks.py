@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.errors import FwError
     from fw_actors.ops.site import Site
+    from fw_actors.webhooks.delivery_report import DeliveryReport
     from fw_actors.webhooks.diagnostics import TrialResult
     from fw_actors.webhooks.pauses import WebhookPause
     from fw_actors.webhooks.replay import Replayed
@@ -97,8 +98,11 @@ def list_deliveries(
 ) -> None:
     """Show the most recent deliveries, newest first.
 
-    With --attempts a row for each attempt on record; in JSON these are the key `recorded`.
+    A Webhook is called by its title, or else by host and path, with its id. With --attempts a row
+    for each attempt on record; in JSON these are the key `recorded`.
     """
+    from fw_actors.webhooks.health import labels_of
+
     wanted = {"status": status, "webhook": webhook}
     filters = [[field, "=", value] for field, value in wanted.items() if value is not None]
 
@@ -109,6 +113,9 @@ def list_deliveries(
         )
         # The keys of `_COLUMNS` are in the order of `fields`.
         rows = [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
+        labels = labels_of(fw.tx, (row["webhook"] for row in rows))
+        for row in rows:
+            row["webhookLabel"] = labels.get(row["webhook"])
         if attempts:
             for row in rows:
                 row["recorded"] = _recorded(fw, row["name"])
@@ -118,8 +125,16 @@ def list_deliveries(
     if attempts and not as_json:
         show([_attempt_row(row["name"], each) for row in rows for each in row["recorded"]],
              {"delivery": "Delivery", **_ATTEMPT_COLUMNS}, json=False)  # fmt: skip
+    elif as_json:
+        show(rows, _COLUMNS, json=True)
     else:
-        show(rows, _COLUMNS, json=as_json)
+        called = [{**row, "webhook": _called(row["webhook"], row["webhookLabel"])} for row in rows]
+        show(called, _COLUMNS, json=False)
+
+
+def _called(webhook: str, label: str | None) -> str:
+    """Return a Webhook's label with its id; the id alone of one that was deleted."""
+    return webhook if label is None else f"{label} ({webhook})"
 
 
 def _recorded(fw: Fw, delivery: str) -> list[dict[str, Any]]:
@@ -146,9 +161,15 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
     final, its Webhook is disabled or deleted, or the process that leased it has died.
     """
     from fw_actors.webhooks.delivery_report import delivery_report
+    from fw_actors.webhooks.health import labels_of
     from fw_cli.service_state import service_state
 
-    report = context.read(lambda site, fw: delivery_report(fw, delivery))
+    def read(site: Site, fw: Fw) -> tuple[DeliveryReport, str]:
+        report = delivery_report(fw, delivery)
+        webhook = fw.get_doc("Webhook Delivery", delivery).webhook
+        return report, _called(webhook, labels_of(fw.tx, [webhook]).get(webhook))
+
+    report, webhook = context.read(read)
     service = service_state(context.config)
     told = report.as_json(service)
     if as_json:
@@ -156,6 +177,7 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
         return
     explanation = report.explanation(service)
     say(f"{delivery}: {told['status']}")
+    say(f"Its Webhook is {webhook}.")
     say(explanation.text)
     if explanation.due_at is not None:
         since = "since" if explanation.due_at <= report.facts.now else "at"

@@ -255,6 +255,18 @@ def public_label(title: str | None, url: str | None) -> str:
     return title or label_of_webhook(None, url).partition("/")[0]
 
 
+_CALLED: Final = Statement(
+    sa.select(_HOOK.name, _HOOK.title, _HOOK.url).where(_HOOK.name.in_(_NAMES))
+)
+
+
+def labels_of(tx: Tx, names: Iterable[str]) -> dict[str, str]:
+    """Return what people call these Webhooks, by name; those that there are not are left out."""
+    wanted = sorted(set(names))
+    rows = tx.rows(_CALLED, names=wanted) if wanted else []
+    return {name: label_of_webhook(title, url) for name, title, url in rows}
+
+
 def _with_counts(
     tx: Tx, hooks: Sequence[tuple[Any, ...]], service: ServiceState
 ) -> Iterable[WebhookHealth]:

@@ -32,7 +32,8 @@ def test_the_twenty_newest_are_listed(fw: CommandLine, hooks: list[str]) -> None
     rows = fw.json("webhooks", "list", "--json")
     assert len(rows) == 20
     assert set(rows[0]) == {
-        "name", "webhook", "event", "status", "attempts", "responseStatus", "creation",
+        "name", "webhook", "webhookLabel", "event", "status", "attempts", "responseStatus",
+        "creation",
     }  # fmt: skip
     order = [(row["creation"], row["name"]) for row in rows]
     assert order == sorted(order, reverse=True)
@@ -51,6 +52,7 @@ def test_the_table_names_each_delivery_whole(fw: CommandLine, hooks: list[str]) 
     names = [row["name"] for row in fw.json("webhooks", "list", "--json", "--limit", "2")]
     table = fw.done("webhooks", "list", "--limit", "2")
     assert all(name in table for name in names)
+    assert f"example.test/1 ({hooks[1]})" in table, "the Webhook by what people call it (H-203)"
 
 
 def test_a_webhook_is_paused_for_a_time_and_resumed(fw: CommandLine, hooks: list[str]) -> None:
@@ -115,7 +117,8 @@ def test_jobs_of_the_webhook_queue_are_counted(fw: CommandLine, hooks: list[str]
 def test_a_delivery_is_explained_in_words_and_as_json(fw: CommandLine, hooks: list[str]) -> None:
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
     said = fw.done("webhooks", "explain", name)
-    assert said.startswith(f"{name}: Queued\nIt is due. Deliveries to ")
+    assert said.startswith(f"{name}: Queued\nIts Webhook is example.test/")
+    assert "\nIt is due. Deliveries to " in said
     assert "The service does not run on this machine" in said
     assert said.splitlines()[-1].startswith("It is due since ")
     told = fw.json("webhooks", "explain", name, "--json")
