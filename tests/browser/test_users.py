@@ -67,10 +67,10 @@ def test_a_search_finds_what_is_typed_in_any_field(page: Page) -> None:
     """A part of a name, of an e-mail or of a full name; an id as it stands (H-163)."""
     page.goto("/app/User")
     for typed in ("sally@exam", "Sally Sel", "sall"):
-        page.get_by_role("searchbox").fill(typed)
+        page.get_by_role("searchbox", name="Search").fill(typed)
         expect(page.locator("#told")).to_have_text("1 found.")
         expect(page.locator("#found tbody")).to_contain_text("sally")
-        page.get_by_role("searchbox").fill("no account is called this")
+        page.get_by_role("searchbox", name="Search").fill("no account is called this")
         expect(page.locator("#told")).to_have_text("Nothing found.")
 
 
