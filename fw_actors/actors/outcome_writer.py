@@ -29,6 +29,7 @@ from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, OutcomeBat
 MAX_BATCH: Final = 256
 BATCH_SIZE: Final = 128  # or a quarter of all slots if less: each waiting outcome holds a slot
 BATCH_SECONDS: Final = 0.01
+ORDERED_BATCH_SECONDS: Final = 0.002  # the next delivery of a document waits for the outcome
 DISK_SECONDS: Final = 0.1  # between two waits for the disk
 
 
@@ -100,7 +101,8 @@ class OutcomeWriter(Actor):
             self._write_waits = self.context.ref.tell(Write())
         elif self._timer is None:
             # Each commit occupies the store's thread, for which a claim may wait.
-            self._timer = self.context.after(BATCH_SECONDS, Write())
+            seconds = ORDERED_BATCH_SECONDS if message.due.ordered else BATCH_SECONDS
+            self._timer = self.context.after(seconds, Write())
         return reply
 
     @handles(Write)

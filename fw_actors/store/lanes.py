@@ -12,7 +12,7 @@ lets a job leave the lane: the callers of both hold a lock of the partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import (
@@ -218,14 +218,18 @@ def held_in_lanes(tx: Tx, held: Iterable[tuple[int, str]]) -> list[LaneJob]:
     return [LaneJob(*row) for row in tx.rows(_HELD, given=rows_as_json(list(held)))]
 
 
-def leave(tx: Tx, ended: Sequence[LaneJob], *, most: int = 1) -> int:
+def leave(tx: Tx, ended: Sequence[LaneJob], *, deleted: Container[int] = (), most: int = 1) -> int:
     """Take ended jobs out of their lanes, and make the next ones due, `most` of each lane.
+
+    `deleted`: those of the jobs whose rows are gone.
 
     Returns: how many became due.
     """
     if not ended:
         return 0
-    tx.run(_LEAVE, ids=rows_as_json([each.id for each in ended]))
+    kept = [each.id for each in ended if each.id not in deleted]
+    if kept:
+        tx.run(_LEAVE, ids=rows_as_json(kept))
     given = sorted({(each.partition, each.lane) for each in ended})
     if most == 1:
         return tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)

@@ -317,7 +317,8 @@ class Deliveries:
         if in_lanes:
             recorded = zip(batch.held, statuses, strict=True)
             final = {held[0] for held, status in recorded if status in FINAL_STATUSES}
-            _leave_lanes(tx, [job for job in in_lanes if job.id in final], batch.drained)
+            sent = {held[0] for held in batch.sent}  # those jobs are deleted
+            _leave_lanes(tx, [job for job in in_lanes if job.id in final], sent, batch.drained)
         return statuses
 
     def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
@@ -331,12 +332,14 @@ class Deliveries:
         return given_back
 
 
-def _leave_lanes(tx: Tx, ended: Sequence[LaneJob], drained: Container[int]) -> None:
+def _leave_lanes(
+    tx: Tx, ended: Sequence[LaneJob], sent: Container[int], drained: Container[int]
+) -> None:
     """Have the next deliveries of documents follow those that are final."""
     if ended:
         lock_turns(tx, sorted({job.partition for job in ended}))
-        leave(tx, [job for job in ended if job.id not in drained])
-        leave(tx, [job for job in ended if job.id in drained], most=MAX_DRAINED)
+        leave(tx, [job for job in ended if job.id not in drained], deleted=sent)
+        leave(tx, [job for job in ended if job.id in drained], deleted=sent, most=MAX_DRAINED)
 
 
 def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedLease:
