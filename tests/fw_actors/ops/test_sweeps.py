@@ -44,7 +44,7 @@ async def test_expired_sessions_go_and_others_stay(office: Office) -> None:
         for name, expires in (("old", NOW - DAY), ("now", NOW), ("live", NOW + 1))
     ]  # fmt: skip
     await put(office, "fw_session", rows)
-    assert await sweep(office, sweeps.auth_batches(15)) == [2, 0, 0, 0]
+    assert await sweep(office, sweeps.auth_batches(15)) == [2, 0, 0, 0, 0]
     assert await left(office, "id", "fw_session") == ["live"]
 
 
@@ -59,6 +59,15 @@ async def test_addresses_from_which_nobody_signs_in_any_more_go(office: Office) 
     await put(office, "fw_known_address", rows)
     assert (await sweep(office, sweeps.auth_batches(15)))[3] == 1
     assert await left(office, "seen", "fw_known_address") == [NOW - 30 * DAY + 1, NOW - 1]
+
+
+async def test_devices_without_a_sign_in_for_400_days_go(office: Office) -> None:
+    """A device is forgotten when it counts as new again (A-363)."""
+    ages = {b"old": 400 * DAY, b"new": 400 * DAY - 1}
+    rows = [{"user": "ada", "key": key, "seen": NOW - age} for key, age in ages.items()]
+    await put(office, "fw_known_device", rows)
+    assert (await sweep(office, sweeps.auth_batches(15)))[4] == 1
+    assert await left(office, "seen", "fw_known_device") == [NOW - 400 * DAY + 1]
 
 
 async def test_expired_tokens_go(office: Office) -> None:
@@ -212,4 +221,4 @@ async def test_audit_batches_are_small_and_take_the_oldest_first(office: Office)
 async def test_two_sweepers_do_no_harm(office: Office, minutes: int) -> None:
     """Two sweepers do no harm (O-74)."""
     steps = sweeps.auth_batches(minutes)
-    assert await sweep(office, steps + steps) == [0] * 8
+    assert await sweep(office, steps + steps) == [0] * 10
