@@ -24,13 +24,13 @@ from textual.widgets import (
     TabPane,
 )
 
+from fw_actors.rules.printable import escaped
 from fw_cli.console_client import ConsoleClient
 from fw_cli.console_dialogs import ConfirmDialog, TextDialog
 from fw_cli.console_order import RowOrder, arranged, described
 from fw_cli.console_rows import BOARDS, Board, Row, now_of
 from fw_cli.console_series import Series
 from fw_cli.errors import CommandFailed
-from supervisors.service.logs import escaped
 
 GRAPHS: Final = (
     ("deliveries", "Deliveries/s"),

@@ -78,7 +78,7 @@ def _show(section: Section) -> None:
 
 
 def _show_finding(finding: Finding) -> None:
-    from supervisors.service.logs import escaped
+    from fw_actors.rules.printable import escaped
 
     level = finding.level.value
     label = click.style(f"{level:<{_INDENT - 2}}", fg=_COLOURS[level])

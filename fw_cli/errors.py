@@ -29,7 +29,7 @@ class CommandError(click.ClickException):
         self._lines = lines
 
     def show(self, file: IO[Any] | None = None) -> None:
-        from supervisors.service.logs import escaped
+        from fw_actors.rules.printable import escaped
 
         for line in self._lines:
             click.echo(f"fw: {escaped(line)}", file=file, err=file is None)

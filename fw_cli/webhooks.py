@@ -366,7 +366,7 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
         ) as sender:
             return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
 
-    from supervisors.service.logs import escaped
+    from fw_actors.rules.printable import escaped
 
     result = context.on_site(use)
     if as_json:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -26,6 +25,7 @@ import trio
 from fw_actors.errors import BadRequestError, FwError, OverloadedError
 from fw_actors.runtime import Log
 from supervisors.children import ChildSpec, task_child
+from supervisors.service.console_address import path_in, peer_user
 
 if TYPE_CHECKING:
     from fw_actors.actors.console import Console  # `fw console` looks here for the socket alone
@@ -63,11 +63,6 @@ def listening(address_file: Path, run_folder: Path | None = None) -> Iterator[so
             address_file.unlink(missing_ok=True)
 
 
-def path_in(address_file: Path) -> Path:
-    """Return the path that a service has written to `address_file`. Raises: OSError."""
-    return Path(os.fsdecode(address_file.read_bytes()))
-
-
 def forget(address_file: Path) -> None:
     """Remove the socket that `address_file` names, its folder, and `address_file`."""
     with suppress(OSError):
@@ -88,15 +83,8 @@ MAX_CONNECTIONS: Final = 8
 LONGEST_LINE: Final = 4096
 SEND_SECONDS: Final = 10.0
 ROOT: Final = 0
-_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: Linux's ucred
 
 Act = Callable[[str], Awaitable[None]]
-
-
-class HasOptions(Protocol):
-    """A connected socket of any library."""
-
-    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
 
 
 class ConsoleCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -216,11 +204,3 @@ async def _send(stream: trio.SocketStream, answer: object) -> None:
         await stream.send_all(msgspec.json.encode(answer) + b"\n")
     if scope.cancelled_caught:
         raise trio.BrokenResourceError("The client does not read.")
-
-
-def peer_user(connected: HasOptions) -> int:
-    """Return the user id of the connected peer, as reported by the kernel."""
-    size = _CREDENTIALS.size
-    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    _, user, _ = _CREDENTIALS.unpack(credentials)
-    return int(user)

@@ -22,9 +22,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import trio
+if TYPE_CHECKING:
+    import trio
 
 _START_TIME = 22 - 3  # proc(5): field 22 of stat; the fields after the name start at number 3
 _LOOK_SECONDS = 0.05
@@ -128,6 +129,8 @@ class Stop:
     """
 
     def __init__(self) -> None:
+        import trio  # on use: commands that only look at processes start without it
+
         self.requested = trio.Event()
         self.at_once = trio.CancelScope()
         self._accepting = False
@@ -144,6 +147,8 @@ class Stop:
         if self._signals > 1 or not self._accepting:
             self.at_once.cancel()
         else:
+            import trio
+
             self.at_once.deadline = trio.current_time() + DRAIN_SECONDS + SETTLE_SECONDS
 
     def request(self) -> None:
@@ -174,6 +179,8 @@ async def stop_on_signals() -> AsyncIterator[Stop]:
 
     For the main thread of a process only.
     """
+    import trio
+
     stop = Stop()
     async with trio.open_nursery() as nursery:
         await nursery.start(_listen, stop)
@@ -183,6 +190,8 @@ async def stop_on_signals() -> AsyncIterator[Stop]:
 
 
 async def _listen(stop: Stop, *, task_status: trio.TaskStatus[None]) -> None:
+    import trio
+
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
         task_status.started()
         async for _ in arriving:

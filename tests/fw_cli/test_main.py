@@ -143,3 +143,16 @@ def test_a_reader_that_went_away_is_no_traceback(fw: CommandLine) -> None:
     for stream in (process.stdin, process.stderr):
         assert stream is not None
         stream.close()
+
+
+def test_commands_that_ask_the_service_load_neither_runtime_nor_store() -> None:
+    """They cost a fraction of a second of processor time (C-173)."""
+    program = (
+        "import sys, fw_cli.main, fw_cli.service, fw_cli.console, fw_cli.console_client, "
+        "fw_cli.output, supervisors.service.background; "
+        "print(sorted({'trio', 'sqlalchemy', 'structlog', 'quart'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisors.service.logs import escaped, escaped_json
+from fw_actors.rules.printable import escaped, escaped_json
 
 
 @pytest.mark.parametrize(
