@@ -13,7 +13,6 @@ from fw_actors.store.packed_rows import (
     read_frames,
     rows_as_json,
 )
-from fw_actors.store.sqlite import open_sqlite
 from fw_actors.store.statement import (
     ConstraintViolation,
     Statement,
@@ -23,6 +22,7 @@ from fw_actors.store.statement import (
 )
 from fw_actors.store.store import Store, StoreStatistics
 from fw_actors.store.transaction import AfterCommit, Row, Tx
+from fw_actors.store.trio_sqlite import open_sqlite
 
 __all__ = [
     "THREAD_SWITCH_SECONDS",

@@ -14,7 +14,7 @@ from fw_actors.store.executor import EngineCounts, Executor
 from fw_actors.store.transaction import Tx
 
 if TYPE_CHECKING:
-    from fw_actors.store.sqlite import CommitNotices
+    from fw_actors.store.trio_sqlite import CommitNotices
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ import pytest
 import trio
 
 from fw_actors.runtime import SystemClock, SystemEntropy
-from fw_actors.store import Store, executor, sqlite
-from fw_actors.store.sqlite import CommitNotices, open_sqlite
+from fw_actors.store import Store, executor, trio_sqlite
+from fw_actors.store.trio_sqlite import CommitNotices, open_sqlite
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ TELL = """
 import sys, trio
 from pathlib import Path
 from fw_actors.runtime import SystemClock, SystemEntropy
-from fw_actors.store.sqlite import open_sqlite
+from fw_actors.store.trio_sqlite import open_sqlite
 
 async def main():
     path, clock, entropy = Path(sys.argv[1]), SystemClock(), SystemEntropy()
@@ -109,7 +109,7 @@ def test_a_full_queue_of_notices_blocks_no_commit(tmp_path: Path) -> None:
         notices_of(tmp_path / "fw.db") as notices,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf,
     ):
-        deaf.bind(sqlite.socket_names(tmp_path / "fw.db")[0])
+        deaf.bind(trio_sqlite.socket_names(tmp_path / "fw.db")[0])
         for _ in range(10_000):
             notices.send()
         assert deaf.recv(10) == b"!"
@@ -118,7 +118,7 @@ def test_a_full_queue_of_notices_blocks_no_commit(tmp_path: Path) -> None:
 def test_listeners_are_bounded_and_further_processes_poll(tmp_path: Path) -> None:
     """At most 8 processes are told; a further one hears nothing and polls."""
     received: SimpleQueue[int] = SimpleQueue()
-    limit = sqlite.MAX_LISTENERS
+    limit = trio_sqlite.MAX_LISTENERS
     with ExitStack() as stack:
         sender = stack.enter_context(notices_of(tmp_path / "fw.db"))
         for number in range(limit + 1):
@@ -133,7 +133,7 @@ async def test_a_system_without_the_namespace_polls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without abstract sockets the store works as before."""
-    monkeypatch.setattr(sqlite, "socket_names", lambda path: [])
+    monkeypatch.setattr(trio_sqlite, "socket_names", lambda path: [])
     async with opened(tmp_path / "fw.db") as store:
         store.on_external_commit(lambda: None)
         store.tell_others()
