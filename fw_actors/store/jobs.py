@@ -236,7 +236,7 @@ SETTLE_ALL: Final = Statement(
 def _stats() -> Statement:
     come = JOB.c.next_at <= bindparam("now")
     to_come = JOB.c.next_at > bindparam("now")
-    parked = and_(JOB.c.next_at.is_(None), JOB.c.lane.is_not(None))
+    parked = and_(JOB.c.next_at.is_(None), JOB.c.ordering_key.is_not(None))
 
     def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
         return func.coalesce(func.sum(case((condition, literal(1)), else_=literal(0))), 0)
@@ -247,7 +247,7 @@ def _stats() -> Statement:
             count(come),
             count(or_(and_(to_come, JOB.c.lease.is_(None)), parked)),
             count(and_(to_come, JOB.c.lease.is_not(None))),
-            count(and_(JOB.c.next_at.is_(None), JOB.c.lane.is_(None))),
+            count(and_(JOB.c.next_at.is_(None), JOB.c.ordering_key.is_(None))),
             func.min(case((come, JOB.c.next_at))),
         )
         .group_by(JOB.c.queue)
@@ -414,8 +414,8 @@ def give_back(tx: Tx, job_id: int, token: str) -> bool:
 def stats(tx: Tx) -> list[QueueStats]:
     """Return the numbers of every queue that has rows, by name.
 
-    Ready counts what is due, expired leases included; scheduled also what waits for its turn in a
-    lane; failed what is kept and due no more.
+    Ready counts what is due, expired leases included; scheduled also what waits for earlier jobs
+    of its ordering key; failed what is kept and due no more.
     """
     found = []
     for queue, ready, scheduled, leased, failed, oldest in tx.rows(STATS, now=tx.now):

@@ -172,17 +172,28 @@ _WEBHOOK_CLAIM: Final = Table(
     Column("webhook", Text, primary_key=True),
     Column("used_until", BigInteger, nullable=False, server_default="0"),
 )
-_LANES: Final = Table(
+_ORDERING_KEYS: Final = Table(
     "fw_job",
     MetaData(),
     Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
     Column("partition", Text, nullable=False),
-    Column("lane", Text, nullable=True),
+    Column("ordering_key", Text, nullable=True),
     *(
-        Index(name, "partition", "lane", *more, sqlite_where=text(of), postgresql_where=text(of))
+        Index(
+            name,
+            "partition",
+            "ordering_key",
+            *more,
+            sqlite_where=text(of),
+            postgresql_where=text(of),
+        )
         for name, more, of in (
-            ("fw_job_lane", ("id",), "lane IS NOT NULL"),
-            ("fw_job_begun", (), "lane IS NOT NULL AND (lease IS NOT NULL OR attempts > 0)"),
+            ("fw_job_ordering_key", ("id",), "ordering_key IS NOT NULL"),
+            (
+                "fw_job_begun",
+                (),
+                "ordering_key IS NOT NULL AND (lease IS NOT NULL OR attempts > 0)",
+            ),
         )
     ),
 )
@@ -256,10 +267,10 @@ def _receiver_notices(tx: Tx) -> None:
         tx.run(AddColumn(column))
 
 
-def _lanes(tx: Tx) -> None:
-    """Let jobs be in lanes; those that wait are in none."""
-    tx.run(AddColumn(_LANES.c.lane))
-    _create_indexes(tx, _LANES)
+def _ordering_keys(tx: Tx) -> None:
+    """Give jobs a column for ordering keys; those that wait have none."""
+    tx.run(AddColumn(_ORDERING_KEYS.c.ordering_key))
+    _create_indexes(tx, _ORDERING_KEYS)
 
 
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
@@ -273,7 +284,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(8, partial(_create_table, table=_WEBHOOK_HEALTH)),
     MigrationStep(9, _receiver_notices),
     MigrationStep(10, partial(_create_table, table=_WEBHOOK_CLAIM)),
-    MigrationStep(11, _lanes),
+    MigrationStep(11, _ordering_keys),
     MigrationStep(12, partial(_create_table, table=_KNOWN_DEVICE)),
 )
 

@@ -261,7 +261,7 @@ JOB: Final = Table(
     Column("lease", Text, nullable=True),  # token of the holder
     _time("created"),
     Column("error", Text, nullable=True),
-    Column("lane", Text, nullable=True),  # of its partition; null for a job in no order
+    Column("ordering_key", Text, nullable=True),  # of its partition; null for a job in no order
     # Partial, so that finished rows cost nothing; leads with the columns of a claim.
     Index(
         "fw_job_due",
@@ -272,12 +272,23 @@ JOB: Final = Table(
         postgresql_where=text("next_at IS NOT NULL"),
     ),
     Index("fw_job_subject", "queue", "subject"),
-    # Partial too: jobs in no lane cost nothing. `fw_actors.store.lanes`
+    # Partial too: jobs without a key cost nothing. `fw_actors.store.ordered_jobs`
     *(
-        Index(name, "partition", "lane", *more, sqlite_where=text(of), postgresql_where=text(of))
+        Index(
+            name,
+            "partition",
+            "ordering_key",
+            *more,
+            sqlite_where=text(of),
+            postgresql_where=text(of),
+        )
         for name, more, of in (
-            ("fw_job_lane", ("id",), "lane IS NOT NULL"),
-            ("fw_job_begun", (), "lane IS NOT NULL AND (lease IS NOT NULL OR attempts > 0)"),
+            ("fw_job_ordering_key", ("id",), "ordering_key IS NOT NULL"),
+            (
+                "fw_job_begun",
+                (),
+                "ordering_key IS NOT NULL AND (lease IS NOT NULL OR attempts > 0)",
+            ),
         )
     ),
     sqlite_autoincrement=True,  # an id is never given twice

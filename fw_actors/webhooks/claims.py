@@ -81,7 +81,7 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
     attempts: int
     max_attempts: int
     status: str
-    ordered: bool = False  # its job is in a lane
+    ordered: bool = False  # its job has an ordering key
 
 
 class Head(NamedTuple):
@@ -263,7 +263,7 @@ def _leased_rows(deliveries: sa.Table) -> Statement:
                 sa.func.coalesce(d.attempts, 0),
                 sa.func.coalesce(d.max_attempts, 0),
                 sa.func.coalesce(d.status, ""),
-                sa.case((job.lane.is_not(None), 1), else_=0),
+                sa.case((job.ordering_key.is_not(None), 1), else_=0),
             ),
             sa.func.count(),
             sa.func.count(d.name),

@@ -29,7 +29,7 @@ from fw_actors.rules.signing import SignedHeaders
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
-from fw_actors.store.lanes import LaneJob, held_in_lanes, leave, next_after
+from fw_actors.store.ordered_jobs import OrderedJob, held_ordered, leave, next_after
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
 from fw_actors.webhooks.claims import ClaimLimits, DeliveryRows, Hook, Lease, Leased, LeasedDelivery
@@ -135,8 +135,8 @@ class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
     `again`: those of deliveries that were tried before. `tallies` is what they add to their
-    Webhooks: the sum of `noted`. `ordered`: those whose jobs are in lanes, and `drained` the jobs
-    among them whose Webhooks need no order any more.
+    Webhooks: the sum of `noted`. `ordered`: those whose jobs have ordering keys, and `drained` the
+    jobs among them whose Webhooks need no order any more.
     """
 
     held: list[tuple[int, str]]
@@ -245,10 +245,10 @@ class Deliveries:
     def _leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
         leased = self._rows.leased(tx, leases, token)
         if leased.swept:  # their deliveries were deleted
-            in_lanes = held_in_lanes(tx, [(job, token) for job in leased.swept])
+            with_keys = held_ordered(tx, [(job, token) for job in leased.swept])
             for job in leased.swept:
                 jobs.finish(tx, job, token)
-            leave(tx, in_lanes)
+            leave(tx, with_keys)
         return leased
 
     def hook(self, tx: Tx, name: str) -> Hook | None:
@@ -297,7 +297,7 @@ class Deliveries:
         """
         statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
-        in_lanes = held_in_lanes(tx, batch.ordered) if batch.ordered else []
+        with_keys = held_ordered(tx, batch.ordered) if batch.ordered else []
         if batch.again:
             keep_before_outcomes(tx, batch.again)
         if tx.run(self._settle, settled=batch.rows) < len(statuses):
@@ -314,26 +314,28 @@ class Deliveries:
         add_tallies(tx, tallies)
         jobs.delete_held(tx, [held[0] for held in batch.sent if held not in lost])
         jobs.settle_all(tx, batch.others)  # fenced by the tokens too
-        if in_lanes:
+        if with_keys:
             recorded = zip(batch.held, statuses, strict=True)
             final = {held[0] for held, status in recorded if status in FINAL_STATUSES}
             sent = {held[0] for held in batch.sent}  # those jobs are deleted
-            _leave_lanes(tx, [job for job in in_lanes if job.id in final], sent, batch.drained)
+            _release_followers(
+                tx, [job for job in with_keys if job.id in final], sent, batch.drained
+            )
         return statuses
 
     def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
         """Give a lease back without counting the attempt. Returns False if it was lost before."""
         held = (due.job.id, due.job.lease)
-        in_lanes = held_in_lanes(tx, [held]) if due.ordered else []
+        with_keys = held_ordered(tx, [held]) if due.ordered else []
         given_back = jobs.give_back(tx, *held)
-        if in_lanes:
-            lock_turns(tx, [in_lanes[0].partition])
-            next_after(tx, in_lanes)
+        if with_keys:
+            lock_turns(tx, [with_keys[0].partition])
+            next_after(tx, with_keys)
         return given_back
 
 
-def _leave_lanes(
-    tx: Tx, ended: Sequence[LaneJob], sent: Container[int], drained: Container[int]
+def _release_followers(
+    tx: Tx, ended: Sequence[OrderedJob], sent: Container[int], drained: Container[int]
 ) -> None:
     """Have the next deliveries of documents follow those that are final."""
     if ended:

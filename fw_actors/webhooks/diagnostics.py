@@ -21,7 +21,7 @@ from fw_actors.rules.pacing import NOT_PAUSED, pause_end
 from fw_actors.rules.signing import signed_headers
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.store import Statement, Tx
-from fw_actors.store.lanes import first_of
+from fw_actors.store.ordered_jobs import first_of
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.deliveries import Deliveries
@@ -31,7 +31,9 @@ from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys, receivers
 _NAME: Final[sa.BindParameter[Any]] = sa.bindparam("key")
 
 _JOB: Final = Statement(
-    sa.select(JOB.c.id, JOB.c.next_at, JOB.c.lease, JOB.c.deaths, JOB.c.partition, JOB.c.lane)
+    sa.select(
+        JOB.c.id, JOB.c.next_at, JOB.c.lease, JOB.c.deaths, JOB.c.partition, JOB.c.ordering_key
+    )
     .where(JOB.c.queue == QUEUE, JOB.c.subject == _NAME)
     .order_by(JOB.c.id.desc())
     .limit(1)
@@ -45,13 +47,13 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
         raise NotFoundError(f"There is no delivery {delivery[:140]}.")
     hook = registry.tables["Webhook"].fetch(tx, row["webhook"])
     job = tx.one(_JOB, key=delivery) or (0, None, None, 0, "", None)
-    number, next_at, lease, deaths, partition, lane = job
+    number, next_at, lease, deaths, partition, ordering_key = job
     receivers = receivers_of(tx, registry)
     receiver = receivers.get(row["webhook"], "")
     same = [name for name, at in receivers.items() if at == receiver] if receiver else [partition]
     behind = None
-    if next_at is None and lane is not None:
-        behind = first_of(tx, partition, lane)
+    if next_at is None and ordering_key is not None:
+        behind = first_of(tx, partition, ordering_key)
     ahead = in_flight = 0
     if next_at is not None and lease is None:
         ahead, in_flight = _competing(tx, same, next_at, number)

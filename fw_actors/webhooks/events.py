@@ -28,7 +28,7 @@ from fw_actors.documents.special_fields import iso
 from fw_actors.errors import DuplicateError, NotFoundError
 from fw_actors.rules.redaction import FieldRedaction, redaction_of
 from fw_actors.rules.tokens import DeliveryIds
-from fw_actors.store import Statement, Tx, jobs, lanes
+from fw_actors.store import Statement, Tx, jobs, ordered_jobs
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.shared_subscriptions import Subscription
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, SubscriptionCache
@@ -109,20 +109,20 @@ class DeliveryRecorder:
                 ids[-1].append(delivery)
                 written.append((delivery, _columns_of(event, subscription, webhook, tx.now)))
                 if subscription.ordered:
-                    ordered.append((webhook, delivery, lane_of(*event.reference)))
+                    ordered.append((webhook, delivery, ordering_key_of(*event.reference)))
                 else:
                     unordered.append((webhook, delivery))
         if written:
             self._rows.insert_many(tx, fw.rights.user, written)
             jobs.enqueue_many(tx, QUEUE, unordered)
             if ordered:
-                lanes.enqueue_in_lanes(tx, QUEUE, ordered)
+                ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
             tx.after_commit(self._recorded)
         return ids
 
 
-def lane_of(doctype: str | None, name: str | None) -> str | None:
-    """Return the lane of deliveries about a document; None for those about none."""
+def ordering_key_of(doctype: str | None, name: str | None) -> str | None:
+    """Return the ordering key of deliveries about a document; None for those about none."""
     return None if doctype is None or name is None else f"{doctype}\n{name}"
 
 
@@ -258,16 +258,16 @@ class DeliveryRenames(Observer):
             sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
         )
         ordered = registry.tables["Webhook"].table.c
-        # What is parked becomes due, so that it is looked at beside its new lane.
-        self._move_lane = Statement(
+        # What is parked becomes due, so that it is looked at beside those of its new key.
+        self._move_key = Statement(
             sa.update(JOB)
             .where(
                 JOB.c.partition.in_(sa.select(ordered.name).where(ordered.ordering == BY_DOCUMENT)),
-                JOB.c.lane == sa.bindparam("before"),
-                JOB.c.lane.is_not(None),
+                JOB.c.ordering_key == sa.bindparam("before"),
+                JOB.c.ordering_key.is_not(None),
             )
             .values(
-                lane=sa.bindparam("lane"),
+                ordering_key=sa.bindparam("ordering_key"),
                 next_at=sa.func.coalesce(JOB.c.next_at, sa.bindparam("now")),
             )
         )
@@ -280,8 +280,8 @@ class DeliveryRenames(Observer):
             which must not become another's.
         """
         fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)
-        lane, now = lane_of(doctype, new), fw.tx.now
-        fw.tx.run(self._move_lane, before=lane_of(doctype, old), lane=lane, now=now)
+        key, now = ordering_key_of(doctype, new), fw.tx.now
+        fw.tx.run(self._move_key, before=ordering_key_of(doctype, old), ordering_key=key, now=now)
         if doctype == "Webhook":
             if fw.tx.one(self._named, new=new) is not None:
                 raise DuplicateError(

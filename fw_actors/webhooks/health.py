@@ -25,7 +25,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.pacing import NOT_PAUSED, pause_end
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
-from fw_actors.store.lanes import count_parked
+from fw_actors.store.ordered_jobs import count_parked
 from fw_actors.store.schema import JOB, WEBHOOK_CLAIM, WEBHOOK_HEALTH, WEBHOOK_HOUR
 from fw_actors.webhooks.events import QUEUE
 

@@ -18,7 +18,7 @@ from fw_actors.documents.tables import table_of
 from fw_actors.rules.pacing import RateAllowance, rate_allowance
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Statement, Tx, jobs
-from fw_actors.store.lanes import OrderedLease, lease_first
+from fw_actors.store.ordered_jobs import OrderedLease, lease_first
 from fw_actors.store.schema import JOB, WEBHOOK_CLAIM
 from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.events import QUEUE

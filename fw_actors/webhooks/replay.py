@@ -33,10 +33,10 @@ from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, jobs
-from fw_actors.store.lanes import enqueue_in_lanes
+from fw_actors.store.ordered_jobs import enqueue_ordered
 from fw_actors.store.schema import BULK_REPLAY, JOB
 from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
-from fw_actors.webhooks.events import QUEUE, lane_of
+from fw_actors.webhooks.events import QUEUE, ordering_key_of
 
 FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 """Where a replay begins; the other two are refused."""
@@ -155,7 +155,7 @@ class Replays:
         # A failed delivery keeps its job; the new job has no lease.
         tx.run(_FORGET_JOB, delivery=delivery)
         if ordering == BY_DOCUMENT:  # after those of its document that wait
-            enqueue_in_lanes(tx, QUEUE, [(webhook, delivery, lane_of(*reference))])
+            enqueue_ordered(tx, QUEUE, [(webhook, delivery, ordering_key_of(*reference))])
         else:
             jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
         detail = {"webhook": webhook, "previous_status": previous}

@@ -77,14 +77,14 @@ DELIVERY: Final = (
     ),
     Mutation(
         "a document has two deliveries in flight",
-        "fw_actors/store/lanes.py",
+        "fw_actors/store/ordered_jobs.py",
         "if first][: limit - leased]",
         "][: limit - leased]",
         "tests/fw_actors/webhooks/test_ordering.py",
     ),
     Mutation(
         "the next delivery of a document is never released",
-        "fw_actors/store/lanes.py",
+        "fw_actors/store/ordered_jobs.py",
         "        return tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)\n    return sum(",
         "        return 0\n    return sum(",
         "tests/fw_actors/webhooks/test_ordering.py",

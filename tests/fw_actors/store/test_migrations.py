@@ -24,9 +24,9 @@ def add_colour(tx: Tx) -> None:
 def undo_later_steps(tx: Tx) -> None:
     for name in ("delivery_attempt", "webhook_hour", "webhook_health", "webhook_claim"):
         tx.run(text(f"DROP TABLE fw_{name}"))
-    for name in ("lane", "begun"):
+    for name in ("ordering_key", "begun"):
         tx.run(text(f"DROP INDEX fw_job_{name}"))
-    tx.run(text("ALTER TABLE fw_job DROP COLUMN lane"))
+    tx.run(text("ALTER TABLE fw_job DROP COLUMN ordering_key"))
     tx.run(text("DROP TABLE fw_known_address"))
     tx.run(text("DROP TABLE fw_known_device"))
     for name in ("network_56", "network_48"):

@@ -15,7 +15,7 @@ from fw_actors.errors import FwError
 from fw_actors.rules.delivery import Backoff, Ending
 from fw_actors.rules.explanation import WaitReason, explain
 from fw_actors.rules.findings import ServiceState
-from fw_actors.store import Tx, jobs, lanes
+from fw_actors.store import Tx, jobs, ordered_jobs
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.diagnostics import waiting
@@ -163,7 +163,7 @@ async def test_two_processes_never_have_two_of_a_document(office: Office) -> Non
         await fates.end_some(surely=True)
         await trio.sleep(0.2)
     assert fates.ended == fates.expected
-    assert await office.sql("SELECT id FROM fw_job WHERE lane IS NOT NULL") == []
+    assert await office.sql("SELECT id FROM fw_job WHERE ordering_key IS NOT NULL") == []
 
 
 @both_stores
@@ -282,19 +282,19 @@ async def test_lanes_are_read_by_their_indexes_alone(office: Office) -> None:
     """However many wait behind one document."""
 
     def look(tx: Tx) -> list[Access]:
-        claimed = accesses(tx, lambda: lanes.lease_first(tx, QUEUE, "w", 5, 1000, "t"))
-        ended = [lanes.LaneJob(1, "w", "Note\na")]
+        claimed = accesses(tx, lambda: ordered_jobs.lease_first(tx, QUEUE, "w", 5, 1000, "t"))
+        ended = [ordered_jobs.OrderedJob(1, "w", "Note\na")]
         return [
             *claimed,
-            *accesses(tx, lambda: lanes.held_in_lanes(tx, [(1, "t")])),
-            *accesses(tx, lambda: lanes.leave(tx, ended)),
-            *accesses(tx, lambda: lanes.leave(tx, ended, most=9)),
-            *accesses(tx, lambda: lanes.first_of(tx, "w", "Note\na")),
-            *accesses(tx, lambda: lanes.count_parked(tx, "w", 9)),
+            *accesses(tx, lambda: ordered_jobs.held_ordered(tx, [(1, "t")])),
+            *accesses(tx, lambda: ordered_jobs.leave(tx, ended)),
+            *accesses(tx, lambda: ordered_jobs.leave(tx, ended, most=9)),
+            *accesses(tx, lambda: ordered_jobs.first_of(tx, "w", "Note\na")),
+            *accesses(tx, lambda: ordered_jobs.count_parked(tx, "w", 9)),
         ]
 
     found = await office.site.store.write(look)
-    aliases = dict.fromkeys({each.table for each in found} & {"other", "next"}, "lane")
+    aliases = dict.fromkeys({each.table for each in found} & {"other", "next"}, "ordering_key")
     assert unsought(found, fw_job="partition id rowid", **aliases) == []
 
 

@@ -1,13 +1,13 @@
-"""Lanes of the job queue: of the jobs of one lane one at a time is worked on, in their order.
+"""Ordered jobs: of the jobs with one ordering key one at a time is worked on, in their order.
 
-A job may be in a lane of its partition. The first of a lane is the one that was begun (leased or
-tried), or else the one with the lowest id. A claim leases a job of a lane only if it is the first;
+A job may have an ordering key within its partition. The first job of a key is the one that was
+begun (leased or tried), or else the one with the lowest id. A claim leases only the first of a key;
 one that is due and is not the first is *parked*: `next_at` is null, so that no claim looks at it
-again. When a job leaves its lane, the next one becomes due.
+again. When a job has ended, the next one of its key becomes due.
 
-A lane with jobs always has one that is not parked: a job is parked only behind another one, and
+A key with jobs always has one that is not parked: a job is parked only behind another one, and
 what has been begun is never parked. For this no claim may park while another transaction
-lets a job leave the lane: the callers of both hold a lock of the partition.
+ends a job of the key: the callers of both hold a lock of the partition.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NOW: Final[ColumnElement[int]] = bindparam("now", type_=BigInteger())
 
 _ENQUEUE: Final = Statement(
     insert(JOB).from_select(
-        ["queue", "partition", "subject", "lane", "next_at", "created"],
+        ["queue", "partition", "subject", "ordering_key", "next_at", "created"],
         select(
             bindparam("queue", type_=Text()),
             *(_GIVEN.item(at, str) for at in range(3)),
@@ -70,20 +70,21 @@ def _due_statement() -> Statement:
     other = JOB.alias("other")
     same = and_(
         other.c.partition == JOB.c.partition,
-        other.c.lane == JOB.c.lane,
-        other.c.lane.is_not(None),
+        other.c.ordering_key == JOB.c.ordering_key,
+        other.c.ordering_key.is_not(None),
     )
     in_flight = and_(other.c.lease.is_not(None), other.c.next_at > _NOW)
     behind_begun = exists().where(
         same,
         _begun(other),
         other.c.id != JOB.c.id,
-        # Two are begun in a lane that a rename made of two.
+        # Two are begun where a rename made one key of two.
         or_(in_flight, not_(_begun(JOB)), other.c.id < JOB.c.id),
     )
     behind_earlier = exists().where(same, other.c.id < JOB.c.id)
     first = or_(
-        JOB.c.lane.is_(None), not_(or_(behind_begun, and_(not_(_begun(JOB)), behind_earlier)))
+        JOB.c.ordering_key.is_(None),
+        not_(or_(behind_begun, and_(not_(_begun(JOB)), behind_earlier))),
     )
     return Statement(
         select(
@@ -111,11 +112,11 @@ _LEASE: Final = Statement(
     )
 )
 _PARK: Final = Statement(update(JOB).where(_THESE).values(next_at=null()))
-_LEAVE: Final = Statement(update(JOB).where(_THESE).values(lane=null()))
+_LEAVE: Final = Statement(update(JOB).where(_THESE).values(ordering_key=null()))
 _HELD: Final = Statement(
-    select(JOB.c.id, JOB.c.partition, JOB.c.lane)
+    select(JOB.c.id, JOB.c.partition, JOB.c.ordering_key)
     .select_from(_GIVEN.table.join(JOB, JOB.c.id == _GIVEN.item(0, int)))
-    .where(JOB.c.lease == _GIVEN.item(1, str), JOB.c.lane.is_not(None))
+    .where(JOB.c.lease == _GIVEN.item(1, str), JOB.c.ordering_key.is_not(None))
     .with_for_update(of=JOB)
 )
 _NEXT: Final = JOB.alias("next")
@@ -127,8 +128,8 @@ _RELEASE: Final = Statement(
                 select(func.min(_NEXT.c.id))
                 .where(
                     _NEXT.c.partition == _GIVEN.item(0, str),
-                    _NEXT.c.lane == _GIVEN.item(1, str),
-                    _NEXT.c.lane.is_not(None),
+                    _NEXT.c.ordering_key == _GIVEN.item(1, str),
+                    _NEXT.c.ordering_key.is_not(None),
                     _NEXT.c.next_at.is_(None),
                 )
                 .correlate(_GIVEN.table)
@@ -138,16 +139,16 @@ _RELEASE: Final = Statement(
     )
     .values(next_at=_NOW)
 )
-_LANE: Final = and_(
-    JOB.c.partition == bindparam("partition"), JOB.c.lane == bindparam("lane"),
-    JOB.c.lane.is_not(None),
+_OF_KEY: Final = and_(
+    JOB.c.partition == bindparam("partition"), JOB.c.ordering_key == bindparam("ordering_key"),
+    JOB.c.ordering_key.is_not(None),
 )  # fmt: skip
 _RELEASE_MANY: Final = Statement(
     update(JOB)
     .where(
         JOB.c.id.in_(
             select(JOB.c.id)
-            .where(_LANE, JOB.c.next_at.is_(None))
+            .where(_OF_KEY, JOB.c.next_at.is_(None))
             .order_by(JOB.c.id)
             .limit(bindparam("most"))
         )
@@ -155,12 +156,12 @@ _RELEASE_MANY: Final = Statement(
     .values(next_at=_NOW)
 )
 _FIRST: Final = Statement(
-    select(JOB.c.subject).where(_LANE, JOB.c.next_at.is_not(None)).order_by(JOB.c.id).limit(1)
+    select(JOB.c.subject).where(_OF_KEY, JOB.c.next_at.is_not(None)).order_by(JOB.c.id).limit(1)
 )
 _PARKED: Final = Statement(
     select(func.count()).select_from(
         select(JOB.c.id)
-        .where(JOB.c.partition == bindparam("partition"), JOB.c.lane.is_not(None))
+        .where(JOB.c.partition == bindparam("partition"), JOB.c.ordering_key.is_not(None))
         .where(JOB.c.next_at.is_(None))
         .limit(bindparam("most"))
         .subquery()
@@ -168,12 +169,12 @@ _PARKED: Final = Statement(
 )
 
 
-class LaneJob(NamedTuple):
-    """A job in a lane of its partition."""
+class OrderedJob(NamedTuple):
+    """A job with an ordering key, which is unique within its partition."""
 
     id: int
     partition: str
-    lane: str
+    ordering_key: str
 
 
 class OrderedLease(NamedTuple):
@@ -183,15 +184,15 @@ class OrderedLease(NamedTuple):
     unseen: bool
 
 
-def enqueue_in_lanes(tx: Tx, queue: str, given: Sequence[tuple[str, str, str | None]]) -> None:
-    """Write jobs that are due now, in their order; each as its partition, subject and lane."""
+def enqueue_ordered(tx: Tx, queue: str, given: Sequence[tuple[str, str, str | None]]) -> None:
+    """Write jobs that are due now, in their order; each as its partition, subject and key."""
     tx.run(_ENQUEUE, queue=queue, given=rows_as_json(given), now=tx.now)
 
 
 def lease_first(
     tx: Tx, queue: str, partition: str, limit: int, lease_ms: int, token: str
 ) -> OrderedLease:
-    """Like `jobs.lease`, but only the first of each lane; what is due behind one is parked."""
+    """Like `jobs.lease`, but only the first of each key; what is due behind one is parked."""
     leased = 0
     for _ in range(WINDOWS):
         if leased == limit:
@@ -210,16 +211,18 @@ def lease_first(
     return OrderedLease(leased, unseen=True)
 
 
-def held_in_lanes(tx: Tx, held: Iterable[tuple[int, str]]) -> list[LaneJob]:
-    """Return those of leased jobs (id, token) that are in lanes, locked until the transaction ends.
+def held_ordered(tx: Tx, held: Iterable[tuple[int, str]]) -> list[OrderedJob]:
+    """Return those of leased jobs (id, token) that have a key, locked until the transaction ends.
 
-    To be called before they are settled: a job that was renamed or deleted has its lane then.
+    To be called before they are settled: a job that ends gives its key up.
     """
-    return [LaneJob(*row) for row in tx.rows(_HELD, given=rows_as_json(list(held)))]
+    return [OrderedJob(*row) for row in tx.rows(_HELD, given=rows_as_json(list(held)))]
 
 
-def leave(tx: Tx, ended: Sequence[LaneJob], *, deleted: Container[int] = (), most: int = 1) -> int:
-    """Take ended jobs out of their lanes, and make the next ones due, `most` of each lane.
+def leave(
+    tx: Tx, ended: Sequence[OrderedJob], *, deleted: Container[int] = (), most: int = 1
+) -> int:
+    """Take the keys of ended jobs away, and make the next ones due, `most` of each key.
 
     `deleted`: those of the jobs whose rows are gone.
 
@@ -230,25 +233,25 @@ def leave(tx: Tx, ended: Sequence[LaneJob], *, deleted: Container[int] = (), mos
     kept = [each.id for each in ended if each.id not in deleted]
     if kept:
         tx.run(_LEAVE, ids=rows_as_json(kept))
-    given = sorted({(each.partition, each.lane) for each in ended})
+    given = sorted({(each.partition, each.ordering_key) for each in ended})
     if most == 1:
         return tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)
     return sum(
-        tx.run(_RELEASE_MANY, partition=partition, lane=lane, most=most, now=tx.now)
-        for partition, lane in given
+        tx.run(_RELEASE_MANY, partition=partition, ordering_key=key, most=most, now=tx.now)
+        for partition, key in given
     )
 
 
-def next_after(tx: Tx, given_back: Sequence[LaneJob]) -> None:
-    """Make the first of each lane due whose begun job was given back: that one is begun no more."""
+def next_after(tx: Tx, given_back: Sequence[OrderedJob]) -> None:
+    """Make the first of each key due whose begun job was given back: that one is begun no more."""
     if given_back:
-        given = sorted({(each.partition, each.lane) for each in given_back})
+        given = sorted({(each.partition, each.ordering_key) for each in given_back})
         tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)
 
 
-def first_of(tx: Tx, partition: str, lane: str) -> str | None:
-    """Return the subject of the job that the parked ones of a lane wait for."""
-    subject: str | None = tx.scalar(_FIRST, partition=partition, lane=lane)
+def first_of(tx: Tx, partition: str, ordering_key: str) -> str | None:
+    """Return the subject of the job that the parked ones of a key wait for."""
+    subject: str | None = tx.scalar(_FIRST, partition=partition, ordering_key=ordering_key)
     return subject
 
 
