@@ -118,11 +118,11 @@ def test_the_wheel_brings_the_pins_of_all_that_it_needs_and_of_nothing_else(whee
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read("fw_actors/constraints.txt").decode()
     assert text == (ROOT / "constraints.txt").read_text()
-    assert pinned(text) == needed(wheel, "service", "postgres", "console")
+    assert pinned(text) == needed(wheel, "service", "postgres", "console", "bcrypt")
 
 
 def test_the_extra_all_is_the_others_together(wheel: Path) -> None:
-    assert needed(wheel, "all") == needed(wheel, "service", "postgres", "console")
+    assert needed(wheel, "all") == needed(wheel, "service", "postgres", "console", "bcrypt")
 
 
 def test_the_extra_client_brings_httpx_alone(wheel: Path) -> None:

@@ -45,10 +45,13 @@ def test_the_fields_are_those_of_the_contract(doctype: type[DocType], fields: st
 
 
 def test_a_webhooks_defaults_and_limits() -> None:
-    """Enabled is 1, the five `on_…` are 0 (B-11, B-16); url has 2048 characters (B-13)."""
+    """Enabled is 1, the five `on_…` are 0 (B-11, B-16); url has 2048 characters (B-13). Without a
+    limit of requests and an order (B-310, B-320)."""
     fields = Webhook.meta.fields
     defaults = {name: field.default for name, field in fields.items() if field.default is not None}
-    assert defaults == {"enabled": 1, "timeout": 10, "max_attempts": 6}
+    assert defaults == {
+        "enabled": 1, "timeout": 10, "max_attempts": 6, "rate_limit": 0, "ordering": "none",
+    }  # fmt: skip
     required = [name for name, field in fields.items() if field.required]
     # The last two by their defaults: a null would leave a delivery without them.
     assert required == ["url", "event_type", "secret", "timeout", "max_attempts"]
