@@ -113,9 +113,10 @@ def list_deliveries(
         )
         # The keys of `_COLUMNS` are in the order of `fields`.
         rows = [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
-        labels = labels_of(fw.tx, (row["webhook"] for row in rows))
-        for row in rows:
-            row["webhookLabel"] = labels.get(row["webhook"])
+        if not as_json:  # whose keys are fixed (C-115): programs know a Webhook by its id
+            labels = labels_of(fw.tx, (row["webhook"] for row in rows))
+            for row in rows:
+                row["webhook"] = _called(row["webhook"], labels.get(row["webhook"]))
         if attempts:
             for row in rows:
                 row["recorded"] = _recorded(fw, row["name"])
@@ -125,11 +126,8 @@ def list_deliveries(
     if attempts and not as_json:
         show([_attempt_row(row["name"], each) for row in rows for each in row["recorded"]],
              {"delivery": "Delivery", **_ATTEMPT_COLUMNS}, json=False)  # fmt: skip
-    elif as_json:
-        show(rows, _COLUMNS, json=True)
     else:
-        called = [{**row, "webhook": _called(row["webhook"], row["webhookLabel"])} for row in rows]
-        show(called, _COLUMNS, json=False)
+        show(rows, _COLUMNS, json=as_json)
 
 
 def _called(webhook: str, label: str | None) -> str:
