@@ -172,29 +172,33 @@ _WEBHOOK_CLAIM: Final = Table(
     Column("webhook", Text, primary_key=True),
     Column("used_until", BigInteger, nullable=False, server_default="0"),
 )
+_LANES: Final = Table(
+    "fw_job",
+    MetaData(),
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
+    Column("partition", Text, nullable=False),
+    Column("lane", Text, nullable=True),
+    *(
+        Index(name, "partition", "lane", *more, sqlite_where=text(of), postgresql_where=text(of))
+        for name, more, of in (
+            ("fw_job_lane", ("id",), "lane IS NOT NULL"),
+            ("fw_job_begun", (), "lane IS NOT NULL AND (lease IS NOT NULL OR attempts > 0)"),
+        )
+    ),
+)
 _ORDERING_KEYS: Final = Table(
     "fw_job",
     MetaData(),
     Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
     Column("partition", Text, nullable=False),
     Column("ordering_key", Text, nullable=True),
-    *(
-        Index(
-            name,
-            "partition",
-            "ordering_key",
-            *more,
-            sqlite_where=text(of),
-            postgresql_where=text(of),
-        )
-        for name, more, of in (
-            ("fw_job_ordering_key", ("id",), "ordering_key IS NOT NULL"),
-            (
-                "fw_job_begun",
-                (),
-                "ordering_key IS NOT NULL AND (lease IS NOT NULL OR attempts > 0)",
-            ),
-        )
+    Index(
+        "fw_job_ordering_key",
+        "partition",
+        "ordering_key",
+        "id",
+        sqlite_where=text("ordering_key IS NOT NULL"),
+        postgresql_where=text("ordering_key IS NOT NULL"),
     ),
 )
 _KNOWN_DEVICE: Final = Table(
@@ -267,9 +271,16 @@ def _receiver_notices(tx: Tx) -> None:
         tx.run(AddColumn(column))
 
 
+def _lanes(tx: Tx) -> None:
+    """Give jobs a column for what orders them; those that wait have none."""
+    tx.run(AddColumn(_LANES.c.lane))
+    _create_indexes(tx, _LANES)
+
+
 def _ordering_keys(tx: Tx) -> None:
-    """Give jobs a column for ordering keys; those that wait have none."""
-    tx.run(AddColumn(_ORDERING_KEYS.c.ordering_key))
+    """Rename the lanes of jobs to ordering keys."""
+    tx.run(text("ALTER TABLE fw_job RENAME COLUMN lane TO ordering_key"))
+    tx.run(text("DROP INDEX fw_job_lane"))
     _create_indexes(tx, _ORDERING_KEYS)
 
 
@@ -284,8 +295,9 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(8, partial(_create_table, table=_WEBHOOK_HEALTH)),
     MigrationStep(9, _receiver_notices),
     MigrationStep(10, partial(_create_table, table=_WEBHOOK_CLAIM)),
-    MigrationStep(11, _ordering_keys),
+    MigrationStep(11, _lanes),
     MigrationStep(12, partial(_create_table, table=_KNOWN_DEVICE)),
+    MigrationStep(13, _ordering_keys),
 )
 
 

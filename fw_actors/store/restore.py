@@ -10,6 +10,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from fw_actors.store.backup import back_up_file, connection_of, error_lines, rem
 PG_RESTORE: Final = "pg_restore"
 _SQLITE_HEAD: Final = b"SQLite format 3\0"
 _DUMP_HEAD: Final = b"PGDMP"
+_LEAVING_SECONDS: Final = 2.0
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 
 
@@ -127,10 +129,11 @@ class DatabaseRestore:
         Raises: ConfigurationError if other connections use the database.
         """
         with self._connected() as connection:
-            others = connection.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-                " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
-            ).fetchone()[0]
+            others = _count_others(connection)
+            end = time.monotonic() + _LEAVING_SECONDS
+            while others and time.monotonic() < end:  # backends end a moment after their clients
+                time.sleep(0.05)
+                others = _count_others(connection)
             if others:
                 raise ConfigurationError(
                     [
@@ -189,6 +192,15 @@ class DatabaseRestore:
                 yield connection
         except psycopg.Error as error:
             raise ConfigurationError([f"The database refused: {error}".strip()]) from None
+
+
+def _count_others(connection: Any) -> int:
+    """Return how many other clients are connected to the database."""
+    count: int = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    ).fetchone()[0]
+    return count
 
 
 def _quoted(name: str) -> str:

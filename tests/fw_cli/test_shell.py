@@ -88,11 +88,18 @@ def test_no_secret_is_printed_with_an_error(fw: CommandLine) -> None:
     assert "a-secret-of-the-crm" not in err
 
 
+def take_interrupts() -> None:
+    """Undo what a test run in the background passes on: SIGINT is ignored there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_a_terminal_has_prompts_and_a_history_of_its_owner(fw: CommandLine) -> None:
     """Ctrl-C drops an input, Ctrl-D ends the shell."""
     master, slave = pty.openpty()
     with ExitStack() as stack:
-        process = stack.enter_context(fw.process("shell", stdin=slave, stdout=slave, stderr=slave))
+        process = stack.enter_context(
+            fw.process("shell", stdin=slave, stdout=slave, stderr=slave, preexec_fn=take_interrupts)
+        )
         stack.callback(process.kill)
         os.close(slave)
         seen = ""
