@@ -278,7 +278,10 @@ def _lanes(tx: Tx) -> None:
 
 
 def _ordering_keys(tx: Tx) -> None:
-    """Rename the lanes of jobs to ordering keys."""
+    """Rename the lanes of jobs to ordering keys; a few builds named them so from the start."""
+    (jobs,) = tx.layouts(["fw_job"])
+    if "lane" not in jobs.columns:
+        return
     tx.run(text("ALTER TABLE fw_job RENAME COLUMN lane TO ordering_key"))
     tx.run(text("DROP INDEX fw_job_lane"))
     _create_indexes(tx, _ORDERING_KEYS)

@@ -71,6 +71,9 @@ async def test_the_first_version_upgraded_has_the_tables_of_a_new_database(
         for table in METADATA.sorted_tables:
             found = await store.read(methodcaller("columns", table.name))
             assert found.keys() == {column.name for column in table.columns}
+            assert await store.read(methodcaller("indexes", table.name)) >= {
+                index.name for index in table.indexes
+            }
 
 
 async def test_an_upgrade_counts_the_hashes_by_their_cost(
