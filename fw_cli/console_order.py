@@ -1,4 +1,4 @@
-"""Which rows of a table are shown, and in which order: what is typed and chosen. Pure."""
+"""Filters and sorts the rows of a console table by the user's input, without I/O."""
 
 from __future__ import annotations
 

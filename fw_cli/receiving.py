@@ -210,7 +210,7 @@ def _ended_by_signals(server: ThreadingHTTPServer) -> Iterator[None]:
 
 
 class _ReceivedRequests:
-    """What becomes of the requests; handlers of several threads share it."""
+    """Counts and keeps the received requests; handlers of several threads share it."""
 
     server: ThreadingHTTPServer
 

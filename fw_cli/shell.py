@@ -67,7 +67,7 @@ def shell(context: CommandContext, commit: bool, user: str) -> None:
 
 
 class _Wish(Enum):
-    """What an input asked for by calling one of the shell's functions."""
+    """The transaction command that an input called: begin, commit or rollback."""
 
     BEGIN = "begin"
     COMMIT = "commit"

@@ -1,4 +1,4 @@
-"""What a call may raise: an answer with an error of the service, another answer, or none."""
+"""The errors of calls: an error of the service, an unexpected answer, or no answer."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _NAME: Final = "name"
 
 @dataclass(frozen=True, slots=True)
 class ListPosition:
-    """What is read next of a list.
+    """The position in a list from which the next page is read.
 
     Without an order of the caller's the list is read by names, each page after the last name of the
     one before: what comes and goes meanwhile makes no document be left out or come twice. With

@@ -1,4 +1,4 @@
-"""What calls return: frozen data. Times are aware datetimes in UTC."""
+"""The results of calls, as frozen data. Times are aware datetimes in UTC."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class MailedLink:
 
 @dataclass(frozen=True, slots=True)
 class EndedLogins:
-    """How many sessions of a user were ended, and how many API keys."""
+    """The numbers of a user's sessions and API keys that were ended."""
 
     sessions_ended: int
     keys_ended: int = 0

@@ -1,4 +1,4 @@
-"""Which requests are sent again, and after how long: a plain function, without clock or I/O."""
+"""Decides when a failed request is sent again, without clock or I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BUSY: Final = frozenset({408, 429, 502, 503, 504})
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and when a request is sent again.
+    """The number of retries and the waits between them.
 
     Attributes:
         attempts: requests of a call in all, from 1, which is none again.

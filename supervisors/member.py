@@ -145,7 +145,7 @@ class Member:
 
     @property
     def _place(self) -> str:
-        """Where the child's task waits, as file:line."""
+        """Return the place where the child's task waits, as file:line."""
         return "unknown" if self._task is None else place_of(self._task)
 
     async def _run(self) -> None:

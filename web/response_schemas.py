@@ -322,7 +322,7 @@ class JobsResponse(Struct, frozen=True):
 
 
 class ChangedJobsResponse(Struct, frozen=True):
-    """How many jobs were changed."""
+    """The number of jobs that were changed."""
 
     changed: int
 

@@ -1,1 +1,1 @@
-"""What one PostgreSQL carries, and what many nodes on it would do."""
+"""Measures the costs of an event on PostgreSQL, and simulates many nodes on one database."""

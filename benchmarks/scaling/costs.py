@@ -1,4 +1,4 @@
-"""What a delivery costs its node and its database, measured with one real node on PostgreSQL."""
+"""Measures the costs of a delivery for its node and its database, with one real node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Usage:
-    """What was used up to a moment: seconds of processors; bytes, records and syncs of the WAL."""
+    """Resources used up to a moment: processor seconds; bytes, records and syncs of the WAL."""
 
     nodes: float
     database: float

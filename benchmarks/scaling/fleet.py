@@ -61,7 +61,7 @@ _FAST_DISK: Final = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Fleet:
-    """What is simulated. `slots` are those of a node at one receiver; `answer_seconds` what a
+    """A simulated fleet. `slots` are those of a node at one receiver; `answer_seconds` what a
     receiver takes. With `shared` processors the nodes and the database are on one machine that
     has so many; else each node has one, and the database `database_processors`."""
 
@@ -76,8 +76,8 @@ class Fleet:
 
 @dataclass(frozen=True)
 class FleetResult:
-    """What came of it. `rate`: deliveries a second. `database`: the share of its processors that
-    was used. `commits`, `statements`, `rows` (changed): of all nodes, for each delivery.
+    """The result of a simulation. `rate`: deliveries a second. `database`: the used share of its
+    processors. `commits`, `statements`, `rows` (changed): of all nodes, for each delivery.
     `lock_share`: the share of the time for which the busiest row of health was locked."""
 
     rate: float
@@ -116,7 +116,7 @@ class ModelDatabase:
 
 @dataclass
 class _Counts:
-    """What one transaction did, before it first locked a row of health and after."""
+    """The statements of one transaction, before it first locked a row of health and after."""
 
     statements: int = 0
     after: int = 0

@@ -22,7 +22,7 @@ from fw_actors.store.schema import KNOWN_ADDRESS, LOGIN_ATTEMPT, PASSWORD, SESSI
 
 
 class AccountCondition(StrEnum):
-    """What an account is, in a word."""
+    """The condition of an account: active, invited, locked or disabled."""
 
     ACTIVE = "active"
     LOCKED = "locked"

@@ -70,7 +70,7 @@ class Endpoint:
 
     @property
     def route(self) -> Origin:
-        """What connections are shared by: the receiver, and the certificate that it is shown."""
+        """The key of the connection pool: the receiver and the client certificate shown to it."""
         if not self.certificate:
             return self.origin
         return self.origin._replace(certificate=self.certificate)

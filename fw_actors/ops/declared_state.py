@@ -53,7 +53,7 @@ class DeclaredUser(
 
 
 class DeclaredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What files declare, by name. A Webhook has the fields of its DocType."""
+    """The declared documents, by name. A Webhook has the fields of its DocType."""
 
     webhooks: dict[str, dict[str, Any]] = {}
     roles: tuple[str, ...] = ()

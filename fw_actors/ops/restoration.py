@@ -27,7 +27,7 @@ _WAITING: Final = Statement(
 
 @dataclass(frozen=True)
 class PresentAccess:
-    """What a store lets in: the names of its API keys, and of its enabled accounts."""
+    """The API keys and enabled accounts of a store, by name: all that can sign in to it."""
 
     keys: frozenset[str]
     users: frozenset[str]

@@ -1,4 +1,4 @@
-"""What holds deliveries of a Webhook back: a pause, and a limit of requests a second.
+"""The pause of a Webhook and its limit of requests a second, as rules without I/O.
 
 A limit is a bucket that fills as time passes. It is kept as one number, the time up to which the
 requests that time allows have been used; so a process that has it locked knows all of it, and
@@ -47,7 +47,7 @@ class RateAllowance:
 
     @property
     def requests(self) -> int:
-        """How many requests may start now."""
+        """The number of requests that may start now."""
         return max(0, (self.now - self.used_until) // self.interval)
 
     def used_after(self, requests: int) -> int:

@@ -1,4 +1,4 @@
-"""What is to be done about a Webhook that has had nothing but failures (B-340 to B-346).
+"""Decides when failures of a Webhook are announced, ended or disable it (B-340 to B-346).
 
 A trouble is told from another by when it began: the time of the first failure since the last
 success. What was done about it is kept beside, so that it is done once.
@@ -18,7 +18,7 @@ ENDED_EVENT: Final = "webhook.failing.ended"
 
 
 class TroubleAct(StrEnum):
-    """What is done about a trouble: its end is told, it is told, or the Webhook is disabled."""
+    """The action about a trouble: announce its end, announce it, or disable the Webhook."""
 
     END = "ended"
     NOTICE = "failing"
@@ -34,12 +34,12 @@ class NoticePolicy:
 
     @property
     def notice_ms(self) -> float:
-        """How long a trouble lasts before it is told."""
+        """The duration of a trouble before it is announced."""
         return self.notice_hours * MS_PER_HOUR
 
     @property
     def disable_ms(self) -> float:
-        """How far the first and the last failure of a trouble are apart before it disables."""
+        """The time between the first and the last failure at which the Webhook is disabled."""
         return self.disable_days * MS_PER_DAY
 
 

@@ -178,7 +178,7 @@ class OrderedJob(NamedTuple):
 
 
 class OrderedLease(NamedTuple):
-    """How many jobs were leased, and whether due ones were left that could not be looked at."""
+    """The number of leased jobs, and whether due ones were left that could not be looked at."""
 
     leased: int
     unseen: bool

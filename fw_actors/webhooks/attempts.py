@@ -132,7 +132,7 @@ class RecordedAttempt(msgspec.Struct, frozen=True):
 
     @property
     def began(self) -> int:
-        """When it began."""
+        """The time at which it began."""
         return self.ended - self.duration_ms
 
     @property

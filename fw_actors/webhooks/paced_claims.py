@@ -66,7 +66,7 @@ _AT_LIMIT: Final = Statement(
 
 
 class PacedLease(NamedTuple):
-    """What a claim for one Webhook leased.
+    """The result of a claim for one Webhook.
 
     `more`: due rows may remain for which no slot was free. `next_at`: when to look again (ms).
     """

@@ -1,4 +1,4 @@
-"""What the store tells of receivers: what waits for them, and whether they fail, since when.
+"""Reads the waiting deliveries, failures and last success of each receiver from the store.
 
 A receiver is an origin, to which several Webhooks may point. The facts come from the small table
 of outcomes and from bounded counts, so that they cost the same however many deliveries there are.

@@ -40,7 +40,7 @@ InThread = Callable[[Work], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the generator asks for: to call `work`, which may block, or to await what it returns."""
+    """A step of the generator: call `work`, which may block, or await its result."""
 
     work: Work
     awaited: bool = False
@@ -58,7 +58,7 @@ class RejectEvent(FwClientError):
 
 @dataclass(frozen=True, slots=True)
 class ReceiverReply:
-    """What to answer; the body is empty."""
+    """The response to the sender; its body is empty."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)

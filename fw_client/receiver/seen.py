@@ -1,4 +1,4 @@
-"""Which deliveries have been handled: in memory, or in a SQLite file.
+"""Remembers the deliveries that were handled, in memory or in an SQLite file.
 
 A delivery is claimed before its handler runs and completed after it. A claim is a lease: where the
 process dies in between, the next attempt at the delivery may claim it once the lease is over. So
@@ -22,7 +22,7 @@ DAY_SECONDS: Final = 86_400.0
 
 
 class ClaimResult(Enum):
-    """What came of a claim."""
+    """The result of a claim."""
 
     CLAIMED = "the caller handles it"
     BUSY = "another handles it at the moment"
@@ -39,7 +39,7 @@ class SeenClaim:
 
 
 class SeenEvents(Protocol):
-    """What a receiver asks. Methods may block, and are called from any thread."""
+    """The memory of a receiver. Methods may block, and are called from any thread."""
 
     def claim(self, name: str, now: float, lease: float) -> SeenClaim:
         """Claim the delivery `name` at `now` (Unix seconds) for `lease` seconds."""

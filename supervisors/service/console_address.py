@@ -1,4 +1,4 @@
-"""Where the console's socket is, and who is at its other end; apart, so that clients start fast."""
+"""The console's socket: its path and the check of its owner; apart, so that clients start fast."""
 
 from __future__ import annotations
 

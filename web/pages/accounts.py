@@ -1,4 +1,4 @@
-"""What pages tell System Managers of accounts: states in the list, state and acts on the page."""
+"""Adds the states of accounts and the acts that apply to the User list and page."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class FieldChange:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """What was done, when and by whom: the changes of a version, or an operation in words."""
+    """An entry of the history: the changes of a version, or an operation in words."""
 
     at: str
     by: str

@@ -43,7 +43,7 @@ class HitsOfDocType:
 
 @dataclass(frozen=True)
 class SearchHits:
-    """What has an id, and what has a text."""
+    """The hits of a search: documents with the id, and documents with the text."""
 
     exact: tuple[Hit, ...]
     groups: tuple[HitsOfDocType, ...]

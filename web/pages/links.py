@@ -1,4 +1,4 @@
-"""Where the values of lists and forms lead: to the page of the document that they name."""
+"""Links the values of lists and forms to the pages of the documents that they name."""
 
 from __future__ import annotations
 
