@@ -18,6 +18,7 @@ import binascii
 import hashlib
 import hmac
 import re
+import string
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +26,7 @@ from typing import Final
 MAX_CHARACTERS: Final = 1000
 _BCRYPT_COSTS: Final = range(4, 16)
 _BCRYPT_BYTES: Final = 72  # bcrypt ignores what follows
+_BCRYPT_DIGITS: Final = "./" + string.ascii_uppercase + string.ascii_lowercase + string.digits
 _MAX_ITERATIONS: Final = 10_000_000
 _MAX_SCRYPT_BYTES: Final = 256 * 1024 * 1024
 _MAX_PARALLELISM: Final = 16
@@ -93,7 +95,7 @@ class ImportedHash:
                 n=n,
                 r=r,
                 p=p,
-                maxmem=128 * r * (n + p) + _SPARE_BYTES,
+                maxmem=_scrypt_bytes(n, r, p) + _SPARE_BYTES,
                 dklen=len(self.digest),
             )
         else:
@@ -102,6 +104,10 @@ class ImportedHash:
                 digest, password, self.salt, parameters[0], dklen=len(self.digest)
             )
         return hmac.compare_digest(found, self.digest)
+
+
+def _scrypt_bytes(n: int, r: int, p: int) -> int:
+    return 128 * r * (n + p)
 
 
 def _bcrypt(scheme: str, password: bytes, salt: bytes) -> bytes:
@@ -151,7 +157,9 @@ def _check(found: ImportedHash) -> None:
         n, r, p = parameters
         if n < 2 or n & (n - 1) or not r or not 1 <= p <= _MAX_PARALLELISM:
             raise UnusableHashError("the parameters of scrypt are out of range")
-        if 128 * n * r > _MAX_SCRYPT_BYTES:
+        if n.bit_length() > 16 * r:  # RFC 7914, section 2: N must be less than 2^(128 * r / 8)
+            raise UnusableHashError("the parameters of scrypt are out of range")
+        if _scrypt_bytes(n, r, p) > _MAX_SCRYPT_BYTES:
             limit = _MAX_SCRYPT_BYTES // 1024**2
             raise UnusableHashError(f"scrypt must need at most {limit} MiB")
     elif not 1 <= parameters[0] <= _MAX_ITERATIONS:
@@ -169,9 +177,24 @@ def _base64(text: str) -> bytes:
 
 def _of_bcrypt(scheme: str) -> Callable[[re.Match[str]], ImportedHash]:
     def read(match: re.Match[str]) -> ImportedHash:
-        return ImportedHash(ImportedCost(scheme, (int(match[2]),)), b"", match[1].encode())
+        text = _canonical_bcrypt(match[1]).encode()
+        return ImportedHash(ImportedCost(scheme, (int(match[2]),)), b"", text)
 
     return read
+
+
+def _canonical_bcrypt(text: str) -> str:
+    """Clear the unused bits of the last digits of salt and digest.
+
+    Some systems wrote random ones. They mean nothing, but the library refuses such a salt, and
+    computes digests without them.
+    """
+    salt_end = len("$2b$12$") + 21
+    salt, digest = _BCRYPT_DIGITS.index(text[salt_end]), _BCRYPT_DIGITS.index(text[-1])
+    return (
+        f"{text[:salt_end]}{_BCRYPT_DIGITS[salt & 0b110000]}"
+        f"{text[salt_end + 1 : -1]}{_BCRYPT_DIGITS[digest & 0b111100]}"
+    )
 
 
 def _pbkdf2(digest: str, iterations: str, salt: bytes, found: bytes) -> ImportedHash:

@@ -33,14 +33,14 @@ class NoticePolicy:
     disable_days: float
 
     @property
-    def notice_ms(self) -> float:
+    def notice_ms(self) -> int:
         """The duration of a trouble before it is announced."""
-        return self.notice_hours * MS_PER_HOUR
+        return round(self.notice_hours * MS_PER_HOUR)
 
     @property
-    def disable_ms(self) -> float:
+    def disable_ms(self) -> int:
         """The time between the first and the last failure at which the Webhook is disabled."""
-        return self.disable_days * MS_PER_DAY
+        return round(self.disable_days * MS_PER_DAY)
 
 
 @dataclass(frozen=True, slots=True)

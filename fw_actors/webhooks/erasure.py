@@ -116,11 +116,12 @@ class PayloadSweep:
     """Erases the deliveries of one final status `days` after their last attempt.
 
     Goes on where the last batch ended: deliveries that are erased already stay on record, and are
-    not looked at again. A replay moves a delivery behind that place.
+    not looked at again. A replay moves a delivery behind that place. Once a day it begins with the
+    oldest delivery, for those that a transaction which was rolled back had locked (PostgreSQL).
     """
 
     def __init__(self, status: DeliveryStatus, days: int, batch: int) -> None:
-        self._days, self._batch, self._from = days, batch, 0
+        self._days, self._from, self._began = days, 0, 0
         self._next = Statement(
             sa.select(_D.name, _D.last_attempt)
             .where(
@@ -137,6 +138,8 @@ class PayloadSweep:
     def __call__(self, tx: Tx) -> int:
         """Erase the next batch; return how many there were."""
         before = tx.now - self._days * MS_PER_DAY
+        if not 0 <= tx.now - self._began < MS_PER_DAY:
+            self._from, self._began = 0, tx.now
         found: list[tuple[Any, ...]] = tx.rows(self._next, begin=self._from, before=before)
         erase_all(tx, [name for name, _ in found])
         if found:

@@ -149,9 +149,9 @@ class ReceiverNotices:
         row = tx.one(
             _NEXT,
             notices=int(self._policy.notice_hours > 0),
-            told_from=tx.now - round(self._policy.notice_ms),
+            told_from=tx.now - self._policy.notice_ms,
             disables=int(self._policy.disable_days > 0),
-            disabled_after=round(self._policy.disable_ms),
+            disabled_after=self._policy.disable_ms,
         )
         if row is None:
             return 0

@@ -7,6 +7,8 @@ import hashlib
 
 import bcrypt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from werkzeug.security import generate_password_hash
 
 from fw_actors.config import Argon2
@@ -81,6 +83,39 @@ def test_bcrypt_takes_72_bytes_as_the_other_system_did() -> None:
     assert found.fits(b"x" * 100)
 
 
+@pytest.mark.parametrize("at", [len("$2b$04$") + 21, -1], ids=["salt", "digest"])
+def test_unused_bits_of_bcrypt_mean_nothing(at: int) -> None:
+    """PHP and old releases of py-bcrypt wrote random ones; the library refuses such a salt."""
+    digits = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+    text = list(HASHES["bcrypt 2b"])
+    text[at] = digits[digits.index(text[at]) + 1]
+    found = parse_imported("".join(text))
+    assert found.fits(BYTES)
+    assert not found.fits(b"wrong")
+
+
+@given(
+    n=st.integers(1, 9).map(lambda bits: 1 << bits),
+    r=st.integers(0, 9),
+    p=st.integers(0, 17),
+    size=st.integers(1, 70),
+)
+def test_every_scrypt_hash_that_is_accepted_can_be_verified(
+    n: int, r: int, p: int, size: int
+) -> None:
+    try:
+        found = parse_imported(f"scrypt:{n}:{r}:{p}$salt${'ab' * size}")
+    except UnusableHashError:
+        return
+    assert found.fits(BYTES) is False
+
+
+@pytest.mark.parametrize("password", [b"", b"a\0b", b"\xff", b"x" * 1024])
+@pytest.mark.parametrize("form", HASHES)
+def test_any_bytes_can_be_tried(form: str, password: bytes) -> None:
+    assert parse_imported(HASHES[form]).fits(password) is False
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -95,7 +130,9 @@ def test_bcrypt_takes_72_bytes_as_the_other_system_did() -> None:
         ("pbkdf2_sha256$10$salt$AAAAA", "base64"),
         ("scrypt:15:8:1$salt$" + "ab" * 32, "out of range"),
         ("scrypt:16:8:99$salt$" + "ab" * 32, "out of range"),
+        ("scrypt:65536:1:1$salt$" + "ab" * 32, "out of range"),  # N must be below 2^(16 r)
         ("scrypt:1048576:8:1$salt$" + "ab" * 32, "at most 256 MiB"),
+        ("scrypt:2:1048576:16$salt$" + "ab" * 32, "at most 256 MiB"),  # by its blocks
         ("x" * 1001, "at most 1000"),
         ("$argon2id$v=19$m=9999999,t=1,p=1$c2FsdHNhbHQ$aGFzaA", "argon2"),
         ("$argon2id$broken", "argon2"),

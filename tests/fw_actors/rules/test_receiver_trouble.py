@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fw_actors.rules.receiver_trouble import NoticePolicy, ReceiverTrouble, TroubleAct, trouble_act
 
@@ -44,3 +46,13 @@ def test_what_is_due(
     trouble: ReceiverTrouble, after: int, policy: NoticePolicy, act: TroubleAct | None
 ) -> None:
     assert trouble_act(trouble, 1000 + after, policy) is act
+
+
+@given(st.floats(0.0001, 100))
+def test_a_period_is_a_whole_number_of_milliseconds(hours: float) -> None:
+    """So that the rule and the condition of the store's statement agree at its end."""
+    policy = NoticePolicy(hours, 0)
+    assert trouble_act(failing(), 1000 + policy.notice_ms - 1, policy) is None
+    assert trouble_act(failing(), 1000 + policy.notice_ms, policy) is NOTICE
+    assert isinstance(policy.notice_ms, int)
+    assert isinstance(NoticePolicy(0, hours).disable_ms, int)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from trio.testing import MockClock
 
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.rules.findings import ServiceState
@@ -120,6 +121,27 @@ async def test_the_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> N
     kept = await office.sql("SELECT name FROM doc_webhook_delivery WHERE erased IS NULL")
     assert counts == [0, *(1,) * (len(ended) - 1), 0]
     assert kept == [(later,)]
+
+
+async def test_the_sweep_finds_what_it_missed_within_a_day(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """A row that another transaction had locked is skipped at first (PostgreSQL)."""
+    depot = Depot(office)
+    missed = await depot.ended("REFUSED")
+    await depot.ended("REFUSED")
+    await office.sql(
+        "UPDATE doc_webhook_delivery SET last_attempt = last_attempt - :by", by=2 * DAY
+    )
+    await office.sql("UPDATE doc_webhook_delivery SET last_attempt = 1 WHERE name = :it", it=missed)
+    _, failed = payload_batches(1, 1)
+    store = office.site.store
+    while await store.write(failed):
+        pass
+    await office.sql("UPDATE doc_webhook_delivery SET erased = NULL WHERE name = :it", it=missed)
+    assert await store.write(failed) == 0
+    autojump_clock.jump(DAY / 1000)
+    assert await store.write(failed) == 1
 
 
 def test_without_days_nothing_is_erased() -> None:
