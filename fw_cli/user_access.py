@@ -154,7 +154,7 @@ def role(
 
 def _with_roles(fw: Fw, user: Any, added: Sequence[str], removed: Sequence[str]) -> Any:
     """Save an account with changed roles; return it. Raises: CommandFailed."""
-    from fw_actors.access.account_lock import lock_account
+    from fw_actors.access.accounts import lock_account
 
     lock_account(fw.tx, user.name)
     user.reload()  # roles that another transaction gives meanwhile stay

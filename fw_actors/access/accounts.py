@@ -1,4 +1,8 @@
-"""Accounts: look-up by name or e-mail, passwords, renames.
+"""Accounts: look-up by name or e-mail, the lock of an account's row, renames.
+
+Passwords, sessions and links depend on the account's state but are stored in tables of their own:
+a session must not be created while the password is being replaced. Every transaction that changes
+one of them therefore locks the account's row first and touches the other tables afterwards.
 
 Built-in roles cannot be renamed, because permissions refer to them by name.
 """
@@ -13,11 +17,11 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.access import links, sessions
-from fw_actors.access.account_lock import lock_account
+from fw_actors.access import sessions
 from fw_actors.access.attempts import forget_user
 from fw_actors.access.hash_costs import count_change
 from fw_actors.access.known_devices import forget_devices
+from fw_actors.documents.doctype import table_name
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
@@ -37,6 +41,12 @@ from fw_actors.store.schema import (
     TOKEN,
 )
 
+_USERS: Final = sa.table(table_name("User"), sa.column("name"))
+_LOCK: Final = Statement(
+    sa.select(_USERS.c.name)
+    .where(_USERS.c.name == sa.bindparam("user"))
+    .with_for_update(key_share=True)
+)
 _KEY: Final[sa.BindParameter[Any]] = sa.bindparam("key")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
 _AN_ACCOUNT, _A_ROLE, _A_SCOPE = 0, 1, 2  # the kinds of rows in `_rights_of`
@@ -120,6 +130,15 @@ class Accounts(Observer):
             sessions.end_all(fw.tx, str(doc.name), idle_days=0)  # the number is not used
 
 
+def lock_account(tx: Tx, user: str) -> None:
+    """Lock the account row until the transaction ends; SQLite has a single writer and needs none.
+
+    A missing account is not an error. Later reads see what earlier lock holders committed.
+    """
+    if tx.locks_rows:
+        tx.run(_LOCK, user=user)
+
+
 def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.CompoundSelect[Any]:
     """Select account, roles and scopes in one statement, because every request runs it."""
     nothing: sa.ColumnElement[str] = sa.literal_column("''")
@@ -143,17 +162,8 @@ _CLAIM: Final = Statement(sa.insert(IDENTIFIER).values(key=_KEY, user=_USER))
 _FORGET_PASSWORD: Final = Statement(
     sa.delete(PASSWORD).where(PASSWORD.c.user == _USER).returning(PASSWORD.c.hash)
 )
-_REPLACE_PASSWORD: Final = Statement(
-    sa.delete(PASSWORD)
-    .where(PASSWORD.c.user == _USER)
-    .returning(PASSWORD.c.changed, PASSWORD.c.hash)
-)
-_HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.user == _USER))
 _REHASH: Final = Statement(
     sa.update(PASSWORD).where(PASSWORD.c.user == _USER).values(hash=sa.bindparam("new"))
-)
-_SET_PASSWORD: Final = Statement(
-    sa.insert(PASSWORD).values(user=_USER, hash=sa.bindparam("new"), changed=sa.bindparam("at"))
 )
 
 
@@ -199,46 +209,6 @@ def _claim_identifier(tx: Tx, key: str, user: str, field: str) -> None:
             tx.run(_CLAIM, key=key, user=user)
     except UniqueViolation:
         raise DuplicateError(f"Another account has this {field}.", field=field) from None
-
-
-@dataclass(frozen=True, slots=True)
-class PasswordSet:
-    """The result of setting a password: whether it replaced one, and how many sessions ended."""
-
-    replaced: bool
-    sessions_ended: int
-
-
-def set_password(
-    tx: Tx,
-    user: str,
-    password_hash: str,
-    except_session: str | None = None,
-    *,
-    idle_days: int = 0,
-) -> PasswordSet:
-    """Store a password hash; end the user's other sessions and open links (A-162, A-194).
-
-    The session with the handle `except_session` is kept. Sessions that had expired already, by
-    the policy's `sessionIdleDays` too, are not counted. Writes no Audit Event: call `Passwords`,
-    which does and also notifies the owner; for `users.add_user` the new account is the event.
-    """
-    lock_account(tx, user)
-    row = tx.one(_REPLACE_PASSWORD, user=user)
-    before, old_hash = (None, None) if row is None else row
-    # Must differ from the old value even within one millisecond or after the clock was set back:
-    # an attempt in flight recognises by it that the password was replaced.
-    at = tx.now if before is None else max(tx.now, before + 1)
-    tx.run(_SET_PASSWORD, user=user, new=password_hash, at=at)
-    count_change(tx, old_hash, password_hash)
-    links.end(tx, user)
-    ended = sessions.end_all(tx, user, except_session, idle_days=idle_days)
-    return PasswordSet(before is not None, ended)
-
-
-def has_password(tx: Tx, user: str) -> bool:
-    """Return whether an account has a password; an invited account has none yet."""
-    return tx.scalar(_HAS_PASSWORD, user=user) is not None
 
 
 def rehash(tx: Tx, account: Account, password_hash: str) -> None:

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fw_actors.access import recovery, sessions, users
-from fw_actors.access.account_lock import lock_account
-from fw_actors.access.accounts import Accounts
+from fw_actors.access.accounts import Accounts, lock_account
 from fw_actors.access.api_keys import ApiKeys, KeyFacts, MadeKey
 from fw_actors.access.recovery import Invited, LinkMail, SentLink
 from fw_actors.access.sessions import SessionFacts

@@ -18,8 +18,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import attempts
-from fw_actors.access.account_lock import lock_account
-from fw_actors.access.accounts import Accounts
+from fw_actors.access.accounts import Accounts, lock_account
 from fw_actors.access.sessions import SEEN_EVERY_MS
 from fw_actors.access.types import Caller
 from fw_actors.documents import rows

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.access.account_lock import lock_account
+from fw_actors.access.accounts import lock_account
 from fw_actors.access.types import LinkFacts, LinkKind
 from fw_actors.config import AuthPolicy
 from fw_actors.documents.document import DocType

@@ -21,10 +21,10 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.access import attempts
-from fw_actors.access.account_lock import lock_account
-from fw_actors.access.accounts import Account, set_password
+from fw_actors.access import attempts, links, sessions
+from fw_actors.access.accounts import Account, lock_account
 from fw_actors.access.api_keys import ApiKeys
+from fw_actors.access.hash_costs import count_change
 from fw_actors.access.sign_in import AttemptDependencies, CountedAttempts
 from fw_actors.access.types import PasswordChange, PasswordChanged
 from fw_actors.documents.document import DocType
@@ -46,8 +46,58 @@ from fw_actors.rules.concurrency import Requester
 from fw_actors.rules.identifiers import canonical
 from fw_actors.rules.lockout import may_verify
 from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import PASSWORD
 
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
+_REPLACE_PASSWORD: Final = Statement(
+    sa.delete(PASSWORD)
+    .where(PASSWORD.c.user == _USER)
+    .returning(PASSWORD.c.changed, PASSWORD.c.hash)
+)
+_HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.user == _USER))
+_SET_PASSWORD: Final = Statement(
+    sa.insert(PASSWORD).values(user=_USER, hash=sa.bindparam("new"), changed=sa.bindparam("at"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordSet:
+    """The result of setting a password: whether it replaced one, and how many sessions ended."""
+
+    replaced: bool
+    sessions_ended: int
+
+
+def set_password(
+    tx: Tx,
+    user: str,
+    password_hash: str,
+    except_session: str | None = None,
+    *,
+    idle_days: int = 0,
+) -> PasswordSet:
+    """Store a password hash; end the user's other sessions and open links (A-162, A-194).
+
+    The session with the handle `except_session` is kept. Sessions that had expired already, by
+    the policy's `sessionIdleDays` too, are not counted. Writes no Audit Event: call `Passwords`,
+    which does and also notifies the owner; for `users.add_user` the new account is the event.
+    """
+    lock_account(tx, user)
+    row = tx.one(_REPLACE_PASSWORD, user=user)
+    before, old_hash = (None, None) if row is None else row
+    # Must differ from the old value even within one millisecond or after the clock was set back:
+    # an attempt in flight recognises by it that the password was replaced.
+    at = tx.now if before is None else max(tx.now, before + 1)
+    tx.run(_SET_PASSWORD, user=user, new=password_hash, at=at)
+    count_change(tx, old_hash, password_hash)
+    links.end(tx, user)
+    ended = sessions.end_all(tx, user, except_session, idle_days=idle_days)
+    return PasswordSet(before is not None, ended)
+
+
+def has_password(tx: Tx, user: str) -> bool:
+    """Return whether an account has a password; an invited account has none yet."""
+    return tx.scalar(_HAS_PASSWORD, user=user) is not None
 
 
 @dataclass(frozen=True, slots=True)

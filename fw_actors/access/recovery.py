@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from fw_actors.access import accounts, attempts, links
-from fw_actors.access.account_lock import lock_account
+from fw_actors.access import attempts, links
+from fw_actors.access.accounts import canonical_email, lock_account
 from fw_actors.access.links import Links
-from fw_actors.access.passwords import Passwords
+from fw_actors.access.passwords import Passwords, has_password
 from fw_actors.access.types import LinkFacts, LinkKind
 from fw_actors.access.users import add_user
 from fw_actors.config import AuthPolicy
@@ -278,7 +278,7 @@ def send_reset(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
     account = link_recipient(fw, user)
     if not account.enabled:
         raise ConflictError(f"{user[:140]} is disabled; enable the account first.")
-    if not accounts.has_password(fw.tx, account.name):
+    if not has_password(fw.tx, account.name):
         raise ConflictError(f"{user[:140]} was invited and has no password yet; invite again.")
     return link_mail.send(fw, LinkKind.RECOVERY, account.name)
 
@@ -345,7 +345,7 @@ def invite(
     if not fw.rights.manages:
         raise PermissionDeniedError
     if name is None:
-        name = accounts.canonical_email(email)
+        name = canonical_email(email)
     made = add_user(fw, name, email, full_name, roles)
     sent = link_mail.send(fw, LinkKind.INVITATION, made["name"])
     return Invited(made["name"], made["email"], sent)
@@ -360,6 +360,6 @@ def resend(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
     account = link_recipient(fw, user)
     if not account.enabled:
         raise ConflictError(f"{user[:140]} is disabled; enable the account first.")
-    if accounts.has_password(fw.tx, account.name):
+    if has_password(fw.tx, account.name):
         raise ConflictError(f"{user[:140]} has a password already; send a reset instead.")
     return link_mail.send(fw, LinkKind.INVITATION, account.name)

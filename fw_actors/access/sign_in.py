@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fw_actors.access import accounts, attempts, sessions
-from fw_actors.access.account_lock import lock_account
-from fw_actors.access.accounts import Account, Accounts
+from fw_actors.access.accounts import Account, Accounts, lock_account
 from fw_actors.access.attempts import AddressBudget, AddressCounters, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
 from fw_actors.access.known_devices import device_key, note_device

@@ -14,8 +14,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access import attempts, sessions
-from fw_actors.access.account_lock import lock_account
-from fw_actors.access.accounts import Accounts, set_password
+from fw_actors.access.accounts import Accounts, lock_account
+from fw_actors.access.passwords import set_password
 from fw_actors.documents import permissions
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw

@@ -135,7 +135,7 @@ class Gateway:
             error = TooManyRequestsError(wait)
         else:
             try:
-                return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))
+                return await self._ask(identified.key, AttemptSignIn(attempt, identified))
             except MailboxFull:
                 error = too_many()
         self._attempts.sign_in(error, attempt, shown_key(identified.key))
@@ -145,7 +145,7 @@ class Gateway:
         """Change a password. Raises: as `sign_in`, and PasswordPolicyError."""
         counter = self._changes.counter(change.user)
         try:
-            return _taken(await self._ask(counter, AttemptPasswordChange(change, counter)))
+            return await self._ask(counter, AttemptPasswordChange(change, counter))
         except MailboxFull:
             error = too_many()
         self._attempts.change(error, change)
@@ -276,12 +276,18 @@ class Gateway:
         """Report no readiness any more: the service stops."""
         self._ready = False
 
-    async def _ask(self, counter: bytes, request: Request[T | FwError]) -> T | FwError:
-        """Ask a LockoutActor; a late one still settles. Raises: MailboxFull if never reached."""
+    async def _ask(self, counter: bytes, request: Request[T | FwError]) -> T:
+        """Ask a LockoutActor; a late one still settles.
+
+        Raises: the error that it answers with; MailboxFull if it was never reached.
+        """
         try:
-            return await self._lockouts[counter.hex()].ask(request, deadline=ATTEMPT_SECONDS)
+            answer = await self._lockouts[counter.hex()].ask(request, deadline=ATTEMPT_SECONDS)
         except AskTimeout:
-            return too_many()
+            raise too_many() from None
+        if isinstance(answer, FwError):
+            raise answer
+        return answer
 
     def _handle(self, tx: Tx, caller: Caller, request_id: str) -> Fw:
         """Return the caller's handle; one who was disabled since counts as unauthenticated."""
@@ -296,9 +302,3 @@ def _allowed(result: T | PermissionDeniedError) -> T:
     if isinstance(result, PermissionDeniedError):
         raise result
     return result
-
-
-def _taken(answer: T | FwError) -> T:
-    if isinstance(answer, FwError):
-        raise answer
-    return answer

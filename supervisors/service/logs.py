@@ -120,7 +120,8 @@ def text_line(_logger: object, _method: str, entry: MutableMapping[str, Any]) ->
     parts += [f"{name}={_value(value)}" for name, value in entry.items() if name not in _PLACED]
     trace = str(entry.get("exception", ""))
     below = "".join(f"\n  | {escaped(line)}" for line in trace.split("\n") if trace)
-    return escaped(" ".join(parts)) + below
+    line = " ".join(parts)
+    return (line if line.isascii() and line.isprintable() else escaped(line)) + below
 
 
 def _time(entry: MutableMapping[str, Any]) -> str:

@@ -18,10 +18,9 @@ import pytest
 import trio
 
 from fw_actors.access import attempts
-from fw_actors.access.accounts import set_password
 from fw_actors.access.administration import SelfService
 from fw_actors.access.links import Links
-from fw_actors.access.passwords import AdmittedChange, PasswordChanges
+from fw_actors.access.passwords import AdmittedChange, PasswordChanges, set_password
 from fw_actors.access.recovery import LinkMail, resend
 from fw_actors.access.sign_in import Admitted, SignIn
 from fw_actors.access.types import LinkKind, PasswordChange, SignInAttempt

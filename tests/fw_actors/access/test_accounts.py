@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fw_actors.access import accounts
+from fw_actors.access.passwords import set_password
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.store import Tx
 from tests.fw_actors.office import Office
@@ -158,7 +159,7 @@ async def test_setting_a_password_ends_the_users_sessions_and_nobody_elses(offic
     for name in ("ada", "bob"):
         await office.hire(name)
         await sessions_of(office, name, 1)
-    await office.site.store.write(lambda tx: accounts.set_password(tx, "ada", "a hash"))
+    await office.site.store.write(lambda tx: set_password(tx, "ada", "a hash"))
     assert await office.sql('SELECT "user" FROM fw_session') == [("bob",)]
 
 
@@ -289,9 +290,7 @@ async def test_a_password_is_set_and_forgotten_for_one_account_alone(office: Off
         return dict(await office.sql('SELECT "user", hash FROM fw_password'))
 
     before = await hashes()
-    await office.site.store.write(
-        partial(accounts.set_password, user="bob", password_hash="another")
-    )
+    await office.site.store.write(partial(set_password, user="bob", password_hash="another"))
     assert await hashes() == {**before, "bob": "another"}
     await office.do(lambda fw: fw.get_doc("User", "bob").delete())
     assert await hashes() == {name: before[name] for name in ("ada", "eve")}

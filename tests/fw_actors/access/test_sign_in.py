@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.access.accounts import Account, Accounts, set_password
-from fw_actors.access.passwords import AdmittedChange, PasswordChanges
+from fw_actors.access.accounts import Account, Accounts
+from fw_actors.access.passwords import AdmittedChange, PasswordChanges, set_password
 from fw_actors.access.sign_in import Admitted, SignIn, Throttled
 from fw_actors.access.types import PasswordChange, SignedIn, SignInAttempt
 from fw_actors.access.users import add_user
