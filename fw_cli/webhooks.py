@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from fw_cli import receiving, webhook_documents
+from fw_cli import receiving, replaying, webhook_documents
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.emitting import emit
 from fw_cli.erasing import erase
-from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
-from fw_cli.progress import progress
-from fw_cli.since import DURATION, SINCE
+from fw_cli.since import DURATION
 from fw_cli.values import DELIVERY, WEBHOOK, AnyCase
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from fw_actors.webhooks.delivery_report import DeliveryReport
     from fw_actors.webhooks.diagnostics import TrialResult
     from fw_actors.webhooks.pauses import WebhookPause
-    from fw_actors.webhooks.replay import Replayed
 
 _DEFAULT_LIMIT: Final = 20  # C-115
 _MOST: Final = 10_000
@@ -54,11 +51,6 @@ _ATTEMPT_COLUMNS: Final = {
 }
 
 
-_FINAL: Final = ("Failed", "Sent")
-_A_TRANSACTION: Final = 100  # deliveries per transaction; keeps the waits of other writers short
-_REPLAY_COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Error"}
-
-
 @click.group(cls=FullHelpGroup)
 def webhooks() -> None:
     """Webhooks: add, change and pause them, emit events, list, explain and replay deliveries."""
@@ -66,7 +58,13 @@ def webhooks() -> None:
 
 webhooks.add_command(emit)
 webhooks.add_command(erase)
-for _command in (*webhook_documents.COMMANDS, receiving.verify, receiving.listen):
+for _command in (
+    *webhook_documents.COMMANDS,
+    receiving.verify,
+    receiving.listen,
+    replaying.replay,
+    replaying.replays,
+):
     webhooks.add_command(_command)
 
 
@@ -183,107 +181,6 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
     if told["recorded"]:
         rows = [_attempt_row(delivery, each) for each in told["recorded"]]
         show(rows, _ATTEMPT_COLUMNS, json=False)
-
-
-@webhooks.command(
-    epilog=examples(
-        "fw webhooks replay msg_0ERYgT4q4QkDeICXePkUY0MMgHq",
-        "fw webhooks replay --since 12h --dry-run     # list what would be replayed",
-        "fw webhooks replay --webhook 0ACEcIcPZYbaR --status Failed --since 7d",
-    )
-)
-@click.argument("delivery", required=False, type=DELIVERY)
-@click.option("--webhook", type=WEBHOOK, help="Replay the deliveries of this Webhook.")
-@click.option(
-    "--status",
-    type=AnyCase(_FINAL),
-    help="Replay those of this status.  [default: Failed]",
-)
-@click.option(
-    "--since", type=SINCE, help="Only events since then: 7d, 12h, 30m, or ISO 8601 (UTC)."
-)
-@click.option("--limit", type=click.IntRange(1), help="The maximum number, oldest first.")
-@click.option("--dry-run", is_flag=True, help="List them without replaying.")
-@as_json
-@click.pass_obj
-def replay(
-    context: CommandContext,
-    delivery: str | None,
-    webhook: str | None,
-    status: str | None,
-    since: Any,
-    limit: int | None,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Replay DELIVERY, or all that the options select: same ids, same bytes, new attempts."""
-    many = [webhook, status, since]
-    if (delivery is None) == all(option is None for option in many):
-        raise click.UsageError(
-            "Give one DELIVERY, or select many with --webhook, --status or --since."
-        )
-
-    async def use(site: Site) -> list[dict[str, Any]]:
-        if delivery is not None:
-            names = [await site.read(ADMINISTRATOR, partial(_known, delivery))]
-        else:
-            moment = None if since is None else since(site.clock.now())
-            names = await site.read(
-                ADMINISTRATOR,
-                lambda fw: site.replays.find(
-                    fw, webhook=webhook, status=status or _FINAL[0], since=moment, limit=limit
-                ),
-            )
-        if dry_run:
-            return [{"delivery": name} for name in names]
-        if delivery is not None:
-            return [_row(delivery, await _replay_one(site, delivery))]
-        return await _replay_all(site, names)
-
-    rows = context.on_site(use)
-    if rows or as_json:
-        show(rows, _REPLAY_COLUMNS if not dry_run else {"delivery": "Delivery"}, json=as_json)
-    else:
-        click.echo("Nothing to replay.")
-    refused = sum("refused" in row for row in rows)
-    if refused:
-        raise CommandFailed(f"{refused} of {len(rows)} deliveries could not be replayed")
-
-
-def _known(delivery: str, fw: Fw) -> str:
-    """Return the delivery's name. Raises: NotFoundError."""
-    name: str = fw.get_doc("Webhook Delivery", delivery).name
-    return name
-
-
-async def _replay_one(site: Site, delivery: str) -> Replayed:
-    """Replay one delivery. Raises: NotFoundError, ConflictError."""
-    result = await site.write(ADMINISTRATOR, lambda fw: site.replays.replay(fw, delivery))
-    if isinstance(result, Exception):
-        raise result
-    return result
-
-
-async def _replay_all(site: Site, names: list[str]) -> list[dict[str, Any]]:
-    """Replay in transactions of a hundred; report deliveries that have changed meanwhile."""
-    rows: list[dict[str, Any]] = []
-    with progress("replaying") as advance:
-        for begin in range(0, len(names), _A_TRANSACTION):
-            advance(begin, len(names))
-            part = names[begin : begin + _A_TRANSACTION]
-            result = await site.write(ADMINISTRATOR, partial(_many, site, part))
-            rows += [_row(name, each) for name, each in zip(part, result, strict=True)]
-    return rows
-
-
-def _many(site: Site, names: list[str], fw: Fw) -> Sequence[Replayed | FwError]:
-    return site.replays.replay_many(fw, names)
-
-
-def _row(delivery: str, result: Any) -> dict[str, Any]:
-    if isinstance(result, Exception):
-        return {"delivery": delivery, "status": None, "refused": str(result)}
-    return {"delivery": delivery, "status": result.status}
 
 
 @webhooks.command(

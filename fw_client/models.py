@@ -126,7 +126,9 @@ class BulkReplay:
     """A replay of many deliveries.
 
     `total` matched at the start; `done` is the sum of `replayed` and of those `refused`, which are
-    counted by their reason. `error`: why the run failed, else empty.
+    counted by their reason. `error`: why the run failed, else empty. What became of those
+    replayed: `arrived`, `failed_again`, `open`, and `gone` (replayed again since, or deleted);
+    there are `more` of each than were counted.
     """
 
     id: str
@@ -139,6 +141,11 @@ class BulkReplay:
     error: str
     begun: datetime = field(metadata=_TIME)
     ended: datetime | None = field(metadata=_TIME)
+    arrived: int = 0
+    failed_again: int = 0
+    open: int = 0
+    gone: int = 0
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

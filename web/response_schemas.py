@@ -55,7 +55,9 @@ class ReplayRunDetails(Struct, frozen=True, rename="camel"):
     """The progress of a bulk replay.
 
     `total`: deliveries that matched at the start. `refused`: those that could not be replayed, by
-    reason. `error`: why the run failed.
+    reason. `error`: why the run failed. `arrived`, `failedAgain` and `open`: what became of those
+    that were replayed, as they are now; `gone`: those that were replayed again since, or deleted.
+    `more`: there are more of each than were counted.
     """
 
     id: str
@@ -69,10 +71,21 @@ class ReplayRunDetails(Struct, frozen=True, rename="camel"):
     error: str
     begun: str
     ended: str | None
+    arrived: int
+    failed_again: int
+    open: int
+    gone: int
+    more: bool
+
+
+class ReplayRunsResponse(Struct, frozen=True):
+    """The bulk replays that are kept, newest first; their outcomes are counted up to 1,000."""
+
+    runs: list[ReplayRunDetails]
 
 
 class ReplayRunResponse(Struct, frozen=True):
-    """The present run, else the last one; null before the first."""
+    """The run that was asked for, else the present or the last one; null before the first."""
 
     run: ReplayRunDetails | None
 

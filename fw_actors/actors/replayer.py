@@ -9,7 +9,7 @@ from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.errors import QUERY_TIMEOUT, FwError, OverloadedError
 from fw_actors.ops.site import Site
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Overflow, handles
-from fw_actors.webhooks.replay import ReplayRun
+from fw_actors.webhooks.bulk_replay import ReplayRun
 
 PAUSE_SECONDS: Final = 0.05
 UNAVAILABLE_SECONDS: Final = 1.0

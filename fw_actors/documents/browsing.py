@@ -82,7 +82,8 @@ def split(meta: Meta, filters: Iterable[Any]) -> tuple[list[Any], list[Any]]:
     equal = {each[0] for each in filters if _is_equality(each)}
     if _is_selective(meta, filters):
         return filters, []
-    ordered = [set(names[:-1]) for names in meta.index_together if names[-1] == _CREATION]
+    indexes = [*meta.index_together, *(names for names, _ in meta.partial_indexes)]
+    ordered = [set(names[:-1]) for names in indexes if names[-1] == _CREATION]
     best = max((names for names in ordered if names <= equal), key=len, default=set())
     sought: list[Any] = []
     rest: list[Any] = []

@@ -176,6 +176,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
 
     `webhook` and the reference are plain text: a delivery outlives both. `payload` holds the
     exact bytes that are signed and sent. `key` is what makes an emit idempotent per webhook.
+    `replay_run` is the bulk replay that sent it again last.
     """
 
     unique_together = (("webhook", "key"),)
@@ -190,6 +191,13 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
         ("status", "creation"),
         ("webhook", "creation"),
         ("webhook", "status", "creation"),
+    )
+    # Pages find the deliveries of a bulk replay, and the attempts that failed.
+    partial_indexes: ClassVar = (
+        (("replay_run", "creation"), "replay_run"),
+        (("replay_run", "status", "creation"), "replay_run"),
+        (("last_attempt",), "error"),
+        (("webhook", "last_attempt"), "error"),
     )
 
     webhook = Data()
@@ -209,6 +217,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     payload = Text()
     sent = Datetime()
     erased = Datetime()
+    replay_run = Data()
 
 
 CORE = (

@@ -187,6 +187,14 @@ class Meta:
         return MappingProxyType(getattr(self.cls, "internal_columns", {}))
 
     @cached_property
+    def partial_indexes(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """Indexes of those rows alone that have a value in a field: columns, and that field.
+
+        Rows without one cost nothing there. Only DocTypes of the service declare some.
+        """
+        return tuple(getattr(self.cls, "partial_indexes", ()))
+
+    @cached_property
     def title_field(self) -> str | None:
         """The field whose value pages call a document by; None where the class names none."""
         title = getattr(self.cls, "title_field", None)

@@ -31,6 +31,10 @@ def indexes_of(meta: Meta) -> Iterator[sa.Index]:
         yield sa.Index(_index_name("keys", meta, *together), *together, unique=True)
     for together in meta.index_together:
         yield sa.Index(_index_name("by", meta, *together), *together)
+    for columns, filled in meta.partial_indexes:
+        where = sa.text(f"{filled} IS NOT NULL")
+        name = _index_name("with", meta, *columns)
+        yield sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
     if meta.child:
         parent = ("parent", "parenttype", "parentfield", "idx")
         yield sa.Index(_index_name("by", meta, *parent), *parent)

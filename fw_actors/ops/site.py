@@ -40,13 +40,14 @@ from fw_actors.rules.receiver_trouble import NoticePolicy
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
-from fw_actors.webhooks import events, replay
+from fw_actors.webhooks import bulk_replay, events
+from fw_actors.webhooks.bulk_replay import BulkReplays
 from fw_actors.webhooks.custom_events import CustomEvents
 from fw_actors.webhooks.events import DeliveryRecorder, DeliveryRenames, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.pauses import Pauses
 from fw_actors.webhooks.receiver_notices import ReceiverNotices, TroubleEnds
-from fw_actors.webhooks.replay import BulkReplays, Replays
+from fw_actors.webhooks.replay import Replays
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from fw_actors.webhooks.subscriptions import SubscriptionCache, WebhookRules
 
@@ -198,7 +199,7 @@ def _assembled(
     documents = Documents(registry, vault, entropy, observers, errors.note)
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     pauses = Pauses(audit, partial(recorded, events.QUEUE))
-    bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
+    bulk = BulkReplays(replays, audit, entropy, partial(recorded, bulk_replay.REPLAYS))
     enqueue = JobRecorder(partial(recorded, app_jobs.QUEUE))
     context = SiteContext(
         documents, custom.emit, custom.emit_many, accounts.rights, enqueue, config.secrets

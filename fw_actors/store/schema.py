@@ -186,7 +186,7 @@ BULK_REPLAY: Final = Table(
     _time("begun"),
     _time_or_none("ended"),
 )
-"""The replay of many that is under way, or else the last one: one row at most."""
+"""The newest replays of many: `fw_actors.webhooks.bulk_replay`."""
 
 DELIVERY_ATTEMPT: Final = Table(
     "fw_delivery_attempt",

@@ -1,16 +1,11 @@
-"""Replay of one delivery, and of all deliveries that match a filter.
+"""Replay of deliveries, each independently of others (B-251, O-80).
 
-Each delivery is replayed independently (B-251, O-80). A run is stored as a row: it resumes after
-a restart, and one transaction contains a batch and the progress of the run (B-257). There is one
-run at a time (B-258); the last one is kept for inspection.
+Replays of all that match a filter: `fw_actors.webhooks.bulk_replay`.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -19,11 +14,9 @@ import sqlalchemy as sa
 from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_MAX_ATTEMPTS
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights
-from fw_actors.documents.query import Query
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.special_fields import iso
 from fw_actors.errors import (
-    BadRequestError,
     ConflictError,
     FwError,
     NotFoundError,
@@ -31,10 +24,9 @@ from fw_actors.errors import (
 )
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import DeliveryStatus
-from fw_actors.runtime import Entropy
-from fw_actors.store import Statement, Tx, jobs
+from fw_actors.store import Statement, jobs
 from fw_actors.store.ordered_jobs import enqueue_ordered
-from fw_actors.store.schema import BULK_REPLAY, JOB
+from fw_actors.store.schema import JOB
 from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
 
@@ -86,11 +78,14 @@ class Replays:
                 modified=sa.bindparam("now"),
                 modified_by=sa.bindparam("user"),
                 replayed=sa.bindparam("replayed"),
+                replay_run=sa.bindparam("run"),
             )
         )
 
-    def replay(self, fw: Fw, delivery: str) -> Replayed | PermissionDeniedError:
-        """Queue new attempts, and write the Audit Event.
+    def replay(
+        self, fw: Fw, delivery: str, run: str | None = None
+    ) -> Replayed | PermissionDeniedError:
+        """Queue new attempts, and write the Audit Event. `run`: the bulk replay that asks for it.
 
         A missing permission is recorded too, which requires a commit: the error is returned, for
         the caller to raise after the commit.
@@ -102,38 +97,27 @@ class Replays:
         if error is not None:
             self._audit.deny(fw, delivery)
             return error
-        return self._replay(fw, delivery)
+        return self._replay(fw, delivery, run)
 
-    def replay_many(self, fw: Fw, deliveries: Sequence[str]) -> list[Replayed | FwError]:
+    def replay_many(
+        self, fw: Fw, deliveries: Sequence[str], run: str | None = None
+    ) -> list[Replayed | FwError]:
         """Replay each delivery; the result of one that fails is its error, the others go on."""
         results: list[Replayed | FwError] = []
         for delivery in deliveries:
             try:
                 with fw.tx.savepoint():
-                    results.append(self.replay(fw, delivery))
+                    results.append(self.replay(fw, delivery, run))
             except (NotFoundError, ConflictError) as error:
                 results.append(error)
         return results
 
-    def find(
-        self, fw: Fw, *, webhook: str | None, status: str, since: int | None, limit: int | None
-    ) -> list[str]:
-        """Return the deliveries of a final status, oldest event first.
-
-        Args:
-            since: only events from this time on, in ms.
-
-        Raises: PermissionDeniedError.
-        """
-        filters: list[list[Any]] = [["status", "=", status]]
-        if webhook is not None:
-            filters.append(["webhook", "=", webhook])
-        if since is not None:
-            filters.append(["creation", ">=", iso(since)])
+    def find(self, fw: Fw, filters: Sequence[Any], limit: int | None) -> list[str]:
+        """Return the deliveries that match, oldest event first. Raises: PermissionDeniedError."""
         order = "creation asc, name asc"
         return [row["name"] for row in fw.get_list(_DELIVERY, filters, ["name"], order, limit)]
 
-    def _replay(self, fw: Fw, delivery: str) -> Replayed:
+    def _replay(self, fw: Fw, delivery: str, run: str | None) -> Replayed:
         tx = fw.tx
         row = tx.one(self._read, key=delivery)
         if row is None:
@@ -151,7 +135,7 @@ class Replays:
         most, ordering = hook
         keep_before_replay(tx, delivery, most)
         by = replayed_by(fw.user, tx.now)
-        tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by)
+        tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by, run=run)
         # A failed delivery keeps its job; the new job has no lease.
         tx.run(_FORGET_JOB, delivery=delivery)
         if ordering == BY_DOCUMENT:  # after those of its document that wait
@@ -171,195 +155,3 @@ def permission_error(rights: Rights) -> PermissionDeniedError | None:
     if rights.scoped:
         return PermissionDeniedError("Your access scopes don't include Webhook Delivery.")
     return None
-
-
-REPLAYS: Final = "replays"
-"""The argument of `recorded` after a run began."""
-BATCH: Final = 50
-_REASONS: Final = 8
-_FINISHED: Final = ["status", "in", list(FINAL)]
-_ID_BYTES: Final = 12
-
-
-class ReplayState(StrEnum):
-    """The state of a run; all but the first are final."""
-
-    RUNNING = "running"
-    DONE = "done"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
-    """The row of a run. Times in ms; `total` counts the matching deliveries at the start."""
-
-    id: str
-    user: str
-    request_id: str
-    filters: str
-    last: str
-    """The newest delivery at the start: later ones are not replayed."""
-    cursor: str
-    """The last processed delivery; deliveries are processed in the order of their names."""
-    state: str
-    total: int
-    replayed: int
-    reasons: str
-    """The number of failures per reason, as a JSON object."""
-    error: str
-    begun: int
-    ended: int | None
-
-    @property
-    def refused(self) -> dict[str, int]:
-        """The number of deliveries that could not be replayed, per reason."""
-        found: dict[str, int] = json.loads(self.reasons)
-        return found
-
-
-class BulkReplays:
-    """Carries out runs step by step in the caller's transactions; `recorded` follows the first."""
-
-    def __init__(
-        self, replays: Replays, audit: AuditLog, entropy: Entropy, recorded: Callable[[], None]
-    ) -> None:
-        self._replays, self._audit = replays, audit
-        self._entropy, self._recorded = entropy, recorded
-
-    def begin(self, fw: Fw, filters: Sequence[Any]) -> ReplayRun | PermissionDeniedError:
-        """Begin a run over the matching deliveries that are Sent or Failed.
-
-        As in `Replays.replay`, a missing permission is recorded, and the error returned for the
-        caller to raise after the commit. `filters` are those of document lists, at least one.
-
-        Raises: BadRequestError; ConflictError while another run is in progress.
-        """
-        error = permission_error(fw.rights)
-        if error is not None:
-            self._audit.deny(fw, _DELIVERY)
-            return error
-        if not filters:
-            raise BadRequestError("filters must contain at least one filter.", field="filters")
-        fw.tx.lock("fw.bulk_replay")
-        before = self.running(fw.tx)
-        if before is not None:
-            raise ConflictError(f"A bulk replay started by {before.user} is already in progress.")
-        newest = fw.get_list(_DELIVERY, list(filters), ["name"], "name desc", 1)
-        last = newest[0]["name"] if newest else ""
-        run = ReplayRun(
-            id=self._entropy.bytes(_ID_BYTES).hex(), user=fw.user, request_id=fw.request_id,
-            filters=json.dumps(list(filters)), last=last, cursor="", state=ReplayState.RUNNING,
-            total=fw.count(_DELIVERY, [*filters, _FINISHED]), replayed=0, reasons="{}",
-            error="", begun=fw.tx.now, ended=None,
-        )  # fmt: skip
-        fw.tx.run(_FORGET)
-        fw.tx.run(_BEGIN, **msgspec.structs.asdict(run))
-        fw.tx.after_commit(self._recorded)
-        return run
-
-    def last(self, tx: Tx) -> ReplayRun | None:
-        """Return the run in progress, or else the last one."""
-        row = tx.one(_LAST)
-        return (
-            None
-            if row is None
-            else ReplayRun(**dict(zip(ReplayRun.__struct_fields__, row, strict=True)))
-        )
-
-    def running(self, tx: Tx) -> ReplayRun | None:
-        """Return the run in progress, or None."""
-        run = self.last(tx)
-        return run if run is not None and run.state == ReplayState.RUNNING else None
-
-    def progress(self, fw: Fw) -> ReplayRun | None:
-        """Return the current or last run. Raises: PermissionDeniedError."""
-        _require(fw)
-        return self.last(fw.tx)
-
-    def stop(self, fw: Fw) -> ReplayRun | None:
-        """End the run after the current batch; does nothing without a run.
-
-        Raises: PermissionDeniedError.
-        """
-        _require(fw)
-        run = self.running(fw.tx)
-        if run is not None:
-            self._end(fw.tx, run, ReplayState.STOPPED)
-        return self.last(fw.tx)
-
-    def batch(self, fw: Fw, run: ReplayRun) -> list[str]:
-        """Return the next batch of deliveries.
-
-        Each is returned once: a delivery that fails again lies behind the cursor by then.
-        """
-        meta = fw.documents.registry.meta(_DELIVERY)
-        wanted = Query(fw, meta, [*json.loads(run.filters), _FINISHED], ignore_permissions=True)
-        return wanted.names_after(run.cursor, run.last, BATCH)
-
-    def carry_out(self, fw: Fw, run: ReplayRun, deliveries: Sequence[str]) -> None:
-        """Replay a batch as the user who began the run, or end the run if the batch is empty.
-
-        Does nothing if the run was stopped or another process was faster. If the user has lost the
-        permission, that is recorded and ends the run.
-        """
-        error = permission_error(fw.rights)
-        if error is not None:
-            self._audit.deny(fw, _DELIVERY)
-            self.give_up(fw.tx, run, error.message)
-        elif not deliveries:
-            self._end(fw.tx, run, ReplayState.DONE)
-        elif fw.tx.run(_ADVANCE, id=run.id, cursor=run.cursor, reached=deliveries[-1]):
-            results = self._replays.replay_many(fw, deliveries)
-            replayed = sum(isinstance(each, Replayed) for each in results)
-            reasons = Counter(run.refused)
-            for each in results:
-                if isinstance(each, FwError):
-                    reasons[_reason(each, reasons)] += 1
-            fw.tx.run(_COUNT, id=run.id, more=replayed, reason=json.dumps(reasons))
-
-    def give_up(self, tx: Tx, run: ReplayRun, reason: str) -> None:
-        """End a run as failed."""
-        self._end(tx, run, ReplayState.FAILED, reason)
-
-    def _end(self, tx: Tx, run: ReplayRun, state: ReplayState, reason: str = "") -> None:
-        """End a run by its id: meanwhile it may have ended and another begun."""
-        tx.run(_END, id=run.id, how=state.value, reason=reason, at=tx.now)
-
-
-def _require(fw: Fw) -> None:
-    error = permission_error(fw.rights)
-    if error is not None:
-        raise error
-
-
-def _reason(error: FwError, known: Counter[str]) -> str:
-    """Return the reason of an error, from a small set: texts of conflicts name no delivery."""
-    reason = error.message if isinstance(error, ConflictError) else "It no longer exists."
-    return reason if reason in known or len(known) < _REASONS else "For another reason."
-
-
-_R: Final = BULK_REPLAY.c
-_COLUMNS: Final = tuple(_R[name] for name in ReplayRun.__struct_fields__)
-_LAST: Final = Statement(sa.select(*_COLUMNS).order_by(_R.begun.desc()).limit(1))
-_FORGET: Final = Statement(sa.delete(BULK_REPLAY))
-_BEGIN: Final = Statement(
-    sa.insert(BULK_REPLAY).values(
-        {name: sa.bindparam(name) for name in ReplayRun.__struct_fields__}
-    )
-)
-_ADVANCE: Final = Statement(
-    sa.update(BULK_REPLAY)
-    .where(_R.id == sa.bindparam("id"), _R.cursor == sa.bindparam("cursor"))
-    .where(_R.state == ReplayState.RUNNING.value)
-    .values(cursor=sa.bindparam("reached"))
-)
-_COUNT: Final = Statement(
-    sa.update(BULK_REPLAY)
-    .where(_R.id == sa.bindparam("id"))
-    .values(replayed=_R.replayed + sa.bindparam("more"), reasons=sa.bindparam("reason"))
-)
-_END: Final = Statement(
-    sa.update(BULK_REPLAY)
-    .where(_R.id == sa.bindparam("id"), _R.state == ReplayState.RUNNING.value)
-    .values(state=sa.bindparam("how"), error=sa.bindparam("reason"), ended=sa.bindparam("at"))
-)

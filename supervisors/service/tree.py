@@ -56,7 +56,7 @@ from fw_actors.runtime import (
     open_runtime,
 )
 from fw_actors.store import Store, Tx
-from fw_actors.webhooks import events, replay
+from fw_actors.webhooks import bulk_replay, events
 from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.rotation import end_rotation
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
@@ -90,7 +90,7 @@ WORKERS: Final = {
     mail_queue.QUEUE: MAILER,
     app_jobs.QUEUE: APP_JOBS,
     error_log.QUEUE: ERRORS,
-    replay.REPLAYS: REPLAYER,
+    bulk_replay.REPLAYS: REPLAYER,
 }
 """The actor that works on each queue."""
 

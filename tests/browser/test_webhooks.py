@@ -327,6 +327,44 @@ def test_all_that_match_are_replayed_beyond_one_page(page: Page, receiver: LiveR
     page.reload()
     expect(page.get_by_role("heading", name="Webhook Delivery")).to_be_visible()
     expect(run).to_be_hidden()
+    page.goto(f"{DELIVERIES}/{sent[0]}")
+    page.get_by_role("region", name="Attempts").get_by_role("link", name="bulk replay").click()
+    result = page.get_by_role("region", name="Result")
+    expect(result).to_contain_text("53 of 53")
+    expect(result.locator("dt", has_text="Arrived").locator("+ dd")).to_have_text("53")
+
+
+def test_what_became_of_a_bulk_replay_is_on_its_page(page: Page, receiver: LiveReceiver) -> None:
+    """Also on that of the Webhook; each count leads to its deliveries (O-300, O-301)."""
+    with LiveReceiver(410, 410, 204, 410) as failing:
+        name = make_webhook(page, failing.url, "page.result", title="Results")
+        sent = [emit(page, "page.result", {"number": number}) for number in range(2)]
+        eventually(lambda: all(status(page, each) == "Failed" for each in sent))
+        page.goto(f"{DELIVERIES}?webhook={name}&status=Failed&_since=1h")
+        page.get_by_role("button", name="Replay all 2 that match").click()
+        page.get_by_role("dialog").get_by_role("button", name="Replay all").click()
+        run = page.get_by_role("region", name="Replay of many")
+        expect(run).to_contain_text("Done. 2 deliveries are queued again.")
+        run.get_by_role("link", name="Result").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text(
+            "Webhook Results, Status Failed, since 2"
+        )
+        facts = page.get_by_role("region", name="Result")
+        for label in ("Arrived", "Failed again"):
+            expect(facts.locator("dt", has_text=label).locator("+ dd")).to_have_text("1")
+        look(page, "replay")
+        facts.locator("dt", has_text="Failed again").locator("+ dd a").click()
+        expect(page.locator("#found tbody tr")).to_have_count(1)
+        expect(page.locator("#found tbody tr")).to_contain_text("Failed")
+        page.goto("/app/replays")
+        expect(page.locator("tbody tr").first).to_contain_text("Webhook Results")
+        look(page, "replays")
+        page.goto(f"/app/Webhook/{name}")
+        line = page.get_by_role("region", name="Bulk replays").get_by_role("listitem").first
+        expect(line).to_contain_text("2 replayed, 1 arrived, 1 failed again, 0 still open")
+        look(page, "webhook-replays")
+        page.goto("/app/replays/unknown")
+        expect(page.get_by_role("heading", name="Not found")).to_be_visible()
 
 
 def test_a_failing_webhook_is_seen_on_the_desk_in_its_list_and_on_its_page(page: Page) -> None:

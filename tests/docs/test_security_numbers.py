@@ -30,7 +30,7 @@ from fw_actors.rules.password_policy import MAX_RUNES
 from fw_actors.rules.redaction import SHORTEST_SECRET
 from fw_actors.rules.tokens import BEARER_BYTES
 from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
-from fw_actors.webhooks.replay import BATCH
+from fw_actors.webhooks.bulk_replay import BATCH
 from web import response
 from web.connections import (
     ADDRESS_SHARE,

@@ -74,6 +74,24 @@ def test_many_are_replayed_with_an_audit_event_each(fw: CommandLine, made: list[
     assert fw.done(*args) == "Nothing to replay.\n"
 
 
+def test_what_became_of_many_is_shown(fw: CommandLine, made: list[str]) -> None:
+    """The replay names its id, and the id leads to the outcomes, in another process (O-301)."""
+    hint = fw.done("webhooks", "replay", "--since", "7d").splitlines()[-1]
+    run = hint.removeprefix("See what becomes of them: fw webhooks replays ")
+    sent = "UPDATE doc_webhook_delivery SET status = :s WHERE name = :it"
+    fw.done("eval", f"fw.db.sql({sent!r}, {{'s': 'Sent', 'it': {made[1]!r}}})", "--commit")
+    [listed] = fw.json("webhooks", "replays", "--json")
+    told = fw.json("webhooks", "replays", run, "--json")
+    assert told == listed
+    counts = [told[key] for key in ("id", "state", "total", "replayed", "arrived", "open", "gone")]
+    assert counts == [run, "done", 3, 3, 1, 2, 0]
+    text = fw.done("webhooks", "replays", run)
+    assert "3 of 3 replayed:" in text
+    assert "1 arrived" in text
+    assert run in fw.done("webhooks", "replays")
+    assert "no bulk replay x" in fw.refused("webhooks", "replays", "x")
+
+
 def test_what_is_refused_among_many_is_told_and_makes_the_exit_1(
     fw: CommandLine, made: list[str]
 ) -> None:

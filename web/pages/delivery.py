@@ -15,6 +15,7 @@ from fw_actors.webhooks.delivery_report import DeliveryReport, SentRequest, deli
 from fw_actors.webhooks.health import label_of_webhook
 from web.pages.links import destinations
 from web.pages.listing import BAD, GOOD, WARN, ListCell, badge
+from web.pages.replays import path_of
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -71,6 +72,7 @@ def delivery_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> d
         "due": None if due is None else iso(due),
         "is_due": due is not None and due <= fw.tx.now,
         "runs": tuple(runs(report)),
+        "bulk_path": path_of(fw, values["replay_run"]),
     }
 
 

@@ -9,28 +9,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from fw_actors.actors.gateway import Gateway
 from fw_actors.documents import permissions, rest
 from fw_actors.documents.doctype import Meta
-from fw_actors.errors import BadRequestError, FwError, NotFoundError, PermissionDeniedError
+from fw_actors.errors import BadRequestError, PermissionDeniedError
 from fw_actors.rules.findings import ServiceState
 from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.accounts import account_view, with_account_states
-from web.pages.document_extras import (
-    DOCUMENT_VIEWS,
-    PLAIN,
-    DocumentView,
-    HistoryEntry,
-    deletion,
-    history,
-)
+from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, DocumentView
 from web.pages.find import SearchHits, find
 from web.pages.form import editable, inputs, sections
+from web.pages.framing import FramedPages
+from web.pages.history import history
 from web.pages.links import destinations
 from web.pages.listing import NEVER_MADE, Listing, badge, listing, shortened
 from web.pages.rendering import (
     FIND,
     PageFrame,
     Rendering,
-    accepts_pages,
     list_path,
     new_path,
     page_frame,
@@ -45,7 +39,7 @@ from web.pages.webhooks import (
     with_states,
 )
 from web.pages.wording import DOCSTATUS, titles_of
-from web.response import Response, error_in
+from web.response import Response
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -53,8 +47,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 USER: Final = "User"
 ListView = Callable[["Fw", Listing, ServiceState], Listing]
-FRAMED: Final = (NotFoundError, PermissionDeniedError, BadRequestError)
-"""Refusals that are shown within the frame; others may keep the frame from being read."""
 LIST_VIEWS: Final[Mapping[str, ListView]] = {WEBHOOK: with_states, DELIVERY: with_names}
 """What completes the lists of built-in DocTypes."""
 
@@ -71,11 +63,11 @@ class AllowedActions:
     export: bool
 
 
-class DeskPages:
+class DeskPages(FramedPages):
     """The routes of this module, over one gateway."""
 
     def __init__(self, gateway: Gateway, rendering: Rendering) -> None:
-        self._gateway, self._rendering = gateway, rendering
+        super().__init__(gateway, rendering)
         states = gateway.account_states
         self._list_views: dict[str, ListView] = {
             **LIST_VIEWS,
@@ -90,7 +82,6 @@ class DeskPages:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        error_page = self._rendering.error_page
         operations = {
             "/app": Operation(self.home),
             FIND: Operation(self.find, query=frozenset({"q"})),
@@ -99,35 +90,7 @@ class DeskPages:
             "/app/Webhook/<name>/recent": Operation(self.recent),
             "/new/<doctype>": Operation(self.new),
         }
-        return [
-            Route(rule, {"GET": self._framed(each)}, error_page=error_page)
-            for rule, each in operations.items()
-        ]
-
-    def _framed(self, operation: Operation) -> Operation:
-        """Return the operation with its refusals within the frame, for those who are signed in."""
-
-        async def handle(exchange: Exchange) -> Response:
-            try:
-                return await operation.handle(exchange)
-            except (Exception, BaseExceptionGroup) as error:
-                refused = error_in(error)
-                if not isinstance(refused, FRAMED) or not accepts_pages(exchange):
-                    raise
-                return await self._refused(exchange, refused)
-
-        return replace(operation, handle=handle)
-
-    async def _refused(self, exchange: Exchange, error: FwError) -> Response:
-        arguments = exchange.request.view_args or {}
-        gone = isinstance(error, NotFoundError) and {"doctype", "name"} <= set(arguments)
-
-        def both(fw: Fw) -> tuple[HistoryEntry | None, PageFrame]:
-            deleted = deletion(fw, arguments["doctype"], arguments["name"]) if gone else None
-            return deleted, page_frame(fw, str(arguments.get("doctype", "")))
-
-        deleted, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
-        return self._rendering.refusal(exchange, error, frame, deleted)
+        return self._routes(operations)
 
     async def home(self, exchange: Exchange) -> Response:
         """Show what needs attention, and all DocTypes that the user may list."""
@@ -215,17 +178,6 @@ class DeskPages:
         return await self._page(
             exchange, self._document_views.get(doctype, PLAIN).template, doctype, view
         )
-
-    async def _page(
-        self, exchange: Exchange, template: str, current: str, view: Callable[[Fw], dict[str, Any]]
-    ) -> Response:
-        """Render what `view` reads from one snapshot, within the frame."""
-
-        def both(fw: Fw) -> tuple[dict[str, Any], PageFrame]:
-            return view(fw), page_frame(fw, current)
-
-        context, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
-        return self._rendering.page(template, frame=frame, **context)
 
 
 def _require_makeable(fw: Fw, meta: Meta) -> None:

@@ -9,6 +9,7 @@ from web.pages.account import AccountPages
 from web.pages.console import ConsolePages
 from web.pages.desk import DeskPages
 from web.pages.rendering import Rendering
+from web.pages.replays import ReplayPages
 from web.pages.sign_in import SignInPages
 from web.response import EventStreams
 from web.settings import Settings
@@ -30,5 +31,6 @@ def page_routes(
         *consoles,
         *SignInPages(settings, rendering).routes(),
         *AccountPages(gateway, settings, rendering).routes(),
+        *ReplayPages(gateway, rendering).routes(),
         *DeskPages(gateway, rendering).routes(),
     ]

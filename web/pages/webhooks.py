@@ -33,6 +33,7 @@ from web.pages.listing import (
     badge,
 )
 from web.pages.rendering import document_path, list_path
+from web.pages.replays import replays_of
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -100,7 +101,11 @@ def webhook_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> di
     )
     health = health_of(fw.tx, [name], service)[name]
     hours = counts_by_hour(fw.tx, name, CHART_HOURS)
-    return {"recent": [_recent(row) for row in rows], "health": _shown(health, hours)}
+    return {
+        "recent": [_recent(row) for row in rows],
+        "health": _shown(health, hours),
+        "replays": replays_of(fw, name),
+    }
 
 
 def _recent(row: Mapping[str, Any]) -> RecentDelivery:

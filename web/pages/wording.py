@@ -82,6 +82,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "next_attempt": "Due",
     "response_status": "Response",
     "response_body": "Response body",
+    "replay_run": "Bulk replay",
     "request_id": "Request",
     "for_value": "Document",
     "allow": "DocType",

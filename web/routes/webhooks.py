@@ -11,11 +11,11 @@ import trio
 
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
+from fw_actors.webhooks.bulk_replay import MAX_COUNTED, OF_LIST, ReplayRun, outcomes_of
 from fw_actors.webhooks.custom_events import MAX_EVENTS
 from fw_actors.webhooks.delivery_report import delivery_report
 from fw_actors.webhooks.diagnostics import TrialResult
 from fw_actors.webhooks.pauses import WebhookPause
-from fw_actors.webhooks.replay import ReplayRun
 from web.exchange import Exchange
 from web.json_input import CharacterRules, ListReader, read_struct, to_struct
 from web.operations import BodyRule, Operation, Route
@@ -29,6 +29,7 @@ from web.response_schemas import (
     ReplayedResponse,
     ReplayRunDetails,
     ReplayRunResponse,
+    ReplayRunsResponse,
     RotatedResponse,
     WebhookPauseResponse,
 )
@@ -308,6 +309,15 @@ class ReplayManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     filters: list[Any]
 
 
+class ProgressRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of core.services.webhooks.replayProgress; without `run` the present or last one."""
+
+    run: str | None = None
+
+
+PROGRESS: Final = BodyRule(partial(read_struct, kind=ProgressRequest), optional=True)
+
+
 class BulkReplayRoutes(GatewayRoutes):
     """The routes of this module."""
 
@@ -318,31 +328,68 @@ class BulkReplayRoutes(GatewayRoutes):
                 "webhooks.replayMany", self.begin, ReplayManyRequest, response=ReplayRunResponse
             ),
             write_route("webhooks.stopReplay", self.stop, response=ReplayRunResponse),
-            read_route("webhooks.replayProgress", self.progress, ReplayRunResponse),
+            read_route("webhooks.replayRuns", self.runs, ReplayRunsResponse),
+            Route(
+                SERVICES + "webhooks.replayProgress",
+                {
+                    "POST": Operation(self.progress, body=PROGRESS, response=ReplayRunResponse),
+                    "GET": Operation(
+                        self.progress, query=frozenset({"run"}), response=ReplayRunResponse
+                    ),
+                },
+            ),
         ]
 
     async def begin(self, exchange: Exchange) -> Response:
         """Begin to replay the Sent and Failed deliveries that match, some at a time."""
         body: ReplayManyRequest = exchange.body
-        content = await self._write(exchange, lambda fw: self._gateway.bulk.begin(fw, body.filters))
+
+        def begin(fw: Fw) -> ReplayRunDetails | PermissionDeniedError:
+            run = self._gateway.bulk.begin(fw, body.filters)
+            return run if isinstance(run, PermissionDeniedError) else _details(fw, run)
+
+        content = await self._write(exchange, begin)
         if isinstance(content, PermissionDeniedError):  # its Audit Event is committed
             raise content
-        return _run_response(content)
+        return json_response(ReplayRunResponse(content))
 
     async def stop(self, exchange: Exchange) -> Response:
         """Stop the run after the deliveries in progress."""
-        return _run_response(await self._write(exchange, self._gateway.bulk.stop))
+        return _run_response(
+            await self._write(exchange, lambda fw: _or_none(fw, self._gateway.bulk.stop(fw)))
+        )
 
     async def progress(self, exchange: Exchange) -> Response:
-        """Return the run's progress."""
-        return _run_response(await self._read(exchange, self._gateway.bulk.progress))
+        """Return a run's progress, and what became of its deliveries; by default of the last."""
+        body = exchange.body
+        wanted = body.run if isinstance(body, ProgressRequest) else exchange.query.get("run")
+        bulk = self._gateway.bulk
+
+        def read(fw: Fw) -> ReplayRunDetails | None:
+            run = bulk.progress(fw) if wanted is None else bulk.get(fw, wanted)
+            return _or_none(fw, run)
+
+        return _run_response(await self._read(exchange, read))
+
+    async def runs(self, exchange: Exchange) -> Response:
+        """Return the last 20 bulk replays, and what became of their deliveries."""
+
+        def read(fw: Fw) -> list[ReplayRunDetails]:
+            return [_details(fw, run, OF_LIST) for run in self._gateway.bulk.all(fw)]
+
+        return json_response(ReplayRunsResponse(await self._read(exchange, read)))
 
 
-def _run_response(run: ReplayRun | None) -> Response:
-    return json_response(ReplayRunResponse(None if run is None else _run_details(run)))
+def _or_none(fw: Fw, run: ReplayRun | None) -> ReplayRunDetails | None:
+    return None if run is None else _details(fw, run)
 
 
-def _run_details(run: ReplayRun) -> ReplayRunDetails:
+def _run_response(run: ReplayRunDetails | None) -> Response:
+    return json_response(ReplayRunResponse(run))
+
+
+def _details(fw: Fw, run: ReplayRun, most: int = MAX_COUNTED) -> ReplayRunDetails:
+    outcomes = outcomes_of(fw.tx, run, most)
     return ReplayRunDetails(
         id=run.id,
         user=run.user,
@@ -355,4 +402,9 @@ def _run_details(run: ReplayRun) -> ReplayRunDetails:
         error=run.error,
         begun=iso_time(run.begun),
         ended=time_or_null(run.ended),
+        arrived=outcomes.arrived,
+        failed_again=outcomes.failed,
+        open=outcomes.open,
+        gone=outcomes.gone,
+        more=outcomes.more,
     )

@@ -10,11 +10,17 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.dialects import sqlite
 
-from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError
-from fw_actors.webhooks import replay
-from fw_actors.webhooks.replay import ReplayRun
+from fw_actors.errors import (
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    PermissionDeniedError,
+)
+from fw_actors.webhooks import bulk_replay
+from fw_actors.webhooks.bulk_replay import ReplayRun, RunOutcomes, outcomes_of
 from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.test_replay import Depot
+from tests.plans import accesses, unsought
 
 FAILED = [["status", "=", "Failed"]]
 
@@ -68,7 +74,7 @@ async def test_all_that_match_begin_anew_in_batches_each_with_its_audit_event(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each replay writes an Audit Event (O-80, B-257)."""
-    monkeypatch.setattr(replay, "BATCH", 2)
+    monkeypatch.setattr(bulk_replay, "BATCH", 2)
     deliveries = await bulk.failed(5)
     begun = await bulk.begin()
     assert (begun.state, begun.total, begun.replayed) == ("running", 5, 0)
@@ -98,7 +104,7 @@ async def test_only_what_matches_is_final_and_was_there_is_touched(bulk: Bulk) -
 async def test_one_that_fails_anew_does_not_come_up_again(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "BATCH", 1)
+    monkeypatch.setattr(bulk_replay, "BATCH", 1)
     await bulk.failed(2)
     await bulk.begin()
     for left in (1, 1, 0):
@@ -137,7 +143,7 @@ async def test_a_batch_that_another_process_was_faster_with_changes_nothing(bulk
 async def test_a_run_that_is_stopped_leaves_the_rest_alone(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "BATCH", 1)
+    monkeypatch.setattr(bulk_replay, "BATCH", 1)
     await bulk.failed(3)
     run = await bulk.begin()
     await bulk.step()
@@ -148,7 +154,7 @@ async def test_a_run_that_is_stopped_leaves_the_rest_alone(
     await site.write("boss", lambda fw: site.bulk.carry_out(fw, run, ["msg_x"]))
     assert sorted(await bulk.states()) == ["Failed", "Failed", "Queued"]
     assert (await bulk.begin()).state == "running"  # the next one may begin
-    assert await bulk.office.sql("SELECT count(*) FROM fw_bulk_replay") == [(1,)]
+    assert await bulk.office.sql("SELECT count(*) FROM fw_bulk_replay") == [(2,)]
 
 
 async def test_a_batch_that_a_stop_came_before_replays_nothing(bulk: Bulk) -> None:
@@ -259,3 +265,90 @@ async def test_a_batch_walks_the_names_and_sorts_nothing(bulk: Bulk, field: str)
     (step,) = await bulk.office.site.read("boss", plan)
     assert "autoindex" in step
     assert "name>?" in step
+
+
+async def outcomes(bulk: Bulk, run: str, most: int = 4) -> RunOutcomes:
+    site = bulk.office.site
+    return await site.read("boss", lambda fw: outcomes_of(fw.tx, site.bulk.get(fw, run), most))
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_the_outcomes_of_a_run_are_told_from_its_deliveries(bulk: Bulk) -> None:
+    """Arrived, failed again, open, and replayed again since or deleted (O-300)."""
+    first, *_ = await bulk.failed(4)
+    run = await bulk.begin()
+    assert await outcomes(bulk, run.id) == RunOutcomes(0, 0, 0, 0, more=False)
+    await bulk.step()
+    assert await outcomes(bulk, run.id) == RunOutcomes(0, 0, 4, 0, more=False)
+    await bulk.attempt("REFUSED", most=1)
+    await bulk.attempt("DELIVERED", most=1)
+    assert await outcomes(bulk, run.id) == RunOutcomes(1, 1, 2, 0, more=False)
+    await bulk.attempt("DELIVERED")
+    assert (await outcomes(bulk, run.id)).arrived == 3
+    await bulk.replay(first)
+    assert await outcomes(bulk, run.id) == RunOutcomes(3, 0, 0, 1, more=False)
+
+
+async def test_outcomes_are_counted_up_to_a_limit(bulk: Bulk) -> None:
+    """Each number is the least then (O-300)."""
+    await bulk.failed(3)
+    run = await bulk.begin()
+    await bulk.step()
+    assert await outcomes(bulk, run.id, 2) == RunOutcomes(0, 0, 3, 0, more=True)
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_outcomes_are_counted_by_the_index_of_runs(bulk: Bulk) -> None:
+    """However many deliveries there are (O-300)."""
+    await bulk.failed(1)
+    run = await bulk.begin()
+    found = await bulk.office.site.store.write(
+        lambda tx: accesses(tx, lambda: outcomes_of(tx, run, 5))
+    )
+    assert unsought(found, doc_webhook_delivery="replay_run") == []
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_a_run_of_the_caller_is_kept_and_left_to_it(bulk: Bulk) -> None:
+    """As `fw webhooks replay` carries one out: stopped until it is done (O-301)."""
+    names = await bulk.failed(3)
+    site = bulk.office.site
+    run = await site.write("boss", lambda fw: site.bulk.here(fw, FAILED, 3))
+    assert await site.store.read(site.bulk.running) is None, "the service leaves it alone"
+    for part, state in ((names[:2], "stopped"), ([names[2], "msg_x"], "done")):
+        await site.write(
+            "boss", partial(_carry_out_here, bulk, run, part, last=state == "done"), "r"
+        )
+        assert (await bulk.run()).state == state
+    kept = await bulk.run()
+    assert (kept.id, kept.replayed, kept.refused) == (run.id, 3, {"It no longer exists.": 1})
+    assert (await outcomes(bulk, run.id)).open == 3
+
+
+def _carry_out_here(bulk: Bulk, run: ReplayRun, names: list[str], fw: Any, *, last: bool) -> None:
+    bulk.office.site.bulk.carry_out_here(fw, run, names, last=last)
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_the_newest_runs_are_kept(bulk: Bulk) -> None:
+    """The last 20, and the one in progress (O-301)."""
+    running = await bulk.begin()
+    site = bulk.office.site
+    runs = []
+    for _ in range(21):
+        runs.append(await site.write("boss", lambda fw: site.bulk.here(fw, FAILED, 0)))
+        await bulk.office.sql("UPDATE fw_bulk_replay SET begun = begun - 1")
+    kept = await site.read("boss", site.bulk.all)
+    assert {each.id for each in kept} == {each.id for each in runs[1:]}
+    assert (await bulk.run()).id == running.id
+    with pytest.raises(NotFoundError, match="the last 20 are kept"):
+        await outcomes(bulk, runs[0].id)
+
+
+async def test_runs_are_told_to_those_who_may_replay(bulk: Bulk) -> None:
+    """B-255."""
+    await bulk.office.hire("other", "Event Publisher", password=None)
+    site = bulk.office.site
+    for look in (site.bulk.all, lambda fw: site.bulk.get(fw, "x")):
+        with pytest.raises(PermissionDeniedError):
+            await site.read("other", look)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fw_actors.documents.special_fields import iso
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
 from fw_actors.rules.delivery import Backoff, Ending
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
@@ -30,9 +31,9 @@ class Depot:
         delivery: str = told["deliveries"][-1]
         return delivery
 
-    async def attempt(self, ending: str) -> None:
+    async def attempt(self, ending: str, most: int = 100) -> None:
         def once(tx: Any) -> None:
-            for due in self._deliveries.claim(tx, Anywhere(), "token").due:
+            for due in self._deliveries.claim(tx, Anywhere(most), "token").due:
                 outcome = AttemptOutcome(
                     Ending[ending], tx.now, 3, 400, b"what it said", "status: 400."
                 )
@@ -56,10 +57,13 @@ class Depot:
 
 
 class Anywhere:
-    """Places without end."""
+    """Places for so many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
 
     def free(self, hook: object) -> int:
-        return 100
+        return self._most
 
     def take(self, hook: object, count: int) -> None:
         pass
@@ -203,12 +207,13 @@ async def test_many_are_found_by_webhook_status_and_time_oldest_first(depot: Dep
     ids = [row["name"] for row in await depot.office.deliveries()]
     at = (await depot.row())["creation"]
 
-    async def find(**asked: Any) -> list[str]:
-        wanted = {"webhook": None, "status": "Failed", "since": None, "limit": None, **asked}
+    async def find(*filters: list[Any], limit: int | None = None, status: str = "Failed") -> Any:
+        wanted = [["status", "=", status], *filters]
         site = depot.office.site
-        return await site.read("boss", lambda fw: site.replays.find(fw, **wanted))
+        return await site.read("boss", lambda fw: site.replays.find(fw, wanted, limit))
 
-    assert await find() == await find(webhook=hook) == await find(since=at - 10_000) == ids
+    assert await find() == await find(["webhook", "=", hook]) == ids
+    assert await find(["creation", ">=", iso(at - 10_000)]) == ids
     assert await find(limit=2) == ids[:2]
-    assert await find(status="Sent") == await find(webhook="other") == []
-    assert await find(since=at + 1) == []
+    assert await find(status="Sent") == await find(["webhook", "=", "other"]) == []
+    assert await find(["creation", ">=", iso(at + 1)]) == []

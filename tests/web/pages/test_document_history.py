@@ -10,7 +10,7 @@ import pytest
 
 from fw_actors.documents import rest
 from tests.fw_actors.office import Office, open_office
-from web.pages.document_extras import HistoryEntry, deletion, history
+from web.pages.history import HistoryEntry, deletion, history
 
 Entries = tuple[HistoryEntry, ...]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fw_actors.app import Check, Data, DocType, Password, Vault
-from web.pages.document_extras import FieldChange, changes_of
+from web.pages.history import FieldChange, changes_of
 
 
 class Bill(DocType, submittable=True):

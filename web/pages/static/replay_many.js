@@ -30,6 +30,7 @@ function show(run) {
   if (!live && watched !== run.id && (Date.now() - Date.parse(run.ended) > SHOWN_AFTER_MS || localStorage.getItem(CLOSED) === run.id)) return;
   panel.hidden = false;
   part("what").textContent = `Replay of all with ${said(run.filters)}, begun by ${run.user} ${new Date(run.begun).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" })}`;
+  part("result").href = `/app/replays/${run.id}`;
   const total = Math.max(run.total, run.done, 1);
   panel.querySelector("progress").max = total;
   panel.querySelector("progress").value = live ? run.done : total;

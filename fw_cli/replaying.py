@@ -1,0 +1,229 @@
+"""`fw webhooks replay` and `replays`: sends deliveries again, and shows what became of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.errors import CommandFailed
+from fw_cli.examples import examples
+from fw_cli.output import as_json, say, show, show_json
+from fw_cli.progress import progress
+from fw_cli.since import SINCE
+from fw_cli.values import DELIVERY, WEBHOOK, AnyCase
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.errors import FwError
+    from fw_actors.ops.site import Site
+    from fw_actors.webhooks.bulk_replay import ReplayRun
+    from fw_actors.webhooks.replay import Replayed
+
+_FINAL: Final = ("Failed", "Sent")
+_A_TRANSACTION: Final = 100  # deliveries per transaction; keeps the waits of other writers short
+_COLUMNS: Final = {"delivery": "Delivery", "status": "Status", "refused": "Error"}
+_RUN_COLUMNS: Final = {
+    "id": "Replay",
+    "begun": "Begun",
+    "user": "By",
+    "state": "State",
+    "replayed": "Replayed",
+    "arrived": "Arrived",
+    "failedAgain": "Failed again",
+    "open": "Open",
+}
+
+
+class ReplayedMany(NamedTuple):
+    """A row for each delivery, and the id of the bulk replay that these make, if it is one."""
+
+    rows: list[dict[str, Any]]
+    run: str | None = None
+
+
+@click.command(
+    epilog=examples(
+        "fw webhooks replay msg_0ERYgT4q4QkDeICXePkUY0MMgHq",
+        "fw webhooks replay --since 12h --dry-run     # list what would be replayed",
+        "fw webhooks replay --webhook 0ACEcIcPZYbaR --status Failed --since 7d",
+    )
+)
+@click.argument("delivery", required=False, type=DELIVERY)
+@click.option("--webhook", type=WEBHOOK, help="Replay the deliveries of this Webhook.")
+@click.option(
+    "--status",
+    type=AnyCase(_FINAL),
+    help="Replay those of this status.  [default: Failed]",
+)
+@click.option(
+    "--since", type=SINCE, help="Only events since then: 7d, 12h, 30m, or ISO 8601 (UTC)."
+)
+@click.option("--limit", type=click.IntRange(1), help="The maximum number, oldest first.")
+@click.option("--dry-run", is_flag=True, help="List them without replaying.")
+@as_json
+@click.pass_obj
+def replay(
+    context: CommandContext,
+    delivery: str | None,
+    webhook: str | None,
+    status: str | None,
+    since: Any,
+    limit: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Replay DELIVERY, or all that the options select: same ids, same bytes, new attempts."""
+    many = [webhook, status, since]
+    if (delivery is None) == all(option is None for option in many):
+        raise click.UsageError(
+            "Give one DELIVERY, or select many with --webhook, --status or --since."
+        )
+
+    async def use(site: Site) -> ReplayedMany:
+        if delivery is not None:
+            name = await site.read(ADMINISTRATOR, partial(_known, delivery))
+            if dry_run:
+                return ReplayedMany([{"delivery": name}])
+            return ReplayedMany([_row(delivery, await _replay_one(site, delivery))])
+        filters = _filters(webhook, status, None if since is None else since(site.clock.now()))
+        names = await site.read(ADMINISTRATOR, lambda fw: site.replays.find(fw, filters, limit))
+        if dry_run or not names:
+            return ReplayedMany([{"delivery": name} for name in names])
+        return await _replay_all(site, filters, names)
+
+    rows, run = context.on_site(use)
+    if rows or as_json:
+        show(rows, _COLUMNS if not dry_run else {"delivery": "Delivery"}, json=as_json)
+    else:
+        click.echo("Nothing to replay.")
+    if run is not None and not as_json:
+        click.echo(f"See what becomes of them: fw webhooks replays {run}")
+    refused = sum("refused" in row for row in rows)
+    if refused:
+        raise CommandFailed(f"{refused} of {len(rows)} deliveries could not be replayed")
+
+
+def _filters(webhook: str | None, status: str | None, since: int | None) -> list[list[str]]:
+    """Return what the options select, as filters of documents; `since` in ms."""
+    from fw_actors.documents.special_fields import iso
+
+    filters = [["status", "=", status or _FINAL[0]]]
+    if webhook is not None:
+        filters.append(["webhook", "=", webhook])
+    if since is not None:
+        filters.append(["creation", ">=", iso(since)])
+    return filters
+
+
+def _known(delivery: str, fw: Fw) -> str:
+    """Return the delivery's name. Raises: NotFoundError."""
+    name: str = fw.get_doc("Webhook Delivery", delivery).name
+    return name
+
+
+async def _replay_one(site: Site, delivery: str) -> Replayed:
+    """Replay one delivery. Raises: NotFoundError, ConflictError."""
+    result = await site.write(ADMINISTRATOR, lambda fw: site.replays.replay(fw, delivery))
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+async def _replay_all(site: Site, filters: list[list[str]], names: list[str]) -> ReplayedMany:
+    """Replay in transactions of a hundred; report deliveries that have changed meanwhile."""
+    rows: list[dict[str, Any]] = []
+    run = await site.write(ADMINISTRATOR, lambda fw: site.bulk.here(fw, filters, len(names)))
+    with progress("replaying") as advance:
+        for begin in range(0, len(names), _A_TRANSACTION):
+            advance(begin, len(names))
+            part = names[begin : begin + _A_TRANSACTION]
+            last = begin + _A_TRANSACTION >= len(names)
+            result = await site.write(ADMINISTRATOR, partial(_many, site, run, part, last))
+            rows += [_row(name, each) for name, each in zip(part, result, strict=True)]
+    return ReplayedMany(rows, run.id)
+
+
+def _many(
+    site: Site, run: ReplayRun, names: list[str], last: bool, fw: Fw
+) -> Sequence[Replayed | FwError]:
+    return site.bulk.carry_out_here(fw, run, names, last=last)
+
+
+def _row(delivery: str, result: Any) -> dict[str, Any]:
+    if isinstance(result, Exception):
+        return {"delivery": delivery, "status": None, "refused": str(result)}
+    return {"delivery": delivery, "status": result.status}
+
+
+@click.command(
+    epilog=examples("fw webhooks replays", "fw webhooks replays 4b0c61f1c41d2c9b53b8a4c5 --json")
+)
+@click.argument("run", required=False, metavar="[REPLAY]")
+@as_json
+@click.pass_obj
+def replays(context: CommandContext, run: str | None, as_json: bool) -> None:
+    """Show the last 20 bulk replays and what became of their deliveries, or one REPLAY in full.
+
+    Arrived, failed again or still open: as the deliveries are now. Those that were replayed again
+    since, or deleted, count for none of them.
+    """
+
+    def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
+        runs = site.bulk.all(fw) if run is None else [site.bulk.get(fw, run)]
+        return [_run_row(fw, each) for each in runs]
+
+    rows = context.read(read)
+    if as_json:
+        show_json(rows if run is None else rows[0])
+    elif run is None:
+        show(rows, _RUN_COLUMNS, json=False)
+    else:
+        _tell(rows[0])
+
+
+def _run_row(fw: Fw, run: ReplayRun) -> dict[str, Any]:
+    from fw_actors.documents.special_fields import iso
+    from fw_actors.webhooks.bulk_replay import outcomes_of
+
+    outcomes = outcomes_of(fw.tx, run)
+    return {
+        "id": run.id,
+        "begun": iso(run.begun),
+        "ended": None if run.ended is None else iso(run.ended),
+        "user": run.user,
+        "filters": json.loads(run.filters),
+        "state": run.state,
+        "error": run.error,
+        "total": run.total,
+        "replayed": run.replayed,
+        "refused": run.refused,
+        "arrived": outcomes.arrived,
+        "failedAgain": outcomes.failed,
+        "open": outcomes.open,
+        "gone": outcomes.gone,
+        "more": outcomes.more,
+    }
+
+
+def _tell(row: dict[str, Any]) -> None:
+    selected = ", ".join(" ".join(map(str, each)) for each in row["filters"])
+    say(f"{row['id']}: {row['state']}. Begun by {row['user']} at {row['begun']}: {selected}.")
+    if row["error"]:
+        say(row["error"])
+    say(f"{row['replayed']:,} of {row['total']:,} replayed:")
+    more = " at least" if row["more"] else ""
+    for key, text in (
+        ("arrived", "arrived"),
+        ("failedAgain", "failed again"),
+        ("open", "still open"),
+        ("gone", "replayed again since, or deleted"),
+    ):
+        if row[key] or key != "gone":
+            say(f"  {row[key]:,}{more} {text}")
+    for reason, count in row["refused"].items():
+        say(f"  {count:,} not replayed: {reason}")

@@ -1,0 +1,72 @@
+"""Pages within the frame of the desk: the menu beside what is shown, also beside a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from fw_actors.actors.gateway import Gateway
+from fw_actors.errors import BadRequestError, FwError, NotFoundError, PermissionDeniedError
+from web.exchange import Exchange
+from web.operations import Operation, Route
+from web.pages.history import HistoryEntry, deletion
+from web.pages.rendering import PageFrame, Rendering, accepts_pages, page_frame
+from web.response import Response, error_in
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+FRAMED: Final = (NotFoundError, PermissionDeniedError, BadRequestError)
+"""Refusals that are shown within the frame; others may keep the frame from being read."""
+
+
+class FramedPages:
+    """Base class of pages within the frame, over one gateway."""
+
+    def __init__(self, gateway: Gateway, rendering: Rendering) -> None:
+        self._gateway, self._rendering = gateway, rendering
+
+    def _routes(self, operations: Mapping[str, Operation]) -> list[Route]:
+        """Return the routes of operations by their paths."""
+        error_page = self._rendering.error_page
+        return [
+            Route(rule, {"GET": self._framed(each)}, error_page=error_page)
+            for rule, each in operations.items()
+        ]
+
+    async def _page(
+        self, exchange: Exchange, template: str, current: str, view: Callable[[Fw], dict[str, Any]]
+    ) -> Response:
+        """Render what `view` reads from one snapshot, within the frame."""
+
+        def both(fw: Fw) -> tuple[dict[str, Any], PageFrame]:
+            return view(fw), page_frame(fw, current)
+
+        context, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
+        return self._rendering.page(template, frame=frame, **context)
+
+    def _framed(self, operation: Operation) -> Operation:
+        """Return the operation with its refusals within the frame, for those who are signed in."""
+
+        async def handle(exchange: Exchange) -> Response:
+            try:
+                return await operation.handle(exchange)
+            except (Exception, BaseExceptionGroup) as error:
+                refused = error_in(error)
+                if not isinstance(refused, FRAMED) or not accepts_pages(exchange):
+                    raise
+                return await self._refused(exchange, refused)
+
+        return replace(operation, handle=handle)
+
+    async def _refused(self, exchange: Exchange, error: FwError) -> Response:
+        arguments = exchange.request.view_args or {}
+        gone = isinstance(error, NotFoundError) and {"doctype", "name"} <= set(arguments)
+
+        def both(fw: Fw) -> tuple[HistoryEntry | None, PageFrame]:
+            deleted = deletion(fw, arguments["doctype"], arguments["name"]) if gone else None
+            return deleted, page_frame(fw, str(arguments.get("doctype", "")))
+
+        deleted, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
+        return self._rendering.refusal(exchange, error, frame, deleted)

@@ -1,0 +1,171 @@
+"""The history of a document: its making, its versions, and the operations that are audited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from fw_actors.documents.doctype import Meta
+from fw_actors.documents.document import child_of
+from fw_actors.documents.fields import Check, Table
+from fw_actors.rules.redaction import is_secret
+from web.pages.links import subject_of
+from web.pages.listing import display_text, shortened
+from web.pages.wording import DOCSTATUS, label_of
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+VERSION, AUDIT = "Version", "Audit Event"
+DOCUMENT_DELETE: Final = "document.delete"
+_IN_VERSIONS: Final = ("create", "change", "rename")
+MOST: Final = 50
+
+
+@dataclass(frozen=True)
+class FieldChange:
+    """A field's old and new value, as text."""
+
+    label: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class HistoryEntry:
+    """An entry of the history: the changes of a version, or an operation in words."""
+
+    at: str
+    by: str
+    changes: tuple[FieldChange, ...]
+    text: str = ""
+
+
+def history(fw: Fw, doctype: str, values: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
+    """Return the history of a document, the newest first: the last 50 versions, the last 50 acts
+    that are audited, and its making.
+
+    Versions and acts are shown to those who may list them, the making to all.
+    """
+    name = values["name"]
+    versions = _versions(fw, doctype, name)
+    entries = [*versions, *_acts(fw, doctype, name)]
+    entries.sort(key=lambda entry: entry.at, reverse=True)
+    made = HistoryEntry(values["creation"], values["owner"], (), "Created")
+    return (*entries[:MOST], made)
+
+
+def _may_list(fw: Fw, doctype: str) -> bool:
+    meta = fw.documents.registry.metas.get(doctype)
+    return meta is not None and not fw.rights.excludes(meta) and fw.rights.allows(meta, "list")
+
+
+def _acts(fw: Fw, doctype: str, name: str) -> Iterator[HistoryEntry]:
+    """Yield the audited operations on a document, but for changes, which are versions."""
+    if not _may_list(fw, AUDIT):
+        return
+    rows = fw.get_list(
+        AUDIT,
+        [["target", "=", name]],
+        ["action", "actor", "creation"],
+        order_by="creation desc, name desc",
+        limit=MOST,
+    )
+    for row in rows:
+        verb = row["action"].partition(".")[2]
+        if subject_of(row["action"]) == doctype and verb not in _IN_VERSIONS:
+            text = verb.replace("_", " ").capitalize()
+            yield HistoryEntry(row["creation"], row["actor"] or "", (), text)
+
+
+def deletion(fw: Fw, doctype: str, name: str) -> HistoryEntry | None:
+    """Return who deleted the last document of this name, and when; None where nothing says so."""
+    if not _may_list(fw, AUDIT):
+        return None
+    rows = fw.get_list(
+        AUDIT,
+        [["target", "=", name], ["action", "like", "%.delete"]],
+        ["action", "actor", "creation", "detail"],
+        order_by="creation desc, name desc",
+        limit=MOST,
+    )
+    for row in rows:
+        of_it = (row["detail"] or {}).get("doctype") if row["action"] == DOCUMENT_DELETE else None
+        if doctype in (of_it, subject_of(row["action"])):
+            return HistoryEntry(row["creation"], row["actor"] or "", (), "Deleted")
+    return None
+
+
+def _versions(fw: Fw, doctype: str, name: str) -> tuple[HistoryEntry, ...]:
+    if not _may_list(fw, VERSION):
+        return ()
+    rows = fw.get_list(
+        VERSION,
+        [["ref_doctype", "=", doctype], ["docname", "=", name]],
+        ["data", "owner", "creation"],
+        order_by="creation desc, name desc",
+        limit=MOST,
+    )
+    shown = fw.documents.registry.meta(doctype)
+    return tuple(
+        HistoryEntry(r["creation"], r["owner"], changes_of(r["data"], shown)) for r in rows
+    )
+
+
+def changes_of(data: Mapping[str, Any] | None, meta: Meta) -> tuple[FieldChange, ...]:
+    """Return the changes in a Version's `data`, the document's fields before its rows.
+
+    At most 50; the last one says how many more there are. A Version that names no field is that
+    of a secret one (D-224).
+    """
+    changes = tuple(_changes(data or {}, meta))
+    if not changes:
+        secret = [label_of(f.name) for f in meta.fields.values() if is_secret(f.name, f.type)]
+        changes = (FieldChange(" or ".join(secret) or "A field that is not shown", "", "changed"),)
+    if len(changes) <= MOST:
+        return changes
+    more = FieldChange("And", "", f"{len(changes) - MOST + 1} more")
+    return (*changes[: MOST - 1], more)
+
+
+def _changes(data: Mapping[str, Any], meta: Meta) -> Iterator[FieldChange]:
+    for field, (old, new) in (data.get("changed") or {}).items():
+        yield FieldChange(label_of(field), _in_words(meta, field, old), _in_words(meta, field, new))
+    for row in data.get("rows") or ():
+        table = meta.fields.get(row["table"])
+        child = child_of(table).meta if isinstance(table, Table) else meta
+        yield from _row_changes(label_of(row["table"]), child, row["change"], row["changed"])
+
+
+def _row_changes(
+    table: str, meta: Meta, change: str, changed: Mapping[str, Any]
+) -> Iterator[FieldChange]:
+    """Yield one change for an added or removed row, one for each field of a changed row."""
+    if change == "added":
+        made = _summary(meta, ((k, new) for k, (_, new) in changed.items()))
+        yield FieldChange(f"{table}, row added", "", made)
+    elif change == "removed":
+        gone = _summary(meta, ((k, old) for k, (old, _) in changed.items()))
+        yield FieldChange(f"{table}, row removed", gone, "nothing")
+    else:
+        for field, (old, new) in changed.items():
+            label = "position" if field == "idx" else label_of(field)
+            yield FieldChange(
+                f"{table}, {label}", _in_words(meta, field, old), _in_words(meta, field, new)
+            )
+
+
+def _summary(meta: Meta, values: Iterable[tuple[str, Any]]) -> str:
+    """Return the fields of a row in one line: `Item: Screws, Quantity: 3`."""
+    shown = (f"{label_of(k)}: {_in_words(meta, k, v)}" for k, v in values)
+    return shortened(", ".join(shown)) or "empty"
+
+
+def _in_words(meta: Meta, field: str, value: Any) -> str:
+    """Return a value as the form shows it, and not as it is stored."""
+    if field == "docstatus" and value in range(len(DOCSTATUS)):
+        return DOCSTATUS[value]
+    if isinstance(meta.fields.get(field), Check):
+        return "Yes" if value else "No"
+    return shortened(display_text(value))

@@ -1,0 +1,172 @@
+"""Pages of bulk replays: the last ones, and what became of the deliveries of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from fw_actors.documents.special_fields import iso
+from fw_actors.webhooks.bulk_replay import (
+    MAX_COUNTED,
+    OF_LIST,
+    ReplayRun,
+    ReplayState,
+    newest_runs,
+    outcomes_of,
+)
+from fw_actors.webhooks.health import labels_of
+from web.exchange import Exchange
+from web.operations import Operation, Route
+from web.pages.framing import FramedPages
+from web.pages.listing import BAD, GOOD, PLAIN, WARN, ListCell
+from web.pages.rendering import list_path
+from web.pages.wording import label_of
+from web.response import Response
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+REPLAYS: Final = "/app/replays"
+DELIVERY: Final = "Webhook Delivery"
+OF_WEBHOOK: Final = 5
+"""How many of the last runs a Webhook's page shows."""
+MOST_NAMED: Final = 3
+_BOUNDS: Final[Mapping[str, str]] = {">=": "since", "<": "until"}
+_TONES: Final[Mapping[str, str]] = {
+    ReplayState.RUNNING.value: PLAIN, ReplayState.DONE.value: GOOD,
+    ReplayState.STOPPED.value: WARN, ReplayState.FAILED.value: BAD,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ShownCount:
+    """How many deliveries of a run came out in a way; `path` is the list of them."""
+
+    label: str
+    text: str
+    path: str
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """A bulk replay as pages show it; `moving` while its counts still change by themselves."""
+
+    id: str
+    path: str
+    what: str
+    user: str
+    begun: str
+    ended: str
+    state: ListCell
+    error: str
+    total: str
+    replayed: str
+    counts: tuple[ShownCount, ...]
+    refused: tuple[tuple[str, str], ...]
+    moving: bool
+
+
+class ReplayPages(FramedPages):
+    """The routes of this module."""
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return self._routes({REPLAYS: Operation(self.all), f"{REPLAYS}/<run>": Operation(self.one)})
+
+    async def all(self, exchange: Exchange) -> Response:
+        """Show the last bulk replays."""
+        bulk = self._gateway.bulk
+
+        def view(fw: Fw) -> dict[str, Any]:
+            return {"runs": [shown_run(fw, run, OF_LIST) for run in bulk.all(fw)]}
+
+        return await self._page(exchange, "replays.html", DELIVERY, view)
+
+    async def one(self, exchange: Exchange) -> Response:
+        """Show a bulk replay: its progress, then what became of its deliveries."""
+        wanted = exchange.argument("run")
+
+        def view(fw: Fw) -> dict[str, Any]:
+            return {"run": shown_run(fw, self._gateway.bulk.get(fw, wanted), MAX_COUNTED)}
+
+        return await self._page(exchange, "replay.html", DELIVERY, view)
+
+
+def replays_of(fw: Fw, webhook: str) -> list[ShownRun]:
+    """Return the last runs over deliveries of a Webhook: those that name it, or none at all."""
+    if not fw.rights.administers:
+        return []
+    runs = [run for run in newest_runs(fw.tx) if _webhook(run) in (webhook, None)]
+    return [shown_run(fw, run, OF_LIST) for run in runs[:OF_WEBHOOK]]
+
+
+def _webhook(run: ReplayRun) -> str | None:
+    """Return the Webhook that a run was limited to, if it was limited to one."""
+    filters = json.loads(run.filters)
+    wanted = ("webhook", "=")
+    return next((each[2] for each in filters if tuple(each[:2]) == wanted), None)
+
+
+def _triples(filters: Sequence[Any]) -> Iterable[tuple[Any, str, Any]]:
+    for each in filters:
+        yield each[0], each[1], each[2] if len(each) > 2 else True
+
+
+def shown_run(fw: Fw, run: ReplayRun, most: int) -> ShownRun:
+    """Return a run with what became of its deliveries, of which at most `most` are counted."""
+    outcomes = outcomes_of(fw.tx, run, most)
+    least = " or more" if outcomes.more else ""
+
+    def count(label: str, number: int, **filters: str) -> ShownCount:
+        path = f"{list_path(DELIVERY)}?{urlencode({'replay_run': run.id, **filters})}"
+        return ShownCount(label, f"{number:,}{least}", path if number else "")
+
+    counts = [
+        count("Arrived", outcomes.arrived, status="Sent"),
+        count("Failed again", outcomes.failed, status="Failed"),
+        count("Still open", outcomes.open),
+    ]
+    if outcomes.gone:
+        counts.append(ShownCount("Replayed again since, or deleted", f"{outcomes.gone:,}", ""))
+    running = run.state == ReplayState.RUNNING
+    return ShownRun(
+        id=run.id,
+        path=f"{REPLAYS}/{run.id}",
+        what=in_words(fw, json.loads(run.filters)),
+        user=run.user,
+        begun=iso(run.begun),
+        ended="" if run.ended is None else iso(run.ended),
+        state=ListCell("badge", run.state, _TONES[run.state]),
+        error=run.error,
+        total=f"{run.total:,}",
+        replayed=f"{run.replayed:,}",
+        counts=tuple(counts),
+        refused=tuple((f"{number:,}", reason) for reason, number in run.refused.items()),
+        moving=running or outcomes.open > 0,
+    )
+
+
+def path_of(fw: Fw, run: str | None) -> str:
+    """Return the path of a run's page; empty if it is not kept any more, or not to be seen."""
+    if not run or not fw.rights.administers:
+        return ""
+    return f"{REPLAYS}/{run}" if run in {each.id for each in newest_runs(fw.tx)} else ""
+
+
+def in_words(fw: Fw, filters: Sequence[Any]) -> str:
+    """Return filters as `Status Failed, since 2026-01-31 08:00:00 UTC`."""
+    return ", ".join(_words(fw, *each) for each in _triples(filters))
+
+
+def _words(fw: Fw, field: Any, operator: str, value: Any) -> str:
+    if field == "creation" and operator in _BOUNDS and isinstance(value, str):
+        return f"{_BOUNDS[operator]} {value[:19].replace('T', ' ')} UTC"
+    name = label_of(field) if isinstance(field, str) else "Any text"
+    if field == "webhook" and operator == "=":
+        value = labels_of(fw.tx, [str(value)]).get(str(value), value)
+    if isinstance(value, list):
+        value = ", ".join(map(str, value)) if len(value) <= MOST_NAMED else f"{len(value)} values"
+    return f"{name}{'' if operator == '=' else f' {operator}'} {value}"
