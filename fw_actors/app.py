@@ -2,8 +2,11 @@
 
 from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import (
+    JSON,
     Check,
     Data,
+    Date,
+    Datetime,
     Float,
     Int,
     Link,
@@ -14,7 +17,6 @@ from fw_actors.documents.fields import (
     Vault,
 )
 from fw_actors.documents.functions import whitelist
-from fw_actors.documents.special_fields import JSON, Date, Datetime
 
 __all__ = [
     "JSON",

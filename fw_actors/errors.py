@@ -2,11 +2,14 @@
 
 The web layer makes the envelope from `status`, the class's name, the message and `extra`;
 the command line prints the message. A message is one sentence for a person and says what to do.
+
+Besides, `refuse_coroutine`, for all packages that call functions of apps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import iscoroutine
 from math import ceil
 from typing import Any, ClassVar, Final, Self
 
@@ -247,3 +250,20 @@ class ConfigurationError(Exception):
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
+
+
+class UnawaitedCoroutineError(RuntimeError):
+    """Raised for a function of an app that returned a coroutine, of which nothing has run."""
+
+
+def refuse_coroutine(function: str, value: object) -> None:
+    """Close a coroutine that `function`, which must be a plain one, has returned.
+
+    A function that is declared async is refused at start; behind a decorator it is seen here.
+    Raises: UnawaitedCoroutineError.
+    """
+    if iscoroutine(value):
+        value.close()
+        raise UnawaitedCoroutineError(
+            f"{function} returned a coroutine and did nothing: it must be a plain function"
+        )

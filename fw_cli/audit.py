@@ -63,7 +63,7 @@ def audit(
         filters.append(_matching(action))
 
     def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
-        from fw_actors.documents.special_fields import iso
+        from fw_actors.documents.fields import iso
 
         if since is not None:
             filters.append(["creation", ">=", iso(since(site.clock.now()))])

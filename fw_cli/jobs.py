@@ -111,7 +111,7 @@ def list_jobs(context: CommandContext, /, limit: int, as_json: bool, **given: st
 def _row(job: JobFacts) -> dict[str, Any]:
     import msgspec
 
-    from fw_actors.documents.special_fields import iso
+    from fw_actors.documents.fields import iso
 
     row: dict[str, Any] = msgspec.to_builtins(job)
     due = None if job.due is None else iso(job.due)

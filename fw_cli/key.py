@@ -82,7 +82,7 @@ def create(
 
     made = context.write(work)
     if as_json:
-        from fw_actors.documents.special_fields import iso
+        from fw_actors.documents.fields import iso
 
         expires = None if made.expires is None else iso(made.expires)
         show_json({"name": made.name, "label": made.label, "expires": expires, "key": made.key})

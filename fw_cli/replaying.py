@@ -110,7 +110,7 @@ def replay(
 
 def _filters(webhook: str | None, status: str | None, since: int | None) -> list[list[str]]:
     """Return what the options select, as filters of documents; `since` in ms."""
-    from fw_actors.documents.special_fields import iso
+    from fw_actors.documents.fields import iso
 
     filters = [["status", "=", status or _FINAL[0]]]
     if webhook is not None:
@@ -187,7 +187,7 @@ def replays(context: CommandContext, run: str | None, as_json: bool) -> None:
 
 
 def _run_row(fw: Fw, run: ReplayRun) -> dict[str, Any]:
-    from fw_actors.documents.special_fields import iso
+    from fw_actors.documents.fields import iso
     from fw_actors.webhooks.bulk_replay import outcomes_of
 
     outcomes = outcomes_of(fw.tx, run)

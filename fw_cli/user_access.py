@@ -92,7 +92,7 @@ def invite(
 
     user, email, sent = context.write(work)
     if as_json:
-        from fw_actors.documents.special_fields import iso
+        from fw_actors.documents.fields import iso
 
         link = {} if sent.url is None else {"link": sent.url}
         show_json({"user": user, "email": email, "expires": iso(sent.expires), **link})
@@ -217,7 +217,7 @@ def sessions(
 
 
 def _listed(context: CommandContext, account: str) -> list[dict[str, Any]]:
-    from fw_actors.documents.special_fields import iso
+    from fw_actors.documents.fields import iso
 
     def read(site: Site, fw: Fw) -> list[Any]:
         user = str(known_user(site, fw, account).name)

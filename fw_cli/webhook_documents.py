@@ -192,7 +192,7 @@ def show_webhooks(context: CommandContext, webhook: str | None, as_json: bool) -
 
 def _shown(values: Mapping[str, Any], health: Any) -> dict[str, Any]:
     """Return a Webhook and its state as rows of JSON."""
-    from fw_actors.documents.special_fields import iso
+    from fw_actors.documents.fields import iso
 
     def time(ms: int | None) -> str | None:
         return None if ms is None else iso(ms)

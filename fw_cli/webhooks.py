@@ -226,7 +226,7 @@ def _show_pause(
             raise result
         return result
 
-    from fw_actors.documents.special_fields import iso
+    from fw_actors.documents.fields import iso
 
     changed = context.on_site(use)
     until = None if changed.until is None else iso(changed.until)

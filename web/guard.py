@@ -7,7 +7,7 @@ when query and body are valid: it counts the address in its transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl
@@ -27,7 +27,7 @@ from fw_actors.errors import (
 from web.exchange import Exchange
 from web.json_input import CONTROL_IN_NAME
 from web.operations import LARGE, Authentication, BodyRule, Operation, Route
-from web.request import LimitedBody, session_ids
+from web.request import COOKIE, LimitedBody
 from web.response import CSRF_HEADER, Response
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -122,6 +122,17 @@ def _read_session_id(exchange: Exchange, key: str | None, operation: Operation) 
     # An over-long one belongs to no session; it need not be hashed to know that.
     exchange.sid = found[0] if found and 0 < len(found[0]) <= LONGEST_SID else None
     return key
+
+
+def session_ids(cookie_lines: Iterable[str]) -> list[str]:
+    """Return the values of all cookies named `sid`, empty ones too; more than one is an error."""
+    found = []
+    for line in cookie_lines:
+        for part in line.split(";"):
+            name, equals, value = part.partition("=")
+            if equals and name.strip(" \t") == COOKIE:
+                found.append(value.strip(" \t"))
+    return found
 
 
 def _reject_ambiguous(exchange: Exchange, two_sids: bool, operation: Operation) -> None:

@@ -8,7 +8,7 @@ which, so all of them are cleared.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ipaddress import ip_address
 from itertools import islice
 from typing import Any, Final
@@ -220,17 +220,6 @@ COOKIE: Final = "sid"
 MAX_DOMAINS: Final = 5
 MAX_CLEARING_BYTES: Final = 2_400  # proxies take 4 KiB of header lines, nginx for one
 PATH_SAFE: Final = "/:@!$&'()*+,=~"
-
-
-def session_ids(cookie_lines: Iterable[str]) -> list[str]:
-    """Return the values of all cookies named `sid`, empty ones too; more than one is an error."""
-    found = []
-    for line in cookie_lines:
-        for part in line.split(";"):
-            name, equals, value = part.partition("=")
-            if equals and name.strip(" \t") == COOKIE:
-                found.append(value.strip(" \t"))
-    return found
 
 
 def set_cookie(sid: str, max_age: int, *, secure: bool) -> str:

@@ -23,10 +23,10 @@ from fw_actors.access.sessions import SEEN_EVERY_MS
 from fw_actors.access.types import Caller
 from fw_actors.documents import rows
 from fw_actors.documents.document import DocType
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.special_fields import iso
 from fw_actors.errors import (
     AuthenticationError,
     ConflictError,

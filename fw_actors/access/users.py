@@ -19,7 +19,7 @@ from fw_actors.access.passwords import set_password
 from fw_actors.documents import permissions
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.hooks import Observer
+from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.permissions import SYSTEM_MANAGER, USER_PERMISSION
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import load
@@ -208,12 +208,34 @@ _SCOPE: Final = "User Permission"
 
 
 class ScopeRules(Observer):
-    """Validates access scopes and keeps the documents that they name."""
+    """Validates access scopes."""
+
+    doctypes = frozenset({_SCOPE})
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Refuse a scope that names nothing. Raises: ValidationError."""
+        if event == DELETION:
+            return
+        doctype, value = doc.__dict__["allow"], doc.__dict__["for_value"]
+        meta = self._registry.metas.get(doctype)
+        if meta is None or meta.child:
+            raise ValidationError(f"allow: there is no DocType {doctype}.", field="allow")
+        if not self._registry.tables[doctype].holds(fw.tx, value):
+            raise ValidationError(f"for_value: there is no {doctype} {value}.", field="for_value")
+
+
+class ScopeReferences(Observer):
+    """Keeps the documents that access scopes name; the scopes of a deleted user go with it."""
+
+    events = frozenset({DELETION})
 
     def __init__(self, registry: Registry, audit: AuditLog) -> None:
         table = registry.tables[_SCOPE].table
         c = table.c
-        self._registry, self._audit = registry, audit
+        self._audit = audit
         of_user = c.user == sa.bindparam("user")
         names = sa.and_(c.allow == sa.bindparam("doctype"), c.for_value == sa.bindparam("value"))
         self._naming = Statement(sa.select(c.name).where(names).order_by(c.name).limit(1))
@@ -221,24 +243,7 @@ class ScopeRules(Observer):
         self._of_user = Statement(sa.select(c.name).where(of_user).order_by(c.name))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Validate scopes, keep documents that scopes name, delete a deleted user's scopes."""
-        if event == "on_trash":
-            self._on_trash(fw, doc)
-        elif doc.meta.name == _SCOPE:
-            self._validate(fw, doc.__dict__["allow"], doc.__dict__["for_value"])
-
-    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """Update the values of scopes that name the renamed document."""
-        fw.tx.run(self._carry, doctype=doctype, value=old, new=new)
-
-    def _validate(self, fw: Fw, doctype: str, value: str) -> None:
-        meta = self._registry.metas.get(doctype)
-        if meta is None or meta.child:
-            raise ValidationError(f"allow: there is no DocType {doctype}.", field="allow")
-        if not self._registry.tables[doctype].holds(fw.tx, value):
-            raise ValidationError(f"for_value: there is no {doctype} {value}.", field="for_value")
-
-    def _on_trash(self, fw: Fw, doc: DocType) -> None:
+        """Delete a deleted user's scopes. Raises: ConflictError for what a scope names."""
         if doc.doctype == "User":  # without permissions: users with scopes may not delete scopes
             with self._audit.suppressed(fw.tx):  # covered by the User's deletion
                 for (name,) in fw.tx.rows(self._of_user, user=doc.name):
@@ -246,3 +251,7 @@ class ScopeRules(Observer):
         scope = fw.tx.scalar(self._naming, doctype=doc.doctype, value=doc.name)
         if scope is not None:
             raise ConflictError(f"{_SCOPE} {scope} names {doc.doctype} {doc.name}.")
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Update the values of scopes that name the renamed document."""
+        fw.tx.run(self._carry, doctype=doctype, value=old, new=new)

@@ -14,7 +14,7 @@ import trio
 from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import NoteDefect
-from fw_actors.errors import FwError, OverloadedError
+from fw_actors.errors import FwError, OverloadedError, refuse_coroutine
 from fw_actors.ops.app_jobs import (
     QUEUE,
     AppFunction,
@@ -23,7 +23,6 @@ from fw_actors.ops.app_jobs import (
     function_of,
 )
 from fw_actors.rules.delivery import Backoff, Verdict
-from fw_actors.rules.plain_call import is_unawaited, unawaited_message
 from fw_actors.rules.redaction import Scrubber, raised_at
 from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.runtime.clock import MS_PER_SECOND
@@ -89,8 +88,7 @@ class AppJobs(QueueWorker):
             raise JobFailed("worker_lost: the lease had ended.")
         try:
             handle = self._handle(tx, job.user, _request_id(job))
-            if is_unawaited(function(handle, **arguments_of(job))):
-                raise RuntimeError(unawaited_message(job.function))
+            refuse_coroutine(job.function, function(handle, **arguments_of(job)))
         except OverloadedError:
             raise  # the transaction itself may have failed
         except FwError as error:

@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import (
+    JSON,
     SURROGATES,
     Check,
     Data,
+    Datetime,
     Int,
     Link,
     Password,
@@ -18,7 +20,6 @@ from fw_actors.documents.fields import (
     Text,
     Vault,
 )
-from fw_actors.documents.special_fields import JSON, Datetime
 from fw_actors.rules.pacing import MAX_RATE
 
 

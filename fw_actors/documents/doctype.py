@@ -20,9 +20,8 @@ from typing import Any, ClassVar, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.fields import Field, Link, Select, Table, Vault
+from fw_actors.documents.fields import Date, Field, Link, Select, Table, Vault
 from fw_actors.documents.naming import NAME_RULE, Naming, is_name, parse_naming
-from fw_actors.documents.special_fields import Date
 
 Convert = Callable[[Any], Any]
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from fw_actors.documents.doctype import ROW_ID, DocTypeBase
-from fw_actors.documents.fields import CONFIGURED, Table, Vault
-from fw_actors.documents.special_fields import iso
+from fw_actors.documents.fields import CONFIGURED, Table, Vault, iso
 from fw_actors.errors import BadRequestError, ValidationError
 
 if TYPE_CHECKING:

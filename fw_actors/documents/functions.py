@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
+from fw_actors.documents.hooks import call_plainly
 from fw_actors.errors import BadRequestError
-from fw_actors.rules.plain_call import call_plainly
 
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _LONGEST_SHOWN: Final = 140

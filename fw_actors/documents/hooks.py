@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.validation import check_name
-from fw_actors.rules.plain_call import call_plainly
+from fw_actors.errors import ValidationError, refuse_coroutine
 
 AFTER_COMMIT = "after_commit"
 
 NoteDefect = Callable[[str, BaseException, str], None]
 """Takes what failed (`Sales Order.after_commit`), the exception, and the request's id."""
+
+DB_SET: Final = "db_set"  # passed to observers for a field written directly; never an event
+DELETION: Final = "on_trash"
+CHANGES: Final = ("on_update", "on_submit", "on_cancel", DB_SET)
+"""What observers are called for when a stored document is written."""
+_ALL: Final = frozenset({"on_insert", *CHANGES, DELETION})
+
+
+def call_plainly(what: str, function: Callable[..., Any], /, *args: Any, **arguments: Any) -> Any:
+    """Call an app's function and return its value; `what` is its name. Exceptions pass through.
+
+    Raises: RuntimeError where it would end the process (SystemExit and its like), which belongs
+        to others too; and where it has left its work undone.
+    """
+    try:
+        value = function(*args, **arguments)
+    except Exception:
+        raise
+    except BaseException as end:  # SystemExit, KeyboardInterrupt, GeneratorExit
+        raise RuntimeError(f"{what} would have ended the process") from end
+    if value is not None:
+        refuse_coroutine(what, value)
+    return value
 
 
 def run_hook(fw: Fw, doc: DocType, name: str) -> None:
@@ -25,6 +48,12 @@ def run_hook(fw: Fw, doc: DocType, name: str) -> None:
         return
     call_plainly(f"{doc.meta.name}.{name}", getattr(type(doc), name), doc, fw)
     check_name(doc)
+
+
+def check_name(doc: DocType) -> None:
+    """Refuse another name on a document that is stored. Raises: ValidationError."""
+    if doc._stored is not None and doc.name != doc._stored["name"]:
+        raise ValidationError("name can't be written: use rename.", field="name")
 
 
 def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
@@ -54,6 +83,9 @@ class Observer:
     doctypes: frozenset[str] | None = None
     """The DocTypes whose documents are observed; None: all."""
 
+    events: frozenset[str] | None = None
+    """The values of `event` for which `changing` and `changed` are called; None: all."""
+
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Called before the row is written, for rules over the records of an account."""
 
@@ -68,18 +100,18 @@ class Observer:
 
 
 class DocTypeObservers:
-    """The observers of one DocType, by method; only overridden methods are called."""
+    """The observers of one DocType, by method and event; only overridden methods are called."""
 
     def __init__(self, observers: Sequence[Observer], doctype: str) -> None:
         observing = [o for o in observers if o.doctypes is None or doctype in o.doctypes]
-        self._changing = _overridden(observing, "changing")
+        self._changing = {each: _overridden(observing, "changing", each) for each in _ALL}
         self._deleting = _overridden(observing, "deleting")
-        self._changed = _overridden(observing, "changed")
+        self._changed = {each: _overridden(observing, "changed", each) for each in _ALL}
         self._renamed = _overridden(observing, "renamed")
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Call `Observer.changing` of each, in order."""
-        for method in self._changing:
+        for method in self._changing[event]:
             method(fw, event, doc)
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
@@ -89,7 +121,7 @@ class DocTypeObservers:
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Call `Observer.changed` of each, in order."""
-        for method in self._changed:
+        for method in self._changed[event]:
             method(fw, event, doc)
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
@@ -98,6 +130,13 @@ class DocTypeObservers:
             method(fw, doctype, old, new)
 
 
-def _overridden(observers: Sequence[Observer], name: str) -> tuple[Callable[..., None], ...]:
+def _overridden(
+    observers: Sequence[Observer], name: str, event: str | None = None
+) -> tuple[Callable[..., None], ...]:
     nothing = getattr(Observer, name)
-    return tuple(getattr(o, name) for o in observers if getattr(type(o), name) is not nothing)
+    return tuple(
+        getattr(o, name)
+        for o in observers
+        if getattr(type(o), name) is not nothing
+        and (event is None or o.events is None or event in o.events)
+    )

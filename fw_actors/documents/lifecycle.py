@@ -14,12 +14,15 @@ from typing import Any
 from fw_actors.documents import permissions, rows
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import (
     AFTER_COMMIT,
+    DB_SET,
     DocTypeObservers,
     NoteDefect,
     Observer,
+    check_name,
     run_after_commit,
     run_hook,
 )
@@ -27,20 +30,26 @@ from fw_actors.documents.naming import name_for
 from fw_actors.documents.query import Lists
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import rename
-from fw_actors.documents.special_fields import iso
 from fw_actors.documents.validation import (
     changes_once_submitted,
     check_links,
-    check_name,
     check_standard,
     check_value,
     check_values,
-    duplicates_refused,
+    merge_rows,
     normalize,
+    prepare,
 )
 from fw_actors.documents.vault import VaultCipher
-from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.errors import (
+    ConflictError,
+    DuplicateError,
+    NotFoundError,
+    PermissionDeniedError,
+    ValidationError,
+)
 from fw_actors.runtime import Entropy
+from fw_actors.store import UniqueViolation
 
 
 @contextmanager
@@ -57,6 +66,17 @@ def atomic(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
         doc.__dict__.clear()
         doc.__dict__.update(before)
         raise
+
+
+@contextmanager
+def duplicates_refused(doc: DocType) -> Iterator[None]:
+    """Give a taken unique value its refusal. Raises: DuplicateError naming the field."""
+    try:
+        yield
+    except UniqueViolation as taken:
+        raise DuplicateError(
+            f"Another {doc.doctype} has this {', '.join(taken.columns)}.", field=taken.columns[0]
+        ) from None
 
 
 def authorize_read(fw: Fw, meta: Meta, ignore_permissions: bool) -> None:
@@ -96,35 +116,8 @@ def authorize_scope(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
         permissions.require_within(fw.rights, doc)
 
 
-def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) -> None:
-    """Make a document ready to be written; `stored` is what it is written over.
-
-    The rules hold for what `before_save` writes as well: nothing comes between it and the row.
-
-    Raises: ValidationError, and what the hooks raise.
-    """
-    normalize(doc)
-    if not doc.meta.hooks.isdisjoint(("before_validate", "validate")):
-        run_hook(fw, doc, "before_validate")
-        run_hook(fw, doc, "validate")
-        _settle(doc, stored)
-    check_values(documents, fw.tx, doc)
-    if "before_save" in doc.meta.hooks:
-        run_hook(fw, doc, "before_save")
-        _settle(doc, stored)
-        check_values(documents, fw.tx, doc)
-
-
-def _settle(doc: DocType, stored: DocType | None) -> None:
-    """Bring into form what hooks have written, rows that they gave back by name included."""
-    if stored is not None:
-        rows.merge_rows(stored, doc)
-    normalize(doc)
-
-
 DRAFT, SUBMITTED, CANCELLED = 0, 1, 2
 _STATES = ("a draft", "submitted", "cancelled")
-DB_SET = "db_set"  # passed to observers for a field written directly; never an event
 
 
 class Documents:
@@ -199,7 +192,7 @@ class Documents:
             doc._before = stored
             if stored.docstatus == CANCELLED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is cancelled.")
-            rows.merge_rows(stored, doc)
+            merge_rows(stored, doc)
             submitted = stored.docstatus == SUBMITTED
             if submitted:
                 normalize(doc)
@@ -296,7 +289,7 @@ class Documents:
             if stored.docstatus != status - 1:
                 now, then = _STATES[stored.docstatus], _STATES[status]
                 raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it can't be {then}.")
-            rows.merge_rows(stored, doc)
+            merge_rows(stored, doc)
             if status == SUBMITTED:
                 prepare(self, fw, doc, stored)
             elif changes_once_submitted(stored, doc):  # else it needs no more than to be there

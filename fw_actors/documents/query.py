@@ -11,10 +11,17 @@ import sqlalchemy as sa
 
 from fw_actors.documents import permissions
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta, bytes_of
-from fw_actors.documents.fields import CONTROLS, LARGEST_INTEGER, Field, Int, ShapeError, Table
+from fw_actors.documents.fields import (
+    CONTROLS,
+    LARGEST_INTEGER,
+    Datetime,
+    Field,
+    Int,
+    ShapeError,
+    Table,
+)
 from fw_actors.documents.handle import Filters, Fw
 from fw_actors.documents.naming import NAME_CHARACTERS
-from fw_actors.documents.special_fields import Datetime
 from fw_actors.errors import BadRequestError, ValidationError
 from fw_actors.store import Like, Octets
 

@@ -23,11 +23,11 @@ from fw_actors.documents.fields import (
     ShapeError,
     Table,
     Vault,
+    to_ms,
 )
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.lifecycle import authorize_action
 from fw_actors.documents.permissions import Rights
-from fw_actors.documents.special_fields import to_ms
 from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError, ValidationError
 from fw_actors.rules.redaction import is_secret
 

@@ -14,11 +14,10 @@ import sqlalchemy as sa
 
 from fw_actors.documents.doctype import ROW_ID, STANDARD
 from fw_actors.documents.document import DocType, child_of, rows_of
-from fw_actors.documents.fields import CONFIGURED, Field, ShapeError, Table, Vault
+from fw_actors.documents.fields import CONFIGURED, Field, ShapeError, Table, Vault, ms_of
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.naming import NAME_CHARACTERS, is_name, random_name, validate_name
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.special_fields import ms_of
 from fw_actors.documents.tables import DocTable
 from fw_actors.documents.validation import check_value, fields_linking_to
 from fw_actors.errors import BadRequestError, DuplicateError, NotFoundError, ValidationError
@@ -76,19 +75,6 @@ def insert(documents: Documents, tx: Tx, doc: DocType) -> None:
     doc._stored = row
     for field in doc.meta.tables:
         _write_children(documents, tx, doc, field, {})
-
-
-def merge_rows(stored: DocType, doc: DocType) -> None:
-    """Tie rows that a whole list gave back by name to the stored ones, so that secrets are kept."""
-    for field in doc.meta.tables:
-        by_name = {row.name: row for row in rows_of(stored, field)}
-        for row in rows_of(doc, field):
-            if not isinstance(row.__dict__["name"], str):
-                row.name = None  # no row's name
-            before = by_name.get(row.name) if row._stored is None else None
-            if before is not None:
-                row._stored = before._stored
-                row.owner, row.creation = before.owner, before.creation
 
 
 def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:

@@ -1,9 +1,8 @@
-"""Validates a document before it is saved, and compares it with the stored one."""
+"""Prepares and validates a document before it is saved, and compares it with the stored one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -20,14 +19,55 @@ from fw_actors.documents.fields import (
     Table,
     Vault,
 )
-from fw_actors.errors import ConflictError, DuplicateError, ValidationError
-from fw_actors.store import Tx, UniqueViolation
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import run_hook
+from fw_actors.errors import ConflictError, ValidationError
+from fw_actors.store import Tx
 
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
 MAX_ROWS: Final = 5000  # of one table: a longer write would block all other writers for seconds
 _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (D-128)
+
+
+def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) -> None:
+    """Make a document ready to be written; `stored` is what it is written over.
+
+    The rules hold for what `before_save` writes as well: nothing comes between it and the row.
+
+    Raises: ValidationError, and what the hooks raise.
+    """
+    normalize(doc)
+    if not doc.meta.hooks.isdisjoint(("before_validate", "validate")):
+        run_hook(fw, doc, "before_validate")
+        run_hook(fw, doc, "validate")
+        _settle(doc, stored)
+    check_values(documents, fw.tx, doc)
+    if "before_save" in doc.meta.hooks:
+        run_hook(fw, doc, "before_save")
+        _settle(doc, stored)
+        check_values(documents, fw.tx, doc)
+
+
+def _settle(doc: DocType, stored: DocType | None) -> None:
+    """Bring into form what hooks have written, rows that they gave back by name included."""
+    if stored is not None:
+        merge_rows(stored, doc)
+    normalize(doc)
+
+
+def merge_rows(stored: DocType, doc: DocType) -> None:
+    """Tie rows that a whole list gave back by name to the stored ones, so that secrets are kept."""
+    for field in doc.meta.tables:
+        by_name = {row.name: row for row in rows_of(stored, field)}
+        for row in rows_of(doc, field):
+            if not isinstance(row.__dict__["name"], str):
+                row.name = None  # no row's name
+            before = by_name.get(row.name) if row._stored is None else None
+            if before is not None:
+                row._stored = before._stored
+                row.owner, row.creation = before.owner, before.creation
 
 
 def normalize(doc: DocType) -> None:
@@ -72,12 +112,6 @@ def _kept_vault(
     return CONFIGURED if (doc._stored or {}).get(field.name) else None
 
 
-def check_name(doc: DocType) -> None:
-    """Refuse another name on a document that is stored. Raises: ValidationError."""
-    if doc._stored is not None and doc.name != doc._stored["name"]:
-        raise ValidationError("name can't be written: use rename.", field="name")
-
-
 def check_standard(doc: DocType, stored: DocType) -> None:
     """Refuse changes of what the service alone writes. Raises: ValidationError."""
     for name in ("owner", "creation", "docstatus"):
@@ -94,7 +128,7 @@ def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
 def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> None:
     """Check one field and its rows, as `check_values` does. Raises: ValidationError."""
     value = doc.__dict__[field.name]
-    if field.required and field.is_missing(value):
+    if field.required and not value and field.is_missing(value):
         raise ValidationError(f"{field.name} is missing.", field=field.name)
     if isinstance(field, Table):
         for row in rows_of(doc, field):
@@ -134,17 +168,6 @@ def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str,
         for field in meta.columns:
             if isinstance(field, Link) and field.options == doctype:
                 yield name, field
-
-
-@contextmanager
-def duplicates_refused(doc: DocType) -> Iterator[None]:
-    """Give a taken unique value its refusal. Raises: DuplicateError naming the field."""
-    try:
-        yield
-    except UniqueViolation as taken:
-        raise DuplicateError(
-            f"Another {doc.doctype} has this {', '.join(taken.columns)}.", field=taken.columns[0]
-        ) from None
 
 
 def changed_columns(before: DocType, doc: DocType) -> list[Field]:

@@ -9,9 +9,13 @@ from typing import Any, ClassVar, Final, Protocol
 
 import trio
 
-from fw_actors.errors import ConfigurationError, OverloadedError
+from fw_actors.errors import (
+    ConfigurationError,
+    OverloadedError,
+    UnawaitedCoroutineError,
+    refuse_coroutine,
+)
 from fw_actors.mail.message import MailMessage
-from fw_actors.rules.plain_call import is_unawaited, unawaited_message
 from fw_actors.rules.redaction import raised_at
 from fw_actors.runtime import Log
 
@@ -91,14 +95,14 @@ class MethodTransport:
 
     def _call(self, fw: Any, message: MailMessage) -> None:
         try:
-            value = self._method(fw, message.as_dict())
+            refuse_coroutine(self._path, self._method(fw, message.as_dict()))
         except OverloadedError:
             raise MailNotSent(f"method: {self._path} found the store overloaded.") from None
+        except UnawaitedCoroutineError as error:
+            raise MailNotSent(f"method: {error}.") from None
         except (Exception, SystemExit) as error:
             # Its text is the app's and may hold the link; where it was raised helps as well.
             raise MailNotSent(f"method: {self._path} raised {raised_at(error)}.") from None
-        if is_unawaited(value):
-            raise MailNotSent(f"method: {unawaited_message(self._path)}.")
 
 
 def load_method(path: str) -> Method:

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import DOCUMENT
 from fw_actors.documents.document import DocType
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.hooks import Observer
+from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import SystemRows
 from fw_actors.documents.validation import changed_columns
@@ -241,12 +241,14 @@ class DocumentAudit(Observer):
 class DeletionAudit(Observer):
     """Records who deleted a document of which nothing else is audited (O-200)."""
 
+    events = frozenset({DELETION})
+
     def __init__(self, audit: AuditLog) -> None:
         self._audit = audit
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record a deletion."""
-        if event == "on_trash" and doc.doctype not in AUDITED:
+        if doc.doctype not in AUDITED:
             detail = {"doctype": doc.doctype}
             self._audit.record(fw, Action.DOCUMENT_DELETE, str(doc.name), detail)
 

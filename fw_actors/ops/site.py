@@ -16,7 +16,7 @@ from fw_actors.access.accounts import FIRST_ROLES, AccountRenames, Accounts
 from fw_actors.access.api_keys import ApiKeys
 from fw_actors.access.links import LinkRules
 from fw_actors.access.passwords import NewPasswords, Passwords
-from fw_actors.access.users import LastManagerRule, ScopeRules
+from fw_actors.access.users import LastManagerRule, ScopeReferences, ScopeRules
 from fw_actors.config import Config
 from fw_actors.documents.core import CORE
 from fw_actors.documents.handle import Fw, SiteContext
@@ -49,7 +49,7 @@ from fw_actors.webhooks.pauses import Pauses
 from fw_actors.webhooks.receiver_notices import ReceiverNotices, TroubleEnds
 from fw_actors.webhooks.replay import Replays
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
-from fw_actors.webhooks.subscriptions import SubscriptionCache, WebhookRules
+from fw_actors.webhooks.subscriptions import SubscriptionCache, SubscriptionRenewal, WebhookRules
 
 T = TypeVar("T")
 
@@ -193,6 +193,7 @@ def _assembled(
         DeliveryRenames(registry, subscriptions),
         HealthRenames(),
         VersionRecorder(registry, entropy),
+        SubscriptionRenewal(subscriptions),
         publisher,
     )
     errors = ErrorRecorder(registry, entropy, config.scrubber, partial(recorded, error_log.QUEUE))
@@ -242,7 +243,8 @@ def _rules_of_users(
         accounts,
         LinkRules(registry),
         api_keys,
-        ScopeRules(registry, audit),
+        ScopeRules(registry),
+        ScopeReferences(registry, audit),
         DeletionAudit(audit),
         DocumentAudit(audit),  # must see a new password before it is stored and cleared
         new_passwords,

@@ -7,14 +7,14 @@ field alone writes a Version that names no field (D-224).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 
 from fw_actors.documents.document import DocType, rows_of
 from fw_actors.documents.fields import Field, Table
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.hooks import Observer
+from fw_actors.documents.hooks import CHANGES, Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import SystemRows
 from fw_actors.documents.validation import changed_columns
@@ -23,11 +23,12 @@ from fw_actors.runtime import Entropy
 from fw_actors.store import Statement
 
 Changed = dict[str, list[Any]]
-_CHANGES: Final = frozenset({"on_update", "on_submit", "on_cancel", "db_set"})
 
 
 class VersionRecorder(Observer):
     """Records changes of existing documents."""
+
+    events = frozenset(CHANGES)
 
     def __init__(self, registry: Registry, entropy: Entropy) -> None:
         table = registry.tables["Version"].table
@@ -40,7 +41,7 @@ class VersionRecorder(Observer):
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record the differences from the stored document, if any."""
         before = doc._before
-        if event not in _CHANGES or before is None:
+        if before is None:
             return
         rows = [each for table in doc.meta.tables for each in self._rows(table, before, doc)]
         moved = before.docstatus != doc.docstatus

@@ -13,10 +13,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.fields import CONTROLS_AND_BREAKS
+from fw_actors.documents.fields import CONTROLS_AND_BREAKS, iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.special_fields import iso
 from fw_actors.errors import DuplicateError, FwError, ValidationError
 from fw_actors.rules.signing import UnusableEventNameError, validate_event_name
 from fw_actors.store import Statement, UniqueViolation

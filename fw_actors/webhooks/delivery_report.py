@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.special_fields import iso
 from fw_actors.rules.explanation import Explanation, Waiting, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.version import __version__

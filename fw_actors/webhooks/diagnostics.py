@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.special_fields import iso
 from fw_actors.errors import NotFoundError, ValidationError
 from fw_actors.http import NetworkError, Sender, Times, parse_endpoint
 from fw_actors.ops.site import Site

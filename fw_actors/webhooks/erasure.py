@@ -12,8 +12,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.documents.core import WebhookDelivery
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.special_fields import iso
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog

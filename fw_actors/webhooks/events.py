@@ -20,11 +20,10 @@ from fw_actors.documents import rows
 from fw_actors.documents.core import BY_DOCUMENT
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.document import DocType, child_of
-from fw_actors.documents.fields import Table
+from fw_actors.documents.fields import Table, iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.hooks import Observer
+from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.special_fields import iso
 from fw_actors.errors import DuplicateError, NotFoundError
 from fw_actors.rules.redaction import FieldRedaction, redaction_of
 from fw_actors.rules.tokens import DeliveryIds
@@ -146,6 +145,8 @@ def _columns_of(
 class EventRecorder(Observer):
     """Records the events of documents."""
 
+    events = frozenset(_HOOKS) - {DELETION}  # `deleting` records that one
+
     def __init__(
         self,
         registry: Registry,
@@ -161,21 +162,13 @@ class EventRecorder(Observer):
         self._redactions = {m.name: _redactions(m) for m in registry.metas.values()}
         self._new_names: WeakKeyDictionary[Tx, dict[tuple[str, str], str]] = WeakKeyDictionary()
 
-    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Pin the current subscriptions for this transaction before a Webhook is written."""
-        if doc.meta.name == "Webhook":
-            self._subscriptions.pin(fw.tx)
-
     def deleting(self, fw: Fw, doc: DocType) -> None:
         """Record the deletion of a document while its stored rows can still be read."""
-        self._record_document(fw, "on_trash", doc)
+        self._record_document(fw, DELETION, doc)
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
         """Record a document's event for every subscribed Webhook."""
-        if doc.meta.name == "Webhook":
-            self._subscriptions.renew_after_commit(fw.tx)
-        if event != "on_trash":
-            self._record_document(fw, event, doc)
+        self._record_document(fw, event, doc)
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Remember a rename until the transaction ends: a hook may rename its own document."""

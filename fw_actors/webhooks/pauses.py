@@ -13,9 +13,9 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core import Webhook
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights
-from fw_actors.documents.special_fields import iso
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 
 from fw_actors.documents.core import Webhook
 from fw_actors.documents.document import DocType
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, USER_PERMISSION
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.special_fields import iso
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import FwError
 from fw_actors.mail import FailingWebhook, Notice, Template

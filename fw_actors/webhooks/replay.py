@@ -12,10 +12,10 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_MAX_ATTEMPTS
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.special_fields import iso
 from fw_actors.errors import (
     ConflictError,
     FwError,

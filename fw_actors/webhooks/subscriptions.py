@@ -204,6 +204,23 @@ def _grouped(rows: list[Row]) -> Subscriptions:
     )
 
 
+class SubscriptionRenewal(Observer):
+    """Renews the subscriptions when a Webhook is written."""
+
+    doctypes = frozenset({"Webhook"})
+
+    def __init__(self, subscriptions: SubscriptionCache) -> None:
+        self._subscriptions = subscriptions
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Pin the current subscriptions for this transaction before the Webhook is written."""
+        self._subscriptions.pin(fw.tx)
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Have them read again by the writes that start after the commit."""
+        self._subscriptions.renew_after_commit(fw.tx)
+
+
 class WebhookRules(Observer):
     """Validates Webhook documents."""
 

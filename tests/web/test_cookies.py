@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from web.exchange import is_secure
-from web.request import clear_cookie, clear_every_cookie, session_ids, set_cookie
+from web.guard import session_ids
+from web.request import clear_cookie, clear_every_cookie, set_cookie
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.access.account_states import AccountCondition, AccountState, AccountStates
-from fw_actors.documents.special_fields import iso
+from fw_actors.documents.fields import iso
 from web.pages.listing import BAD, GOOD, PLAIN, WARN, ListCell, ListColumn, Listing, ListRow
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fw_actors.documents.special_fields import iso
+from fw_actors.documents.fields import iso
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.attempts import AttemptRun, AttemptTrace, AttemptTrigger, RecordedAttempt

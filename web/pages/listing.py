@@ -14,9 +14,8 @@ from urllib.parse import urlencode
 
 from fw_actors.documents.browsing import list_page
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.fields import Check, Field, Link, Select
+from fw_actors.documents.fields import Check, Field, Link, Select, iso, to_ms
 from fw_actors.documents.query import MAX_FIELDS
-from fw_actors.documents.special_fields import iso, to_ms
 from fw_actors.errors import BadRequestError
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from web.pages.links import destinations, fields_beside

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from fw_actors.documents.special_fields import iso
+from fw_actors.documents.fields import iso
 from fw_actors.webhooks.bulk_replay import (
     MAX_COUNTED,
     OF_LIST,

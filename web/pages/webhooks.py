@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from fw_actors.documents.special_fields import iso
+from fw_actors.documents.fields import iso
 from fw_actors.ops.console_facts import locked_identifiers
 from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.health import (

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.fields import Field, Table, Text
-from fw_actors.documents.special_fields import JSON
+from fw_actors.documents.fields import JSON, Field, Table, Text
 
 DOCUMENTS: Final = "Documents"
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import msgspec
 
+from fw_actors.access.passwords import FIELD as NEW_PASSWORD
 from fw_actors.documents import rest
 from fw_actors.documents.functions import Whitelisted
 from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 # Only the DocType knows its Text and JSON fields; it rejects tab and line breaks in others.
-FIELDS: Final = CharacterRules(every_line=True, free=("new_password",))
+FIELDS: Final = CharacterRules(every_line=True, free=(NEW_PASSWORD,))
 DOCUMENT: Final = BodyRule(partial(read_object, texts=FIELDS))
 LISTING: Final = frozenset({"filters", "fields", "order_by", "limit", "start"})
 LONGEST_NUMBER: Final = len(str(MAX_INTEGER))
@@ -71,8 +72,8 @@ class ResourceRoutes(GatewayRoutes):
 
     async def insert(self, exchange: Exchange) -> Response:
         """Insert a document; 201."""
-        doctype, caller = exchange.argument("doctype"), exchange.known_caller
-        body = await self._gateway.prepare(caller, doctype, None, exchange.body)
+        doctype = exchange.argument("doctype")
+        body = await self._with_hash(exchange, doctype, None)
         return await self._write_document(exchange, lambda fw: rest.insert(fw, doctype, body), 201)
 
     async def read(self, exchange: Exchange) -> Response:
@@ -84,7 +85,7 @@ class ResourceRoutes(GatewayRoutes):
     async def save(self, exchange: Exchange) -> Response:
         """Save the changed fields of a document."""
         doctype, name = _doctype_and_name(exchange)
-        body = await self._gateway.prepare(exchange.known_caller, doctype, name, exchange.body)
+        body = await self._with_hash(exchange, doctype, name)
         return await self._write_document(exchange, lambda fw: rest.save(fw, doctype, name, body))
 
     async def delete(self, exchange: Exchange) -> Response:
@@ -125,8 +126,19 @@ class ResourceRoutes(GatewayRoutes):
         It is encoded inside the transaction, so that a value of a hook's that JSON can't hold
         undoes the write.
         """
-        body = await self._write(exchange, lambda fw: encode({"data": write(fw)}))
+        body = await self._gateway.write(
+            exchange.known_caller, lambda fw: encode({"data": write(fw)}), exchange.request_id
+        )
         return Response(body, status)
+
+    async def _with_hash(
+        self, exchange: Exchange, doctype: str, name: str | None
+    ) -> Mapping[str, Any]:
+        """Return the body of an insert (`name` None) or a save, a new password in it hashed."""
+        body: Mapping[str, Any] = exchange.body
+        if NEW_PASSWORD not in body:
+            return body
+        return await self._gateway.prepare(exchange.known_caller, doctype, name, body)
 
 
 def _transition(handle: Callable[[Exchange], Awaitable[Response]], body: BodyRule) -> Operation:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from fw_actors.documents.fields import (
     Check,
     Data,
+    Date,
+    Datetime,
     Field,
     Float,
     Int,
@@ -23,7 +25,6 @@ from fw_actors.documents.fields import (
     Text,
     Vault,
 )
-from fw_actors.documents.special_fields import Date, Datetime
 from fw_actors.errors import ValidationError
 
 LIMITED = Int(minimum=1, maximum=60)

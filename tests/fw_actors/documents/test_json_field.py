@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.documents.fields import ShapeError
-from fw_actors.documents.special_fields import JSON
+from fw_actors.documents.fields import JSON, ShapeError
 
 FIELD = JSON()
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=5)

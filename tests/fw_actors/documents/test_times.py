@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.documents.special_fields import iso, to_ms
+from fw_actors.documents.fields import iso, to_ms
 
 ROWS = [
     (0, "1970-01-01T00:00:00.000Z"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fw_actors.documents import rest
-from fw_actors.documents.special_fields import to_ms
+from fw_actors.documents.fields import to_ms
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.ops.audit import Action
 from tests.fw_actors.office import Office

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.documents.special_fields import iso
+from fw_actors.documents.fields import iso
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
 from fw_actors.rules.delivery import Backoff, Ending
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
