@@ -45,11 +45,14 @@ ACCESS: Final = (
     Mutation(
         "a sign-in goes around its LockoutActor",
         "fw_actors/actors/gateway.py",
-        "return _taken(await self._ask(identified.key, AttemptSignIn(attempt, identified)))",
+        "return await self._ask(identified.key, AttemptSignIn(attempt, identified))",
         "begun = await self._sign_in.admit(identified)\n"
         '                if not hasattr(begun, "charge"):\n'
         "                    raise TooManyRequestsError(begun.wait)\n"
-        "                return _taken(await self._sign_in.verify(attempt, begun))",
+        "                answer = await self._sign_in.verify(attempt, begun)\n"
+        "                if isinstance(answer, FwError):\n"
+        "                    raise answer\n"
+        "                return answer",
         "tests/access/test_lockout.py",
     ),
     Mutation(
@@ -130,13 +133,13 @@ ACCESS: Final = (
     ),
     Mutation(
         "sessions outlive a new password",
-        _ACCOUNTS,
+        "fw_actors/access/passwords.py",
         "ended = sessions.end_all(tx, user, except_session, idle_days=idle_days)",
         "ended = 0",
     ),
     Mutation(
         "links outlive a new password",
-        _ACCOUNTS,
+        "fw_actors/access/passwords.py",
         "    links.end(tx, user)\n    ended = ",
         "    ended = ",
     ),
@@ -169,7 +172,7 @@ ACCESS: Final = (
     ),
     Mutation(
         "two passwords of one millisecond are one",
-        _ACCOUNTS,
+        "fw_actors/access/passwords.py",
         "max(tx.now, before + 1)",
         "tx.now",
         "tests/fw_actors/access/test_sign_in.py",

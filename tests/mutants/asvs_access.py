@@ -216,7 +216,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "a changed password ends no sessions",
-        _ACCOUNTS,
+        "fw_actors/access/passwords.py",
         "    ended = sessions.end_all(tx, user, except_session, idle_days=idle_days)",
         "    ended = 0",
         "tests/fw_actors/access/test_accounts.py::"

@@ -35,8 +35,8 @@ ASVS_HOUSE: Final = (
     Mutation(
         "control characters are logged as they are",
         "supervisors/service/logs.py",
-        'return escaped(" ".join(parts)) + below',
-        'return " ".join(parts) + below',
+        "(line if line.isascii() and line.isprintable() else escaped(line)) + below",
+        "line + below",
         _TEST_LOGS + "no_value_breaks_a_line_or_commands_a_terminal",
     ),
     Mutation(
