@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -26,10 +27,13 @@ from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx
+from fw_actors.webhooks.bulk_replay import MAX_COUNTED, ReplayRun
 from supervisors.service import process
 from tests.postgres_cluster import postgres_cluster
+from web.pages.attempts import attempts_view
 from web.pages.listing import listing
 from web.pages.rendering import Assets, Rendering, page_frame
+from web.pages.replays import shown_run
 from web.pages.webhooks import DELIVERY, WEBHOOK, attention, webhook_view, with_names
 from web.settings import Settings
 
@@ -57,6 +61,14 @@ LISTS: Final[Mapping[str, Mapping[str, str]]] = {
     "list_sort": {"_sort": "attempts"},
     "list_last_page": {"_page": "200"},
 }
+
+ATTEMPTS: Final[Mapping[str, Mapping[str, str]]] = {
+    "attempts": {},
+    "attempts_failed": {"webhook": "RARE", "result": "failed"},
+    "attempts_sent": {"webhook": "RARE", "result": "sent"},
+    "attempts_searched": {"error": "503", "code": "503"},
+}
+RUN: Final = "a bulk replay of all that failed"
 
 Page = Callable[[Fw], Any]
 
@@ -89,7 +101,9 @@ async def _measured(config: Config, count: int, effort: Effort) -> dict[str, lis
         most, rare = await _subscribe(site)
         filled = await site.store.write(lambda tx: _fill(tx, count, most, rare))
         assert filled == count
-        await site.store.write(lambda tx: tx.run(text("ANALYZE doc_webhook_delivery")))
+        await site.store.write(_attempt)
+        for table in ("doc_webhook_delivery", "fw_delivery_attempt"):
+            await site.store.write(partial(_analyze, table))
         pages = _pages(most, rare)
         found: dict[str, list[float]] = {name: [] for name in pages}
         for _ in range(effort.rounds + 1):
@@ -136,6 +150,25 @@ def _fill(tx: Tx, count: int, most: str, rare: str) -> int:
     )
 
 
+def _attempt(tx: Tx) -> None:
+    """Give each delivery that has failed an earlier attempt, and one bulk replay of all."""
+    tx.run(
+        text(
+            "INSERT INTO fw_delivery_attempt (delivery, position, number, status, last_attempt,"
+            " response_status, error, duration_ms, webhook) SELECT name, 1, 1, 'Retrying',"
+            " last_attempt - 30000, 503, error, 5, webhook FROM doc_webhook_delivery"
+            " WHERE error IS NOT NULL"
+        )
+    )
+    tx.run(
+        text("UPDATE doc_webhook_delivery SET replay_run = :run WHERE error IS NOT NULL"), run=RUN
+    )
+
+
+def _analyze(table: str, tx: Tx) -> None:
+    tx.run(text(f"ANALYZE {table}"))
+
+
 def _pages(most: str, rare: str) -> dict[str, Page]:
     settings = Settings("bench", "https://bench.example.com")
     rendering = Rendering(settings, Assets())
@@ -158,8 +191,26 @@ def _pages(most: str, rare: str) -> dict[str, Page]:
     def webhook(fw: Fw) -> Any:
         return webhook_view(fw, {"name": most}, service)
 
+    def attempts(asked: Mapping[str, str]) -> Page:
+        given = {key: names.get(value, value) for key, value in asked.items()}
+
+        def page(fw: Fw) -> Any:
+            frame = page_frame(fw, "Attempts")
+            return rendering.page("attempts.html", frame=frame, **attempts_view(fw, given))
+
+        return page
+
+    def outcomes(fw: Fw) -> Any:
+        run = ReplayRun(
+            id=RUN, user=ADMINISTRATOR, request_id="", filters="[]", last="", cursor="",
+            state="done", total=LONG, replayed=LONG, reasons="{}", error="", begun=0, ended=0,
+        )  # fmt: skip
+        return shown_run(fw, run, MAX_COUNTED)
+
     return {
         "home": home,
         "webhook": webhook,
+        "replay": outcomes,
+        **{name: attempts(asked) for name, asked in ATTEMPTS.items()},
         **{name: shown_list(asked) for name, asked in LISTS.items()},
     }

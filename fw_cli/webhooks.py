@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fw_cli import receiving, replaying, webhook_documents
+from fw_cli.attempts import attempts
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.emitting import emit
 from fw_cli.erasing import erase
@@ -57,6 +58,7 @@ def webhooks() -> None:
 
 
 webhooks.add_command(emit)
+webhooks.add_command(attempts)
 webhooks.add_command(erase)
 for _command in (
     *webhook_documents.COMMANDS,

@@ -40,6 +40,7 @@ from web.response import (
 )
 from web.routes.access import AccessRoutes, RecoveryRoutes
 from web.routes.administration import ConsoleRoutes, UserRoutes
+from web.routes.attempts import AttemptRoutes
 from web.routes.description import DescriptionRoutes
 from web.routes.health import ALWAYS_SERVED, MONITORED, AllReadings, HealthRoutes
 from web.routes.jobs import JobRoutes
@@ -96,6 +97,7 @@ def api_routes(
         *ResourceRoutes(gateway).routes(),
         *WebhookRoutes(gateway).routes(),
         *BulkReplayRoutes(gateway).routes(),
+        *AttemptRoutes(gateway).routes(),
         *JobRoutes(gateway).routes(),
         *MethodRoutes(gateway).routes(),
         *HealthRoutes(gateway, traffic, readings).routes(),

@@ -78,6 +78,34 @@ class ReplayRunDetails(Struct, frozen=True, rename="camel"):
     more: bool
 
 
+class ListedAttemptDetails(Struct, frozen=True, rename="camel"):
+    """An attempt in the list of all; `user`: whose replay it was of."""
+
+    delivery: str
+    webhook: str
+    event: str
+    number: int
+    trigger: str
+    user: str | None
+    began: str
+    ended: str
+    duration_ms: int
+    status: str
+    response_status: int | None
+    error: str | None
+
+
+class AttemptsResponse(Struct, frozen=True, rename="camel"):
+    """Attempts, newest first; `next` is the `before` of the following page.
+
+    `newestOnly`: the newest attempts alone were searched, and there are others.
+    """
+
+    attempts: list[ListedAttemptDetails]
+    next: str | None
+    newest_only: bool
+
+
 class ReplayRunsResponse(Struct, frozen=True):
     """The bulk replays that are kept, newest first; their outcomes are counted up to 1,000."""
 

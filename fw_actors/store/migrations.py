@@ -209,6 +209,15 @@ _KNOWN_DEVICE: Final = Table(
     Column("seen", BigInteger, nullable=False),
     Index("fw_known_device_seen", "seen"),
 )
+_ATTEMPTS_BY_TIME: Final = Table(
+    "fw_delivery_attempt",
+    MetaData(),
+    Column("delivery", Text, primary_key=True),
+    Column("last_attempt", BigInteger, nullable=True),
+    Column("webhook", Text, nullable=True),
+    Index("fw_delivery_attempt_time", "last_attempt"),
+    Index("fw_delivery_attempt_webhook", "webhook", "last_attempt"),
+)
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
@@ -287,6 +296,20 @@ def _ordering_keys(tx: Tx) -> None:
     _create_indexes(tx, _ORDERING_KEYS)
 
 
+def _attempts_by_time(tx: Tx) -> None:
+    """Give earlier attempts their Webhook, and find them by time."""
+    tx.run(AddColumn(_ATTEMPTS_BY_TIME.c.webhook))
+    (deliveries,) = tx.layouts(["doc_webhook_delivery"])
+    if deliveries.columns:
+        tx.run(
+            text(
+                "UPDATE fw_delivery_attempt SET webhook = (SELECT d.webhook"
+                " FROM doc_webhook_delivery d WHERE d.name = fw_delivery_attempt.delivery)"
+            )
+        )
+    _create_indexes(tx, _ATTEMPTS_BY_TIME)
+
+
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
 STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(2, partial(_create_table, table=_API_KEY)),
@@ -301,6 +324,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(11, _lanes),
     MigrationStep(12, partial(_create_table, table=_KNOWN_DEVICE)),
     MigrationStep(13, _ordering_keys),
+    MigrationStep(14, _attempts_by_time),
 )
 
 

@@ -203,6 +203,9 @@ DELIVERY_ATTEMPT: Final = Table(
     Column("duration_ms", BigInteger, nullable=True),
     Column("trace", Text, nullable=True),
     Column("replayed", Text, nullable=True),
+    Column("webhook", Text, nullable=True),
+    Index("fw_delivery_attempt_time", "last_attempt"),
+    Index("fw_delivery_attempt_webhook", "webhook", "last_attempt"),
     sqlite_with_rowid=False,
 )
 """The attempts of deliveries but for the last one, which the delivery's own row has in columns of

@@ -138,9 +138,14 @@ class RecordedAttempt(msgspec.Struct, frozen=True):
     @property
     def trigger(self) -> AttemptTrigger:
         """The cause of this attempt."""
-        if self.number > 1:
-            return AttemptTrigger.RETRY
-        return AttemptTrigger.REPLAY if self.run.user else AttemptTrigger.EVENT
+        return trigger_of(self.number, self.run)
+
+
+def trigger_of(number: int, run: AttemptRun) -> AttemptTrigger:
+    """Return the cause of an attempt, by its number in its run."""
+    if number > 1:
+        return AttemptTrigger.RETRY
+    return AttemptTrigger.REPLAY if run.user else AttemptTrigger.EVENT
 
 
 class AttemptHistory(NamedTuple):
@@ -186,16 +191,16 @@ def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
     rows = [(attempts, *last)] if attempts else []
     rows += tx.rows(_EARLIER, delivery=delivery)
     found = [_attempt(creation, *each) for each in rows[:MAX_KEPT]]
-    return AttemptHistory(_run(creation, last[-1]), found)
+    return AttemptHistory(written_run(creation, last[-1]), found)
 
 
 def _copying(which: sa.ColumnElement[bool]) -> Statement:
     """Return the statement that puts the last attempts of deliveries beside them."""
     last = sa.select(sa.func.max(_A.position)).where(_A.delivery == _D.name)
     position = sa.func.coalesce(last.correlate(_DELIVERIES).scalar_subquery(), 0) + 1
-    columns = ("delivery", "position", "number", *_OUTCOME)
-    outcome = (_D[name] for name in _OUTCOME)
-    rows = sa.select(_D.name, position, _D.attempts, *outcome).where(which, _D.attempts > 0)
+    columns = ("delivery", "position", "number", "webhook", *_OUTCOME)
+    copied = (_D.attempts, _D.webhook, *(_D[name] for name in _OUTCOME))
+    rows = sa.select(_D.name, position, *copied).where(which, _D.attempts > 0)
     return Statement(sa.insert(DELIVERY_ATTEMPT).from_select(columns, rows))
 
 
@@ -252,11 +257,12 @@ def forget_answers(tx: Tx, deliveries: Sequence[str]) -> None:
 def _attempt(creation: int, number: int, *row: Any) -> RecordedAttempt:
     status, next_attempt, ended, response_status, body, error, duration, trace, replayed = row
     return RecordedAttempt(
-        _run(creation, replayed), number, status, next_attempt, ended or creation,
+        written_run(creation, replayed), number, status, next_attempt, ended or creation,
         response_status, body, error, duration or 0, read_trace(trace),
     )  # fmt: skip
 
 
-def _run(creation: int, replayed: str | None) -> AttemptRun:
+def written_run(creation: int, replayed: str | None) -> AttemptRun:
+    """Return the origin of attempts from the internal column `replayed` of their delivery."""
     at, _, user = (replayed or "").partition(" ")
     return AttemptRun(user, int(at)) if user and at.isdigit() else AttemptRun("", creation)

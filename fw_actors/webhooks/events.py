@@ -28,7 +28,7 @@ from fw_actors.errors import DuplicateError, NotFoundError
 from fw_actors.rules.redaction import FieldRedaction, redaction_of
 from fw_actors.rules.tokens import DeliveryIds
 from fw_actors.store import Statement, Tx, jobs, ordered_jobs
-from fw_actors.store.schema import JOB
+from fw_actors.store.schema import DELIVERY_ATTEMPT, JOB
 from fw_actors.webhooks.shared_subscriptions import Subscription
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, SubscriptionCache
 
@@ -235,6 +235,9 @@ _NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
 _MOVE_JOBS: Final = Statement(
     sa.update(JOB).where(JOB.c.queue == QUEUE, JOB.c.partition == _OLD).values(partition=_NEW)
 )
+_MOVE_ATTEMPTS: Final = Statement(
+    sa.update(DELIVERY_ATTEMPT).where(DELIVERY_ATTEMPT.c.webhook == _OLD).values(webhook=_NEW)
+)
 
 
 class DeliveryRenames(Observer):
@@ -282,4 +285,5 @@ class DeliveryRenames(Observer):
                 )
             fw.tx.run(self._move_deliveries, old=old, new=new)
             fw.tx.run(_MOVE_JOBS, old=old, new=new)
+            fw.tx.run(_MOVE_ATTEMPTS, old=old, new=new)
             self._subscriptions.renew_after_commit(fw.tx)

@@ -244,6 +244,35 @@ def test_the_attempts_of_a_delivery_are_a_timeline(page: Page) -> None:
         look(page, "delivery-attempts")
 
 
+def test_attempts_of_all_deliveries_are_listed_and_chosen(page: Page) -> None:
+    """H-160, O-302."""
+    with LiveReceiver(503, 410) as failing:
+        hook = make_webhook(page, failing.url, "page.attempts", title="Attempted")
+        sent = [emit(page, "page.attempts", {"n": n}) for n in range(2)]
+        eventually(lambda: {status(page, each) for each in sent} == {"Failed", "Retrying"})
+        page.goto("/app")
+        page.get_by_role("navigation").get_by_role("link", name="Attempts").click()
+        page.get_by_label("Webhook", exact=True).select_option("Attempted")
+        rows = page.locator("#found tbody tr")
+        expect(page.locator("#told")).to_have_text("2 found.")
+        expect(rows).to_have_count(2)
+        look(page, "attempts")
+        page.get_by_label("Response").fill("410")
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text("The receiver answered 410.")
+        expect(rows).to_contain_text("1, event")
+        page.get_by_label("Response").fill("999")
+        expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+        look(page, "attempts-none")
+        page.goto(f"/app/attempts?webhook={hook}&_before=1.1.x")
+        page.get_by_role("link", name="Newest").click()
+        rows.first.get_by_role("link", name="page.attempts").click()
+        expect(page.get_by_role("region", name="Attempts")).to_be_visible()
+        refused = page.goto("/app/attempts?code=x")
+        assert refused is not None
+        assert refused.status == 400
+
+
 def test_a_page_that_renews_itself_loses_no_click(page: Page) -> None:
     with LiveReceiver(503) as failing:
         name = make_webhook(page, failing.url, "page.pressed")

@@ -100,6 +100,13 @@ def test_attempts_on_record_are_shown_and_their_requests(fw: CommandLine, hooks:
                   fw.done("webhooks", "list", "--limit", "1", "--attempts")):  # fmt: skip
         assert "timeout: late." in table
         assert "192.0.2.7:443" in table
+    failed = fw.json("webhooks", "attempts", "--result", "failed", "--error", "LATE", "--json")
+    assert len(failed) == 24, "of all deliveries (O-302)"
+    assert {(each["number"], each["error"]) for each in failed} == {(1, "timeout: late.")}
+    args = ("webhooks", "attempts", "--webhook", hooks[0], "--response", "200", "--since", "1h")
+    assert len(fw.json(*args, "--limit", "5", "--json")) == 5
+    assert "example.test/0" in fw.done(*args)
+    assert fw.json(*args, "--until", "1h", "--json") == []
 
 
 def test_jobs_of_the_webhook_queue_are_counted(fw: CommandLine, hooks: list[str]) -> None:

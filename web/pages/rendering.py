@@ -38,6 +38,15 @@ class NavigationItem:
     about: str
 
 
+BESIDE: Final[Mapping[str, tuple[NavigationItem, ...]]] = {
+    "Webhook Delivery": (
+        NavigationItem("Attempts", "/app/attempts", "Each try to send a delivery, newest first."),
+        NavigationItem("Bulk replays", "/app/replays", "Replays of many and their outcomes."),
+    )
+}
+"""Pages that are no lists of a DocType, after the list of one."""
+
+
 @dataclass(frozen=True)
 class PageFrame:
     """The frame of a page: the signed-in user, the DocTypes by group, the current entry."""
@@ -71,6 +80,7 @@ def page_frame(fw: Fw, current: str) -> PageFrame:
         if not meta.child and not fw.rights.excludes(meta) and fw.rights.allows(meta, "list"):
             item = NavigationItem(meta.name, list_path(meta.name), described(meta))
             groups[group_of(meta.name)].append(item)
+            groups[group_of(meta.name)] += BESIDE.get(meta.name, ())
     navigation = {group: tuple(found) for group, found in groups.items() if found}
     return PageFrame(fw.user, navigation, current, fw.rights.administers)
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 REPLAYS: Final = "/app/replays"
+CURRENT: Final = "Bulk replays"
 DELIVERY: Final = "Webhook Delivery"
 OF_WEBHOOK: Final = 5
 """How many of the last runs a Webhook's page shows."""
@@ -83,7 +84,7 @@ class ReplayPages(FramedPages):
         def view(fw: Fw) -> dict[str, Any]:
             return {"runs": [shown_run(fw, run, OF_LIST) for run in bulk.all(fw)]}
 
-        return await self._page(exchange, "replays.html", DELIVERY, view)
+        return await self._page(exchange, "replays.html", CURRENT, view)
 
     async def one(self, exchange: Exchange) -> Response:
         """Show a bulk replay: its progress, then what became of its deliveries."""
@@ -92,7 +93,7 @@ class ReplayPages(FramedPages):
         def view(fw: Fw) -> dict[str, Any]:
             return {"run": shown_run(fw, self._gateway.bulk.get(fw, wanted), MAX_COUNTED)}
 
-        return await self._page(exchange, "replay.html", DELIVERY, view)
+        return await self._page(exchange, "replay.html", CURRENT, view)
 
 
 def replays_of(fw: Fw, webhook: str) -> list[ShownRun]:

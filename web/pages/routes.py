@@ -6,6 +6,7 @@ from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from web.operations import Route
 from web.pages.account import AccountPages
+from web.pages.attempts import AttemptPages
 from web.pages.console import ConsolePages
 from web.pages.desk import DeskPages
 from web.pages.rendering import Rendering
@@ -31,6 +32,7 @@ def page_routes(
         *consoles,
         *SignInPages(settings, rendering).routes(),
         *AccountPages(gateway, settings, rendering).routes(),
+        *AttemptPages(gateway, rendering).routes(),
         *ReplayPages(gateway, rendering).routes(),
         *DeskPages(gateway, rendering).routes(),
     ]

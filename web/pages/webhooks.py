@@ -210,7 +210,7 @@ def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
         return replace(row, cells=(*row.cells[:at], named, *row.cells[at + 1 :]))
 
     filters = tuple(
-        replace(each, choices=_choices(labels, each.value), target=WEBHOOK)
+        replace(each, choices=choices_of(labels, each.value), target=WEBHOOK)
         if each.name == "webhook"
         else each
         for each in shown.filters
@@ -218,7 +218,7 @@ def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
     return replace(shown, rows=tuple(map(row_of, shown.rows)), filters=filters)
 
 
-def _choices(labels: Mapping[str, str], value: str) -> tuple[FilterChoice, ...]:
+def choices_of(labels: Mapping[str, str], value: str) -> tuple[FilterChoice, ...]:
     """Return the Webhooks by name; none where they are too many to choose from."""
     if not labels or len(labels) > MOST_CHOICES:
         return ()

@@ -1,0 +1,307 @@
+"""The attempts of all deliveries as one list, newest first (O-302, O-303).
+
+The last attempt of a delivery is in the delivery's row, the earlier ones are in a table of their
+own: a page takes the newest of both. Indexes give the newest ones of all, of a Webhook, and those
+that failed; what no index finds is looked for among the newest 5,000 of each place. A page begins
+after the last attempt of the page before it, so that it costs the same wherever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.documents.browsing import MOST_SEARCHED
+from fw_actors.documents.core import WebhookDelivery
+from fw_actors.documents.fields import to_ms
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.tables import table_of
+from fw_actors.errors import BadRequestError
+from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.store import Like, Statement, Tx
+from fw_actors.store.schema import DELIVERY_ATTEMPT
+from fw_actors.webhooks.attempts import AttemptRun, AttemptTrigger, trigger_of, written_run
+
+MAX_LIMIT: Final = 500
+"""The most attempts of a page."""
+_LONGEST_TEXT: Final = 200
+
+
+class AttemptResult(StrEnum):
+    """The results by which attempts are chosen."""
+
+    SENT = "sent"
+    FAILED = "failed"
+
+
+class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """The attempts that are asked for; None asks for any.
+
+    Args:
+        error: a text that the error has, whatever its case.
+        since, until: a range of the times when they ended, in ms; `until` is not in it.
+    """
+
+    webhook: str | None = None
+    result: AttemptResult | None = None
+    response_status: int | None = None
+    error: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+class AttemptPlace(NamedTuple):
+    """The place of an attempt in the list. `ended` in ms."""
+
+    ended: int
+    delivery: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.ended}.{self.position}.{self.delivery}"
+
+
+def read_place(text: str) -> AttemptPlace:
+    """Return the place that a page ended with, as `str` wrote it. Raises: BadRequestError."""
+    ended, _, rest = text.partition(".")
+    position, _, delivery = rest.partition(".")
+    numbers = (ended, position)
+    if not delivery or not all(n.isascii() and n.isdigit() and len(n) <= _DIGITS for n in numbers):
+        raise BadRequestError("before must be the `next` of another page.", field="before")
+    return AttemptPlace(int(ended), delivery, int(position))
+
+
+def attempt_filter(
+    *,
+    webhook: str | None = None,
+    result: str | None = None,
+    code: int | None = None,
+    error: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+) -> AttemptFilter:
+    """Return the filter for what was asked as text; empty texts ask for nothing.
+
+    Raises: BadRequestError.
+    """
+    if result and result not in list(AttemptResult):
+        raise BadRequestError(f"result must be one of {', '.join(AttemptResult)}.", field="result")
+    if code is not None and not 100 <= code <= 999:
+        raise BadRequestError("responseStatus must be between 100 and 999.", field="responseStatus")
+    return AttemptFilter(
+        webhook=webhook or None,
+        result=AttemptResult(result) if result else None,
+        response_status=code,
+        error=error or None,
+        since=_time(since, "since"),
+        until=_time(until, "until"),
+    )
+
+
+def _time(text: str | None, field: str) -> int | None:
+    if not text:
+        return None
+    try:
+        return to_ms(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
+        raise BadRequestError(f"{field} must be a time as ISO 8601.", field=field) from None
+
+
+class ListedAttempt(NamedTuple):
+    """An attempt in the list. `event`: of its delivery. Times in ms."""
+
+    place: AttemptPlace
+    webhook: str
+    event: str
+    number: int
+    trigger: AttemptTrigger
+    run: AttemptRun
+    status: str
+    response_status: int | None
+    error: str | None
+    duration_ms: int
+
+
+class AttemptPage(NamedTuple):
+    """A page of the list; `next` is where the following one begins, None at the end.
+
+    `newest_only`: the newest attempts alone were searched, and there are others.
+    """
+
+    attempts: list[ListedAttempt]
+    next: AttemptPlace | None
+    newest_only: bool
+
+
+def attempt_page(
+    fw: Fw, wanted: AttemptFilter, limit: int, before: AttemptPlace | None = None
+) -> AttemptPage:
+    """Return the newest attempts that match, after `before`.
+
+    Raises: PermissionDeniedError for those who may not list deliveries; BadRequestError.
+    """
+    meta = fw.documents.registry.meta("Webhook Delivery")
+    fw.rights.require_reach(meta)
+    fw.rights.require(meta, "list")
+    _require_valid(wanted, limit)
+    tx = fw.tx
+    found: list[tuple[Any, ...]] = []
+    newest_only = False
+    with tx.searching():
+        for source in _sources(wanted):
+            found += tx.rows(source.newest(wanted, limit + 1, before))
+            if source.is_searched(wanted):
+                count = tx.scalar(source.counted(wanted, MOST_SEARCHED + 1))
+                newest_only = newest_only or int(str(count)) > MOST_SEARCHED
+    found.sort(key=lambda row: AttemptPlace(row[0], row[1], row[2]), reverse=True)
+    page = found[:limit]
+    attempts = list(_attempts(tx, page))
+    following = attempts[-1].place if len(found) > limit else None
+    return AttemptPage(attempts, following, newest_only)
+
+
+def _require_valid(wanted: AttemptFilter, limit: int) -> None:
+    if not 1 <= limit <= MAX_LIMIT:
+        raise BadRequestError(f"limit must be between 1 and {MAX_LIMIT}.", field="limit")
+    if wanted.error is not None and len(wanted.error) > _LONGEST_TEXT:
+        raise BadRequestError(f"error must have at most {_LONGEST_TEXT} characters.", field="error")
+
+
+_A: Final = DELIVERY_ATTEMPT.c
+_D: Final = table_of(WebhookDelivery).table.c
+_DIGITS: Final = 15
+_SUCCESS: Final = 2  # 2xx
+_IN_ROW: Final = 1 << 30
+"""The position of a delivery's last attempt: after all others."""
+_EVENTS: Final = Statement(
+    sa.select(_D.name, _D.event, _D.creation).where(_D.name.in_(sa.bindparam("n", expanding=True)))
+)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A place where attempts are, with the columns by which they are found.
+
+    `only`: the condition that makes an index of the place answer; `by_webhook`: whether one finds
+    those of a Webhook.
+    """
+
+    delivery: sa.Column[Any]
+    position: sa.ColumnElement[int]
+    number: sa.Column[Any]
+    columns: Any
+    only: tuple[sa.ColumnElement[bool], ...]
+    by_webhook: bool
+
+    def newest(
+        self, wanted: AttemptFilter, limit: int, before: AttemptPlace | None
+    ) -> sa.Select[Any]:
+        """Return the statement for the newest attempts after `before`."""
+        c = self.columns
+        select = sa.select(
+            c.last_attempt.label("ended"), self.delivery.label("delivery"),
+            self.position.label("position"), c.webhook, self.number.label("number"), c.status,
+            c.response_status, c.error, c.duration_ms, c.replayed,
+        ).where(*self._sought(wanted))  # fmt: skip
+        if before is not None:
+            select = select.where(c.last_attempt <= before.ended)
+        rest = self._rest(wanted)
+        order = [c.last_attempt.desc(), self.delivery.desc()]
+        if isinstance(self.position, sa.Column):
+            order.append(self.position.desc())
+        if not rest:
+            return _after(select, self, before).order_by(*order).limit(limit)
+        some = select.order_by(*order).limit(MOST_SEARCHED).subquery("some")
+        found = sa.select(*some.c).where(*(condition(some.c) for condition in rest))
+        if before is not None:
+            found = found.where(_is_after(some.c.ended, some.c.delivery, some.c.position, before))
+        by_time = [column.desc() for column in (some.c.ended, some.c.delivery, some.c.position)]
+        return found.order_by(*by_time).limit(limit)
+
+    def is_searched(self, wanted: AttemptFilter) -> bool:
+        """Whether no index finds all that is asked for."""
+        return bool(self._rest(wanted))
+
+    def counted(self, wanted: AttemptFilter, most: int) -> sa.Select[Any]:
+        """Return the statement for how many attempts there are to search, at most `most`."""
+        one: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(
+            self.columns.last_attempt.table
+        )
+        some = one.where(*self._sought(wanted)).limit(most)
+        return sa.select(sa.func.count()).select_from(some.subquery())
+
+    def _sought(self, wanted: AttemptFilter) -> list[sa.ColumnElement[bool]]:
+        c = self.columns
+        conditions = [*self.only, c.last_attempt.is_not(None)]
+        if wanted.webhook is not None and self.by_webhook:
+            conditions.append(c.webhook == wanted.webhook)
+        if wanted.since is not None:
+            conditions.append(c.last_attempt >= wanted.since)
+        if wanted.until is not None:
+            conditions.append(c.last_attempt < wanted.until)
+        return conditions
+
+    def _rest(self, wanted: AttemptFilter) -> list[Any]:
+        """Return the conditions that no index answers, as functions of the columns."""
+        rest: list[Any] = []
+        if wanted.webhook is not None and not self.by_webhook:
+            rest.append(lambda c: c.webhook == wanted.webhook)
+        if wanted.result is not None and not self.only:
+            is_error = wanted.result is AttemptResult.FAILED
+            rest.append(lambda c: c.error.is_not(None) if is_error else c.error.is_(None))
+        if wanted.response_status is not None:
+            rest.append(lambda c: c.response_status == wanted.response_status)
+        if wanted.error is not None:
+            pattern = wanted.error.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+            rest.append(lambda c: Like(c.error, f"%{pattern.lower()}%"))
+        return rest
+
+
+_IN_ROW_OF: Final = (_D.name, sa.literal(_IN_ROW), _D.attempts, _D)
+_LAST_SENT: Final = _Source(
+    *_IN_ROW_OF, only=(_D.status == DeliveryStatus.SENT.value,), by_webhook=False
+)
+_LAST_FAILED: Final = _Source(*_IN_ROW_OF, only=(_D.error.is_not(None),), by_webhook=True)
+_EARLIER: Final = _Source(_A.delivery, _A.position, _A.number, _A, only=(), by_webhook=True)
+
+
+def _sources(wanted: AttemptFilter) -> Iterable[_Source]:
+    code = wanted.response_status
+    was_sent = wanted.error is None and (code is None or code // 100 == _SUCCESS)
+    if wanted.result is not AttemptResult.FAILED and was_sent:
+        yield _LAST_SENT
+    if wanted.result is not AttemptResult.SENT:
+        yield _LAST_FAILED
+    yield _EARLIER
+
+
+def _is_after(
+    ended: Any, delivery: Any, position: Any, before: AttemptPlace
+) -> sa.ColumnElement[bool]:
+    same = sa.and_(delivery == before.delivery, position < before.position)
+    return sa.or_(ended < before.ended, delivery < before.delivery, same)
+
+
+def _after(select: sa.Select[Any], source: _Source, before: AttemptPlace | None) -> sa.Select[Any]:
+    if before is None:
+        return select
+    ended = source.columns.last_attempt
+    return select.where(_is_after(ended, source.delivery, source.position, before))
+
+
+def _attempts(tx: Tx, rows: list[tuple[Any, ...]]) -> Iterable[ListedAttempt]:
+    names = sorted({row[1] for row in rows})
+    found = {name: more for name, *more in tx.rows(_EVENTS, n=names)} if names else {}
+    for ended, delivery, position, webhook, number, status, code, error, duration, replayed in rows:
+        event, creation = found.get(delivery, ("", ended))
+        run = written_run(creation, replayed)
+        yield ListedAttempt(
+            AttemptPlace(ended, delivery, position), webhook or "", event or "", number,
+            trigger_of(number, run), run, status or "", code, error, duration or 0,
+        )  # fmt: skip

@@ -1,0 +1,127 @@
+"""`fw webhooks attempts`: the attempts of all deliveries, newest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from fw_cli.context import CommandContext
+from fw_cli.examples import examples
+from fw_cli.output import as_json, show
+from fw_cli.since import SINCE
+from fw_cli.values import WEBHOOK, AnyCase
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+    from fw_actors.ops.site import Site
+    from fw_actors.webhooks.attempt_list import AttemptPlace, ListedAttempt
+
+_RESULTS: Final = ("Sent", "Failed")
+_DEFAULT_LIMIT: Final = 50
+_MOST: Final = 10_000
+_COLUMNS: Final = {
+    "ended": "Ended",
+    "webhook": "Webhook",
+    "event": "Event",
+    "number": "Attempt",
+    "trigger": "Trigger",
+    "responseStatus": "Response",
+    "error": "Error",
+    "durationMs": "ms",
+    "delivery": "Delivery",
+}
+
+
+@click.command(
+    "attempts",
+    epilog=examples(
+        "fw webhooks attempts --result failed --since 1h",
+        "fw webhooks attempts --webhook 0ACEcIcPZYbaR --response 503 --json",
+    ),
+)
+@click.option("--webhook", type=WEBHOOK, help="Only attempts at this Webhook.")
+@click.option("--result", type=AnyCase(_RESULTS), help="Only those that ended so.")
+@click.option(
+    "--response", "code", type=click.IntRange(100, 999), help="Only those with this response."
+)
+@click.option("--error", help="Only those whose error has this text.")
+@click.option("--since", type=SINCE, help="Only since then: 7d, 12h, 30m, or ISO 8601 (UTC).")
+@click.option("--until", type=SINCE, help="Only before then.")
+@click.option(
+    "--limit", type=click.IntRange(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
+    help="The maximum number of attempts.",
+)  # fmt: skip
+@as_json
+@click.pass_obj
+def attempts(
+    context: CommandContext,
+    webhook: str | None,
+    result: str | None,
+    code: int | None,
+    error: str | None,
+    since: Any,
+    until: Any,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Show the attempts of all deliveries, newest first; 30 of each are kept.
+
+    By response, by the text of an error, and by Webhook for those that succeeded, the newest 5,000
+    are searched; --since and --until make others the newest.
+    """
+
+    def read(site: Site, fw: Fw) -> tuple[list[dict[str, Any]], bool]:
+        from fw_actors.webhooks.attempt_list import (
+            MAX_LIMIT,
+            AttemptFilter,
+            AttemptResult,
+            attempt_page,
+        )
+
+        now = site.clock.now()
+        wanted = AttemptFilter(
+            webhook=webhook,
+            result=None if result is None else AttemptResult(result.lower()),
+            response_status=code,
+            error=error or None,
+            since=None if since is None else since(now),
+            until=None if until is None else until(now),
+        )
+        found: list[dict[str, Any]] = []
+        before: AttemptPlace | None = None
+        while True:
+            page = attempt_page(fw, wanted, min(limit - len(found), MAX_LIMIT), before)
+            found += map(_row, page.attempts)
+            before = page.next
+            if before is None or len(found) >= limit:
+                return found, page.newest_only
+
+    rows, newest_only = context.read(read)
+    if not as_json:
+        from fw_actors.webhooks.health import labels_of
+
+        labels = context.read(lambda site, fw: labels_of(fw.tx, {row["webhook"] for row in rows}))
+        for row in rows:
+            row["webhook"] = labels.get(row["webhook"], row["webhook"])
+    show(rows, _COLUMNS, json=as_json)
+    if newest_only:
+        click.echo("Only the newest 5,000 were searched; give --since or --until.", err=True)
+
+
+def _row(attempt: ListedAttempt) -> dict[str, Any]:
+    from fw_actors.documents.fields import iso
+
+    return {
+        "ended": iso(attempt.place.ended),
+        "delivery": attempt.place.delivery,
+        "webhook": attempt.webhook,
+        "event": attempt.event,
+        "number": attempt.number,
+        "trigger": attempt.trigger.value,
+        "user": attempt.run.user or None,
+        "status": attempt.status,
+        "responseStatus": attempt.response_status,
+        "error": attempt.error,
+        "durationMs": attempt.duration_ms,
+    }

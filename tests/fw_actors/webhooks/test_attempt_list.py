@@ -1,0 +1,224 @@
+"""The attempts of all deliveries as one list (O-302, O-303)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fw_actors.errors import BadRequestError, PermissionDeniedError
+from fw_actors.webhooks import attempt_list
+from fw_actors.webhooks.attempt_list import (
+    AttemptFilter,
+    AttemptPage,
+    AttemptPlace,
+    AttemptResult,
+    attempt_filter,
+    attempt_page,
+    read_place,
+)
+from tests.fw_actors.office import Office
+from tests.plans import accesses, unsought
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+FAILED, SENT = AttemptResult.FAILED, AttemptResult.SENT
+BUSY, REFUSED = "status: the receiver answered 503.", "status: the receiver answered 410."
+
+
+class Log:
+    """An office with two Webhooks and some attempts; times count from 1,000."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.hooks: list[str] = []
+        self.names: list[str] = []
+
+    async def fill(self) -> None:
+        for event in ("note.a", "note.b"):
+            self.hooks.append(await self.office.subscribe(event))
+        for event in ("note.a", "note.a", "note.b"):
+            told = await self.office.do(partial(_emit, event))
+            self.names += told["deliveries"]
+        await self.last(0, "Sent", 2, 1030, 200, None)
+        await self.earlier(0, 1, "Retrying", 1, 1010, 503, BUSY)
+        await self.last(1, "Failed", 1, 1020, 410, REFUSED)
+        await self.last(2, "Sent", 1, 1040, 204, None)
+
+    async def last(self, n: int, status: str, number: int, at: int, code: int, error: Any) -> None:
+        await self.office.sql(
+            "UPDATE doc_webhook_delivery SET status = :s, attempts = :n, last_attempt = :at,"
+            " response_status = :c, error = :e, duration_ms = 5 WHERE name = :d",
+            s=status, n=number, at=at, c=code, e=error, d=self.names[n],
+        )  # fmt: skip
+
+    async def earlier(
+        self, n: int, position: int, status: str, number: int, at: int, code: int, error: Any
+    ) -> None:
+        await self.office.sql(
+            "INSERT INTO fw_delivery_attempt (delivery, position, number, status, last_attempt,"
+            " response_status, error, duration_ms, webhook) SELECT name, :p, :n, :s, :at, :c, :e,"
+            " 5, webhook FROM doc_webhook_delivery WHERE name = :d",
+            p=position, n=number, s=status, at=at, c=code, e=error, d=self.names[n],
+        )  # fmt: skip
+
+    async def page(
+        self, limit: int = 10, before: Any = None, user: str = "Administrator", **wanted: Any
+    ) -> AttemptPage:
+        asked = AttemptFilter(**wanted)
+        return await self.office.do(lambda fw: attempt_page(fw, asked, limit, before), user)
+
+    async def times(self, **wanted: Any) -> list[int]:
+        return [each.place.ended - 1000 for each in (await self.page(**wanted)).attempts]
+
+
+def _emit(event: str, fw: Any) -> Any:
+    return fw.webhooks.emit(event, {})
+
+
+@pytest.fixture
+async def log(office: Office) -> Log:
+    log = Log(office)
+    await log.fill()
+    return log
+
+
+async def test_attempts_of_all_deliveries_come_newest_first(log: Log) -> None:
+    """Last and earlier ones, each with its delivery, number, trigger and result (O-302)."""
+    newest, second, third, oldest = (await log.page()).attempts
+    assert (newest.place.delivery, newest.event, newest.webhook) == (
+        log.names[2], "note.b", log.hooks[1],
+    )  # fmt: skip
+    assert (second.number, second.trigger, second.status, second.error) == (
+        2, "retry", "Sent", None,
+    )  # fmt: skip
+    assert (third.response_status, third.error, third.duration_ms) == (410, REFUSED, 5)
+    assert (oldest.place, oldest.trigger, oldest.status) == (
+        AttemptPlace(1010, log.names[0], 1), "event", "Retrying",
+    )  # fmt: skip
+
+
+async def test_attempts_are_chosen_by_webhook_result_response_error_and_time(log: Log) -> None:
+    """O-302."""
+    first, other = log.hooks
+    assert await log.times(webhook=first) == [30, 20, 10]
+    assert await log.times(webhook=other) == [40]
+    assert await log.times(result=FAILED) == [20, 10]
+    assert await log.times(result=SENT) == [40, 30]
+    assert await log.times(result=SENT, webhook=first) == [30]
+    assert await log.times(response_status=503) == [10]
+    assert await log.times(response_status=204) == [40]
+    assert await log.times(error="ANSWERED 4") == [20]
+    assert await log.times(error="%") == []
+    assert await log.times(since=1020, until=1040) == [30, 20]
+    assert await log.times(webhook="none") == []
+
+
+async def test_a_page_begins_where_the_one_before_ended(log: Log) -> None:
+    """Attempts that ended in the same millisecond are neither left out nor repeated (O-303)."""
+    await log.earlier(1, 7, "Retrying", 1, 1020, 503, BUSY)
+    await log.earlier(1, 8, "Retrying", 2, 1020, 503, BUSY)
+    await log.earlier(2, 3, "Retrying", 1, 1020, 503, BUSY)
+    whole = [each.place for each in (await log.page()).attempts]
+    for wanted in ({}, {"error": "answered"}, {"result": FAILED}):
+        all_of = [each.place for each in (await log.page(**wanted)).attempts]
+        found: list[AttemptPlace] = []
+        before = None
+        while True:
+            page = await log.page(1, before, **wanted)
+            found += [each.place for each in page.attempts]
+            before = page.next
+            if before is None:
+                break
+        assert found == all_of
+    assert len(set(whole)) == 7
+
+
+async def test_the_newest_are_searched_for_what_no_index_finds(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O-303."""
+    monkeypatch.setattr(attempt_list, "MOST_SEARCHED", 1)
+    page = await log.page(webhook=log.hooks[0], result=SENT)
+    assert (page.attempts, page.newest_only) == ([], True)
+    page = await log.page(webhook=log.hooks[0], result=SENT, until=1040)
+    assert ([each.place.ended for each in page.attempts], page.newest_only) == ([1030], False)
+    assert not (await log.page()).newest_only
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"webhook": "w"},
+        {"result": FAILED},
+        {"webhook": "w", "result": FAILED, "since": 5},
+        {"result": SENT, "webhook": "w"},
+        {"error": "late", "response_status": 503},
+    ],
+)
+async def test_attempts_are_read_by_indexes(log: Log, wanted: dict[str, Any]) -> None:
+    """However many there are (O-303)."""
+
+    def explained(fw: Any) -> Any:
+        asked = AttemptFilter(**wanted)
+        return accesses(fw.tx, lambda: attempt_page(fw, asked, 50, AttemptPlace(9, "d", 1)))
+
+    found = await log.office.do(explained)
+    by_time = {
+        "doc_webhook_delivery": "last_attempt name status",
+        "fw_delivery_attempt": "last_attempt",
+    }
+    whole = unsought(found, **by_time)
+    # PostgreSQL says so of an index by time, of which as many are counted as are searched.
+    assert [step for step in whole if "last_attempt IS NOT NULL" not in step] == []
+    assert not any("Seq Scan" in each.step for each in found), found
+
+
+async def test_a_replayed_delivery_has_its_attempts_once(log: Log) -> None:
+    """The last attempt before a replay is an earlier one from then on (O-302)."""
+    site = log.office.site
+    await log.office.do(lambda fw: site.replays.replay(fw, log.names[1]))
+    assert await log.times(webhook=log.hooks[0]) == [30, 20, 10]
+    assert await log.times(error="410") == [20]
+
+
+async def test_attempts_follow_a_webhook_that_is_renamed(log: Log) -> None:
+    """B-30."""
+    await log.office.do(lambda fw: fw.get_doc("Webhook", log.hooks[0]).rename("billing"))
+    assert await log.times(webhook="billing", result=FAILED) == [20, 10]
+
+
+async def test_attempts_are_for_those_who_may_list_deliveries(log: Log) -> None:
+    await log.office.hire("wendy")
+    with pytest.raises(PermissionDeniedError):
+        await log.page(user="wendy")
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"result": "late"}, "result"),
+        ({"code": 99}, "responseStatus"),
+        ({"since": "soon"}, "since"),
+    ],
+)
+def test_what_is_asked_for_is_checked(asked: Any, field: str) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        attempt_filter(**asked)
+    assert refused.value.extra["field"] == field
+
+
+async def test_limits_are_checked(log: Log) -> None:
+    for wanted, limit in (({"error": "x" * 201}, 10), ({}, 0), ({}, 501)):
+        with pytest.raises(BadRequestError, match="must"):
+            await log.page(limit, **wanted)
+
+
+@pytest.mark.parametrize("text", ["", "1", "1.2", "x.2.d", "1.-2.d", "1.2.", f"{'9' * 16}.1.d"])
+def test_a_place_is_read_as_it_was_written(text: str) -> None:
+    place = AttemptPlace(17, "msg_a.b", 3)
+    assert read_place(str(place)) == place
+    with pytest.raises(BadRequestError):
+        read_place(text)

@@ -1,0 +1,123 @@
+"""The page of attempts across deliveries: which tries failed, when, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from fw_actors.documents.fields import iso
+from fw_actors.errors import BadRequestError
+from fw_actors.webhooks.attempt_list import (
+    AttemptResult,
+    ListedAttempt,
+    attempt_filter,
+    attempt_page,
+    read_place,
+)
+from fw_actors.webhooks.health import labels_of
+from web.exchange import Exchange
+from web.operations import Operation, Route
+from web.pages.delivery import sentence
+from web.pages.framing import FramedPages
+from web.pages.listing import BAD, FROM, GOOD, PAGE_SIZE, UNTIL, WARN, FilterChoice, ListCell
+from web.pages.rendering import document_path
+from web.pages.webhooks import DELIVERY, WEBHOOK, choices_of, webhook_labels
+from web.response import Response
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+ATTEMPTS: Final = "/app/attempts"
+CURRENT: Final = "Attempts"
+BEFORE: Final = "_before"
+_TONES: Final[Mapping[str, str]] = {"Sent": GOOD, "Retrying": WARN, "Failed": BAD}
+_RESULTS: Final = ((AttemptResult.FAILED, "Failed"), (AttemptResult.SENT, "Sent"))
+
+
+@dataclass(frozen=True)
+class ShownAttempt:
+    """A row of the page; `result` is the response's status or the kind of the error."""
+
+    path: str
+    delivery: str
+    event: str
+    webhook: str
+    webhook_path: str
+    result: ListCell
+    error: str
+    title: str
+    ended: str
+    duration_ms: int
+
+
+class AttemptPages(FramedPages):
+    """The route of this module."""
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return self._routes({ATTEMPTS: Operation(self.page, query=None)})
+
+    async def page(self, exchange: Exchange) -> Response:
+        """Show a page of the list."""
+        asked = exchange.query
+        return await self._page(
+            exchange, "attempts.html", CURRENT, lambda fw: attempts_view(fw, asked)
+        )
+
+
+def attempts_view(fw: Fw, asked: Mapping[str, str]) -> dict[str, Any]:
+    """Return the template's variables. Raises: BadRequestError, PermissionDeniedError."""
+    webhook, result, code = asked.get("webhook", ""), asked.get("result", ""), asked.get("code", "")
+    wanted = attempt_filter(
+        webhook=webhook, result=result, code=_number(code), error=asked.get("error", "").strip(),
+        since=asked.get(FROM), until=asked.get(UNTIL),
+    )  # fmt: skip
+    before = asked.get(BEFORE, "")
+    page = attempt_page(fw, wanted, PAGE_SIZE, read_place(before) if before else None)
+    kept = {key: value for key, value in asked.items() if value and key != BEFORE}
+    labels = labels_of(fw.tx, {each.webhook for each in page.attempts})
+    older = {**kept, BEFORE: str(page.next)}
+    return {
+        "path": ATTEMPTS,
+        "webhook": webhook,
+        "webhooks": choices_of(webhook_labels(fw), webhook),
+        "results": [FilterChoice(each.value, label, each == result) for each, label in _RESULTS],
+        "code": code,
+        "error": asked.get("error", ""),
+        "begins": asked.get(FROM, ""),
+        "ends": asked.get(UNTIL, ""),
+        "filtered": bool(kept),
+        "attempts": [_shown(each, labels) for each in page.attempts],
+        "newest_only": page.newest_only,
+        "newest": f"{ATTEMPTS}?{urlencode(kept)}" if before else "",
+        "older": f"{ATTEMPTS}?{urlencode(older)}" if page.next else "",
+    }
+
+
+def _number(code: str) -> int | None:
+    if not code:
+        return None
+    if not (code.isascii() and code.isdigit() and len(code) <= 3):
+        raise BadRequestError("The response must be a status such as 503.", field="code")
+    return int(code)
+
+
+def _shown(attempt: ListedAttempt, labels: Mapping[str, str]) -> ShownAttempt:
+    place = attempt.place
+    by = f" by {attempt.run.user}" if attempt.trigger == "replay" else ""
+    kind = (attempt.error or "").partition(":")[0].replace("_", " ")
+    text = str(attempt.response_status) if attempt.response_status is not None else kind
+    return ShownAttempt(
+        path=document_path(DELIVERY, place.delivery),
+        delivery=place.delivery,
+        event=attempt.event,
+        webhook=labels.get(attempt.webhook, attempt.webhook),
+        webhook_path=document_path(WEBHOOK, attempt.webhook) if attempt.webhook in labels else "",
+        result=ListCell("badge", text or attempt.status, _TONES.get(attempt.status, WARN)),
+        error=sentence(attempt.error),
+        title=f"{attempt.number}, {attempt.trigger.value}{by}",
+        ended=iso(place.ended),
+        duration_ms=attempt.duration_ms,
+    )

@@ -1,0 +1,102 @@
+"""The route of the list of attempts across deliveries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from fw_actors.errors import BadRequestError
+from fw_actors.webhooks.attempt_list import (
+    AttemptPage,
+    AttemptPlace,
+    ListedAttempt,
+    attempt_filter,
+    attempt_page,
+    read_place,
+)
+from web.exchange import Exchange
+from web.json_input import read_struct
+from web.operations import BodyRule, Operation, Route
+from web.response import Response, iso_time, json_response
+from web.response_schemas import AttemptsResponse, ListedAttemptDetails
+from web.routes.operations import SERVICES, GatewayRoutes
+
+DEFAULT_LIMIT: Final = 50
+
+
+class AttemptsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The body of core.services.webhooks.attempts; times as ISO 8601."""
+
+    webhook: str | None = None
+    result: str | None = None
+    response_status: int | None = None
+    error: str | None = None
+    since: str | None = None
+    until: str | None = None
+    limit: int = DEFAULT_LIMIT
+    before: str | None = None
+
+
+ATTEMPTS: Final = BodyRule(partial(read_struct, kind=AttemptsRequest), optional=True)
+QUERY: Final = frozenset(
+    {"webhook", "result", "responseStatus", "error", "since", "until", "limit", "before"}
+)
+
+
+class AttemptRoutes(GatewayRoutes):
+    """The route of this module."""
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        post = Operation(self.attempts, body=ATTEMPTS, response=AttemptsResponse)
+        get = Operation(self.attempts, query=QUERY, response=AttemptsResponse)
+        return [Route(SERVICES + "webhooks.attempts", {"POST": post, "GET": get})]
+
+    async def attempts(self, exchange: Exchange) -> Response:
+        """List attempts of all deliveries, newest first."""
+        body = exchange.body
+        asked = body if isinstance(body, AttemptsRequest) else _from_query(exchange.query)
+        wanted = attempt_filter(
+            webhook=asked.webhook, result=asked.result, code=asked.response_status,
+            error=asked.error, since=asked.since, until=asked.until,
+        )  # fmt: skip
+        before = _place(asked.before)
+        page = await self._read(exchange, lambda fw: attempt_page(fw, wanted, asked.limit, before))
+        return json_response(_as_json(page))
+
+
+def _from_query(query: Mapping[str, str]) -> AttemptsRequest:
+    try:
+        return msgspec.convert(query, AttemptsRequest, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(f"{error}.") from None
+
+
+def _place(text: str | None) -> AttemptPlace | None:
+    return read_place(text) if text else None
+
+
+def _as_json(page: AttemptPage) -> AttemptsResponse:
+    following = None if page.next is None else str(page.next)
+    return AttemptsResponse(list(map(_details, page.attempts)), following, page.newest_only)
+
+
+def _details(attempt: ListedAttempt) -> ListedAttemptDetails:
+    ended = attempt.place.ended
+    return ListedAttemptDetails(
+        delivery=attempt.place.delivery,
+        webhook=attempt.webhook,
+        event=attempt.event,
+        number=attempt.number,
+        trigger=attempt.trigger.value,
+        user=attempt.run.user or None,
+        began=iso_time(ended - attempt.duration_ms),
+        ended=iso_time(ended),
+        duration_ms=attempt.duration_ms,
+        status=attempt.status,
+        response_status=attempt.response_status,
+        error=attempt.error,
+    )
