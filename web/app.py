@@ -6,7 +6,7 @@ hooks, sessions, error pages) is not used: docs/web.md has what it would cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -26,6 +26,7 @@ from fw_actors.runtime.clock import Entropy
 from web.exchange import UNROUTED, Exchange, Traffic, has_forwarding_header, request_id_of
 from web.guard import admit
 from web.operations import Route
+from web.pages.framing import UnknownPaths
 from web.pages.rendering import Assets, Rendering
 from web.pages.routes import page_routes
 from web.request import NONE_READ, clear_every_cookie
@@ -53,6 +54,8 @@ METHOD_LENGTH_LOGGED: Final = 16
 PATH_LENGTH_LOGGED: Final = 200
 API: Final = "/api/"
 ErrorPage = Callable[[Exchange, FwError], Response]
+UnknownPage = Callable[[Exchange, FwError], Awaitable[Response | None]]
+"""Answers at a path that no route has, or leaves it to the error page."""
 
 
 def make_app(
@@ -80,9 +83,11 @@ def make_app(
         routes += ConsoleRoutes(gateway, console).routes()
     description = DescriptionRoutes(routes, settings.name, gateway)
     every = [*routes, *description.routes()]
+    unknown = UnknownPaths(gateway, rendering).refusal
     return FrontEnd(
-        every, gateway, settings, entropy, traffic, streams, not_found=rendering.error_page
-    )
+        every, gateway, settings, entropy, traffic, streams,
+        not_found=rendering.error_page, unknown=unknown,
+    )  # fmt: skip
 
 
 def api_routes(
@@ -127,13 +132,15 @@ class FrontEnd:
         streams: EventStreams,
         *,
         not_found: ErrorPage | None = None,
+        unknown: UnknownPage | None = None,
     ) -> None:
-        """`not_found` renders the error of a path that no route has, outside of `/api/`."""
+        """`not_found` renders the error of a path that no route has, outside of `/api/`; `unknown`
+        is asked first, and answers those who are signed in."""
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy
         self._traffic = traffic
-        self._not_found = not_found
+        self._not_found, self._unknown = not_found, unknown
         self._ignores_forwarding = settings.trust.is_off
         self._encoder = ResponseEncoder(common_headers(settings))
         self._log = structlog.get_logger("web").bind()  # else made anew at each call
@@ -203,15 +210,26 @@ class FrontEnd:
         began = trio.current_time()
         try:
             if route is None:
-                raise NotFoundError("There is nothing under this path.")
-            operation = await admit(exchange, route, self._gateway)
-            response = await operation.handle(exchange)
+                response = await self._nothing(exchange)
+            else:
+                operation = await admit(exchange, route, self._gateway)
+                response = await operation.handle(exchange)
         except (Exception, BaseExceptionGroup) as error:
             response = self._response_of(error, exchange)
         if exchange.clears_cookies:
             response = self._with_cleared_cookies(response, request)
         self._record(exchange, response.status, trio.current_time() - began)
         return self._encoder.encode(response, exchange.request_id)
+
+    async def _nothing(self, exchange: Exchange) -> Response:
+        """Return the page of an unknown path for those who are signed in. Raises: NotFoundError."""
+        error = NotFoundError("There is nothing under this path.")
+        response = None
+        if self._unknown is not None and not exchange.request.path.startswith(API):
+            response = await self._unknown(exchange, error)
+        if response is None:
+            raise error
+        return response
 
     def _with_cleared_cookies(self, response: Response, request: Request) -> Response:
         """Clear every cookie `sid`; one that the response sets comes last, and stays."""

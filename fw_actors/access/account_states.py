@@ -18,7 +18,11 @@ from fw_actors.access.types import LinkKind
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import IDENTIFIER as KNOWN_IDENTIFIER
 from fw_actors.store.schema import KNOWN_ADDRESS, LOGIN_ATTEMPT, PASSWORD, SESSION, TOKEN
+
+MAX_LOCKED: Final = 30_000
+"""The most locked accounts that a list is limited to: SQLite binds 32,766 values."""
 
 
 class AccountCondition(StrEnum):
@@ -78,6 +82,10 @@ _LOCKED: Final = Statement(
     .where(LOGIN_ATTEMPT.c.key.in_(_KEYS), LOGIN_ATTEMPT.c.until > _NOW)
     .group_by(LOGIN_ATTEMPT.c.key)
 )
+_ALL_LOCKED: Final = Statement(
+    sa.select(LOGIN_ATTEMPT.c.key).where(LOGIN_ATTEMPT.c.until > _NOW).distinct()
+)
+_IDENTIFIERS: Final = Statement(sa.select(KNOWN_IDENTIFIER.c.key, KNOWN_IDENTIFIER.c.user))
 _VALID: Final = sa.and_(
     SESSION.c.expires > _NOW,
     SESSION.c.last_seen > sa.bindparam("used_since", type_=sa.BigInteger()),
@@ -106,7 +114,7 @@ class AccountStates:
         users, roles = (registry.tables[name].table for name in ("User", "Has Role"))
         keys = registry.tables["API Key"].table.c
         u, r = users.c, roles.c
-        self._key, self._idle_days = installation_key, idle_days
+        self._key, self._idle_days, self._users = installation_key, idle_days, users
         self._accounts = Statement(
             sa.select(u.name, u.email, u.enabled, PASSWORD.c.hash.is_not(None))
             .select_from(users.outerjoin(PASSWORD, PASSWORD.c.user == u.name))
@@ -122,6 +130,41 @@ class AccountStates:
             .where(keys.user.in_(_NAMES), sa.or_(keys.expires.is_(None), keys.expires > _NOW))
             .group_by(keys.user)
         )
+
+    def conditions(self, tx: Tx, condition: AccountCondition) -> tuple[sa.ColumnElement[bool], ...]:
+        """Return the conditions on the columns of User for the accounts that are in a condition.
+
+        The counters of locks do not tell whose they are: while there are some, those of all
+        accounts are computed.
+        """
+        u = self._users.c
+        if condition is AccountCondition.DISABLED:
+            return (u.enabled == 0,)
+        has_password = sa.exists().where(PASSWORD.c.user == u.name)
+        if condition in (AccountCondition.INVITED, AccountCondition.NO_PASSWORD):
+            invited = u.name.in_(
+                sa.select(TOKEN.c.user).where(
+                    TOKEN.c.kind == LinkKind.INVITATION.value,
+                    TOKEN.c.spent.is_(None),
+                    TOKEN.c.expires > tx.now,
+                )
+            )
+            is_invited = condition is AccountCondition.INVITED
+            return (u.enabled == 1, ~has_password, invited if is_invited else ~invited)
+        locked = u.name.in_(self._all_locked(tx))
+        is_locked = condition is AccountCondition.LOCKED
+        return (u.enabled == 1, has_password, locked if is_locked else ~locked)
+
+    def _all_locked(self, tx: Tx) -> list[str]:
+        """Return the accounts that are locked by their name or their e-mail."""
+        keys = {bytes(key) for (key,) in tx.rows(_ALL_LOCKED, now=tx.now)}
+        if not keys:
+            return []
+        found: set[str] = set()
+        for identifier, user in tx.rows(_IDENTIFIERS):  # in their canonical form already
+            if counter_key(self._key, IDENTIFIER, identifier) in keys:
+                found.add(user)
+        return sorted(found)[:MAX_LOCKED]
 
     def of(self, tx: Tx, names: Sequence[str]) -> dict[str, AccountState]:
         """Return the states of accounts by name; names without an account are left out."""

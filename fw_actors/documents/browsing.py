@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import sqlalchemy as sa
+
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Link
 from fw_actors.documents.handle import Fw
@@ -46,8 +48,10 @@ def list_page(
     order_by: str | None,
     limit: int,
     start: int,
+    also: Sequence[sa.ColumnElement[bool]] = (),
 ) -> ListPage:
-    """Return a page of a list as the user may see it.
+    """Return a page of a list as the user may see it; `also`: conditions on the columns of its
+    table, beside the filters.
 
     Raises: BadRequestError, PermissionDeniedError.
     """
@@ -60,7 +64,7 @@ def list_page(
     narrowed = bool(rest) or (
         meta.read_only and order_by not in _ORDERS and not _is_selective(meta, sought)
     )
-    query = Query(fw, meta, sought, ignore_permissions=False)
+    query = Query(fw, meta, sought, ignore_permissions=False, also=also)
     if meta.read_only and start >= MOST_COUNTED:
         limit = 0  # to walk there takes longer than a page may
     if narrowed:

@@ -131,7 +131,7 @@ class Version(DocType, naming="random", read_only=True):
     where `change` is added, changed or removed. No secret is in it.
     """
 
-    index_together = (("ref_doctype", "docname"),)
+    index_together = (("ref_doctype", "docname"), ("request_id",))
 
     ref_doctype = Data()
     docname = Data()

@@ -88,8 +88,19 @@ class Query:
     DocTypes that scopes shut out altogether: of those there is nothing to see (A-316).
     """
 
-    def __init__(self, fw: Fw, meta: Meta, filters: Filters, *, ignore_permissions: bool) -> None:
-        """Raises: BadRequestError for filters that can't be understood or aren't allowed."""
+    def __init__(
+        self,
+        fw: Fw,
+        meta: Meta,
+        filters: Filters,
+        *,
+        ignore_permissions: bool,
+        also: Sequence[sa.ColumnElement[bool]] = (),
+    ) -> None:
+        """`also`: conditions of the service's own on the columns of the table.
+
+        Raises: BadRequestError for filters that can't be understood or aren't allowed.
+        """
         self._fw, self._meta = fw, meta
         self._free = ignore_permissions
         self._table: sa.FromClause = fw.documents.registry.tables[meta.name].table
@@ -99,7 +110,7 @@ class Query:
             raise BadRequestError("filters must be a list of triples or a dict.", field="filters")
         _require_bounded(filters)
         self._narrowed = False
-        self._where = [self._condition(each) for each in filters]
+        self._where = [*(self._condition(each) for each in filters), *also]
         if not ignore_permissions:
             self._where += permissions.conditions(fw.rights, fw.documents.registry, meta)
 

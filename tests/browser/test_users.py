@@ -131,3 +131,47 @@ def test_roles_are_given_on_the_account_and_others_see_no_accounts(
     sign_in("sally")
     page.goto("/app/User/bea")
     expect(page.get_by_role("heading", name="Not allowed")).to_be_visible()
+
+
+def test_sessions_of_the_accounts_that_are_ticked_end_after_a_question(
+    page: Page, site: LiveSite
+) -> None:
+    """By keyboard too; the list is limited to a state, and exported (O-304 to O-306)."""
+    right = {"usr": "dora", "pwd": PASSWORD}
+    with httpx.Client(base_url=site.url, headers=HEADERS, timeout=30) as client:
+        assert client.post("/api/login", json=right).status_code == 200
+        page.goto("/app/User")
+        page.get_by_label("State", exact=True).select_option("Active")
+        expect(page).to_have_url(re.compile("_state=active"))
+        expect(page.locator("#told")).to_have_text(re.compile("found"))
+        end = page.get_by_role("button", name="End sessions selected")
+        expect(end).to_be_disabled()
+        for name in ("dora", "edna"):
+            page.get_by_label(name, exact=True).focus()
+            page.keyboard.press("Space")
+        page.get_by_role("button", name="End sessions of 2 accounts").press("Enter")
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("End the sessions of 2 accounts?")
+        look(page, "users-end-sessions")
+        page.keyboard.press("Escape")
+        assert client.get("/api/boot").json()["user"] is not None
+        page.get_by_role("button", name="End sessions of 2 accounts").click()
+        dialog.get_by_role("button", name="End them").click()
+        expect(page.locator("[data-progress]")).to_contain_text("Done. 2 accounts are signed out.")
+        look(page, "users-signed-out")
+        assert client.get("/api/boot").json()["user"] is None
+    page.get_by_label("State", exact=True).select_option("Disabled")
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    page.goto("/app/User?_state=active")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    assert download.value.suggested_filename == "User.csv"
+    assert "dora" in download.value.path().read_text()
+
+
+def test_an_unknown_address_keeps_the_menu(page: Page) -> None:
+    """H-205."""
+    page.goto("/nowhere/at/all")
+    expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Document types")).to_be_visible()
+    look(page, "unknown-path")

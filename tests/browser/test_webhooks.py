@@ -329,6 +329,41 @@ def test_many_deliveries_are_replayed_with_progress(page: Page, receiver: LiveRe
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
 
 
+def test_a_secret_is_rotated_and_a_body_erased_after_a_question(
+    page: Page, receiver: LiveReceiver
+) -> None:
+    """O-307."""
+    name = make_webhook(page, receiver.url, "page.rotated")
+    page.goto(f"/app/Webhook/{name}")
+    section = page.locator("#webhook-rotate")
+    section.get_by_label("Both sign for").select_option("a week")
+    section.get_by_role("button", name="Rotate").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("and the old one beside it for a week")
+    look(page, "webhook-rotate")
+    dialog.get_by_role("button", name="Rotate").click()
+    made = section.locator("code")
+    expect(made).to_have_text(re.compile(r"whsec_"))
+    look(page, "webhook-rotated")
+    secret = made.inner_text()
+    page.reload()
+    expect(section).to_contain_text("The old secret signs too until")
+    assert secret not in page.content()
+    delivery = emit(page, "page.rotated", {"private": "Ada"})
+    eventually(lambda: status(page, delivery) == "Sent")
+    page.goto(f"{DELIVERIES}/{delivery}")
+    page.get_by_role("button", name="Erase").click()
+    look(page, "delivery-erase")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.locator("pre").last).to_contain_text("Ada")
+    page.get_by_role("button", name="Erase").click()
+    dialog.get_by_role("button", name="Erase").click()
+    expect(page.get_by_text("Erased.", exact=True)).to_be_visible()
+    expect(page.get_by_text("It can't be sent again.")).to_be_visible()
+    expect(page.get_by_role("button", name="Replay")).to_have_count(0)
+    look(page, "delivery-erased")
+
+
 def test_all_that_match_are_replayed_beyond_one_page(page: Page, receiver: LiveReceiver) -> None:
     """Each once, with progress that is left and comes back; a second run has to wait."""
     name = make_webhook(page, receiver.url, "page.all")

@@ -6,9 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from sqlalchemy import ColumnElement
+
 from fw_actors.access.account_states import AccountCondition, AccountState, AccountStates
 from fw_actors.documents.fields import iso
-from web.pages.listing import BAD, GOOD, PLAIN, WARN, ListCell, ListColumn, Listing, ListRow
+from fw_actors.errors import BadRequestError, PermissionDeniedError
+from web.pages.listing import (
+    BAD,
+    GOOD,
+    PLAIN,
+    WARN,
+    FilterChoice,
+    ListCell,
+    ListColumn,
+    ListFilter,
+    Listing,
+    ListRow,
+)
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -20,6 +34,8 @@ _TONES: Final[Mapping[AccountCondition, str]] = {
     AccountCondition.NO_PASSWORD: WARN,
     AccountCondition.DISABLED: PLAIN,
 }
+STATE: Final = "_state"
+"""The parameter of a query that asks for a state."""
 _NOTHING: Final = ListCell("text", "")
 
 
@@ -36,6 +52,24 @@ class ShownAccount:
     is_own: bool
     may_resend: bool
     may_reset: bool
+
+
+def state_conditions(
+    fw: Fw, states: AccountStates, doctype: str, asked: Mapping[str, str]
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions for the state that a query of the list of accounts asks for.
+
+    Raises: BadRequestError for an unknown state; PermissionDeniedError for those who see none.
+    """
+    wanted = asked.get(STATE, "")
+    if doctype != "User" or not wanted:
+        return ()
+    if not fw.rights.administers:
+        raise PermissionDeniedError("Only System Managers see the states of accounts.")
+    if wanted not in list(AccountCondition):
+        states_in_words = ", ".join(AccountCondition)
+        raise BadRequestError(f"{STATE} must be one of {states_in_words}.", field=STATE)
+    return states.conditions(fw.tx, AccountCondition(wanted))
 
 
 def account_view(fw: Fw, states: AccountStates, name: str) -> dict[str, Any]:
@@ -63,7 +97,9 @@ def in_words(state: AccountState) -> str:
     return " and ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for n, noun in counts if n)
 
 
-def with_account_states(fw: Fw, shown: Listing, states: AccountStates) -> Listing:
+def with_account_states(
+    fw: Fw, shown: Listing, states: AccountStates, asked: Mapping[str, str]
+) -> Listing:
     """Return the list of Users with their states, roles and last sign-ins."""
     if not fw.rights.administers:
         return shown
@@ -81,7 +117,20 @@ def with_account_states(fw: Fw, shown: Listing, states: AccountStates) -> Listin
         return replace(row, cells=(*row.cells[:at], *cells, *row.cells[at + 1 :]))
 
     columns = (*shown.columns[:at], *added, *shown.columns[at + 1 :])
-    return replace(shown, columns=columns, rows=tuple(map(row_of, shown.rows)))
+    return replace(
+        shown,
+        columns=columns,
+        rows=tuple(map(row_of, shown.rows)),
+        filters=(_state_filter(asked.get(STATE, "")), *shown.filters),
+    )
+
+
+def _state_filter(chosen: str) -> ListFilter:
+    choices = (
+        FilterChoice(each.value, each.value.capitalize(), each == chosen)
+        for each in AccountCondition
+    )
+    return ListFilter(STATE, "State", chosen, tuple(choices))
 
 
 def _cells(state: AccountState | None) -> tuple[ListCell, ...]:

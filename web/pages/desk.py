@@ -13,7 +13,7 @@ from fw_actors.errors import BadRequestError, PermissionDeniedError
 from fw_actors.rules.findings import ServiceState
 from web.exchange import Exchange
 from web.operations import Operation, Route
-from web.pages.accounts import account_view, with_account_states
+from web.pages.accounts import account_view, state_conditions, with_account_states
 from web.pages.document_extras import DOCUMENT_VIEWS, PLAIN, DocumentView
 from web.pages.find import SearchHits, find
 from web.pages.form import editable, inputs, sections
@@ -52,6 +52,23 @@ LIST_VIEWS: Final[Mapping[str, ListView]] = {WEBHOOK: with_states, DELIVERY: wit
 
 
 @dataclass(frozen=True)
+class BulkAct:
+    """Something to be done with the rows that are ticked; `name` is what list.js knows it by."""
+
+    name: str
+    label: str
+    danger: bool = False
+
+
+BULK_ACTS: Final[Mapping[str, tuple[BulkAct, ...]]] = {
+    WEBHOOK: (BulkAct("pause", "Pause"), BulkAct("resume", "Resume")),
+    DELIVERY: (BulkAct("replay", "Replay"), BulkAct("erase", "Erase", danger=True)),
+    USER: (BulkAct("unlock", "Unlock"), BulkAct("end", "End sessions", danger=True)),
+}
+"""For System Managers without access scopes."""
+
+
+@dataclass(frozen=True)
 class AllowedActions:
     """The actions that the user may do with a document now."""
 
@@ -69,10 +86,6 @@ class DeskPages(FramedPages):
     def __init__(self, gateway: Gateway, rendering: Rendering) -> None:
         super().__init__(gateway, rendering)
         states = gateway.account_states
-        self._list_views: dict[str, ListView] = {
-            **LIST_VIEWS,
-            USER: lambda fw, shown, service: with_account_states(fw, shown, states),
-        }
         self._document_views = {
             **DOCUMENT_VIEWS,
             USER: DocumentView(
@@ -114,14 +127,20 @@ class DeskPages(FramedPages):
     async def list(self, exchange: Exchange) -> Response:
         """Show a page of a DocType's list."""
         doctype, asked = exchange.argument("doctype"), exchange.query
-        complete = self._list_views.get(doctype)
+        complete, states = LIST_VIEWS.get(doctype), self._gateway.account_states
         service = ServiceState(running=True)
         if doctype == WEBHOOK:
             service = await self._gateway.service_state()
 
         def view(fw: Fw) -> dict[str, Any]:
-            shown = listing(fw, doctype, asked)
-            return {"list": shown if complete is None else complete(fw, shown, service)}
+            also = state_conditions(fw, states, doctype, asked)
+            shown = listing(fw, doctype, asked, also)
+            if doctype == USER:
+                shown = with_account_states(fw, shown, states, asked)
+            elif complete is not None:
+                shown = complete(fw, shown, service)
+            acts = BULK_ACTS.get(doctype, ()) if fw.rights.administers else ()
+            return {"list": shown, "acts": acts}
 
         return await self._page(exchange, "list.html", doctype, view)
 

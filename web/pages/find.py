@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 MOST: Final = 5
 """How many documents of a DocType are shown; the list has the others."""
 _MOST_OF_A_REQUEST: Final = 20
-_OF_REQUESTS: Final = ("Error Log", "Audit Event")
+_TITLES: Final = ("url", "event", "action", "method", "docname")
+"""Fields that call the documents of built-in DocTypes that have no title."""
+_OF_REQUESTS: Final = ("Error Log", "Audit Event", "Version")
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,7 @@ def _containing(fw: Fw, meta: Meta, text: str) -> HitsOfDocType:
 
 def _hits(fw: Fw, meta: Meta, filters: list[list[Any]], most: int) -> Iterator[Hit]:
     visible = visible_fields(fw, meta)
-    titles = [
-        name for name in (*titles_of(meta), "url", "event", "action", "method") if name in visible
-    ]
+    titles = [name for name in (*titles_of(meta), *_TITLES) if name in visible]
     for row in fw.get_list(meta.name, filters, ["name", *titles], limit=most):
         label = next((str(row[name]) for name in titles if row[name]), row["name"])
         yield Hit(meta.name, row["name"], label, document_path(meta.name, row["name"]))

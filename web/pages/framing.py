@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import BadRequestError, FwError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
+from web.guard import LONGEST_SID, session_ids
 from web.operations import Operation, Route
 from web.pages.history import HistoryEntry, deletion
 from web.pages.rendering import PageFrame, Rendering, accepts_pages, page_frame
@@ -70,3 +71,25 @@ class FramedPages:
 
         deleted, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
         return self._rendering.refusal(exchange, error, frame, deleted)
+
+
+class UnknownPaths(FramedPages):
+    """Answers browsers at paths that no route has."""
+
+    async def refusal(self, exchange: Exchange, error: FwError) -> Response | None:
+        """Return the refusal within the frame; None for those who are not signed in.
+
+        No operation has read the session: this does, and takes whatever is wrong with it for none.
+        """
+        request = exchange.request
+        if request.method not in ("GET", "HEAD") or not accepts_pages(exchange):
+            return None
+        sids = session_ids(request.headers.getlist("Cookie"))
+        if len(sids) != 1 or len(sids[0]) > LONGEST_SID:
+            return None
+        try:
+            exchange.caller = await self._gateway.authenticate(sids[0])
+            return await self._refused(exchange, error)
+        except FwError:
+            exchange.caller = None
+            return None

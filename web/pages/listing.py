@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
+
+import sqlalchemy as sa
 
 from fw_actors.documents.browsing import list_page
 from fw_actors.documents.doctype import Meta
@@ -181,6 +183,8 @@ class Listing:
     filtered: bool
     matching: str
     """The filters in the form of the JSON API."""
+    export: str
+    """The path of the list as CSV; empty for those who may not export."""
     columns: tuple[ListColumn, ...]
     rows: tuple[ListRow, ...]
     total: int
@@ -195,28 +199,31 @@ class Listing:
     after: str | None
 
 
-def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
-    """Return the page of the list for the query `asked`.
+def listing(
+    fw: Fw,
+    doctype: str,
+    asked: Mapping[str, str],
+    also: Sequence[sa.ColumnElement[bool]] = (),
+) -> Listing:
+    """Return the page of the list for the query `asked`, and for the conditions `also`.
 
     Raises: the errors of the JSON API's list; BadRequestError for a page that is no number.
     """
     meta = fw.documents.registry.meta(doctype)
     visible = visible_fields(fw, meta)
     columns = columns_of(meta, visible)
-    values = {k: v for k, v in asked.items() if v != "" and not k.startswith("_")}
+    values = _values(asked)
     number = _page_number(asked.get(PAGE, ""))
-    filters = [[name, "=", _typed(meta, name, v)] for name, v in values.items()]
-    filters += _since(fw, asked.get(SINCE, ""))
-    filters += _range(asked)
-    filters += _search(fw, meta, asked.get(SEARCH, ""), searchable(meta, visible))
+    filters = asked_filters(fw, meta, asked)
     found = list_page(
         fw,
         doctype,
         filters,
         list(dict.fromkeys(("name", *columns, *sorted(fields_beside(meta, columns))))),
-        _order(asked.get(SORT, "")),
+        asked_order(asked),
         PAGE_SIZE,
         (number - 1) * PAGE_SIZE,
+        also,
     )
     path = list_path(doctype)
     kept = {k: v for k, v in asked.items() if v and k != PAGE}
@@ -232,8 +239,13 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
         filters=(*_filter_choices(meta, visible, values), _period(asked.get(SINCE, ""))),
         begins=asked.get(FROM, ""),
         ends=asked.get(UNTIL, ""),
-        filtered=bool(filters),
+        filtered=bool(filters or also),
         matching=json.dumps(filters),
+        export=(
+            _address(f"/export/{quote(doctype, safe='')}", kept, 1)
+            if fw.rights.allows(meta, "export")
+            else ""
+        ),
         columns=tuple(_column(meta, path, kept, name) for name in columns),
         rows=tuple(
             _row(meta, columns, row, paths)
@@ -250,6 +262,27 @@ def listing(fw: Fw, doctype: str, asked: Mapping[str, str]) -> Listing:
         before=_address(path, kept, number - 1) if number > 1 else None,
         after=_address(path, kept, number + 1) if last < found.total or found.more else None,
     )
+
+
+def _values(asked: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in asked.items() if v != "" and not k.startswith("_")}
+
+
+def asked_filters(fw: Fw, meta: Meta, asked: Mapping[str, str]) -> list[list[Any]]:
+    """Return the filters of a query, in the form of the JSON API. Raises: BadRequestError."""
+    fields = searchable(meta, visible_fields(fw, meta))
+    return [
+        *([name, "=", _typed(meta, name, text)] for name, text in _values(asked).items()),
+        *_since(fw, asked.get(SINCE, "")),
+        *_range(asked),
+        *_search(fw, meta, asked.get(SEARCH, ""), fields),
+    ]
+
+
+def asked_order(asked: Mapping[str, str]) -> str | None:
+    """Return the order of a query: `-due` is `due desc`; None is newest first."""
+    sort = asked.get(SORT, "")
+    return f"{sort[1:]} desc" if sort.startswith("-") else sort or None
 
 
 def _is_makeable(fw: Fw, meta: Meta) -> bool:
@@ -336,11 +369,6 @@ def _typed(meta: Meta, name: str, text: str) -> Any:
     if whole and text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 16:
         return int(text)
     return text
-
-
-def _order(sort: str) -> str | None:
-    """Return the order for a sort key: `-due` is `due desc`; None is newest first."""
-    return f"{sort[1:]} desc" if sort.startswith("-") else sort or None
 
 
 def _filter_choices(

@@ -9,6 +9,7 @@ from web.pages.account import AccountPages
 from web.pages.attempts import AttemptPages
 from web.pages.console import ConsolePages
 from web.pages.desk import DeskPages
+from web.pages.exporting import ExportPages
 from web.pages.rendering import Rendering
 from web.pages.replays import ReplayPages
 from web.pages.sign_in import SignInPages
@@ -33,6 +34,7 @@ def page_routes(
         *SignInPages(settings, rendering).routes(),
         *AccountPages(gateway, settings, rendering).routes(),
         *AttemptPages(gateway, rendering).routes(),
+        *ExportPages(gateway, rendering).routes(),
         *ReplayPages(gateway, rendering).routes(),
         *DeskPages(gateway, rendering).routes(),
     ]

@@ -9,9 +9,10 @@ import pytest
 import trio
 
 from fw_actors.access import attempts, sessions
-from fw_actors.access.account_states import AccountState, AccountStates
+from fw_actors.access.account_states import AccountCondition, AccountState, AccountStates
 from fw_actors.access.attempts import counter_key
 from fw_actors.access.types import LinkKind
+from fw_actors.documents.browsing import list_page
 from fw_actors.rules.lockout import Budget
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Tx
@@ -118,3 +119,44 @@ async def test_states_of_many_accounts_are_found_by_indexes(office: Office) -> N
         "fw_login_attempt": "key", "fw_known_address": "user", "doc_api_key": "user",
     }  # fmt: skip
     assert not unsought(found, **columns), found
+
+
+async def fill(office: Office) -> None:
+    """One account of each condition."""
+    for name in ("ada", "lea", "nina", "oda"):
+        await user(office, name)
+    await user(office, "dora", enabled=0)
+    key = counter_key(office.site.installation_key, attempts.IDENTIFIER, "lea@x.test")
+    budget = Budget(1, 60_000, locks=True)
+
+    def work(tx: Tx) -> None:
+        for name in ("ada", "lea", "dora"):
+            give_password(tx, name)
+        invite(tx, "nina", tx.now + 60_000)
+        attempts.charge(tx, "a charge", key, budget)
+        attempts.settle_failure(tx, "a charge", key, budget)
+
+    await office.site.store.write(work)
+
+
+async def chosen(office: Office, condition: AccountCondition) -> list[str]:
+    def names(fw: Any) -> list[str]:
+        also = states_of(office).conditions(fw.tx, condition)
+        page = list_page(fw, "User", [], ["name"], "name asc", 50, 0, also)
+        return [row["name"] for row in page.rows]
+
+    return await office.do(names)
+
+
+async def test_accounts_are_chosen_by_their_condition(office: Office) -> None:
+    """Exactly those that `of` says so of (O-306)."""
+    await fill(office)
+    everybody = await office.do(lambda fw: [row["name"] for row in fw.get_all("User")])
+    states = await office.site.store.read(partial(states_of(office).of, names=everybody))
+    for condition in AccountCondition:
+        wanted = sorted(name for name, each in states.items() if each.condition == condition)
+        assert await chosen(office, condition) == wanted
+        assert wanted
+    await trio.sleep(60)
+    assert await chosen(office, AccountCondition.LOCKED) == []
+    assert await chosen(office, AccountCondition.INVITED) == []

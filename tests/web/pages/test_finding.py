@@ -43,8 +43,18 @@ async def test_find_leads_to_what_has_the_id(office: Office) -> None:
 async def test_find_shows_what_a_request_did(office: Office) -> None:
     """H-201."""
     await office.site.write("Administrator", _invite, "request-1")
-    [hit] = (await found(office, "request-1")).exact
-    assert hit.doctype == "Audit Event"
+    await office.site.write("Administrator", _change, "request-1")
+    hits = (await found(office, "request-1")).exact
+    assert [(hit.doctype, hit.label) for hit in hits] == [
+        ("Audit Event", "user.create"),
+        ("Version", "ina"),
+    ]  # fmt: skip
+
+
+def _change(fw: Any) -> None:
+    user = fw.get_doc("User", "ina")
+    user.fullName = "Ina Invited"
+    user.save()
 
 
 def _invite(fw: Any) -> None:

@@ -1,13 +1,14 @@
-// A delivery: sent again by a click; the line for curl copied.
+// A delivery: sent again by a click, its body erased after a question; the line for curl copied.
 
 import { operation } from "./api.js";
-import { copy, flashNext } from "./app.js";
+import { ask, copy, flashNext } from "./app.js";
 import { busy, enable, say } from "./forms.js";
 
 // Delegated: the part with the buttons is exchanged while the delivery moves.
 document.addEventListener("click", (event) => {
   const line = event.target.closest("[data-copy-curl]");
   if (line) copy(line.closest(".made").querySelector("[data-text]").textContent, line);
+  if (event.target.closest("[data-erase]")) erase();
   const button = event.target.closest("[data-replay-one]");
   if (!button) return;
   const section = document.getElementById("delivery");
@@ -17,5 +18,19 @@ document.addEventListener("click", (event) => {
     location.reload();
   }).catch((error) => say(section, error.message));
 });
+async function erase() {
+  const { delivery } = document.getElementById("delivery").dataset;
+  const sure = await ask({
+    title: "Erase the body?",
+    text: "What was sent and what the receiver answered is gone for good, and can't be replayed; the record stays.",
+    ok: "Erase",
+    danger: true,
+    work: () => operation("webhooks.erase", { delivery }),
+  });
+  if (sure === null) return;
+  flashNext("Erased.");
+  location.reload();
+}
+
 enable("delivery");
 document.addEventListener("htmx:afterSwap", () => enable("delivery"));

@@ -1,12 +1,12 @@
-// What a list can do beside being read: ranges of times, invitations to the list of users, replays
-// to that of deliveries.
+// What a list can do beside being read: ranges of times, acts on the rows that are ticked,
+// invitations to the list of users.
 
 import { call, documentPath, operation } from "./api.js";
 import { ask } from "./app.js";
 import { enable } from "./forms.js";
 import { handOver } from "./links.js";
 
-const REPLAYED_AT_ONCE = 4;
+const AT_ONCE = 4;
 const ROLES_OFFERED = 100;
 const many = (count, one, more) => (count === 1 ? `1 ${one}` : `${count} ${more}`);
 
@@ -29,32 +29,68 @@ document.querySelector("[data-invite]")?.addEventListener("click", async () => {
   location.assign(page);
 });
 
-// Replay of what is ticked, some at a time, until it is done or stopped.
+// Acts on what is ticked, some at a time, until all is done or it is stopped.
+
+const DELIVERIES = ["delivery", "deliveries"];
+const ACCOUNTS = ["account", "accounts"];
+const WEBHOOKS = ["webhook", "webhooks"];
+const ACTS = {
+  replay: {
+    noun: DELIVERIES, verb: "Replay", done: "queued again", refused: "not replayed",
+    text: "Each is sent again with the same id and body. Deliveries in progress are skipped.",
+    work: (delivery) => operation("webhooks.replay", { delivery }),
+  },
+  erase: {
+    noun: DELIVERIES, verb: "Erase", done: "erased", refused: "not erased", danger: true,
+    text: "What was sent and what was answered is gone for good, and can't be replayed; the records stay.",
+    work: (delivery) => operation("webhooks.erase", { delivery }),
+  },
+  end: {
+    noun: ACCOUNTS, verb: "End the sessions of", button: "End sessions of", ok: "End them", done: "signed out", refused: "not signed out", danger: true,
+    text: "Everybody who is signed in with one of them has to sign in again. API keys go on working. Your own account is among them if you ticked it.",
+    work: (user) => operation("users.revokeUserSessions", { user }),
+  },
+  unlock: {
+    noun: ACCOUNTS, verb: "Unlock", done: "unlocked", refused: "not unlocked",
+    text: "Failed sign-ins by their names and e-mails are forgotten.",
+    work: (user) => operation("users.unlockUser", { user }),
+  },
+  pause: {
+    noun: WEBHOOKS, verb: "Pause", done: "paused", refused: "not paused",
+    text: "Their due deliveries wait in their order until they are resumed.",
+    work: (webhook) => operation("webhooks.pause", { webhook }),
+  },
+  resume: {
+    noun: WEBHOOKS, verb: "Resume", done: "resumed", refused: "not resumed",
+    text: "What has become due is sent now.",
+    work: (webhook) => operation("webhooks.resume", { webhook }),
+  },
+};
 
 const ticked = () => [...document.querySelectorAll("#found tbody .pick input:checked")];
 
 function count() {
-  const button = document.querySelector("[data-replay]");
-  if (!button) return;
   const chosen = ticked().length;
-  button.disabled = chosen === 0;
-  button.textContent = chosen ? `Replay ${many(chosen, "delivery", "deliveries")}` : "Replay selected";
+  for (const button of document.querySelectorAll("[data-bulk]")) {
+    const { verb, button: label = verb, noun } = ACTS[button.dataset.bulk];
+    button.disabled = chosen === 0;
+    button.textContent = chosen ? `${label} ${many(chosen, ...noun)}` : `${button.dataset.label} selected`;
+  }
 }
 
-async function replay() {
+async function actOnTicked(act) {
   const names = ticked().map((input) => input.value);
-  const sure = await ask({
-    title: `Replay ${many(names.length, "delivery", "deliveries")}?`,
-    text: "Each is sent again with the same id and body. Deliveries in progress are skipped.",
-    ok: "Replay",
-  });
+  const what = `${act.verb} ${many(names.length, ...act.noun)}`;
+  const sure = await ask({ title: `${what}?`, text: act.text, ok: act.ok ?? act.verb, danger: act.danger });
   if (sure === null) return;
   const holder = document.querySelector("[data-progress]");
   const bar = holder.querySelector("progress");
   const status = holder.querySelector("[role=status]");
   const count = holder.querySelector("[data-done]"); // not in the status: nobody wants to hear each
+  const stop = holder.querySelector("[data-stop]");
   let stopped = false;
-  holder.querySelector("[data-stop]").onclick = () => { stopped = true; };
+  stop.onclick = () => { stopped = true; };
+  stop.hidden = false;
   holder.hidden = false;
   bar.max = names.length;
   const refused = new Map();
@@ -67,9 +103,8 @@ async function replay() {
   tell();
   const work = async () => {
     while (names.length > 0 && !stopped) {
-      const delivery = names.shift();
       try {
-        await operation("webhooks.replay", { delivery });
+        await act.work(names.shift());
       } catch (error) {
         refused.set(error.message, (refused.get(error.message) ?? 0) + 1);
       }
@@ -77,12 +112,12 @@ async function replay() {
       tell();
     }
   };
-  await Promise.all(Array.from({ length: REPLAYED_AT_ONCE }, work));
-  holder.querySelector("[data-stop]").hidden = true;
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  stop.hidden = true;
   count.textContent = "";
-  const replayed = done - [...refused.values()].reduce((sum, number) => sum + number, 0);
-  const told = [...refused].map(([message, number]) => `${number} not replayed: ${message}`);
-  status.textContent = [stopped ? "Stopped." : "Done.", `${many(replayed, "delivery is", "deliveries are")} queued again.`, ...told].join(" ");
+  const carried = done - [...refused.values()].reduce((sum, number) => sum + number, 0);
+  const told = [...refused].map(([message, number]) => `${number} ${act.refused}: ${message}`);
+  status.textContent = [stopped ? "Stopped." : "Done.", `${many(carried, ...act.noun)} ${carried === 1 ? "is" : "are"} ${act.done}.`, ...told].join(" ");
 }
 
 document.addEventListener("change", (event) => {
@@ -92,7 +127,8 @@ document.addEventListener("change", (event) => {
   if (event.target.closest("#found .pick")) count();
 });
 document.addEventListener("click", (event) => {
-  if (event.target.closest("[data-replay]")) replay();
+  const button = event.target.closest("[data-bulk]");
+  if (button) actOnTicked(ACTS[button.dataset.bulk]);
 });
 // A range is typed in the reader's own zone, and asked for in UTC.
 const zone = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;

@@ -1,7 +1,7 @@
-// A webhook's test event, sent at once, with how long each part took; and its pause.
+// A webhook's test event, sent at once, with how long each part took; its pause; its next secret.
 
 import { operation } from "./api.js";
-import { flashNext } from "./app.js";
+import { ask, copy, flashNext } from "./app.js";
 import { busy, clear, enable, say } from "./forms.js";
 
 const STEPS = [["dns", "DNS"], ["connect", "Connect"], ["tls", "TLS"], ["answer", "Answer"]];
@@ -57,4 +57,26 @@ onPause("pause-webhook", "Paused.", (webhook) => {
   return operation("webhooks.pause", { webhook, seconds });
 });
 onPause("resume-webhook", "Resumed.", (webhook) => operation("webhooks.resume", { webhook }));
+
+const rotation = document.getElementById("webhook-rotate");
+document.getElementById("rotate-secret")?.addEventListener("click", async () => {
+  const overlap = document.getElementById("overlap");
+  const hours = Number(overlap.value);
+  let made;
+  const sure = await ask({
+    title: "Rotate the signing secret?",
+    text: hours
+      ? `A new secret signs from now on, and the old one beside it for ${overlap.selectedOptions[0].text}. Until then the receiver has to know the new one.`
+      : "A new secret signs from now on. The receiver refuses what it is sent until it knows the new one.",
+    ok: "Rotate",
+    danger: hours === 0,
+    work: async () => { made = await operation("webhooks.rotate", { webhook: rotation.dataset.webhook, overlap: hours }); },
+  });
+  if (sure === null) return;
+  const shown = rotation.querySelector("[data-text]");
+  shown.textContent = made.secret;
+  rotation.querySelector("[data-rotated]").hidden = false;
+  shown.focus();
+});
+rotation?.querySelector("[data-copy-secret]").addEventListener("click", ({ target }) => copy(rotation.querySelector("[data-text]").textContent, target));
 enable("webhook");

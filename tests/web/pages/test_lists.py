@@ -1,0 +1,118 @@
+"""Lists as files, and chosen by state; refusals at paths that there are not."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http_site import HttpSite, http_site
+from web.pages import exporting
+from web.pages.exporting import csv_bytes, safe_cell
+
+HTML = (("Accept", "text/html"),)
+
+
+@pytest.fixture
+async def site(tmp_path: Path, autojump_clock: Any) -> AsyncIterator[HttpSite]:
+    async with http_site(tmp_path) as site:
+        await site.hire("boss", "System Manager")
+        await site.hire("wendy")
+        yield site
+
+
+async def table(site: HttpSite, path: str) -> list[dict[str, str]]:
+    reply = await site.ask("GET", path, sid=await site.sid("boss"))
+    assert reply.status == 200, reply.body
+    assert reply.header("Content-Type") == "text/csv; charset=utf-8"
+    return list(csv.DictReader(io.StringIO(reply.body.decode(), newline="")))
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+49 471", "'+49 471"),
+        ("-2", "'-2"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("  =1", "'  =1"),
+        ("\t=1", "'\t=1"),
+        ("\uff1d1", "'\uff1d1"),
+        ("a=1", "a=1"),
+        (-2, -2),
+        (1.5, 1.5),
+        (None, ""),
+        ("", ""),
+    ],
+)
+def test_safe_cell_is_no_formula(value: Any, cell: Any) -> None:
+    """O-305."""
+    assert safe_cell(value) == cell
+
+
+def test_csv_quotes_what_would_split_a_cell() -> None:
+    assert csv_bytes([['a"b', "c,d", "e\nf"]]) == b'"a""b","c,d","e\nf"\r\n'
+
+
+async def test_a_list_is_exported_as_it_is_asked_for(site: HttpSite) -> None:
+    """Filters, search, order and state of its address; no secrets (O-305, O-306)."""
+    await site.do(lambda fw: fw.get_doc("User", "wendy").db_set("fullName", "=HYPERLINK(1)"))
+    rows = await table(site, "/export/User?_sort=name")
+    assert [row["name"] for row in rows] == ["boss", "wendy"]
+    assert rows[1]["fullName"] == "'=HYPERLINK(1)"
+    assert not {"new_password", "roles"} & rows[0].keys()
+    assert [row["name"] for row in await table(site, "/export/User?_q=wend")] == ["wendy"]
+    assert await table(site, "/export/User?_state=disabled") == []
+    assert len(await table(site, "/export/User?_state=active")) == 2
+
+
+async def test_an_export_that_is_cut_says_so(
+    site: HttpSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O-305."""
+    monkeypatch.setattr(exporting, "MOST_COUNTED", 1)
+    monkeypatch.setattr("fw_actors.documents.browsing.MOST_COUNTED", 1)
+    reply = await site.ask("GET", "/export/User", sid=await site.sid("boss"))
+    assert reply.body.count(b"\r\n") == 2
+    told = reply.header("Content-Disposition")
+    assert told == "attachment; filename*=UTF-8''User%20%28first%201%29.csv"
+
+
+async def test_an_export_needs_the_permission(site: HttpSite) -> None:
+    """O-305."""
+    sid = await site.sid("wendy")
+    for path, status in (("User", 403), ("Nope", 404), ("Has%20Role", 400)):
+        reply = await site.ask(
+            "GET", f"/export/{path}", sid=sid if status == 403 else await site.sid("boss")
+        )
+        assert reply.status == status
+
+
+@pytest.mark.parametrize(
+    ("state", "user", "status"), [("odd", "boss", 400), ("active", "wendy", 403)]
+)
+async def test_a_state_is_asked_for_by_managers(
+    site: HttpSite, state: str, user: str, status: int
+) -> None:
+    """O-306."""
+    reply = await site.ask("GET", f"/app/User?_state={state}", sid=await site.sid(user))
+    assert reply.status == status
+
+
+async def test_an_unknown_path_keeps_the_menu_for_those_who_are_signed_in(site: HttpSite) -> None:
+    """H-205."""
+    sid = await site.sid("boss")
+    framed = await site.ask("GET", "/nowhere", sid=sid, headers=HTML)
+    assert framed.status == 404
+    assert b"Document types" in framed.body
+    for given in ({"headers": HTML}, {"headers": HTML, "sid": "x" * 32}):
+        bare = await site.ask("GET", "/nowhere", **given)
+        assert (bare.status, b"Document types" in bare.body) == (404, False)
+        assert bare.header("Content-Type") == "text/html; charset=utf-8"
+    for path, headers in (("/nowhere", ()), ("/api/nowhere", HTML)):
+        reply = await site.ask("GET", path, sid=sid, headers=headers)
+        assert reply.error["type"] == "NotFoundError"

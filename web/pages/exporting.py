@@ -1,0 +1,95 @@
+"""Lists as CSV files: what the list shows for the same address, with all fields that fit a cell.
+
+A cell that a spreadsheet would take for a formula begins with an apostrophe (O-305): what users of
+a site type must not run on the computer of the person who opens the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import trio
+
+from fw_actors.documents.browsing import MOST_COUNTED, list_page
+from fw_actors.documents.doctype import Meta
+from web.exchange import Exchange
+from web.operations import Operation, Route
+from web.pages.accounts import state_conditions
+from web.pages.framing import FramedPages
+from web.pages.listing import asked_filters, asked_order, visible_fields
+from web.pages.wording import listable
+from web.response import Response, SendPart
+
+if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
+
+KIND: Final = "text/csv; charset=utf-8"
+ROWS_OF_PART: Final = 500
+_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_STANDARD: Final = ("name", "creation", "modified", "modified_by", "owner")
+
+
+class ExportPages(FramedPages):
+    """The route of this module."""
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return self._routes({"/export/<doctype>": Operation(self.export, query=None)})
+
+    async def export(self, exchange: Exchange) -> Response:
+        """Send the documents of a list as CSV: the first 10,000 in its order, of one moment."""
+        doctype, asked = exchange.argument("doctype"), exchange.query
+
+        def read(fw: Fw) -> tuple[tuple[str, ...], list[dict[str, Any]], bool]:
+            meta = fw.documents.registry.meta(doctype)
+            fw.rights.require_reach(meta)
+            fw.rights.require(meta, "list")
+            fw.rights.require(meta, "export")
+            columns = columns_of(fw, meta)
+            found = list_page(
+                fw, doctype, asked_filters(fw, meta, asked), columns, asked_order(asked),
+                MOST_COUNTED, 0,
+                state_conditions(fw, self._gateway.account_states, doctype, asked),
+            )  # fmt: skip
+            return columns, found.rows, found.more
+
+        columns, rows, more = await self._gateway.read(
+            exchange.known_caller, read, exchange.request_id
+        )
+
+        async def send_all(send: SendPart) -> None:
+            await send(csv_bytes([columns]))
+            for begin in range(0, len(rows), ROWS_OF_PART):
+                part = rows[begin : begin + ROWS_OF_PART]
+                await send(csv_bytes([[row[name] for name in columns] for row in part]))
+                await trio.lowlevel.checkpoint()
+
+        name = f"{doctype} (first {MOST_COUNTED}).csv" if more else f"{doctype}.csv"
+        disposition = f"attachment; filename*=UTF-8''{quote(name, safe='')}"
+        headers = (("Content-Disposition", disposition),)
+        return Response(b"", content_type=KIND, headers=headers, stream=send_all)
+
+
+def columns_of(fw: Fw, meta: Meta) -> tuple[str, ...]:
+    """Return the fields of a file: those of every document, then all that fit a cell."""
+    state = ("docstatus",) if meta.submittable else ()
+    fields = [f.name for f in visible_fields(fw, meta).values() if listable(f) and f.stored]
+    return (*_STANDARD, *state, *fields)
+
+
+def csv_bytes(rows: Iterable[Iterable[Any]]) -> bytes:
+    """Return rows as CSV (RFC 4180) in UTF-8."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([safe_cell(value) for value in row] for row in rows)
+    return text.getvalue().encode()
+
+
+def safe_cell(value: Any) -> Any:
+    """Return a value that no spreadsheet takes for a formula; numbers stay as they are."""
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULAS):
+        return f"'{value}"
+    return "" if value is None else value
