@@ -242,9 +242,13 @@ class Gateway:
         )
 
     async def erase(self, caller: Caller, delivery: str, request_id: str) -> str:
-        """Erase a delivery's body; return when. Raises: as `fw_actors.webhooks.erasure.erase`."""
-        return await self.write(
-            caller, lambda fw: erase(fw, self._site.audit, delivery), request_id
+        """Erase a delivery's body; return when.
+
+        Raises: PermissionDeniedError, which is kept as an Audit Event; NotFoundError,
+            ConflictError.
+        """
+        return _allowed(
+            await self.write(caller, lambda fw: erase(fw, self._site.audit, delivery), request_id)
         )
 
     def new_secret(self) -> str:

@@ -43,12 +43,18 @@ _ERASE: Final = Statement(
 )  # fmt: skip
 
 
-def erase(fw: Fw, audit: AuditLog, delivery: str) -> str:
+def erase(fw: Fw, audit: AuditLog, delivery: str) -> str | PermissionDeniedError:
     """Erase one delivery's body and answers; return when (ISO 8601), also if it was before.
 
-    Raises: PermissionDeniedError; NotFoundError; ConflictError for one that is in progress.
+    A missing permission is recorded too, which requires a commit: the error is returned, for the
+    caller to raise after the commit.
+
+    Raises: NotFoundError; ConflictError for one that is in progress.
     """
-    _require_manager(fw)
+    error = _permission_error(fw)
+    if error is not None:
+        audit.deny(fw, delivery)
+        return error
     row = fw.tx.one(_READ, delivery=delivery)
     if row is None:
         raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
@@ -78,7 +84,9 @@ def erase_matching(
 
     Raises: PermissionDeniedError; ValidationError if nothing is given.
     """
-    _require_manager(fw)
+    error = _permission_error(fw)
+    if error is not None:
+        raise error
     if webhook is None and reference is None and until is None:
         raise ValidationError("Say which deliveries are to be erased.", field="webhook")
     wanted = [_OPEN]
@@ -105,11 +113,12 @@ def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
         forget_answers(tx, deliveries)
 
 
-def _require_manager(fw: Fw) -> None:
-    if not fw.rights.administers:
-        raise PermissionDeniedError(
-            "Erasing a delivery requires the role System Manager without access scopes."
-        )
+def _permission_error(fw: Fw) -> PermissionDeniedError | None:
+    if fw.rights.administers:
+        return None
+    return PermissionDeniedError(
+        "Erasing a delivery requires the role System Manager without access scopes."
+    )
 
 
 class PayloadSweep:

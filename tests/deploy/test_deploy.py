@@ -240,6 +240,24 @@ def test_what_waits_in_the_store_is_one_alert_for_all_nodes(
     assert len(firing(tmp_path, alert, nodes, "30m")) == 1
 
 
+@pytest.mark.parametrize(
+    ("alert", "act"), [("FwReceiverFails", "failing"), ("FwWebhookDisabled", "disabled")]
+)
+def test_a_receiver_that_fails_is_an_alert_and_its_end_is_none(
+    tmp_path: Path, alert: str, act: str
+) -> None:
+    """One process tells of a trouble; the others count nothing (B-340)."""
+    series = {
+        f'fw_receiver_notices_total{{act="{each}",instance="{node}"}}': "0x100"
+        for each in ("failing", "disabled")
+        for node in "ab"
+    }
+    series[f'fw_receiver_notices_total{{act="{act}",instance="b"}}'] = "0x40 1x60"
+    series['fw_receiver_notices_total{act="ended",instance="b"}'] = "0x10 1x90"
+    assert firing(tmp_path, alert, series, "30m") == []
+    assert len(firing(tmp_path, alert, series, "45m")) == 1
+
+
 def test_a_node_with_stale_subscriptions_is_named_by_an_alert(tmp_path: Path) -> None:
     stale = {"a": "0x40", "b": "2x40"}
     nodes = {f'fw_subscriptions_stale{{instance="{n}"}}': each for n, each in stale.items()}

@@ -165,7 +165,8 @@ class AccessWork:
                     account.keys_end(certainly=True)
 
     async def _try(self, account: Account | None, usr: str, password: str) -> None:
-        attempt = SignInAttempt(usr, password, self.client.address, "simulated", None, "")
+        agent = self.dice.choice(("a phone", "a laptop/1.2", "a laptop/1.3"))
+        attempt = SignInAttempt(usr, password, self.client.address, agent, None, "")
         version = account.version if account is not None else 0
         certain = account is not None and account.certain
         told = await self.client.ask(f"signs in as {usr}", lambda up: up.gateway.sign_in(attempt))

@@ -9,7 +9,7 @@ import trio
 
 from tests.simulation import post_office, receivers
 from tests.simulation.node import Node
-from tests.simulation.world import World
+from tests.simulation.world import OTHER_KEY, World
 from tests.site_kit import SECRET_KEY
 
 _JUMPS: Final = (-7200.0, -400.0, -61.0, -2.0, 1.5, 33.0, 61.0, 700.0, 7200.0, 90_000.0)
@@ -78,7 +78,7 @@ class Disasters:
         """The key is gone, or another one, until the next start."""
         node = self.world.nodes[0]
         await node.stop()
-        await self._bring_up(node, key=self.dice.choice(("", "another key of the same length")))
+        await self._bring_up(node, key=self.dice.choice(("", OTHER_KEY)))
         await trio.sleep(self.dice.choice((1.0, 5.0)))
         await node.stop()
         await self._bring_up(node, key=SECRET_KEY)

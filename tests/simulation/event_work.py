@@ -231,7 +231,9 @@ class EventWork:
         return self.dice.randint(1, 5)
 
     def _promise(self, deliveries: list[str], marker: str) -> None:
-        if not deliveries:
+        ledger = self.world.ledger
+        assert ledger is not None
+        if not deliveries and self.world.steady[0] not in ledger.switched_off:
             self.world.broke(f"{marker} has no delivery, and a webhook that wants it")
         for delivery in deliveries:
             self.world.promises.sent[delivery] = marker

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.simulation.life import Life
+from tests.simulation.pacing import Pacing
 from tests.simulation.replays import Replays
-from tests.simulation.stored import Delivery, Job, Password, State, read
+from tests.simulation.stored import Delivery, Hook, Job, Password, State, read
 from tests.simulation.surroundings import Broken
 
 OPEN: Final = ("Queued", "Retrying")
 FINAL: Final = ("Sent", "Failed")
 DAY_MS: Final = 86_400_000
+CLAIMS: Final = 3  # a clock that is set forward ends leases of attempts that go on
 FAR_SECONDS: Final = 300.0  # beyond the cap and this much, a time is one of a clock that was wrong
 
 
@@ -45,6 +47,13 @@ class Ledger:
         self._owners: dict[str, str] = {}
         self.state = State()
         self.replays = Replays()
+        self._pacing = Pacing()
+        self.bodies: dict[str, str] = {}
+        """The body of each delivery, kept from before its erasure."""
+        self.claimed: dict[str, tuple[Hook, ...]] = {}
+        """The Webhook of each delivery as it was at its latest claims, the last one last."""
+        self.switched_off: set[str] = set()
+        """Webhooks that were disabled at some time."""
         self.anew: set[str] = set()
         """Deliveries that began anew in the last commit."""
         self.minted: dict[str, int] = {}
@@ -84,14 +93,24 @@ class Ledger:
         self._db.close()
 
     def _judge(self, before: State, after: State, life: Life) -> None:
-        for number, job in after.jobs.items():
-            self._judge_lease(before.jobs.get(number), job, life)
+        leased = [
+            (number, job)
+            for number, job in after.jobs.items()
+            if self._judge_lease(before.jobs.get(number), job, life)
+        ]
+        for _, job in leased:
+            if job.queue == "webhook" and job.partition in after.hooks:
+                earlier = self.claimed.get(job.subject, ())
+                self.claimed[job.subject] = (*earlier, after.hooks[job.partition])[-CLAIMS:]
+        self._pacing.judge(self._now(), leased, before, after)
+        self.switched_off.update(name for name, hook in after.hooks.items() if not hook.enabled)
         self._judge_pairs(after)
         _expect(not after.impossible, f"there is {'; '.join(after.impossible)}")
         for name, new in after.deliveries.items():
             old = before.deliveries.get(name)
             if old is None:
                 _expect(new.status == "Queued" and new.attempts == 0, f"{name} began as {new}")
+                self.bodies[name] = new.payload or ""
             elif old != new:
                 self._judge_step(name, old, new, after)
         for name in before.deliveries.keys() - after.deliveries.keys():
@@ -103,14 +122,17 @@ class Ledger:
             for link in password.links - self.minted.keys():
                 self.minted[link] = self.commits
 
-    def _judge_lease(self, old: Job | None, new: Job, life: Life) -> None:
+    def _judge_lease(self, old: Job | None, new: Job, life: Life) -> bool:
+        """Return whether the commit leased the job."""
         if new.lease is not None and (old is None or old.lease != new.lease):
             self._owners[new.lease] = life.label
             due = old.next_at if old is not None else None
             wrong = due is None or self._now() < due <= self._now() + self._horizon_ms()
             _expect(not wrong, f"job of {new.subject} was leased before it was due, at {due}")
-        elif old is not None and old.lease != new.lease:
+            return True
+        if old is not None and old.lease != new.lease:
             self._judge_end(old, life)
+        return False
 
     def _judge_end(self, old: Job, life: Life) -> None:
         """An outcome by a lost lease: written by a process that does not hold it."""
@@ -125,7 +147,7 @@ class Ledger:
         """No row is half-written: who is open has a job that waits, and nobody else has one."""
         waiting: dict[tuple[str, str], int] = {}
         for job in after.jobs.values():
-            if job.next_at is not None:
+            if job.waits:
                 pair = (job.queue, job.subject)
                 waiting[pair] = waiting.get(pair, 0) + 1
                 about = after.deliveries.get(job.subject) if job.queue == "webhook" else None
@@ -142,7 +164,12 @@ class Ledger:
         _expect(not left, f"jobs without a delivery: {left}")
 
     def _judge_step(self, name: str, old: Delivery, new: Delivery, after: State) -> None:
+        if new.erased is not None and old.erased is None:
+            gone = old._replace(payload=None, answer=None, erased=new.erased)
+            _expect(old.status in FINAL, f"{name} was erased while {old.status}")
+            return _expect(new == gone, f"{name} was erased, and changed: {old} to {new}")
         _expect(old.payload == new.payload, f"the body of {name} changed")
+        _expect(old.erased == new.erased, f"{name} is not erased any more")
         _expect(new.attempts <= new.max_attempts, f"{name} has {new.attempts} attempts")
         if old.webhook != new.webhook:
             renamed = old.webhook not in after.hooks and new.webhook in after.hooks
@@ -159,8 +186,10 @@ class Ledger:
     def _judge_replay(self, name: str, new: Delivery, after: State) -> None:
         """Id and body are kept, attempts begin at 1 with the Webhook's numbers (B-251)."""
         self.anew.add(name)
+        _expect(new.erased is None, f"{name} is erased, and began anew")
         _expect(self.replays.began(name), f"{name} began anew, and nobody asked for it")
-        fresh = (0, after.hooks.get(new.webhook), None, None)
+        hook = after.hooks.get(new.webhook)
+        fresh = (0, None if hook is None else hook.max_attempts, None, None)
         begun = (new.attempts, new.max_attempts, new.error, new.sent)
         _expect(begun == fresh, f"{name} began anew with {begun} instead of {fresh}")
 

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -178,20 +178,27 @@ def signature(secret: str, delivery: str, timestamp: str, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
-def judge(post: Post, secrets: list[str]) -> str | None:
-    """Return what is wrong with a request; None when all is right."""
+def judge(post: Post, secrets: Sequence[str], signers: Sequence[Sequence[str]]) -> str | None:
+    """Return what is wrong with a request; None when all is right.
+
+    `secrets` are all that its Webhook ever had, `signers` those that have to sign it together,
+    one choice of several.
+    """
     headers = post.headers
     fixed = {
         "host", "content-type", "content-length", "user-agent", "accept", "webhook-id",
         "webhook-timestamp", "webhook-signature",
     }  # fmt: skip
     if set(headers) - {"connection"} != fixed or headers["content-type"] != "application/json":
-        return f"the headers are {sorted(headers)}"
+        return f"has the headers {sorted(headers)}"
     timestamp = headers["webhook-timestamp"]
-    told = headers["webhook-signature"]
-    if told not in {signature(secret, post.delivery, timestamp, post.body) for secret in secrets}:
-        return "the signature is not right"
+    told = headers["webhook-signature"].split(" ")
+    by = {secret: signature(secret, post.delivery, timestamp, post.body) for secret in secrets}
+    if not set(told) <= set(by.values()):
+        return "has a signature that is not right"
+    if told not in [[by.get(one) for one in each] for each in signers]:
+        return f"has {len(told)} signatures, and not those of the secrets that sign now"
     body: dict[str, Any] = json.loads(post.body)
     if set(body) != {"type", "timestamp", "data"}:
-        return f"the body holds {sorted(body)}"
+        return f"has a body of {sorted(body)}"
     return None

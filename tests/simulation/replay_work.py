@@ -81,6 +81,8 @@ class ReplayWork:
         row = state.deliveries.get(delivery)
         if row is None or row.status not in FINAL or row.webhook not in state.hooks:
             return None
+        if row.erased is not None:
+            return None
         return row, self._ledger.replays.begun[delivery]
 
     @property

@@ -20,12 +20,14 @@ from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.runtime.testing import task_order
 from tests.simulation.access_work import AccessWork
-from tests.simulation.clients import Client
+from tests.simulation.clients import MANAGER, Client
 from tests.simulation.disasters import Disasters
 from tests.simulation.event_work import EventWork, hook_body
 from tests.simulation.key_work import KeyWork
+from tests.simulation.node import Up
 from tests.simulation.own_work import OwnWork
 from tests.simulation.people import Account
+from tests.simulation.receiver_work import ReceiverWork
 from tests.simulation.replay_work import ReplayWork
 from tests.simulation.scope_work import ScopeWork
 from tests.simulation.verdict import judge_end, settled
@@ -80,6 +82,7 @@ async def _run(seed: int, seconds: float, folder: Path) -> Result:
         world = World(str(seed), folder, nursery)
         await _found(world)
         await _live(world, began + seconds)
+        await _resume_all(world)
         await _come_to_rest(world)
         nursery.cancel_scope.cancel()
     return await _result(world, seed, trio.current_time() - began)
@@ -121,7 +124,7 @@ async def _found(world: World) -> None:
         if watched == "tickets":
             body |= {"event_type": "Document", "webhook_doctype": "Ticket", "custom_event": None}
             body |= dict.fromkeys(("on_insert", "on_update", "on_submit", "on_cancel"), 1)
-            body |= {"on_trash": 1}
+            body |= {"on_trash": 1, "ordering": world.dice("order").choice(("none", "document"))}
         made = await site.write("Administrator", partial(_hook, body))
         world.steady.append(made["name"])
         world.secrets[made["name"]] = [secret]
@@ -152,6 +155,7 @@ async def _live(world: World, until: float) -> None:
 async def _work(client: Client, until: float) -> None:
     events, access, keys = EventWork(client), AccessWork(client), KeyWork(client)
     replays, scopes, own = ReplayWork(client), ScopeWork(client), OwnWork(client)
+    receivers = ReceiverWork(client)
     works = (
         *(events.emit,) * 4, *(events.emit_batch,) * 2, *(events.ticket,) * 5, events.roll_back,
         events.caught, events.job, events.hook, events.hook, events.own_hook, events.sweep,
@@ -161,7 +165,8 @@ async def _work(client: Client, until: float) -> None:
         access.use_link, access.invite, access.switch, access.set_password, replays.replay,
         replays.replay, replays.replay_many, keys.make, keys.use, keys.use, keys.guess,
         keys.revoke, scopes.change, scopes.reach, scopes.write, scopes.replay,
-        own.change_password, own.end_others,
+        own.change_password, own.end_others, receivers.pause, receivers.resume, receivers.limit,
+        receivers.order, receivers.rotate, receivers.rotate, receivers.erase, receivers.erase_many,
     )  # fmt: skip
     dice = client.dice
     favourites = dice.sample(works, dice.randint(4, len(works)))
@@ -180,6 +185,19 @@ async def _watch(world: World, until: float) -> None:
                 if seen.capacity and seen.depth > seen.capacity:
                     world.broke(f"{seen.name} holds {seen.depth} messages of {seen.capacity}")
         await trio.sleep(1.0)
+
+
+async def _resume_all(world: World) -> None:
+    """End all pauses: what is due for a paused Webhook may wait for as long as that takes."""
+    assert world.ledger is not None
+    for name, hook in world.ledger.state.hooks.items():
+        if hook.paused_until is not None:
+            resume = partial(_resume, name)
+            await world.nodes[0].request(resume)
+
+
+async def _resume(webhook: str, up: Up) -> None:
+    await up.gateway.resume_webhook(MANAGER, webhook, "")
 
 
 async def _come_to_rest(world: World) -> None:

@@ -76,7 +76,9 @@ class ScopeWork:
             AUDITOR,
         )
         if not refused(told) and not lost(told):
-            if not told["deliveries"]:
+            ledger = self.world.ledger
+            assert ledger is not None
+            if not told["deliveries"] and self.world.steady[0] not in ledger.switched_off:
                 self.world.broke(f"{marker} of the auditor has no delivery")
             for delivery in told["deliveries"]:
                 self.world.promises.sent[delivery] = marker

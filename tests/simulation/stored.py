@@ -16,12 +16,14 @@ class Delivery(NamedTuple):
     max_attempts: int
     next_attempt: int | None
     last_attempt: int | None
-    payload: str
+    payload: str | None
     webhook: str
     event: str
     reference: str | None
     sent: int | None
     error: str | None
+    answer: str | None
+    erased: int | None
 
 
 class Job(NamedTuple):
@@ -33,6 +35,31 @@ class Job(NamedTuple):
     lease: str | None
     attempts: int
     partition: str
+    ordering_key: str | None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is due at some time, or parked until an earlier one of its key has ended."""
+        return self.next_at is not None or self.ordering_key is not None
+
+
+class Hook(NamedTuple):
+    """A Webhook's row: `paused_until` is None without a pause; secrets are sealed."""
+
+    max_attempts: int
+    enabled: int
+    paused_until: int | None
+    rate_limit: int
+    ordering: str
+    row_id: str
+    secret: str | None
+    old_secret: str | None
+    old_until: int | None
+
+    @property
+    def ordered(self) -> bool:
+        """Whether one delivery of a document is in flight at a time."""
+        return bool(self.enabled) and self.ordering == "document"
 
 
 class Password(NamedTuple):
@@ -51,22 +78,26 @@ class State:
     jobs: Mapping[int, Job] = field(default_factory=dict)
     mails: Mapping[str, str] = field(default_factory=dict)
     passwords: Mapping[str, Password] = field(default_factory=dict)
-    hooks: Mapping[str, int] = field(default_factory=dict)
-    """Each Webhook's `max_attempts`."""
+    hooks: Mapping[str, Hook] = field(default_factory=dict)
     impossible: tuple[str, ...] = ()
     """What no transaction may leave behind."""
 
 
 _DELIVERIES: Final = """SELECT name, status, attempts, max_attempts, next_attempt, last_attempt,
-    payload, webhook, event, reference_name, sent, error FROM doc_webhook_delivery"""
-_JOBS: Final = "SELECT id, queue, subject, next_at, lease, attempts, partition FROM fw_job"
+    payload, webhook, event, reference_name, sent, error, response_body, erased
+    FROM doc_webhook_delivery"""
+_JOBS: Final = """SELECT id, queue, subject, next_at, lease, attempts, partition, ordering_key
+    FROM fw_job"""
 _MAILS: Final = "SELECT name, status FROM doc_email_delivery"
 _PASSWORDS: Final = """SELECT u.name, p.hash,
     (SELECT group_concat(id) FROM fw_session s WHERE s.user = u.name),
     (SELECT group_concat(kind || ' ' || hex(hash)) FROM fw_token t
         WHERE t.user = u.name AND t.spent IS NULL)
     FROM doc_user u LEFT JOIN fw_password p ON p.user = u.name"""
-_HOOKS: Final = "SELECT name, max_attempts FROM doc_webhook"
+_HOOKS: Final = """SELECT name, max_attempts, enabled,
+    CASE WHEN paused_since IS NOT NULL THEN coalesce(paused_until, 9e15) END,
+    coalesce(rate_limit, 0), ordering, row_id, secret, old_secret, old_secret_until
+    FROM doc_webhook"""
 # Rows that are there in part, or that outlive what they were good for.
 _IMPOSSIBLE: Final = """
     SELECT 'a session of ' || user FROM fw_session
@@ -79,6 +110,10 @@ _IMPOSSIBLE: Final = """
         WHERE name NOT IN (SELECT id FROM fw_api_key)
     UNION ALL SELECT 'the secret of no API key, ' || id FROM fw_api_key
         WHERE id NOT IN (SELECT name FROM doc_api_key)
+    UNION ALL SELECT 'an answer of the erased ' || name FROM doc_webhook_delivery d
+        WHERE erased IS NOT NULL AND (payload IS NOT NULL OR response_body IS NOT NULL OR EXISTS
+            (SELECT 1 FROM fw_delivery_attempt a
+                WHERE a.delivery = d.name AND a.response_body IS NOT NULL))
     UNION ALL SELECT 'a line of no ticket, ' || parent FROM doc_ticketline
         WHERE parent NOT IN (SELECT name FROM doc_ticket)"""
 
@@ -93,7 +128,7 @@ def read(database: sqlite3.Connection) -> State:
             {row[0]: Job(*row[1:]) for row in execute(_JOBS)},
             dict(execute(_MAILS).fetchall()),
             {row[0]: _password(row) for row in execute(_PASSWORDS)},
-            dict(execute(_HOOKS).fetchall()),
+            {row[0]: Hook(*row[1:]) for row in execute(_HOOKS)},
             tuple(row[0] for row in execute(_IMPOSSIBLE)),
         )
     finally:

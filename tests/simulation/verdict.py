@@ -7,14 +7,13 @@ from collections import Counter
 from typing import Any
 
 from tests.simulation.ledger import OPEN, Ledger
-from tests.simulation.stored import Delivery
 from tests.simulation.world import DELIVERED, World
 
 
 def settled(world: World) -> bool:
     """Whether nothing waits in any queue any more."""
     ledger = _ledger(world)
-    return not any(job.next_at is not None for job in ledger.state.jobs.values())
+    return not any(job.waits for job in ledger.state.jobs.values())
 
 
 def judge_end(world: World) -> None:
@@ -29,6 +28,9 @@ def judge_end(world: World) -> None:
         _redaction,
         _audit,
         _notices,
+        _notice_mails,
+        _device_mails,
+        _erasures,
     ):
         for broken in judge(world):
             world.broke(broken)
@@ -51,8 +53,8 @@ def _deliveries(world: World) -> list[str]:
 def _markers(world: World) -> list[str]:
     """What was refused or rolled back is nowhere; a delivery holds what was promised."""
     ledger, found = _ledger(world), []
-    for name, delivery in ledger.state.deliveries.items():
-        data = json.loads(delivery.payload)["data"]
+    for name in ledger.state.deliveries:
+        data = json.loads(ledger.bodies[name])["data"]
         marker = data.get("marker") or data.get("doc", {}).get("title")
         if marker in world.promises.refused:
             found.append(f"{name} tells of {marker}, which was refused")
@@ -67,14 +69,16 @@ def _tickets(world: World) -> list[str]:
     """Each change of a document is one event, none more and none less."""
     ledger = _ledger(world)
     told: Counter[tuple[str, str]] = Counter(
-        (_doc(d)["title"], d.event)
-        for d in ledger.state.deliveries.values()
+        (_doc(ledger, name)["title"], d.event)
+        for name, d in ledger.state.deliveries.items()
         if d.webhook == world.steady[1]
     )
     found = []
+    disabled = world.steady[1] in ledger.switched_off  # by ops.disableAfterDays
     for (title, event), count in world.promises.events.items():
         most = count + world.promises.perhaps[title, event]
-        if not count <= told[title, event] <= most:
+        least = 0 if disabled else count
+        if not least <= told[title, event] <= most:
             found.append(f"{told[title, event]} events {event} of {title}; it should be {count}")
     return found
 
@@ -84,9 +88,9 @@ def _references(world: World) -> list[str]:
     ledger, names = _ledger(world), dict[str, set[str | None]]()
     for title, name in ledger.rows("SELECT title, name FROM doc_ticket"):
         names[title] = {name}
-    for delivery in ledger.state.deliveries.values():
+    for name, delivery in ledger.state.deliveries.items():
         if delivery.webhook == world.steady[1]:
-            names.setdefault(_doc(delivery)["title"], set()).add(delivery.reference)
+            names.setdefault(_doc(ledger, name)["title"], set()).add(delivery.reference)
     return [f"the ticket {t} goes by {sorted(map(str, n))}" for t, n in names.items() if len(n) > 1]
 
 
@@ -112,8 +116,9 @@ def _mails(world: World) -> list[str]:
 def _redaction(world: World) -> list[str]:
     """No secret in an event (B-92), and no field above permission level 0 (B-90)."""
     found = []
-    for name, delivery in _ledger(world).state.deliveries.items():
-        doc: dict[str, Any] | None = json.loads(delivery.payload)["data"].get("doc")
+    ledger = _ledger(world)
+    for name in ledger.state.deliveries:
+        doc: dict[str, Any] | None = json.loads(ledger.bodies[name])["data"].get("doc")
         if doc is None:
             continue
         right = doc["pin"] is None and doc["token"] in (None, {"configured": True})
@@ -158,8 +163,56 @@ def _notices(world: World) -> list[str]:
     ]
 
 
-def _doc(delivery: Delivery) -> dict[str, Any]:
-    doc: dict[str, Any] = json.loads(delivery.payload)["data"]["doc"]
+def _notice_mails(world: World) -> list[str]:
+    """A manager whom nobody meddles with has one mail for each trouble, and no other (B-340)."""
+    found = []
+    for action, template in (
+        ("webhook.notice", "webhook_failing"),
+        ("webhook.disable", "webhook_disabled"),
+    ):
+        ((acts,),) = _ledger(world).rows(
+            "SELECT count(*) FROM doc_audit_event WHERE action = ? AND detail NOT LIKE '%refused%'",
+            action,
+        )
+        ((mails,),) = _ledger(world).rows(
+            "SELECT count(*) FROM doc_email_delivery"
+            " WHERE template = ? AND recipient = 'admin@mail.example'",
+            template,
+        )
+        if acts != mails:
+            found.append(f"{acts} times {action}, and {mails} mails {template} to a manager")
+    return found
+
+
+def _device_mails(world: World) -> list[str]:
+    """Each device of an account but the first was told of by one mail (A-363)."""
+    if not world.config.auth.new_device_mail:
+        return []
+    rows = _ledger(world).rows(
+        "SELECT u.name, (SELECT count(*) FROM fw_known_device k WHERE k.user = u.name),"
+        " (SELECT count(*) FROM doc_email_delivery m"
+        "   WHERE m.recipient = u.email AND m.template = 'new_device') FROM doc_user u"
+    )
+    return [f"{user} has {devices} devices, and {mails} mails about new ones"
+            for user, devices, mails in rows if mails != max(0, devices - 1)]  # fmt: skip
+
+
+def _erasures(world: World) -> list[str]:
+    """What was erased is on record once, and so is nothing else (B-360)."""
+    ledger = _ledger(world)
+    told = Counter(
+        row[0]
+        for row in ledger.rows("SELECT target FROM doc_audit_event WHERE action = 'webhook.erase'")
+    )
+    erased = {name for name, d in ledger.state.deliveries.items() if d.erased is not None}
+    swept = told.keys() - ledger.state.deliveries.keys()
+    found = [f"the erasure of {name} is on record {n} times" for name, n in told.items() if n > 1]
+    return found + [f"{name} is erased, or on record as erased, and not both"
+                    for name in erased.symmetric_difference(told.keys() - swept)]  # fmt: skip
+
+
+def _doc(ledger: Ledger, delivery: str) -> dict[str, Any]:
+    doc: dict[str, Any] = json.loads(ledger.bodies[delivery])["data"]["doc"]
     return doc
 
 

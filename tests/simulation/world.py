@@ -23,6 +23,7 @@ from tests.simulation.node import Node, Up
 from tests.simulation.people import Directory, Guesses
 from tests.simulation.post_office import Letter, PostOffice
 from tests.simulation.receivers import Post, Receiver, judge
+from tests.simulation.signers import Signers
 from tests.simulation.surroundings import Surroundings, Trace
 from tests.simulation.wall_clock import WallClock
 from tests.site_kit import SECRET_KEY, make_config
@@ -32,6 +33,7 @@ TIMESTAMP_MS: Final = 3000  # whole seconds, and up to two on the way
 LEASE_SECONDS: Final = 61.0  # no lease is longer
 RECEIVERS: Final = 4
 APP: Final = "tickets"
+OTHER_KEY: Final = "another key of the same length"
 DELIVERED: Final = frozenset(
     {"200", "202", "204", "200 kept", "200 slow", "early hints", "dribble", "stale", "short body",
      "late accept", "done then reset", "huge"}
@@ -57,6 +59,8 @@ def site_config(folder: Path, dice: random.Random) -> Config:
         address_attempts=dice.choice((10, 1000)),
         recovery_attempts=dice.choice((8, 1000)),
         receiver_notice=dice.choice((0, 2 / 3600, 30 / 3600)),
+        disable_after_days=dice.choice((0, 0, 1 / 86_400, 10 / 86_400)),
+        new_device_mail=dice.random() < 0.5,
     )
 
 
@@ -105,7 +109,7 @@ class World:
             )
             for number, name in enumerate(("a", "b"), 1)
         ]
-        self.keys = [SECRET_KEY]
+        self._signers = Signers((SECRET_KEY, OTHER_KEY))
 
     def dice(self, what: str) -> random.Random:
         """Return a source of chance of its own."""
@@ -155,19 +159,32 @@ class World:
 
     def _posted(self, receiver: Receiver, post: Post) -> None:
         self.trace(receiver.name, f"got {post.delivery}")
-        row = self.ledger.state.deliveries.get(post.delivery) if self.ledger is not None else None
-        if row is None:
-            return self.broke(f"{post.delivery} was sent, and is not in the store")
-        wrong = judge(post, self.secrets.get(row.webhook, self.any_secret))
+        wrong = self._wrong_of(post)
         if wrong is not None:
-            return self.broke(f"{post.delivery}: {wrong}")
-        off = abs(int(post.headers["webhook-timestamp"]) * 1000 - self.clock.now())
-        if off > TIMESTAMP_MS and not self.disturbed:
-            return self.broke(f"{post.delivery} says that it is sent {off} ms from now")
-        if post.body.decode() != row.payload:
-            return self.broke(f"{post.delivery} was sent with another body")
-        if row.status in ("Sent", "Failed") and not self.disturbed:
-            return self.broke(f"{post.delivery} was sent while {row.status}")
+            self.broke(f"{post.delivery} {wrong}")
+
+    def _wrong_of(self, post: Post) -> str | None:
+        """Return what is wrong with a request that reached a receiver; None when all is right."""
+        ledger = self.ledger
+        row = ledger.state.deliveries.get(post.delivery) if ledger is not None else None
+        if ledger is None or row is None:
+            return "was sent, and is not in the store"
+        second = int(post.headers["webhook-timestamp"])
+        signers = [
+            each
+            for hook in ledger.claimed[post.delivery][0 if self.disturbed else -1 :]
+            for each in self._signers.of(hook, second)
+        ]
+        wrong = judge(post, self.secrets.get(row.webhook, self.any_secret), signers)
+        if wrong is None and post.body.decode() != ledger.bodies[post.delivery]:
+            wrong = "was sent with another body"
+        if wrong is not None or self.disturbed:
+            return wrong
+        off = abs(second * 1000 - self.clock.now())
+        if off > TIMESTAMP_MS:
+            return f"says that it is sent {off} ms from now"
+        if row.erased is not None or row.status in ("Sent", "Failed"):
+            return f"was sent while {row.status}, erased: {row.erased is not None}"
         return None
 
     def _answered(self, receiver: Receiver, post: Post, behaviour: str) -> None:

@@ -36,6 +36,7 @@ from fw_actors.webhooks.bulk_replay import BulkReplays
 from fw_actors.webhooks.diagnostics import StepTimes, TrialResult
 from fw_actors.webhooks.pauses import WebhookPause
 from fw_actors.webhooks.replay import Replayed
+from fw_actors.webhooks.rotation import SecretRotation
 from web.app import FrontEnd, make_app
 from web.settings import Settings
 
@@ -208,6 +209,23 @@ class FakeGateway:
         if self.refuse is not None:
             raise self.refuse
         return WebhookPause(webhook)
+
+    async def rotate(
+        self, caller: Caller, webhook: str, secret: str, overlap_hours: int, request_id: str
+    ) -> SecretRotation:
+        self.asked.append(("rotate", caller.user, webhook, secret, overlap_hours, request_id))
+        if self.refuse is not None:
+            raise self.refuse
+        return SecretRotation(webhook, "2026-03-01T12:00:00.000Z" if overlap_hours else None)
+
+    async def erase(self, caller: Caller, delivery: str, request_id: str) -> str:
+        self.asked.append(("erase", caller.user, delivery, request_id))
+        if self.refuse is not None:
+            raise self.refuse
+        return "2026-02-28T12:00:00.000Z"
+
+    def new_secret(self) -> str:
+        return "whsec_made"
 
     async def test_webhook(self, caller: Caller, webhook: str) -> TrialResult:
         self.asked.append(("test_webhook", caller.user, webhook))

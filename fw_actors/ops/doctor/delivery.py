@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 
-from fw_actors.documents.core import DOCUMENT
+from fw_actors.documents.core import DOCUMENT, Webhook
 from fw_actors.documents.doctype import ROW_ID
+from fw_actors.documents.fields import iso
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_endpoint
@@ -19,20 +21,43 @@ from fw_actors.http.client_certificates import UnusableCertificateError, end_of
 from fw_actors.ops import app_jobs
 from fw_actors.ops.console_facts import queues
 from fw_actors.ops.site import Site
+from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ServiceState, ok, problem, warning
 from fw_actors.rules.signing import UnusableSecretError, key_of
 from fw_actors.runtime.clock import MS_PER_DAY
-from fw_actors.store import QueueStats, Tx
-from fw_actors.store.schema import JOB
+from fw_actors.store import QueueStats, Statement, Tx
+from fw_actors.store.schema import JOB, WEBHOOK_HEALTH
 from fw_actors.webhooks import events
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.pauses import paused_webhooks
 from fw_actors.webhooks.signing_keys import receivers_of
 
+_HOOK: Final = table_of(Webhook).table.c
+_HEALTH: Final = WEBHOOK_HEALTH.c
+_OF_HOOKS: Final = (
+    sa.select(_HEALTH.webhook, _HEALTH.failing_since)
+    .select_from(WEBHOOK_HEALTH.join(_HOOK.name.table, _HOOK.name == _HEALTH.webhook))
+    .where(_HEALTH.failing_since.is_not(None))
+    .order_by(_HEALTH.failing_since, _HEALTH.webhook)
+)
+_FAILING: Final = Statement(
+    _OF_HOOKS.where(_HOOK.enabled == 1, _HEALTH.failures >= sa.bindparam("failures"))
+)
+_DISABLED: Final = Statement(
+    _OF_HOOKS.where(_HOOK.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
+)
+
 KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
 _MAX_NAMED: Final = 5
 CERTIFICATE_DAYS: Final = 30
+
+
+class WebhookSince(NamedTuple):
+    """A Webhook, and since when something is true of it (ms)."""
+
+    webhook: str
+    since: int
 
 
 @dataclass(frozen=True)
@@ -46,7 +71,9 @@ class WebhookFacts:
     odd_secrets: tuple[str, ...] = ()
     refused_urls: tuple[str, ...] = ()
     lost_doctypes: tuple[str, ...] = ()
-    paused: tuple[str, ...] = ()
+    paused: tuple[WebhookSince, ...] = ()
+    failing: tuple[WebhookSince, ...] = ()
+    disabled: tuple[WebhookSince, ...] = ()
     lost_certificates: tuple[str, ...] = ()
     ending_certificates: tuple[str, ...] = ()
 
@@ -67,7 +94,9 @@ def evaluate_webhooks(facts: WebhookFacts, service: ServiceState = NOT_ASKED) ->
         "enabled": facts.enabled,
         "retrying": facts.retrying,
         "failed24h": facts.failed,
-        "paused": list(facts.paused),
+        "paused": [each.webhook for each in facts.paused],
+        "failing": _shown(facts.failing),
+        "disabled": _shown(facts.disabled),
     }
     findings = (*_webhook_findings(facts), *_stale(service))
     return Section("webhooks", "Webhooks", findings, shown)
@@ -104,7 +133,23 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         )
     else:
         yield ok("no delivery failed in the last 24 hours")
-    yield from _paused(facts.paused)
+    yield from _since(
+        facts.paused,
+        "webhooks that are paused, those first that have been for longest",
+        "Their deliveries wait; fw webhooks resume WEBHOOK ends a pause.",
+    )
+    yield from _since(
+        facts.failing,
+        f"webhooks whose last {FAILURES} attempts or more have all failed",
+        "fw webhooks test WEBHOOK shows what its receiver answers; disable the Webhook if the "
+        "receiver no longer exists.",
+    )
+    yield from _since(
+        facts.disabled,
+        "webhooks that ops.disableAfterDays has disabled, by the beginning of their failures",
+        "Repair the receiver, then fw webhooks enable WEBHOOK; events since then are not sent "
+        "later.",
+    )
     if facts.lost_certificates:
         names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
         yield problem(
@@ -135,12 +180,14 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
     )
 
 
-def _paused(names: tuple[str, ...]) -> Iterator[Finding]:
-    yield from _odd(
-        names,
-        f"webhooks that are paused, those first that have been for longest: {len(names)}",
-        "Their deliveries wait; fw webhooks resume WEBHOOK ends a pause.",
-    )
+def _since(hooks: Sequence[WebhookSince], what: str, todo: str) -> Iterator[Finding]:
+    if hooks:
+        names = tuple(f"{each.webhook} since {iso(each.since)}" for each in hooks)
+        yield from _odd(names, f"{what}: {len(names)}", todo)
+
+
+def _shown(hooks: Sequence[WebhookSince]) -> list[dict[str, str]]:
+    return [{"webhook": each.webhook, "since": iso(each.since)} for each in hooks]
 
 
 def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
@@ -162,6 +209,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         .where(c.enabled == 1)
         .order_by(c.name)
     )
+    lost_certificates, ending_certificates = _certificates(tx, site)
     return WebhookFacts(
         off=site.config.deployment.webhooks_off,
         enabled=len(hooks),
@@ -169,8 +217,13 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         failed=tx.scalar(failed),
         odd_secrets=tuple(name for name, *_, secret, row in hooks if _is_odd(site, secret, row)),
         refused_urls=tuple(name for name, url, *_ in hooks if not _is_allowed(site, url)),
-        paused=tuple(each.webhook for each in paused_webhooks(tx)),
-        **_certificates(tx, site),
+        paused=tuple(
+            WebhookSince(each.webhook, each.since or tx.now) for each in paused_webhooks(tx)
+        ),
+        failing=tuple(WebhookSince(*row) for row in tx.rows(_FAILING, failures=FAILURES)),
+        disabled=tuple(WebhookSince(*row) for row in tx.rows(_DISABLED)),
+        lost_certificates=lost_certificates,
+        ending_certificates=ending_certificates,
         lost_doctypes=tuple(
             name
             for name, _, kind, doctype, *_ in hooks
@@ -179,7 +232,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
     )
 
 
-def _certificates(tx: Tx, site: Site) -> dict[str, tuple[str, ...]]:
+def _certificates(tx: Tx, site: Site) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return enabled Webhooks with an unusable client certificate, and certificates that end."""
     c = site.registry.tables["Webhook"].table.c
     chosen = tx.rows(
@@ -197,7 +250,7 @@ def _certificates(tx: Tx, site: Site) -> dict[str, tuple[str, ...]]:
                 ending.add(str(name))
         except (UnusableCertificateError, OSError):
             lost.append(str(webhook))
-    return {"lost_certificates": tuple(lost), "ending_certificates": tuple(sorted(ending))}
+    return tuple(lost), tuple(sorted(ending))
 
 
 def _is_odd(site: Site, secret: str | None, row_id: str) -> bool:

@@ -21,7 +21,9 @@ from fw_actors.http import Endpoint, NetworkError, Sender, open_sender
 from fw_actors.http.client_certificates import end_of
 from fw_actors.ops.doctor.delivery import evaluate_webhooks, webhook_facts
 from fw_actors.ops.site import open_site
+from fw_actors.rules.outgoing import EgressProxy
 from fw_actors.runtime import SeededEntropy, TrioClock
+from tests.fw_actors.http.egress_proxy import CREDENTIALS, tinyproxy
 from tests.fw_actors.http.receiver import OK, Receiver, Talk, headers, receiving
 from tests.site_kit import START_MS, make_config
 
@@ -92,6 +94,19 @@ async def test_the_receiver_sees_the_certificate_that_the_webhook_names(club: Cl
             assert await post(sender, club.target(name)) == 200
     assert club.guests == [f"{who}@club.test" for who in ("ann", "bob", "ann", "bob")]
     assert club.receiver.connections == 2
+
+
+async def test_the_certificate_is_shown_through_a_proxy(club: Club, tmp_path: Path) -> None:
+    """To the receiver, inside the tunnel: the proxy is spoken to in clear (B-156, B-370)."""
+    ann = club.certificate("ANN", "ann")
+    with tinyproxy(tmp_path) as port:
+        proxy = EgressProxy("127.0.0.1", port, CREDENTIALS)
+        async with open_sender(proxy=proxy, certificates={"ANN": ann}) as sender:
+            assert await post(sender, club.target("ANN")) == 200
+            with pytest.raises(NetworkError):
+                await post(sender, club.target())
+    assert club.guests == ["ann@club.test"]
+    assert "CONNECT 127.0.0.1:" in (tmp_path / "log").read_text()
 
 
 async def test_without_the_right_certificate_the_attempt_fails(club: Club) -> None:

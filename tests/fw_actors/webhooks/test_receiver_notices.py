@@ -1,4 +1,4 @@
-"""A dead receiver is noticed, and its owner told (B-340 to B-346)."""
+"""A dead receiver is noticed, and its owner told (B-340 to B-346, B-400)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fw_actors.mail import FailingWebhook, Notice, Template, TemplateValues, render
+from fw_actors.ops.doctor.delivery import WebhookSince, webhook_facts
 from fw_actors.rules.receiver_trouble import TroubleAct
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import START_MS
@@ -90,6 +91,9 @@ async def test_a_dead_receiver_is_told_once(tmp_path: Path) -> None:
         }  # fmt: skip
         assert await audited(office) == [("webhook.notice", name, {"since": since, "failures": 7})]
         assert acts == {"ended": 0, "failing": 1, "disabled": 0}
+        facts = await webhook_facts(office.site)
+        assert facts.failing == (WebhookSince(name, START_MS - 2 * DAY),)
+        assert facts.disabled == ()
 
 
 async def test_the_owner_is_told_but_nobody_with_scopes(tmp_path: Path) -> None:
@@ -160,6 +164,9 @@ async def test_a_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> N
         )
         assert await mails(office) == [("mona@x.test", "webhook_disabled")]
         assert [row[0] for row in await audited(office)] == ["webhook.disable"]
+        facts = await webhook_facts(office.site)
+        assert facts.disabled == (WebhookSince(name, START_MS - 2 * DAY),)
+        assert facts.failing == ()
 
 
 async def test_a_webhook_that_is_enabled_again_begins_anew(tmp_path: Path) -> None:

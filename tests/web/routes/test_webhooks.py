@@ -1,4 +1,4 @@
-"""webhooks.replay and webhooks.test (B-250, B-270)."""
+"""webhooks.replay, test, pause, rotate and erase (B-250, B-270, B-300, B-350, B-360)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tests.web.fakes import SID, FakeGateway
 REPLAY = "/api/method/core.services.webhooks.replay"
 PAUSE = "/api/method/core.services.webhooks.pause"
 RESUME = "/api/method/core.services.webhooks.resume"
+ROTATE = "/api/method/core.services.webhooks.rotate"
+ERASE = "/api/method/core.services.webhooks.erase"
 TEST = "/api/method/core.services.webhooks.test"
 
 
@@ -53,7 +55,32 @@ async def test_pause_and_resume_return_the_pause(client: AppClient, gateway: Fak
     ]  # fmt: skip
 
 
-ACTS = [*((path, {"webhook": "x"}) for path in (TEST, PAUSE, RESUME)), (REPLAY, {"delivery": "x"})]
+async def test_rotate_returns_the_secret_that_the_service_made_and_no_other(
+    client: AppClient, gateway: FakeGateway
+) -> None:
+    body = {"webhook": "w", "overlap": 24}
+    made = await client.ask("POST", ROTATE, body, sid=SID)
+    until = "2026-03-01T12:00:00.000Z"
+    assert made.json == {"webhook": "w", "secret": "whsec_made", "old_secret_until": until}
+    given = await client.ask("POST", ROTATE, {"webhook": "w", "secret": "whsec_own"}, sid=SID)
+    assert given.json == {"webhook": "w", "secret": None, "old_secret_until": None}
+    assert [asked[:5] for asked in gateway.asked] == [
+        ("rotate", "ann", "w", "whsec_made", 24), ("rotate", "ann", "w", "whsec_own", 0),
+    ]  # fmt: skip
+
+
+async def test_erase_returns_the_time(client: AppClient, gateway: FakeGateway) -> None:
+    headers = [("X-Request-Id", "r-7")]
+    reply = await client.ask("POST", ERASE, {"delivery": "msg_1"}, sid=SID, headers=headers)
+    assert reply.json == {"delivery": "msg_1", "erased": "2026-02-28T12:00:00.000Z"}
+    assert gateway.asked == [("erase", "ann", "msg_1", "r-7")]
+
+
+OF_WEBHOOKS, OF_DELIVERIES = (TEST, PAUSE, RESUME, ROTATE), (REPLAY, ERASE)
+ACTS = [
+    *((path, {"webhook": "x"}) for path in OF_WEBHOOKS),
+    *((path, {"delivery": "x"}) for path in OF_DELIVERIES),
+]
 REFUSALS = [
     (PermissionDeniedError(), 403),
     (NotFoundError("No."), 404),
@@ -76,7 +103,7 @@ async def test_webhook_errors_are_in_the_envelope(
     assert (reply.status, reply.error["type"]) == (status, type(refusal).__name__)
 
 
-@pytest.mark.parametrize("path", [REPLAY, TEST])
+@pytest.mark.parametrize("path", [*OF_DELIVERIES, *OF_WEBHOOKS])
 @pytest.mark.parametrize("body", [{}, {"delivery": 5, "webhook": 5}, {"x": "y"}, [], "x", None])
 async def test_webhook_operations_answer_400_for_a_malformed_body(
     client: AppClient, gateway: FakeGateway, path: str, body: object
@@ -85,7 +112,7 @@ async def test_webhook_operations_answer_400_for_a_malformed_body(
     assert gateway.asked == []
 
 
-@pytest.mark.parametrize("path", [REPLAY, TEST])
+@pytest.mark.parametrize("path", [*OF_DELIVERIES, *OF_WEBHOOKS])
 async def test_webhook_operations_need_session_csrf_header_and_post(
     client: AppClient, gateway: FakeGateway, path: str
 ) -> None:

@@ -20,6 +20,7 @@ from fw_actors.ops.doctor.delivery import (
     QueueFacts,
     ReceiverBacklog,
     WebhookFacts,
+    WebhookSince,
     evaluate_queues,
     evaluate_webhooks,
 )
@@ -51,7 +52,8 @@ def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
     section = evaluate_webhooks(WebhookFacts(off=True, enabled=2, retrying=1, failed=0))
     assert "2 are enabled" in only(section, Level.WARNING)
     assert section.facts == {
-        "off": True, "enabled": 2, "retrying": 1, "failed24h": 0, "paused": [],
+        "off": True, "enabled": 2, "retrying": 1, "failed24h": 0, "paused": [], "failing": [],
+        "disabled": [],
     }  # fmt: skip
     assert levels(evaluate_webhooks(WebhookFacts(True, 0, 0, 0))) == {"ok"}
 
@@ -66,6 +68,18 @@ def test_the_counts_are_told_whether_webhooks_are_off_or_on(off: bool) -> None:
 def test_deliveries_that_failed_in_the_last_day_are_a_warning() -> None:
     """Webhooks that are off while some are enabled are warned of, and so are failures (O-132)."""
     assert ": 3" in only(evaluate_webhooks(WebhookFacts(False, 1, 0, 3)), Level.WARNING)
+
+
+@pytest.mark.parametrize("kind", ["paused", "failing", "disabled"])
+def test_webhooks_in_trouble_are_named_with_its_beginning(kind: str) -> None:
+    """Paused, failing and disabled Webhooks are a warning, with the time since when (B-400)."""
+    facts: dict[str, Any] = {kind: (WebhookSince("a", 0), WebhookSince("b", 1000))}
+    section = evaluate_webhooks(WebhookFacts(False, 1, 0, 0, **facts))
+    told = only(section, Level.WARNING)
+    assert ": 2: Webhook a since 1970-01-01T00:00:00.000Z, b since 1970-01-01T00:00:01" in told
+    shown = section.facts[kind]
+    names = [each if isinstance(each, str) else each["webhook"] for each in shown]
+    assert names == ["a", "b"]
 
 
 @pytest.mark.parametrize("kind", ["odd_secrets", "refused_urls", "lost_doctypes"])

@@ -1,0 +1,121 @@
+"""Work of clients who look after receivers: pause, limit, order, rotate secrets, erase bodies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fw_actors.documents import rest
+from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
+from fw_actors.webhooks.erasure import erase_matching
+from tests.simulation.clients import AGENT, MANAGER, Client, lost, refused
+from tests.simulation.ledger import FINAL, Ledger
+from tests.simulation.node import Up
+from tests.simulation.replay_work import RECENT
+
+_PAUSES = (1, 2, 5, 20, None)  # seconds; None: until it is resumed
+_RATES = (0, 0, 1, 2, 20)
+_OVERLAPS = (0, 0, 1, 2)  # hours: a clock that is set forward ends them
+
+
+class ReceiverWork:
+    """One client who looks after Webhooks, those included that others count on."""
+
+    def __init__(self, client: Client) -> None:
+        self.client, self.world, self.dice = client, client.world, client.dice
+
+    async def pause(self) -> None:
+        """Pause a Webhook; as somebody who may not, now and then."""
+        hook, seconds = self._hook(), self.dice.choice(_PAUSES)
+        caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
+        denials = self._ledger.replays
+        if caller is AGENT:
+            denials.ask(hook, may=False)
+        told = await self.client.ask(
+            f"{caller.user} pauses {hook} for {seconds} s",
+            lambda up: up.gateway.pause_webhook(caller, hook, seconds, ""),
+        )
+        self._judge_denial(caller is AGENT, hook, told)
+
+    async def resume(self) -> None:
+        """Resume a Webhook, paused or not."""
+        hook = self._hook()
+        await self.client.ask(
+            f"resumes {hook}", lambda up: up.gateway.resume_webhook(MANAGER, hook, "")
+        )
+
+    async def limit(self) -> None:
+        """Set the rate limit of a Webhook."""
+        await self._save(self._hook(), {"rate_limit": self.dice.choice(_RATES)})
+
+    async def order(self) -> None:
+        """Have the deliveries of a document follow each other, or not any more."""
+        ordering = self.dice.choice(("document", "document", "none"))
+        await self._save(self._hook(), {"ordering": ordering})
+
+    async def rotate(self) -> None:
+        """Give a Webhook another secret, with an overlap or without."""
+        hook, secret, overlap = self._hook(), self.client.secret(), self.dice.choice(_OVERLAPS)
+        self.world.secrets[hook].append(secret)
+        await self.client.ask(
+            f"rotates the secret of {hook}, {overlap} h",
+            lambda up: up.gateway.rotate(MANAGER, hook, secret, overlap, ""),
+        )
+
+    async def erase(self) -> None:
+        """Erase a delivery: done if it is final, refused if it is not."""
+        deliveries = self._ledger.state.deliveries
+        if not deliveries:
+            return
+        delivery = self.dice.choice(list(deliveries)[-RECENT:])
+        caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
+        before, denials = deliveries[delivery], self._ledger.replays
+        if caller is AGENT:
+            denials.ask(delivery, may=False)
+        told = await self.client.ask(
+            f"{caller.user} erases {delivery}",
+            lambda up: up.gateway.erase(caller, delivery, ""),
+        )
+        self._judge_denial(caller is AGENT, delivery, told)
+        now = self._ledger.state.deliveries.get(delivery)
+        if isinstance(told, str) and not lost(told) and now is not None and now.erased is None:
+            self.world.broke(f"{delivery} was erased, and is not")
+        untouched = now == before and before.status in FINAL
+        if isinstance(told, ConflictError) and untouched:
+            self.world.broke(f"{delivery} is final, and its erasure was refused")
+        if isinstance(told, NotFoundError) and now is not None:
+            self.world.broke(f"{delivery} is there, and its erasure was answered {told!r}")
+
+    async def erase_many(self) -> None:
+        """Erase what is final of one Webhook, as the command line does."""
+        hook = self._hook()
+
+        async def work(up: Up) -> Any:
+            return await up.site.write(
+                "Administrator", lambda fw: erase_matching(fw, up.site.audit, webhook=hook)
+            )
+
+        await self.client.ask(f"erases what {hook} was sent", work)
+
+    async def _save(self, hook: str, body: dict[str, Any]) -> None:
+        await self.client.write(
+            f"sets {body} of {hook}", lambda fw: rest.save(fw, "Webhook", hook, body), MANAGER
+        )
+
+    def _judge_denial(self, denied: bool, target: str, told: Any) -> None:
+        """Only who may not is denied, and that is on record; others may be refused as well."""
+        if isinstance(told, PermissionDeniedError):
+            self._ledger.replays.denied(target)
+            if not denied:
+                self.world.broke(f"a System Manager was denied {target}")
+        elif denied and refused(told):
+            self._ledger.replays.refused(target, may=False)
+        elif denied and not lost(told):
+            self.world.broke(f"{target} was changed by somebody who may not: {told!r}")
+
+    def _hook(self) -> str:
+        return self.dice.choice(list(self.world.secrets))
+
+    @property
+    def _ledger(self) -> Ledger:
+        assert self.world.ledger is not None
+        return self.world.ledger
