@@ -440,7 +440,7 @@ def test_a_failing_webhook_is_seen_on_the_desk_in_its_list_and_on_its_page(page:
         page.goto("/app")
         attention = page.get_by_role("region", name="Needs attention")
         expect(attention).to_contain_text("Billing of Bozen fails: 3 attempts in a row, 0 waiting")
-        expect(attention).to_contain_text("the receiver answered 410.")
+        expect(attention).to_contain_text("The receiver answered 410.")
         look(page, "home-attention")
         page.goto("/app/Webhook?_q=Billing")
         row = page.locator("#found tbody tr")

@@ -19,11 +19,11 @@ from fw_actors.webhooks.attempt_list import (
 from fw_actors.webhooks.health import labels_of
 from web.exchange import Exchange
 from web.operations import Operation, Route
-from web.pages.delivery import sentence
 from web.pages.framing import FramedPages
 from web.pages.listing import BAD, FROM, GOOD, PAGE_SIZE, UNTIL, WARN, FilterChoice, ListCell
 from web.pages.rendering import document_path
 from web.pages.webhooks import DELIVERY, WEBHOOK, choices_of, webhook_labels
+from web.pages.wording import sentence
 from web.response import Response
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from fw_actors.webhooks.health import label_of_webhook
 from web.pages.links import destinations
 from web.pages.listing import BAD, GOOD, WARN, ListCell, badge
 from web.pages.replays import path_of
+from web.pages.wording import sentence
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -124,12 +125,6 @@ def _steps(trace: AttemptTrace) -> Iterator[tuple[str, str]]:
     for label, step in zip(("DNS", "Connect", "TLS", "Answer"), steps, strict=True):
         if step:
             yield label, f"{step / _MICROSECONDS:,.1f} ms"
-
-
-def sentence(error: str | None) -> str:
-    """Return an error as a sentence, without the word before it that programs read."""
-    text = (error or "").partition(": ")[2] or (error or "")
-    return text[:1].upper() + text[1:]
 
 
 def readable(text: str | None) -> str:

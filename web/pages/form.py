@@ -42,8 +42,11 @@ SHOWN_WHEN: Final[Mapping[tuple[str, str], str]] = {
     ("Webhook", "custom_event"): "event_type=Custom",
 }
 """Fields that are shown for one value of another field."""
-SHOWN_ELSEWHERE: Final = frozenset({("Webhook", "paused_since"), ("Webhook", "paused_until")})
+SHOWN_ELSEWHERE: Final = frozenset(
+    ("Webhook", name) for name in ("paused_since", "paused_until", "old_secret", "old_secret_until")
+)
 """Fields that a page shows outside of its form."""
+SHOWN_WHEN_SET: Final = frozenset({("Webhook", "disabled_reason")})
 REQUIRED_WHEN_SHOWN: Final = frozenset(
     {("Webhook", "webhook_doctype"), ("Webhook", "custom_event")}
 )
@@ -124,6 +127,8 @@ def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[FormFi
         if (values is None and field.read_only) or (meta.name, field.name) in SHOWN_ELSEWHERE:
             continue
         value = field.default if values is None else values[field.name]
+        if not value and (meta.name, field.name) in SHOWN_WHEN_SET:
+            continue
         locked = _is_locked(fw, meta, field, values)
         shown = _input(fw, meta, field, value, locked=locked)
         if isinstance(field, Table) and locked and _rows_are_open(fw, meta, field, values):

@@ -44,7 +44,7 @@ LONGEST: Final = 80
 
 @dataclass(frozen=True)
 class ListCell:
-    """A value to show: `kind` is text, time, number, check or badge; `tone` colours a badge.
+    """A value to show: `kind` is text, words, time, number, check or badge; `tone` colours a badge.
 
     `path` is the page that the value leads to; `note` stands beside it, such as an id.
     """

@@ -34,6 +34,7 @@ from web.pages.listing import (
 )
 from web.pages.rendering import document_path, list_path
 from web.pages.replays import replays_of
+from web.pages.wording import sentence
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -91,7 +92,7 @@ class ShownHealth:
 
 def webhook_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
     """Return the further variables of a Webhook's page, and of the part that renews itself."""
-    name = values["name"]
+    name, until = values["name"], values.get("old_secret_until")
     rows = fw.get_list(
         DELIVERY,
         [["webhook", "=", name]],
@@ -105,6 +106,7 @@ def webhook_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> di
         "recent": [_recent(row) for row in rows],
         "health": _shown(health, hours),
         "replays": replays_of(fw, name),
+        "both_sign_until": until if until and until > iso(fw.tx.now) else "",
     }
 
 
@@ -131,7 +133,7 @@ def _shown(health: WebhookHealth, hours: list[tuple[int, OutcomeCounts]]) -> Sho
         state=state_badge(health),
         failing_since=_time(health.failing_since),
         failures=health.failures,
-        last_error=health.last_error if health.failures else "",
+        last_error=sentence(health.last_error) if health.failures else "",
         last_success=_time(health.last_success),
         periods=tuple((label, in_words(counts)) for label, counts in periods),
         waiting=waiting_of(health),
@@ -199,15 +201,19 @@ def with_states(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
 
 
 def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
-    """Return the list of deliveries with the names of their Webhooks, also to choose one."""
+    """Return the list of deliveries with the names of their Webhooks, also to choose one, and with
+    their errors as sentences."""
     labels = webhook_labels(fw)
-    at = [column.name for column in shown.columns].index("webhook")
+    names = [column.name for column in shown.columns]
+    webhook, error = names.index("webhook"), names.index("error")
 
     def row_of(row: ListRow) -> ListRow:
-        cell = row.cells[at]
-        label = labels.get(cell.text)
-        named = cell if label is None else replace(cell, text=label, note=cell.text)
-        return replace(row, cells=(*row.cells[:at], named, *row.cells[at + 1 :]))
+        cells = list(row.cells)
+        label = labels.get(cells[webhook].text)
+        if label is not None:
+            cells[webhook] = replace(cells[webhook], text=label, note=cells[webhook].text)
+        cells[error] = replace(cells[error], kind="words", text=sentence(cells[error].text))
+        return replace(row, cells=tuple(cells))
 
     filters = tuple(
         replace(each, choices=choices_of(labels, each.value), target=WEBHOOK)
@@ -254,7 +260,8 @@ def _attention(fw: Fw, service: ServiceState) -> Iterator[AttentionLine]:
     for each in failing_webhooks(fw.tx, service, MOST_FAILING):
         yield AttentionLine(
             f"{each.label} fails: {each.failures:,} attempts in a row, {waiting_of(each)} waiting",
-            document_path(WEBHOOK, each.name), _time(each.failing_since), each.last_error,
+            document_path(WEBHOOK, each.name), _time(each.failing_since),
+            sentence(each.last_error),
         )  # fmt: skip
     paused = [each.webhook for each in paused_webhooks(fw.tx)[:MOST_FAILING]]
     for each in health_of(fw.tx, paused, service).values():

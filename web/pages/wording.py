@@ -32,7 +32,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
 """Descriptions of built-in DocTypes; those of apps have docstrings."""
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Webhook": ("title", "url", "event_type", "webhook_doctype", "custom_event", "enabled"),
+    "Webhook": ("title", "url", "webhook_doctype", "custom_event", "enabled"),
     "Webhook Delivery": (
         "event",
         "webhook",
@@ -103,6 +103,12 @@ def label_of(name: str) -> str:
         return _LABELS[name]
     words = _CAMEL.sub(" ", name).replace("_", " ").split()
     return " ".join(words).capitalize() if words else name
+
+
+def sentence(error: str | None) -> str:
+    """Return an error as a sentence, without the word before it that programs read."""
+    text = (error or "").partition(": ")[2] or (error or "")
+    return text[:1].upper() + text[1:]
 
 
 def group_of(doctype: str) -> str:

@@ -69,7 +69,7 @@ const ACTS = {
 
 const ticked = () => [...document.querySelectorAll("#found tbody .pick input:checked")];
 
-function count() {
+function countTicked() {
   const chosen = ticked().length;
   for (const button of document.querySelectorAll("[data-bulk]")) {
     const { verb, button: label = verb, noun } = ACTS[button.dataset.bulk];
@@ -118,13 +118,17 @@ async function actOnTicked(act) {
   const carried = done - [...refused.values()].reduce((sum, number) => sum + number, 0);
   const told = [...refused].map(([message, number]) => `${number} ${act.refused}: ${message}`);
   status.textContent = [stopped ? "Stopped." : "Done.", `${many(carried, ...act.noun)} ${carried === 1 ? "is" : "are"} ${act.done}.`, ...told].join(" ");
+  status.tabIndex = -1;
+  status.focus(); // the button is off again
+  await htmx.ajax("GET", location.pathname + location.search, { target: "#found tbody", select: "#found tbody", swap: "outerHTML" });
+  countTicked();
 }
 
 document.addEventListener("change", (event) => {
   if (event.target.matches("[data-all]")) {
     for (const input of document.querySelectorAll("#found tbody .pick input")) input.checked = event.target.checked;
   }
-  if (event.target.closest("#found .pick")) count();
+  if (event.target.closest("#found .pick")) countTicked();
 });
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-bulk]");

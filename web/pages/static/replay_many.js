@@ -17,7 +17,8 @@ const many = (count) => (count === 1 ? "1 delivery" : `${number.format(count)} d
 let watched = null; // the id of the run that this page has seen under way
 
 // `["status", "=", "Failed"]` is read as `status Failed`.
-const said = (filters) => filters.map(([field, op, value]) => `${Array.isArray(field) ? "any field" : field}${op === "=" ? "" : ` ${op}`} ${value}`).join(", ");
+const BOUNDS = { ">=": "since", "<": "until" };
+const said = (filters) => filters.map(([field, op, value]) => (field === "creation" && op in BOUNDS ? `${BOUNDS[op]} ${new Date(value).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" })}` : `${Array.isArray(field) ? "any field" : field}${op === "=" ? "" : ` ${op}`} ${value}`)).join(", ");
 
 function ending(run) {
   const how = { done: "Done.", stopped: "Stopped.", failed: `Ended early. ${run.error}` }[run.state];

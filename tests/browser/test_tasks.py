@@ -1,0 +1,92 @@
+"""What an operator does without the documentation, counted in clicks (H-209)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.test_webhooks import emit, make_webhook, status
+from tests.live_site import LiveReceiver, eventually
+
+HEADERS = {"X-FW-CSRF": "1"}
+
+
+@pytest.fixture(autouse=True)
+def admin(sign_in: Callable[[str], None]) -> None:
+    sign_in("admin")
+
+
+class Hand:
+    """Clicks, and counts them; typing is free."""
+
+    def __init__(self) -> None:
+        self.clicks = 0
+
+    def click(self, place: Locator) -> None:
+        self.clicks += 1
+        place.click()
+
+    def choose(self, place: Locator, option: str) -> None:
+        self.clicks += 1
+        place.select_option(option)
+
+
+def test_a_failing_receiver_is_found_and_what_it_missed_is_replayed(page: Page) -> None:
+    """Who fails and why: 3 clicks from home. What failed in the last hour, again: 5 (H-209)."""
+    with LiveReceiver(410, 410, 410, 204) as receiver:
+        make_webhook(page, receiver.url, "task.replayed", title="Stock of Meran")
+        missed = [emit(page, "task.replayed", {"n": n}) for n in range(3)]
+        eventually(lambda: all(status(page, each) == "Failed" for each in missed))
+        hand = Hand()
+        page.goto("/app")
+        hand.click(page.get_by_role("link", name=re.compile("Stock of Meran fails")))
+        expect(page.get_by_role("region", name="State")).to_contain_text(
+            "The receiver answered 410."
+        )
+        expect(page.locator("#webhook-state")).to_be_in_viewport()
+        assert hand.clicks <= 3
+
+        hand = Hand()
+        page.goto("/app")
+        hand.click(page.get_by_role("link", name=re.compile("failed in the last day")))
+        hand.choose(page.get_by_label("Webhook", exact=True), "Stock of Meran")
+        hand.choose(page.get_by_label("Created", exact=True), "In the last hour")
+        hand.click(page.get_by_role("button", name="Replay all 3 that match"))
+        hand.click(page.get_by_role("dialog").get_by_role("button", name="Replay all"))
+        expect(page.get_by_role("region", name="Replay of many")).to_contain_text("Done.")
+        assert hand.clicks <= 5
+        eventually(lambda: all(status(page, each) == "Sent" for each in missed))
+
+
+def test_a_delivery_is_found_by_its_id_in_one_click(page: Page, receiver: LiveReceiver) -> None:
+    """H-209."""
+    make_webhook(page, receiver.url, "task.found")
+    delivery = emit(page, "task.found", {})
+    page.goto("/app")
+    hand = Hand()
+    hand.click(page.get_by_label("Find an id, a name or a text"))
+    page.keyboard.type(delivery)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="task.found")).to_be_visible()
+    assert hand.clicks == 1
+
+
+def test_who_created_changed_and_deleted_a_document_is_seen(page: Page) -> None:
+    """On its page, and at its address when it is gone (H-209)."""
+    path = "/api/resource/Customer"
+    made = page.request.post(path, data={"title": "Short-lived", "city": "Bozen"}, headers=HEADERS)
+    name = made.json()["data"]["name"]
+    page.request.put(f"{path}/{name}", data={"city": "Meran"}, headers=HEADERS)
+    page.goto(f"/app/Customer/{name}")
+    entries = page.get_by_role("region", name="History").locator(".history > li")
+    expect(entries).to_have_count(2)
+    expect(entries.first).to_contain_text(re.compile("admin.*City: Bozen → Meran", re.DOTALL))
+    expect(entries.last).to_contain_text(re.compile("admin.*Created", re.DOTALL))
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page).to_have_url(re.compile("/app/Customer$"))
+    page.goto(f"/app/Customer/{name}")
+    expect(page.locator("main")).to_contain_text(re.compile("Deleted by admin"))
