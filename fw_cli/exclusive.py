@@ -17,11 +17,13 @@ _LOCK_EVERY_SECONDS: Final = 0.05
 def service_stopped(context: CommandContext, purpose: str) -> Iterator[None]:
     """Hold the site's lock, so that no service runs or starts meanwhile.
 
-    `purpose` completes "before …". Raises: CommandFailed if the service runs.
+    `purpose` completes "before …". Raises: CommandFailed if the service, or a worker of this
+    machine, runs.
     """
     import time
 
     from supervisors.service.site_files import ServeLock, SitePaths
+    from supervisors.service.worker_files import running_workers
 
     paths = SitePaths(context.folder)
     paths.prepare()
@@ -34,5 +36,11 @@ def service_stopped(context: CommandContext, purpose: str) -> Iterator[None]:
             raise CommandFailed(
                 f"the service of {paths.folder} is running: stop it with `fw stop`, and every "
                 f"worker, before {purpose}"
+            )
+        if workers := running_workers(paths):
+            pids = ", ".join(str(worker.process.pid) for worker in workers)
+            raise CommandFailed(
+                f"workers of {paths.folder} are running (process {pids}): stop every worker before "
+                f"{purpose}"
             )
         yield

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import os
+import stat
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +28,18 @@ if TYPE_CHECKING:
     from supervisors.service.run import Service
     from supervisors.service.site_files import SitePaths
     from supervisors.service.tree import Inherited
+    from web.listening import Bound
+
+
+def _address(
+    _ctx: click.Context, _option: click.Parameter, given: str | None
+) -> tuple[str, int] | None:
+    from fw_actors.config.parsing import UnusableValueError, bind
+
+    try:
+        return None if given is None else bind(given)
+    except UnusableValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
@@ -37,9 +53,11 @@ def serve(context: CommandContext) -> None:
     from fw_actors.version import __version__
     from supervisors.service import run
     from supervisors.service.site_files import ServeLock
+    from supervisors.service.systemd import Notifier
 
     log = context.logger(service=True)
-    announcer = run.Announcer(_print_ready, context.environ.get("NOTIFY_SOCKET"))
+    systemd = Notifier.of(context.environ, os.getpid())
+    announcer = run.Announcer(partial(_print_ready, context), systemd)
     warn_of_exposed(context, log)
     paths, processes = _paths(context), context.config.processes
     lock = ServeLock(paths.lock)
@@ -49,7 +67,12 @@ def serve(context: CommandContext) -> None:
         from supervisors.service.processes import open_processes
 
         open_service = partial(
-            open_processes, context.config, lock, log, run_folder=run_folder_of(context)
+            open_processes,
+            context.config,
+            lock,
+            log,
+            run_folder=run_folder_of(context),
+            patience=systemd.watchdog_seconds or inf,
         )
     run_logged(
         partial(
@@ -68,16 +91,39 @@ def serve(context: CommandContext) -> None:
 
 
 @click.command()
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Answer /metrics, /api/health and /api/ready there; port 0 picks a free one.",
+)
 @click.pass_obj
-def worker(context: CommandContext) -> None:
-    """Deliver webhooks and mail from the same store, beside the service, until a signal."""
+def worker(context: CommandContext, metrics: tuple[str, int] | None) -> None:
+    """Deliver webhooks and mail from the same store, beside the service, until a signal.
+
+    It listens nowhere unless `--metrics` is given.
+    """
     from fw_actors.version import __version__
     from supervisors.service import run
+    from supervisors.service.systemd import Notifier
+    from web.listening import bind
 
     log = context.logger(service=True)
     warn_of_exposed(context, log)
-    opened = partial(open_site_service, context, log, front=False)
-    run_logged(partial(run.work, opened, version=__version__, log=log), log)
+    bound = None if metrics is None else bind(*metrics, named="--metrics")
+    opened = partial(open_site_service, context, log, front=False, bound=bound)
+    run_logged(
+        partial(
+            run.work,
+            _paths(context),
+            opened,
+            version=__version__,
+            log=log,
+            url=None if bound is None else bound.url,
+            systemd=Notifier.of(context.environ, os.getpid()),
+        ),
+        log,
+    )
 
 
 @click.command()
@@ -143,6 +189,7 @@ def open_site_service(
     log: FilteringBoundLogger,
     *,
     front: bool,
+    bound: Bound | None = None,
     inherited: Inherited | None = None,
 ) -> AbstractAsyncContextManager[Service]:
     """Return the service of the site; see `open_service`."""
@@ -153,6 +200,7 @@ def open_site_service(
         context.config,
         log=log,
         front=front,
+        bound=bound,
         run_folder=Path(run_folder) if run_folder else None,
         inherited=inherited,
     )
@@ -179,7 +227,8 @@ def run_logged(
 ) -> None:
     """Run to the end; a defect leaves its traceback in the log at any level.
 
-    `tuned`: the interpreter is tuned for a process that serves or delivers.
+    So does SIGABRT, by which systemd's watchdog ends a service that hangs: it shows where each
+    thread is. `tuned`: the interpreter is tuned for a process that serves or delivers.
     """
     import trio
 
@@ -190,6 +239,8 @@ def run_logged(
         import_module("supervisors.service.tree")  # or its modules come after those that are frozen
         prepare()
     log_unhandled(log)
+    with contextlib.suppress(ValueError, AttributeError, RuntimeError):  # stderr is no file
+        faulthandler.enable()
     try:
         trio.run(run)
     except (Exception, BaseExceptionGroup) as error:
@@ -222,9 +273,20 @@ def _warn_of_secrets(context: CommandContext) -> None:
         )
 
 
-def _print_ready(url: str) -> None:
+def _print_ready(context: CommandContext, url: str) -> None:
+    if context.config.deployment.log_format == "json" and _output_is_log():
+        return  # the log's own line says so, and whatever reads the file reads JSON
     with contextlib.suppress(OSError):  # the starting process may not listen any more
         click.echo(f"ready {url}")
+
+
+def _output_is_log() -> bool:
+    """Return whether output and log are one file, as those of `fw start` are."""
+    try:
+        output, log = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False
+    return stat.S_ISREG(output.st_mode) and os.path.samestat(output, log)
 
 
 def _sentence(now: ServiceStatus) -> str:

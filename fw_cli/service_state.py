@@ -14,6 +14,7 @@ from fw_cli.console_client import ConsoleClient
 from fw_cli.errors import CommandFailed
 from supervisors.service.background import RunState, status
 from supervisors.service.site_files import SitePaths
+from supervisors.service.worker_files import running_workers
 
 _ASK_SECONDS: Final = 5.0  # a view is computed at most once a second
 
@@ -24,14 +25,16 @@ def service_state(config: Config) -> ServiceState:
     Raises: UnusableDataFolder.
     """
     paths = SitePaths(config.folder)
+    workers = len(running_workers(paths))
     if status(paths).state is RunState.STOPPED:
-        return ServiceState(running=False)
+        return ServiceState(running=False, workers=workers)
     seen = asyncio.run(_view(ConsoleClient(paths.console)))
     return ServiceState(
         running=True,
         health={each["origin"]: each["health"] for each in seen.get("receivers", ())},
         node=socket.gethostname(),
         stale_webhooks=seen.get("store", {}).get("staleWebhooks", ()),
+        workers=workers,
     )
 
 

@@ -20,8 +20,8 @@ class Bound:
     url: str
 
 
-def bind(host: str, port: int) -> Bound:
-    """Listen at `host` and `port`; port 0 picks a free one.
+def bind(host: str, port: int, *, named: str = "FW_BIND") -> Bound:
+    """Listen at `host` and `port`; port 0 picks a free one. `named`: where the address is set.
 
     Raises: ConfigurationError when the address is taken or not this machine's.
     """
@@ -31,7 +31,7 @@ def bind(host: str, port: int) -> Bound:
         )[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
     except OSError as error:
-        raise _not_bound(host, port, error) from None
+        raise _not_bound(named, host, port, error) from None
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -40,7 +40,7 @@ def bind(host: str, port: int) -> Bound:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise _not_bound(host, port, error) from None
+        raise _not_bound(named, host, port, error) from None
     return Bound(listening, url_of(host, listening.getsockname()[1]))
 
 
@@ -51,5 +51,5 @@ def url_of(host: str, port: int) -> str:
     return f"http://{name}:{port}"
 
 
-def _not_bound(host: str, port: int, error: OSError) -> ConfigurationError:
-    return ConfigurationError([f"FW_BIND: can't listen at {host}:{port}: {error.strerror}"])
+def _not_bound(named: str, host: str, port: int, error: OSError) -> ConfigurationError:
+    return ConfigurationError([f"{named}: can't listen at {host}:{port}: {error.strerror}"])

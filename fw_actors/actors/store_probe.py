@@ -48,3 +48,20 @@ async def read_with_deadline(probe: Ref, fn: Callable[[Tx], Any], seconds: float
         return await probe.ask(ReadSnapshot(fn), deadline=seconds)
     except ActorError:
         return None
+
+
+async def answers(probe: Ref, seconds: float) -> bool:
+    """Return whether the store's threads answer within `seconds`.
+
+    A refusal is an answer: a database that is away is no reason to end the process, since service
+    resumes by itself when it is back (O-14).
+    """
+    try:
+        await probe.ask(ReadSnapshot(_nothing), deadline=seconds)
+    except ActorError:
+        return False
+    return True
+
+
+def _nothing(tx: Tx) -> None:
+    """Read nothing: the transaction itself is the question."""

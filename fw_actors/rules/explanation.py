@@ -191,6 +191,6 @@ def _counted(number: int) -> str:
 
 
 def _not_running(service: ServiceState) -> str:
-    if service.running:
+    if service.delivers:
         return ""
     return "The service does not run on this machine (fw start)."

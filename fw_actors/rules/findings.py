@@ -95,15 +95,22 @@ class ServiceState:
     """Whether the service runs on this machine, and how it treats its receivers.
 
     Args:
-        running: workers, and services on other machines, are not seen.
+        running: services on other machines are not seen.
         health: by receiver (`https://host:port`): healthy, slow, failing or paused; only receivers
             that the service has sent to, and empty where it could not be asked.
         node: the name of this machine.
         stale_webhooks: the Webhooks that were changed outside the service, which does not use the
             change; empty where it could not be asked.
+        workers: how many workers of the site run on this machine.
     """
 
     running: bool
     health: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     node: str = "this machine"
     stale_webhooks: Sequence[str] = ()
+    workers: int = 0
+
+    @property
+    def delivers(self) -> bool:
+        """Whether a process on this machine works on the queues."""
+        return self.running or self.workers > 0

@@ -14,6 +14,7 @@ from fw_actors.config import Config
 from fw_actors.rules.findings import Finding, Section, ok, warning
 from supervisors.service.background import RunState, ServiceStatus, status
 from supervisors.service.site_files import SitePaths
+from supervisors.service.worker_files import RunningWorker, running_workers
 
 _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/serve.log")
 """Files in a site's folder that other users must not be able to read."""
@@ -23,6 +24,17 @@ _UP: Final = "fw_process_up"
 _ASK_SECONDS: Final = 5.0  # a silent process holds up the answer for 2 s
 _MAX_BYTES: Final = 1 << 20
 _LARGE_LOG: Final = 100 << 20
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """A worker that runs. `ready` is None if it listens nowhere; `changed` as of `ServiceFacts`."""
+
+    pid: int
+    version: str
+    url: str | None = None
+    ready: bool | None = None
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,6 +50,7 @@ class ServiceFacts:
     log_bytes: int = 0  # of the log that `fw start` appends to
     untrusted_proxy: bool = False  # the site's URL is https, but no proxy is trusted
     silent_processes: int = 0  # of a service of several, those that do not answer the others
+    workers: tuple[WorkerFacts, ...] = ()  # on this machine
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
@@ -46,10 +59,8 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
     now = status(paths)
     changed: tuple[str, ...] = ()
     if now.state is RunState.RUNNING:
-        begun = _changed_at(paths.pid)
-        files = (config.file, config.folder / ".env")
-        changed = tuple(file.name for file in files if _changed_at(file) > begun)
-    metrics = _metrics(now.url) if now.url else ()
+        changed = _changed_since(config, _changed_at(paths.pid))
+    metrics = _lines(f"{now.url}/metrics") if now.url else ()
     private = tuple(name for name in _PRIVATE if _is_open(config.folder / name))
     deployment = config.deployment
     is_https = (deployment.public_url or "").startswith("https://")
@@ -62,12 +73,34 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         _size(paths.log),
         is_https and deployment.trust_proxy.is_off,
         sum(1 for up in _values(metrics, _UP) if not up),
+        tuple(_worker_facts(config, worker) for worker in running_workers(paths)),
     )
+
+
+def _worker_facts(config: Config, worker: RunningWorker) -> WorkerFacts:
+    process = worker.process
+    return WorkerFacts(
+        process.pid,
+        process.version,
+        process.url,
+        None if process.url is None else bool(_lines(f"{process.url}/api/ready")),
+        _changed_since(config, worker.began),
+    )
+
+
+def _changed_since(config: Config, moment: float) -> tuple[str, ...]:
+    """Return the files of the configuration that were changed after a moment."""
+    files = (config.file, config.folder / ".env")
+    return tuple(file.name for file in files if _changed_at(file) > moment)
 
 
 def evaluate_service(facts: ServiceFacts) -> Section:
     """Evaluate the facts."""
-    shown = {"state": facts.status.state.value, "version": facts.status.version}
+    shown = {
+        "state": facts.status.state.value,
+        "version": facts.status.version,
+        "workers": len(facts.workers),
+    }
     return Section("service", "Service", tuple(_findings(facts)), shown)
 
 
@@ -94,6 +127,8 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
             f"changed since the service was started: {', '.join(facts.changed)}",
             "fw restart: a running service keeps the configuration it started with.",
         )
+    for worker in facts.workers:
+        yield from _worker_findings(worker, facts.own_version)
     if facts.forwarded_ignored:
         yield warning(
             f"requests with X-Forwarded-* headers so far: {facts.forwarded_ignored}, and "
@@ -119,11 +154,33 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
         )
 
 
-def _metrics(url: str) -> Sequence[str]:
-    """Return the lines of `/metrics` of the service at `url`; nothing if it is unavailable."""
+def _worker_findings(worker: WorkerFacts, own_version: str) -> Iterator[Finding]:
+    """Yield what there is to say of one worker."""
+    name = f"the worker of process {worker.pid}"
+    where = " without --metrics" if worker.url is None else f" at {worker.url}"
+    if worker.ready is False:
+        yield warning(
+            f"{name}{where} is not ready",
+            "It starts or stops, or its store does not answer: see its log.",
+        )
+    else:
+        yield ok(f"{name} runs{where}")
+    if worker.version != own_version:
+        yield warning(
+            f"{name} is version {worker.version}, and this is {own_version}", "Restart the worker."
+        )
+    if worker.changed:
+        yield warning(
+            f"changed since {name} was started: {', '.join(worker.changed)}",
+            "Restart the worker: it keeps the configuration it started with.",
+        )
+
+
+def _lines(url: str) -> Sequence[str]:
+    """Return the lines of what is at `url` of the service; nothing if it is unavailable."""
     try:
-        # The running service has written this URL into its own folder.
-        with urlopen(f"{url}/metrics", timeout=_ASK_SECONDS) as answer:  # nosec B310
+        # The running service, or worker, has written this URL into its own folder.
+        with urlopen(url, timeout=_ASK_SECONDS) as answer:  # nosec B310
             lines: list[str] = answer.read(_MAX_BYTES).decode().splitlines()
             return lines
     except (OSError, ValueError, HTTPException):

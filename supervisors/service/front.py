@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import trio
 
@@ -24,6 +24,9 @@ from web.response import EventStreams
 from web.routes.health import HealthRoutes
 from web.server import serve
 from web.settings import Settings, login_screen
+
+MONITORING_REQUESTS: Final = 100
+"""The requests that a worker answers at once."""
 
 
 @contextmanager
@@ -103,7 +106,26 @@ class _StartingGateway:
 
 def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> ChildSpec:
     """Return the server of the site's application."""
-    app, stop = application(parts, gateway, console), trio.Event()
+    return _server(application(parts, gateway, console), bound)
+
+
+def monitoring(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
+    """Return the server of a worker: health, readiness and metrics alone."""
+    config, traffic = parts.site.config, Traffic()
+    settings = Settings(
+        name=config.site.name,
+        url=bound.url,
+        max_requests=MONITORING_REQUESTS,
+        trust=config.deployment.trust_proxy,
+        scrubber=config.scrubber,
+    )
+    routes = HealthRoutes(gateway, traffic).routes()
+    app = FrontEnd(routes, gateway, settings, parts.site.entropy, traffic, EventStreams())
+    return _server(app, bound)
+
+
+def _server(app: FrontEnd, bound: Bound) -> ChildSpec:
+    stop = trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         # A duplicate, since the server closes its socket, and a failed server is started again.

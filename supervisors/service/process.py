@@ -1,4 +1,4 @@
-"""Processes and signals: identity of a process, SIGTERM, systemd notifications.
+"""Processes and signals: identity of a process, SIGTERM, tuning of the interpreter.
 
 A process number may be reused after its process has ended. The start time distinguishes the
 processes, and on Linux a pidfd always refers to the process it was opened for.
@@ -15,7 +15,6 @@ import os
 import resource
 import select
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -200,27 +199,6 @@ async def _listen(stop: Stop, *, task_status: trio.TaskStatus[None]) -> None:
         async for _ in arriving:
             stop.signalled()
             break
-
-
-READY: Final = "READY=1"
-STOPPING: Final = "STOPPING=1"
-
-
-def notify(address: str | None, state: str) -> bool:
-    """Send one state to systemd; return whether it was sent. Never raises and never waits.
-
-    `address` is the value of NOTIFY_SOCKET: a path, or a name in Linux's abstract namespace if it
-    begins with "@" (sd_notify(3), Environment). Anything else, such as None, disables it.
-    """
-    if not address or address[0] not in "/@":
-        return False
-    target = "\0" + address[1:] if address[0] == "@" else address
-    with contextlib.suppress(OSError, ValueError):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            channel.setblocking(False)
-            channel.sendto(state.encode(), target)
-        return True
-    return False
 
 
 YOUNG_OBJECTS: Final = 20_000

@@ -30,6 +30,7 @@ from supervisors.children import task_child
 from supervisors.service.assignment import Assignment
 from supervisors.service.control_channel import ChannelFailed, ControlChannel
 from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS
+from supervisors.service.siblings import ANSWERS
 from supervisors.service.site_files import ServeLock, ServiceError, StoppedAtOnce
 from supervisors.tree import open_supervisor
 from web.listening import Bound, bind
@@ -58,9 +59,18 @@ class Processes:
     """The running processes of one service, as its supervisor sees them."""
 
     def __init__(
-        self, config: Config, bound: Bound, lock: int, memory: int, run_folder: str
+        self,
+        config: Config,
+        bound: Bound,
+        lock: int,
+        memory: int,
+        run_folder: str,
+        log: Log,
+        patience: float,
     ) -> None:
+        """`patience`: after how many seconds without an answer a process is ended."""
         self.url = bound.url
+        self._log, self._patience = log, patience
         self._bound, self._lock, self._memory = bound, lock, memory
         self._run_folder = run_folder
         self._config = pickle.dumps(config)
@@ -69,6 +79,21 @@ class Processes:
     async def failed(self) -> None:
         """Wait for ever: a permanent failure is raised out of `open_processes`."""
         await trio.sleep_forever()
+
+    async def answers(self, seconds: float) -> bool:
+        """Ask all processes whether they work; return whether one of them does.
+
+        One that has not said so for too long is ended, and a new one takes its place.
+        """
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for process in self.all:
+                nursery.start_soon(process.look, seconds)
+        for process in self.all:
+            if process.silent_seconds > self._patience:
+                self._log.error("process.silent", process=process.number, pid=process.pid)
+                process.abort()
+        return any(process.is_ready and process.answered >= began for process in self.all)
 
     def assignment(self, number: int, control: int) -> Assignment:
         """Return what a process is given."""
@@ -136,13 +161,39 @@ class ServingProcess:
         """Whether it has failed to end in order when it was asked to."""
         self._service = service
         self._channel: ControlChannel | None = None
+        self._process: trio.Process | None = None
+        self.answered = -inf
+        """When it last said that it works, on trio's clock."""
         self._stopping = False
         self._at_once = trio.Event()
+        self._hangs = trio.Event()
 
     @property
     def is_ready(self) -> bool:
         """Whether the process accepts requests."""
         return self._ready.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process; None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def silent_seconds(self) -> float:
+        """For how long it has not said that it works; 0 while it is not ready."""
+        return trio.current_time() - self.answered if self.is_ready else 0.0
+
+    async def look(self, seconds: float) -> None:
+        """Ask the process whether it works, and note when it does."""
+        with suppress(ChannelFailed):
+            if await self._asked(ANSWERS, seconds, seconds):
+                self.answered = trio.current_time()
+
+    def abort(self) -> None:
+        """End a process that hangs: it shows where, by SIGABRT, and is killed if it cannot."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGABRT)
+            self._hangs.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Run a process to its end. Raises: ProcessEnded, if it failed or did not end in order."""
@@ -151,7 +202,7 @@ class ServingProcess:
         with others:
             try:
                 assignment = self._service.assignment(self.number, others.fileno())
-                process = await _started(assignment)
+                process = self._process = await _started(assignment)
             except BaseException:
                 own.close()
                 raise
@@ -159,7 +210,8 @@ class ServingProcess:
             channel = self._channel = ControlChannel(own, partial(self._service.answer, self))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(channel.run)
-                nursery.start_soon(self._kill_when_late, process)
+                nursery.start_soon(_kill_after, self._at_once, process)
+                nursery.start_soon(_kill_after, self._hangs, process)
                 await _give(process, assignment)
                 if not assignment.alone:
                     task_status.started()
@@ -168,7 +220,8 @@ class ServingProcess:
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            self._ready, self._channel = trio.Event(), None
+            self._ready, self._channel, self._process = trio.Event(), None, None
+            self._hangs = trio.Event()
             await _kill(process)
         self.ended_badly = self._stopping and code != 0
         if code:
@@ -176,12 +229,16 @@ class ServingProcess:
 
     async def ask(self, what: str, argument: object) -> Any:
         """Pass a request on. Raises: ChannelFailed."""
+        return await self._asked(what, argument, GATHER_SECONDS)
+
+    async def _asked(self, what: str, argument: object, seconds: float) -> Any:
         if self._channel is None:
             raise ChannelFailed("the process has ended")
-        return await self._channel.ask(what, argument, seconds=GATHER_SECONDS)
+        return await self._channel.ask(what, argument, seconds=seconds)
 
     def became_ready(self) -> None:
         """Note that the process accepts requests."""
+        self.answered = trio.current_time()
         self._ready.set()
         self.first_ready.set()
 
@@ -202,10 +259,12 @@ class ServingProcess:
         await self._ready.wait()
         task_status.started()
 
-    async def _kill_when_late(self, process: trio.Process) -> None:
-        await self._at_once.wait()
-        await trio.sleep(KILL_SECONDS)
-        process.kill()
+
+async def _kill_after(event: trio.Event, process: trio.Process) -> None:
+    """Kill a process that lives on after the event that should have ended it."""
+    await event.wait()
+    await trio.sleep(KILL_SECONDS)
+    process.kill()
 
 
 async def _started(assignment: Assignment) -> trio.Process:
@@ -236,12 +295,13 @@ async def _kill(process: trio.Process) -> None:
 
 @asynccontextmanager
 async def open_processes(
-    config: Config, lock: ServeLock, log: Log, *, run_folder: str = ""
+    config: Config, lock: ServeLock, log: Log, *, run_folder: str = "", patience: float = inf
 ) -> AsyncIterator[Processes]:
     """Run the processes of a service; yields once all of them accept requests.
 
-    `lock` is held, and inherited by the processes; `run_folder` is as in `Assignment`. Leaving is
-    the graceful stop, of all at the same time; cancelling stops at once.
+    `lock` is held, and inherited by the processes; `run_folder` is as in `Assignment`. A process
+    that does not answer `Processes.answers` for `patience` seconds is replaced. Leaving is the
+    graceful stop, of all at the same time; cancelling stops at once.
 
     Raises: ConfigurationError; SupervisorFailed if a process cannot be kept running;
     StoppedAtOnce if one did not end in order.
@@ -251,7 +311,7 @@ async def open_processes(
     memory = shared_memory()
     try:
         with closing(bound.socket):
-            processes = Processes(config, bound, lock.descriptor, memory, run_folder)
+            processes = Processes(config, bound, lock.descriptor, memory, run_folder, log, patience)
             async with _supervised(config, processes.all, log):
                 try:
                     for process in processes.all:

@@ -1,7 +1,7 @@
 """Runs one serving process, or a worker beside it, from its lock to its exit.
 
 `open_service` provides the service itself; this module owns its environment: the lock, the pid
-file, the signals, and the notifications to systemd.
+file or a worker's, the signals, and the notifications to systemd.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from supervisors.service.site_files import (
     SitePaths,
     StoppedAtOnce,
 )
+from supervisors.service.systemd import NO_SYSTEMD, READY, STOPPING, Notifier
+from supervisors.service.worker_files import registered
 
 _LOCK_TRIES: Final = 10  # `fw status` takes the lock for a moment
 _LOCK_EVERY_SECONDS: Final = 0.05
@@ -38,6 +40,9 @@ class Service(Protocol):
     async def failed(self) -> None:
         """Wait until the service has failed permanently."""
 
+    async def answers(self, seconds: float) -> bool:
+        """Return whether it works: its loop runs, and its store answers within `seconds`."""
+
 
 OpenService = Callable[[], AbstractAsyncContextManager[Service]]
 """Opens the service and yields once it accepts requests. Leaving it is the graceful stop: work in
@@ -46,13 +51,10 @@ progress gets `process.DRAIN_SECONDS`. Cancelling it stops at once."""
 
 @dataclass(frozen=True)
 class Announcer:
-    """Announces that the service accepts requests: to `on_ready` with its URL, and to systemd.
-
-    `notify_socket` is the environment's NOTIFY_SOCKET, or None.
-    """
+    """Announces the state of the service: to `on_ready`, with its URL, and to systemd."""
 
     on_ready: Callable[[str], None]
-    notify_socket: str | None = None
+    systemd: Notifier = NO_SYSTEMD
 
 
 async def serve(
@@ -82,27 +84,39 @@ async def serve(
                 stop.accepting()
                 log.info("service.ready", url=service.url, version=version)
                 announcer.on_ready(service.url)
-                process.notify(announcer.notify_socket, process.READY)
-                await until_asked(service, stop)
+                await _until_asked(service, stop, announcer.systemd)
                 log.info("service.stopping")
-                process.notify(announcer.notify_socket, process.STOPPING)
+                announcer.systemd.notify(STOPPING)
         finally:
             site_files.remove(paths.pid)
     conclude(stop, log)
 
 
-async def work(open_service: OpenService, *, version: str, log: FilteringBoundLogger) -> None:
+async def work(
+    paths: SitePaths,
+    open_service: OpenService,
+    *,
+    version: str,
+    log: FilteringBoundLogger,
+    url: str | None = None,
+    systemd: Notifier = NO_SYSTEMD,
+) -> None:
     """Run an additional delivery process on the site's store until a signal, as `serve` does.
 
-    It takes no lock and writes no pid file: any number may run beside the serving process.
+    It takes no lock: any number may run beside the serving process. `url` is where it answers for
+    its health, if it does.
 
-    Raises: StoppedAtOnce; ServiceFailed; the errors of `open_service`.
+    Raises: StoppedAtOnce; ServiceFailed; UnusableDataFolder; the errors of `open_service`.
     """
-    async with stop_on_signals() as stop, open_service() as service:
-        stop.accepting()
-        log.info("worker.ready", version=version)
-        await until_asked(service, stop)
-        log.info("worker.stopping")
+    paths.prepare()
+    async with stop_on_signals() as stop:
+        with registered(paths, version, url):
+            async with open_service() as service:
+                stop.accepting()
+                log.info("worker.ready", version=version, **({} if url is None else {"url": url}))
+                await _until_asked(service, stop, systemd)
+                log.info("worker.stopping")
+                systemd.notify(STOPPING)
     conclude(stop, log)
 
 
@@ -140,6 +154,15 @@ async def until_asked(service: Service, stop: Stop) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_fail_with, service)
         await stop.requested.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def _until_asked(service: Service, stop: Stop, systemd: Notifier) -> None:
+    """Tell systemd that the service is ready and works, until a signal requests the stop."""
+    systemd.notify(READY)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(systemd.keep_awake, service.answers)
+        await until_asked(service, stop)
         nursery.cancel_scope.cancel()
 
 

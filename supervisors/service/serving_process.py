@@ -21,7 +21,7 @@ from supervisors.service.assignment import Assignment
 from supervisors.service.control_channel import ControlChannel
 from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS, Stop, stop_on_signals
 from supervisors.service.run import OpenService, conclude, until_asked
-from supervisors.service.siblings import Siblings
+from supervisors.service.siblings import ANSWERS, Siblings
 
 _ORPHAN_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + 2.0
 """How long a process may outlive its supervisor."""
@@ -46,6 +46,7 @@ async def serve_process(
         siblings.connect(channel)
         async with open_service() as service:
             stop.accepting()
+            siblings.answers(ANSWERS, service.answers)
             channel.tell("ready")
             log.info("process.ready", pid=os.getpid())
             await until_asked(service, stop)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from fw_actors.config import ProcessPlace
 from supervisors.service.control_channel import ChannelFailed, ControlChannel
 
+ANSWERS: Final = "answers"
+"""The supervisor's request whether a process works; the argument is the seconds for it."""
 Answer = Callable[[Any], Awaitable[object]]
 """Answers a request of another process: takes and returns what msgpack knows."""
 

@@ -144,6 +144,11 @@ class SitePaths:
         return self.data / "serve.log"
 
     @property
+    def workers(self) -> Path:
+        """The folder with a file for each worker; see `worker_files`."""
+        return self.data / "workers"
+
+    @property
     def console(self) -> Path:
         """The file with the path of the running service's console socket; see `console_socket`."""
         return self.data / "console.address"

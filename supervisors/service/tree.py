@@ -20,6 +20,7 @@ from typing import Final
 
 import trio
 
+from fw_actors.actors import store_probe
 from fw_actors.actors.console import Console
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.error_writer import ErrorWriter
@@ -63,7 +64,7 @@ from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from supervisors.children import ChildSpec, actor_child, task_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
-from supervisors.service.front import answering_while_starting, listening
+from supervisors.service.front import answering_while_starting, listening, monitoring
 from supervisors.service.front import front as front_child
 from supervisors.service.metrics import COUNTER
 from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
@@ -110,7 +111,7 @@ class Inherited:
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service that accepts requests; `url` is empty for a worker."""
+    """A service that accepts requests; `url` is empty for a worker that listens nowhere."""
 
     url: str
     site: Site
@@ -121,6 +122,10 @@ class RunningService:
         """Wait for ever: the supervisor raises a permanent failure out of `open_service`."""
         await trio.sleep_forever()
 
+    async def answers(self, seconds: float) -> bool:
+        """Return whether the store answers within `seconds`."""
+        return await store_probe.answers(self.runtime.ref(PROBE), seconds)
+
 
 @asynccontextmanager
 async def open_service(
@@ -128,6 +133,7 @@ async def open_service(
     *,
     log: Log,
     front: bool = True,
+    bound: Bound | None = None,
     clock: Clock | None = None,
     entropy: Entropy | None = None,
     inline: bool = False,
@@ -135,8 +141,9 @@ async def open_service(
     inherited: Inherited | None = None,
 ) -> AsyncIterator[RunningService]:
     """Run a site's service; without `front` it is a worker, which delivers webhooks and mail and
-    runs the jobs of apps. `run_folder` contains the console's socket. `inherited` is given to one
-    of several processes, whose `config` is its own part.
+    runs the jobs of apps, and answers for its health on `bound`. `run_folder` contains the
+    console's socket. `inherited` is given to one of several processes, whose `config` is its own
+    part.
 
     Yields once it accepts requests. Leaving is the graceful stop; cancelling stops at once.
 
@@ -144,22 +151,24 @@ async def open_service(
     """
     clock = clock or SystemClock(config.deployment.clock_offset)
     entropy = entropy or SystemEntropy()
-    with _address(config, inherited, front=front) as bound:
+    with _address(config, inherited, bound, front=front) as address:
         # While another process serves requests, this one accepts none before it is ready.
-        starting = bound if inherited is None or inherited.alone else None
+        starting = address if inherited is None or inherited.alone else None
         async with (
             _starting(config, starting, entropy) as end_starting,
             open_runtime(
                 clock=clock, entropy=entropy, log=log, scrub=config.scrubber.scrub_known
             ) as runtime,
-            _open_parts(config, runtime, log, bound, inline=inline, inherited=inherited) as parts,
+            _open_parts(
+                config, runtime, log, address if front else None, inline=inline, inherited=inherited
+            ) as parts,
         ):
             if config.place.number == 1:
                 await _warn_of_secrets(parts.site, log)
             await end_starting()
-            has_socket = not inline and config.place.number == 1
+            has_socket = front and not inline and config.place.number == 1
             paths = SitePaths(config.folder, run_folder) if has_socket else None
-            async with run_parts(parts, bound, paths) as service:
+            async with run_parts(parts, address, paths, front=front) as service:
                 yield service
 
 
@@ -218,20 +227,21 @@ async def _open_parts(
 
 @asynccontextmanager
 async def run_parts(
-    parts: Parts, bound: Bound | None, paths: SitePaths | None = None
+    parts: Parts, bound: Bound | None, paths: SitePaths | None = None, *, front: bool = True
 ) -> AsyncIterator[RunningService]:
     """Run the tree over open parts.
 
-    Without `bound` there is no front end; without `paths` no socket of the console.
+    Without `bound` there is no server; without `front` it answers for health and metrics alone.
+    Without `paths` there is no socket of the console.
     """
     with _woken_by_external_commits(parts):
-        async with _run(parts, bound, paths) as service:
+        async with _run(parts, bound, paths, front=front) as service:
             yield service
 
 
 @asynccontextmanager
 async def _run(
-    parts: Parts, bound: Bound | None, paths: SitePaths | None
+    parts: Parts, bound: Bound | None, paths: SitePaths | None, *, front: bool
 ) -> AsyncIterator[RunningService]:
     lockouts, gateway = access(parts)
     site = parts.site
@@ -250,7 +260,9 @@ async def _run(
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
     if parts.site.config.place.number == 1:
         children.append(actor_child("subscription_watch", lambda: _watch(parts)))
-    if bound is not None:
+    if bound is not None and not front:
+        children.append(monitoring(parts, bound, gateway))
+    elif bound is not None:
         dispatcher = parts.runtime.ref(DISPATCHER)
         console = _console(parts, dispatcher)
         if paths is not None:
@@ -300,12 +312,21 @@ async def _starting(
 
 
 def _address(
-    config: Config, inherited: Inherited | None, *, front: bool
+    config: Config, inherited: Inherited | None, bound: Bound | None, *, front: bool
 ) -> AbstractContextManager[Bound | None]:
-    """Return the address that the front end accepts on; None for a worker."""
+    """Return the address that the process accepts on; None for a worker that listens nowhere."""
     if inherited is not None:
         return nullcontext(inherited.bound)
-    return listening(config) if front else nullcontext()
+    return listening(config) if front else _closing(bound)
+
+
+@contextmanager
+def _closing(bound: Bound | None) -> Iterator[Bound | None]:
+    try:
+        yield bound
+    finally:
+        if bound is not None:
+            bound.socket.close()
 
 
 def _console(parts: Parts, dispatcher: ActorRef) -> Console:

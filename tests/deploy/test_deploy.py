@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import trustme
@@ -25,14 +25,37 @@ def load(name: str) -> Any:
     return yaml.safe_load((DEPLOY / name).read_text())
 
 
-def test_the_unit_waits_for_ready_and_for_a_graceful_stop() -> None:
+SERVICE, WORKER = "fw.service", "fw-worker@.service"
+
+
+@pytest.mark.parametrize("name", [SERVICE, WORKER])
+def test_a_unit_waits_for_ready_and_for_a_graceful_stop(name: str) -> None:
     unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / "fw.service")
+    unit.read(DEPLOY / name)
     service = unit["Service"]
     assert (service["Type"], service["User"]) == ("notify", "fw")
     assert int(service["TimeoutStopSec"]) > DRAIN_SECONDS + SETTLE_SECONDS
     assert service["ReadWritePaths"] == f"{service['WorkingDirectory']}/data"
+    assert (service["WatchdogSec"], service["Restart"]) == ("60", "on-failure")
+
+
+def test_the_unit_of_a_worker_has_what_that_of_the_service_has() -> None:
+    """But what concerns HTTP, the console and hashes."""
+    service, worker = ((DEPLOY / name).read_text().splitlines() for name in (SERVICE, WORKER))
+    own = {line for line in service if line and line[0] != "#"} - set(worker)
+    assert {line.partition("=")[0] for line in own} == {
+        "Description", "After", "Environment", "ExecStart", "KillMode", "RuntimeDirectory",
+        "RuntimeDirectoryMode", "SystemCallFilter",
+    }  # fmt: skip
+    assert "ExecStart=/opt/fw/bin/fw worker --metrics 127.0.0.1:%i" in worker
+
+
+def test_prometheus_scrapes_the_worker_of_the_example() -> None:
+    jobs = {job["job_name"]: job for job in load("prometheus/prometheus.yml")["scrape_configs"]}
+    assert jobs["fw-worker"]["static_configs"] == [{"targets": ["127.0.0.1:9101"]}]
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    assert "systemctl enable --now fw-worker@9101" in page
 
 
 def lines_of(key: str) -> list[str]:
@@ -80,12 +103,13 @@ def test_the_unit_may_write_a_folder_that_the_page_of_operating_makes() -> None:
     assert f"install -d -o fw -g fw -m 0700 {writable} " in page
 
 
-def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [SERVICE, WORKER])
+def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, name: str) -> None:
     """Where systemd is; elsewhere only the facts above are judged."""
     if shutil.which("systemd-analyze"):
-        unit = tmp_path / "fw.service"
-        text = (DEPLOY / "fw.service").read_text()
-        unit.write_text(text.replace("/opt/fw/bin/fw serve", "/bin/true"))
+        unit = tmp_path / name.replace("@", "@9101")
+        text = (DEPLOY / name).read_text()
+        unit.write_text(text.replace("/opt/fw/bin/fw ", "/bin/true "))
         done = subprocess.run(
             ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
         )
@@ -201,68 +225,245 @@ def test_prometheus_takes_its_configuration_and_the_alerts() -> None:
     judged_by_promtool("config", str(DEPLOY / "prometheus" / "prometheus.yml"))
 
 
-def firing(tmp_path: Path, alert: str, series: dict[str, str], at: str) -> list[dict[str, Any]]:
-    """Return what fires of an alert, as promtool finds it; nothing to compare without it."""
+class AlertCase(NamedTuple):
+    """Series by their minutes from 0 to 60, and for which labels an alert fires at 45."""
+
+    alert: str
+    series: dict[str, str]
+    expected: list[dict[str, str]]
+
+
+UP, DOWN = "1x60", "1x30 0x30"
+ALERT_CASES = {
+    "a service and a worker that are up": AlertCase(
+        "FwDown",
+        {'up{job="fw",instance="a"}': UP, 'up{job="fw-worker",instance="b"}': UP},
+        [],
+    ),
+    "a worker that is down": AlertCase(
+        "FwDown",
+        {
+            'up{job="fw",instance="a"}': UP,
+            'up{job="fw-worker",instance="b"}': DOWN,
+            'up{job="node",instance="c"}': DOWN,
+        },
+        [{"job": "fw-worker", "instance": "b"}],
+    ),
+    "a service that was started once": AlertCase(
+        "FwStartsAgain",
+        {'process_start_time_seconds{job="fw",instance="a"}': "100x30 200x30"},
+        [],
+    ),
+    "a worker that systemd starts again and again": AlertCase(
+        "FwStartsAgain",
+        {
+            'process_start_time_seconds{job="fw-worker",instance="b"}': "100x20 200x8 300x8 400x24",
+            'process_start_time_seconds{job="fw",instance="c",process="2"}': "1x20 2x8 3x8 4x24",
+        },
+        [{"job": "fw-worker", "instance": "b"}],
+    ),
+    "deliveries that wait, told by three nodes": AlertCase(
+        "FwDeliveriesWait",
+        {f'fw_queue_oldest_seconds{{queue="webhook",instance="{n}"}}': "400x60" for n in "abc"},
+        [{"queue": "webhook"}],
+    ),
+    "deliveries that wait for a moment": AlertCase(
+        "FwDeliveriesWait",
+        {'fw_queue_oldest_seconds{queue="webhook",instance="a"}': "0x40 400x2 0x20"},
+        [],
+    ),
+    "mails that wait, told by three nodes": AlertCase(
+        "FwMailWaits",
+        {f'fw_queue_oldest_seconds{{queue="mail",instance="{n}"}}': "400x60" for n in "abc"},
+        [{"queue": "mail"}],
+    ),
+    "first attempts that are slow on one of two nodes": AlertCase(
+        "FwCommitToSendSlow",
+        {
+            'fw_commit_to_send_seconds_bucket{le="5.0",instance="a"}': "0+100x60",
+            'fw_commit_to_send_seconds_bucket{le="10.0",instance="a"}': "0+100x60",
+            'fw_commit_to_send_seconds_bucket{le="+Inf",instance="a"}': "0+100x60",
+            'fw_commit_to_send_seconds_bucket{le="5.0",instance="b"}': "0x60",
+            'fw_commit_to_send_seconds_bucket{le="10.0",instance="b"}': "0+100x60",
+            'fw_commit_to_send_seconds_bucket{le="+Inf",instance="b"}': "0+100x60",
+        },
+        [{}],
+    ),
+    "the first delivery that fails": AlertCase(
+        "FwDeliveriesFail",
+        {
+            'fw_deliveries_total{outcome="Failed",instance="a"}': "0x40 1x20",
+            'fw_deliveries_total{outcome="Failed",instance="b"}': "0x60",
+        },
+        [{}],
+    ),
+    "deliveries that are tried again": AlertCase(
+        "FwDeliveriesFail",
+        {
+            'fw_deliveries_total{outcome="Failed"}': "0x60",
+            'fw_deliveries_total{outcome="Retrying"}': "0+5x60",
+        },
+        [],
+    ),
+    "writes that one process of one node refuses": AlertCase(
+        "FwWritesRefused",
+        {
+            'fw_store_refused_total{instance="a",process="1"}': "0x60",
+            'fw_store_refused_total{instance="a",process="2"}': "0x42 3x18",
+            'fw_store_refused_total{instance="b"}': "7x60",
+        },
+        [{"instance": "a"}],
+    ),
+    "passwords that are guessed at two nodes together": AlertCase(
+        "FwSignInsGuessed",
+        {
+            'fw_sign_ins_total{outcome="wrong",instance="a"}': "0+40x60",
+            'fw_sign_ins_total{outcome="throttled",instance="b"}': "0+40x60",
+        },
+        [{}],
+    ),
+    "a few wrong passwords": AlertCase(
+        "FwSignInsGuessed", {'fw_sign_ins_total{outcome="wrong",instance="a"}': "0+40x60"}, []
+    ),
+    "hashes that wait in all processes of a node": AlertCase(
+        "FwHashesWait",
+        {
+            'fw_password_hashes_waiting{instance="a",process="1"}': "20x60",
+            'fw_password_hashes_waiting{instance="a",process="2"}': "20x60",
+            'fw_password_hashes_waiting{instance="b"}': "20x60",
+        },
+        [{"instance": "a"}],
+    ),
+    "an actor that is restarted again and again on one node": AlertCase(
+        "FwRestarts",
+        {
+            'fw_restarts_total{actor="dispatcher",instance="a"}': "0x34 0+1x26",
+            'fw_restarts_total{actor="dispatcher",instance="b"}': "0x40 1x20",
+        },
+        [{"actor": "dispatcher", "instance": "a"}],
+    ),
+    "an actor that was restarted once on each of four nodes": AlertCase(
+        "FwRestarts",
+        {f'fw_restarts_total{{actor="mailer",instance="{n}"}}': "0x40 1x20" for n in "abcd"},
+        [],
+    ),
+    "a process that does not answer the others": AlertCase(
+        "FwProcessSilent",
+        {
+            'fw_process_up{instance="a",process="1"}': UP,
+            'fw_process_up{instance="a",process="2"}': DOWN,
+        },
+        [{"instance": "a", "process": "2"}],
+    ),
+    "a process that is replaced again and again": AlertCase(
+        "FwProcessRestarts",
+        {
+            'fw_process_restarts_total{instance="a",process="1"}': "0x40 1x20",
+            'fw_process_restarts_total{instance="a",process="2"}': "0x34 0+1x26",
+        },
+        [{"instance": "a", "process": "2"}],
+    ),
+    "no defect": AlertCase("FwServerErrors", {"fw_server_errors_total": "0x60"}, []),
+    "the first defect of a service": AlertCase(
+        "FwServerErrors", {"fw_server_errors_total": "0x40 1x20"}, [{}]
+    ),
+    # One process tells of a trouble; the others count nothing (B-340).
+    "a receiver that fails": AlertCase(
+        "FwReceiverFails",
+        {
+            'fw_receiver_notices_total{act="failing",instance="a"}': "0x60",
+            'fw_receiver_notices_total{act="failing",instance="b"}': "0x40 1x20",
+        },
+        [{}],
+    ),
+    "a Webhook that is disabled": AlertCase(
+        "FwWebhookDisabled",
+        {
+            'fw_receiver_notices_total{act="disabled",instance="a"}': "0x60",
+            'fw_receiver_notices_total{act="disabled",instance="b"}': "0x40 1x20",
+        },
+        [{}],
+    ),
+    "a receiver that fails no longer": AlertCase(
+        "FwReceiverFails",
+        {
+            'fw_receiver_notices_total{act="failing",instance="b"}': "0x60",
+            'fw_receiver_notices_total{act="ended",instance="b"}': "0x40 1x20",
+        },
+        [],
+    ),
+    "a receiver that fails, whose Webhook is not disabled": AlertCase(
+        "FwWebhookDisabled",
+        {'fw_receiver_notices_total{act="failing",instance="b"}': "0x40 1x20"},
+        [],
+    ),
+    "stale subscriptions of one node": AlertCase(
+        "FwSubscriptionsStale",
+        {
+            'fw_subscriptions_stale{instance="a"}': "0x60",
+            'fw_subscriptions_stale{instance="b"}': "2x60",
+        },
+        [{"instance": "b"}],
+    ),
+}
+"""By what the series tell."""
+
+
+@pytest.fixture(scope="module")
+def fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, str]]]:
+    """The labels of each alert that fires in the case of a title, as promtool finds it."""
     if not shutil.which("promtool"):
         pytest.skip("promtool is not installed")
-    case = {"eval_time": at, "alertname": alert, "exp_alerts": []}
-    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    folder = tmp_path_factory.mktemp("alerts")
+    tests = [
+        {
+            "name": title,
+            "interval": "1m",
+            "input_series": [
+                {"series": name, "values": values} for name, values in case.series.items()
+            ],
+            "alert_rule_test": [{"eval_time": "45m", "alertname": case.alert, "exp_alerts": []}],
+        }
+        for title, case in ALERT_CASES.items()
+    ]
     text = {
         "rule_files": [str(DEPLOY / "prometheus" / "alerts.yml")],
         "evaluation_interval": "1m",
-        "tests": [{"interval": "1m", "input_series": inputs, "alert_rule_test": [case]}],
+        "tests": tests,
     }
-    (tmp_path / "case.yml").write_text(yaml.safe_dump(text))
+    (folder / "cases.yml").write_text(yaml.safe_dump(text))
     done = subprocess.run(
-        ["promtool", "test", "rules", str(tmp_path / "case.yml")],
+        ["promtool", "test", "rules", str(folder / "cases.yml")],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    got = (done.stdout + done.stderr).partition("got:")[2]
-    return [
-        dict(re.findall(r'(\w+)="([^"]*)"', each)) for each in re.findall(r"Labels:{(.*?)}", got)
+    found: dict[str, list[dict[str, str]]] = {}
+    for failed in re.split(r"(?m)^ +name: ", done.stdout + done.stderr)[1:]:
+        title, _, rest = failed.partition(",\n")
+        labels = re.findall(r"Labels:{(.*?)}", rest.partition("got:")[2])
+        found[title.strip()] = [dict(re.findall(r'(\w+)="([^"]*)"', each)) for each in labels]
+    return found
+
+
+@pytest.mark.parametrize("title", ALERT_CASES)
+def test_alert_fires_for_what_an_operator_has_to_see(
+    fired: dict[str, list[dict[str, str]]], title: str
+) -> None:
+    """With any number of nodes, workers and processes (O-327)."""
+    alert, _, expected = ALERT_CASES[title]
+    ignored = ("alertname", "severity")
+    labels = [
+        {name: value for name, value in each.items() if name not in ignored}
+        for each in fired.get(title, [])
     ]
+    assert labels == expected
+    assert {each["alertname"] for each in fired.get(title, [])} <= {alert}
 
 
-def test_the_first_error_of_a_service_is_an_alert(tmp_path: Path) -> None:
-    errors = {"fw_server_errors_total": "0x40 1x40"}
-    assert firing(tmp_path, "FwServerErrors", errors, "30m") == []
-    assert len(firing(tmp_path, "FwServerErrors", errors, "45m")) == 1
-
-
-@pytest.mark.parametrize(
-    ("alert", "queue"), [("FwDeliveriesWait", "webhook"), ("FwMailWaits", "mail")]
-)
-def test_what_waits_in_the_store_is_one_alert_for_all_nodes(
-    tmp_path: Path, alert: str, queue: str
-) -> None:
-    """Each node reports the same queue."""
-    nodes = {f'fw_queue_oldest_seconds{{queue="{queue}",instance="{n}"}}': "400x40" for n in "abc"}
-    assert len(firing(tmp_path, alert, nodes, "30m")) == 1
-
-
-@pytest.mark.parametrize(
-    ("alert", "act"), [("FwReceiverFails", "failing"), ("FwWebhookDisabled", "disabled")]
-)
-def test_a_receiver_that_fails_is_an_alert_and_its_end_is_none(
-    tmp_path: Path, alert: str, act: str
-) -> None:
-    """One process tells of a trouble; the others count nothing (B-340)."""
-    series = {
-        f'fw_receiver_notices_total{{act="{each}",instance="{node}"}}': "0x100"
-        for each in ("failing", "disabled")
-        for node in "ab"
+def test_every_alert_has_a_case_in_which_it_fires() -> None:
+    (group,) = load("prometheus/alerts.yml")["groups"]
+    assert {rule["alert"] for rule in group["rules"]} == {
+        case.alert for case in ALERT_CASES.values() if case.expected
     }
-    series[f'fw_receiver_notices_total{{act="{act}",instance="b"}}'] = "0x40 1x60"
-    series['fw_receiver_notices_total{act="ended",instance="b"}'] = "0x10 1x90"
-    assert firing(tmp_path, alert, series, "30m") == []
-    assert len(firing(tmp_path, alert, series, "45m")) == 1
-
-
-def test_a_node_with_stale_subscriptions_is_named_by_an_alert(tmp_path: Path) -> None:
-    stale = {"a": "0x40", "b": "2x40"}
-    nodes = {f'fw_subscriptions_stale{{instance="{n}"}}': each for n, each in stale.items()}
-    (found,) = firing(tmp_path, "FwSubscriptionsStale", nodes, "30m")
-    assert found["instance"] == "b"
 
 
 def test_the_dashboard_shows_what_the_store_holds_once() -> None:

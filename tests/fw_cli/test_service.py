@@ -118,15 +118,30 @@ def test_start_of_a_wrong_configuration_says_what_is_wrong(fw: CommandLine) -> N
 
 
 def test_workers_join_a_service_and_end_with_0(fw: CommandLine) -> None:
+    """One of them answers for its health where it is told to; the doctor sees both."""
     process, _ = served(fw)
-    workers = [fw.process("worker") for _ in range(2)]
+    workers = [fw.process("worker"), fw.process("worker", "--metrics", "127.0.0.1:0")]
+    lines = []
     for worker in workers:
         assert worker.stderr is not None
         while "worker.ready" not in (line := worker.stderr.readline()):
             assert line, "it ended"
+        lines.append(line)
+    assert "url=" not in lines[0]
+    assert accepts(lines[1].rpartition("url=")[2].strip())
+    section = fw.json("doctor", "--json")["sections"]["service"]
+    assert (section["workers"], section["warnings"]) == (2, [])
     for each in (*workers, process):
         each.terminate()
     assert [ended(each)[:2] for each in (*workers, process)] == [(0, "")] * 3
+    assert list((fw.folder / "data" / "workers").iterdir()) == []
+
+
+@pytest.mark.parametrize("address", ["9101", "127.0.0.1:x", "127.0.0.1:70000"])
+def test_an_address_of_a_worker_that_is_none_is_wrong_usage(fw: CommandLine, address: str) -> None:
+    done = fw.run("worker", "--metrics", address)
+    assert done.exit_code == 2
+    assert "must be host:port" in done.stderr
 
 
 def test_the_log_is_json_when_told_so(fw: CommandLine) -> None:
@@ -135,6 +150,15 @@ def test_the_log_is_json_when_told_so(fw: CommandLine) -> None:
     process.terminate()
     events = [json.loads(line) for line in ended(process)[2].splitlines()]
     assert [e["url"] for e in events if e["event"] == "service.ready"] == [url]
+
+
+def test_a_log_of_json_that_is_also_the_output_has_nothing_else(fw: CommandLine) -> None:
+    """What follows the log of a background service reads JSON (C-106)."""
+    fw.environ["FW_LOG"] = "json"
+    fw.done("start")
+    fw.done("stop")
+    log = (fw.folder / "data" / "serve.log").read_text()
+    assert "service.ready" in {json.loads(line)["event"] for line in log.splitlines()}
 
 
 def test_the_service_is_killed_and_the_next_start_goes_well(fw: CommandLine) -> None:

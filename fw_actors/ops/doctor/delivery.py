@@ -343,7 +343,7 @@ def _summary(backlog: ReceiverBacklog) -> str:
 
 
 def _receiver_advice(backlog: ReceiverBacklog, service: ServiceState) -> str:
-    if not service.running:
+    if not service.delivers:
         return "Due deliveries are sent when the service or a worker runs."
     if backlog.paused == backlog.webhooks:
         return f"It is paused: fw webhooks resume {backlog.paused[0]}."
@@ -447,14 +447,14 @@ def _queue_findings(facts: QueueFacts, service: ServiceState) -> Iterator[Findin
             f"queue {name}: jobs whose lease ended over a minute ago: {count}; the process that "
             "held them died or is blocked",
             "The service claims them as slots become free; if the number stays, check its log."
-            if service.running
+            if service.delivers
             else "A running service or worker claims them; start one.",
         )
 
 
 def _queue_advice(row: QueueStats, service: ServiceState, receivers_named: bool) -> str:
     """Return advice for a waiting queue that depends on the known cause."""
-    if not service.running:
+    if not service.delivers:
         if row.leased:
             return (
                 "The service does not run on this machine (fw start); another process serves "
@@ -462,10 +462,12 @@ def _queue_advice(row: QueueStats, service: ServiceState, receivers_named: bool)
             )
         return "The service does not run on this machine: fw start, or fw worker."
     if row.queue == events.QUEUE and receivers_named:
-        return "The service runs; the lines below name the receivers with waiting deliveries."
+        who = "The service runs" if service.running else "A worker runs"
+        return f"{who}; the lines below name the receivers with waiting deliveries."
+    who = "The service runs" if service.running else "A worker runs"
     return (
-        "The service runs; its log contains the result of each attempt (delivery.ended, "
-        "mail.ended, job.failed)."
+        f"{who}; its log contains the result of each attempt (delivery.ended, mail.ended, "
+        "job.failed)."
     )
 
 

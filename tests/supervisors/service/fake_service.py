@@ -19,8 +19,11 @@ from fw_actors.runtime import SystemClock
 from supervisors.service.logs import configure
 from supervisors.service.run import Announcer, Service, serve
 from supervisors.service.site_files import ServiceError, SitePaths
+from supervisors.service.systemd import Notifier
 
-BEHAVIOURS = ("obeys", "refuses", "never ready", "fails", "drains for ever", "ignores the end")
+BEHAVIOURS = (
+    "obeys", "refuses", "never ready", "fails", "drains for ever", "ignores the end", "hangs",
+)  # fmt: skip
 
 
 class FakeService:
@@ -34,6 +37,12 @@ class FakeService:
     async def failed(self) -> None:
         if self._behaviour != "fails":
             await trio.sleep_forever()
+
+    async def answers(self, seconds: float) -> bool:
+        if self._behaviour == "hangs":
+            await trio.sleep(seconds)
+            return False
+        return True
 
 
 @asynccontextmanager
@@ -66,7 +75,7 @@ def main(folder: str, behaviour: str) -> int:
         SitePaths(Path(folder)),
         partial(open_fake, behaviour),
         version="9.9",
-        announcer=Announcer(say_ready, os.environ.get("NOTIFY_SOCKET")),
+        announcer=Announcer(say_ready, Notifier.of(os.environ, os.getpid())),
         log=configure(
             style="text", level="info", clock=SystemClock(), stream=sys.stderr, scrubber=Scrubber()
         ),

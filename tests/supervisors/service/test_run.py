@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -110,14 +108,3 @@ def test_a_refusal_to_start_leaves_no_pid_file(fakes: Fakes, paths: SitePaths) -
     assert (process.returncode, stdout) == (1, "")
     assert "the fake refuses" in stderr
     assert not paths.pid.exists()
-
-
-def test_systemd_is_told_of_ready_and_stopping(fakes: Fakes, tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(20)
-        process = fakes.ready(NOTIFY_SOCKET=str(tmp_path / "notify"))
-        assert systemd.recv(100) == b"READY=1"
-        process.terminate()
-        assert systemd.recv(100) == b"STOPPING=1"
-    assert ended(process)[0] == 0

@@ -1,0 +1,182 @@
+"""The notifications to systemd (sd_notify(3)), and its watchdog (O-38, O-320 to O-322)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from supervisors.service import processes
+from supervisors.service.processes import ServingProcess, open_processes
+from supervisors.service.site_files import ServeLock, SitePaths
+from supervisors.service.systemd import READY, STOPPING, WATCHDOG, Notifier
+from tests.mail_kit import Log
+from tests.site_kit import make_config
+from tests.supervisors.service.conftest import Fakes
+
+
+@contextmanager
+def listening(address: str) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind("\0" + address[1:] if address[0] == "@" else address)
+        systemd.setblocking(False)
+        yield systemd
+
+
+def told(systemd: socket.socket) -> list[str]:
+    """Return what has arrived."""
+    found = []
+    while True:
+        try:
+            found.append(systemd.recv(100).decode())
+        except BlockingIOError:
+            return found
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_the_state_arrives(tmp_path: Path, abstract: bool) -> None:
+    address = f"@fw-test{tmp_path}" if abstract else str(tmp_path / "notify")
+    with listening(address) as systemd:
+        assert Notifier(address).notify(READY)
+        assert Notifier(address).notify(STOPPING)
+        assert told(systemd) == ["READY=1", "STOPPING=1"]
+
+
+@pytest.mark.parametrize(
+    "address", [None, "", "relative", "vsock:2:1", "/no/such/socket", "/" + "x" * 200, "@a\0b"]
+)
+def test_nobody_who_listens_is_no_error(address: str | None) -> None:
+    assert not Notifier(address).notify(READY)
+
+
+def test_a_listener_who_does_not_read_does_not_hold_the_service_up(tmp_path: Path) -> None:
+    address = str(tmp_path / "notify")
+    with listening(address):
+        assert not all(Notifier(address).notify(READY) for _ in range(10_000))
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "60000000"}, 60.0),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "7"}, 60.0),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "8"}, None),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "0"}, None),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "-1"}, None),
+        ({"NOTIFY_SOCKET": "/n", "WATCHDOG_USEC": "1²"}, None),
+        ({"WATCHDOG_USEC": "60000000"}, None),
+        ({}, None),
+    ],
+)
+def test_the_watchdog_is_that_of_the_environment(
+    environ: dict[str, str], seconds: float | None
+) -> None:
+    assert Notifier.of(environ, 7) == Notifier(environ.get("NOTIFY_SOCKET"), seconds)
+
+
+async def test_the_watchdog_hears_of_a_service_that_works_three_times_in_each_interval(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """O-320."""
+    works, address = True, str(tmp_path / "notify")
+
+    async def answers(seconds: float) -> bool:
+        working = works
+        await trio.sleep(1.0 if working else seconds)
+        return working
+
+    with listening(address) as systemd:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Notifier(address, 60.0).keep_awake, answers)
+            await trio.sleep(59.0)
+            assert told(systemd) == [WATCHDOG] * 3
+            works = False
+            await trio.sleep(60.0)
+            assert told(systemd) == []
+            works = True
+            await trio.sleep(60.0)
+            assert told(systemd) == [WATCHDOG] * 3
+            nursery.cancel_scope.cancel()
+
+
+async def test_without_a_watchdog_nothing_is_asked() -> None:
+    async def answers(seconds: float) -> bool:
+        raise AssertionError
+
+    await Notifier("/nowhere").keep_awake(answers)
+
+
+def test_a_service_tells_the_watchdog_until_it_stops(fakes: Fakes, tmp_path: Path) -> None:
+    with listening(str(tmp_path / "notify")) as systemd:
+        systemd.settimeout(20)
+        environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "150000"}
+        process = fakes.ready(**environ)
+        assert [systemd.recv(100) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+        process.terminate()
+        while (state := systemd.recv(100)) == b"WATCHDOG=1":
+            pass
+        assert state == b"STOPPING=1"
+        assert process.wait(30) == 0
+        systemd.setblocking(False)
+        assert told(systemd) == []
+
+
+def test_the_watchdog_hears_nothing_of_a_service_that_hangs(fakes: Fakes, tmp_path: Path) -> None:
+    with listening(str(tmp_path / "notify")) as systemd:
+        systemd.settimeout(20)
+        environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "90000"}
+        process = fakes.ready("hangs", **environ)
+        assert systemd.recv(100) == b"READY=1"
+        systemd.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            systemd.recv(100)
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_a_process_that_hangs_is_replaced_and_the_service_works_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen one handles no signal, and is killed (O-322)."""
+    fake = Path(__file__).with_name("fake_process.py")
+    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-P", str(fake)))
+    monkeypatch.setattr(processes, "KILL_SECONDS", 0.1)
+    trio.run(freeze_processes, tmp_path)  # in real time, in which processes are
+
+
+async def freeze_processes(folder: Path) -> None:
+    paths, log = SitePaths(folder), Log()
+    paths.prepare()
+    config = make_config(folder, processes=2)
+    with ServeLock(paths.lock) as lock, trio.fail_after(60):
+        assert lock.acquire()
+        async with open_processes(config, lock, log, patience=0.5) as service:
+            one, two = service.all
+            assert await service.answers(5.0)
+            frozen = freeze(two)
+            while two.pid in (frozen, None):
+                assert await service.answers(0.3)
+            assert one.restarts == 0
+            while not two.is_ready:  # noqa: ASYNC110 - the real one has no event for it
+                await trio.sleep(0.01)
+            assert await service.answers(5.0)
+            both = freeze(one), freeze(two)
+            while await service.answers(0.2):
+                pass  # frozen only a moment later
+            for pid in both:
+                os.kill(pid, signal.SIGCONT)
+    assert {entry["process"] for entry in log.of("process.silent")} >= {2}
+
+
+def freeze(process: ServingProcess) -> int:
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    return process.pid
