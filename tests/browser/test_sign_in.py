@@ -45,6 +45,16 @@ def test_the_front_door_leads_to_sign_in_and_back_to_what_was_wanted(page: Page)
     expect(page).to_have_url(re.compile(r"/app$"))
 
 
+def test_the_sign_in_page_says_that_the_session_has_ended(page: Page, site: LiveSite) -> None:
+    """H-154."""
+    page.context.add_cookies([{"name": "sid", "value": "x" * 32, "url": site.url}])
+    page.goto("/app/Sales%20Order?status=Packed")
+    expect(page.get_by_role("status")).to_contain_text("Your session has ended.")
+    look(page, "login-ended")
+    fill_sign_in(page, "sally", PASSWORD)
+    expect(page).to_have_url(re.compile(r"/app/Sales%20Order\?status=Packed$"))
+
+
 @pytest.mark.parametrize("wanted", ["//evil.test/x", "https://evil.test/", "/\\evil.test"])
 def test_nobody_is_led_to_another_site(page: Page, wanted: str) -> None:
     """A sign-in leads to a path of this site and nowhere else (H-155)."""

@@ -197,9 +197,14 @@ def local_path(text: str | None) -> str:
     return HOME
 
 
-def sign_in_path(wanted: str) -> str:
-    """Return the path of the sign-in page that continues to `wanted`."""
-    return "/login" if local_path(wanted) == HOME else f"/login?next={quote(wanted, safe='/')}"
+def sign_in_path(wanted: str, *, ended: bool = False) -> str:
+    """Return the path of the sign-in page that continues to `wanted`.
+
+    `ended`: it says that a session has ended.
+    """
+    following = [] if local_path(wanted) == HOME else [f"next={quote(wanted, safe='/')}"]
+    query = "&".join([*following, *(["ended=1"] if ended else [])])
+    return f"/login?{query}" if query else "/login"
 
 
 HTML_KIND: Final = "text/html"
@@ -278,7 +283,8 @@ class Rendering:
         """Redirect to sign in; clear a `sid` that has ended, so that it is not sent again."""
         request = exchange.request
         query = request.query_string.decode("latin-1")
-        response = redirect(sign_in_path(quote(request.path) + (f"?{query}" if query else "")))
+        wanted = quote(request.path) + (f"?{query}" if query else "")
+        response = redirect(sign_in_path(wanted, ended=exchange.sid is not None))
         if exchange.sid is None:
             return response
         cookie = ("Set-Cookie", clear_cookie(secure=exchange.cookie_is_secure))

@@ -15,7 +15,7 @@ from web.pages.rendering import HOME, Rendering, local_path, redirect, sign_in_p
 from web.response import Response
 from web.settings import Settings
 
-NEXT: Final = frozenset({"next"})
+NEXT: Final = frozenset({"next", "ended"})
 
 
 class SignInPages:
@@ -53,6 +53,7 @@ class SignInPages:
         return self._rendering.page(
             "login.html",
             following=following,
+            ended="ended" in exchange.query,
             notice=login.get("notice"),
             demo_user=login.get("demoUser"),
             demo_password=login.get("demoPassword"),

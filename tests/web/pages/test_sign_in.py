@@ -52,8 +52,13 @@ async def test_page_redirects_a_guest_to_sign_in_and_back(
 
 async def test_page_clears_the_cookie_of_an_ended_session(client: AppClient) -> None:
     reply = await client.ask("GET", "/app", sid="x" * 32)
-    assert (reply.status, reply.header("Location")) == (303, "/login")
+    assert (reply.status, reply.header("Location")) == (303, "/login?ended=1")
     assert (reply.header("Set-Cookie") or "").startswith("sid=; Max-Age=0")
+    told = b"Your session has ended."
+    assert told in (await client.ask("GET", "/login?ended=1")).body
+    assert told not in (await client.ask("GET", "/login")).body
+    reply = await client.ask("GET", "/app/Note", sid="x" * 32)
+    assert reply.header("Location") == "/login?next=/app/Note&ended=1"
 
 
 async def test_login_page_redirects_a_signed_in_user(client: AppClient) -> None:
