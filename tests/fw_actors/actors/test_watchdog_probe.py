@@ -1,0 +1,39 @@
+"""The question of the watchdog to the store: a refusal is an answer, silence is none (O-320)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from fw_actors.actors.store_probe import StoreProbe, answers
+from fw_actors.errors import OverloadedError
+from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
+
+
+class StoreOfTest:
+    """A store that is there, away, or hangs."""
+
+    def __init__(self, state: str) -> None:
+        self._state = state
+
+    async def read(self, fn: object, *, reserved: bool) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._state == "away":
+            raise OverloadedError
+        if self._state == "hangs":
+            await trio.sleep_forever()
+
+
+@pytest.mark.parametrize(("state", "works"), [("there", True), ("away", True), ("hangs", False)])
+async def test_store_answers_unless_it_hangs(
+    autojump_clock: MockClock, state: str, works: bool
+) -> None:
+    store = cast("Any", StoreOfTest(state))
+    async with (
+        open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1)) as runtime,
+        runtime.running("probe", lambda: StoreProbe(store)) as probe,
+    ):
+        assert await answers(probe, 20.0) is works
