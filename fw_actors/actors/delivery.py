@@ -263,7 +263,9 @@ class DeliveryActor(Actor):
         if now >= due.lease_end:
             raise LeaseOver
         hook = due.hook
-        old = None if hook is None else self._deps.keys.old_of(hook, now)
+        old = None
+        if hook is not None and hook.old_secret is not None:  # its secret is being rotated
+            old = self._deps.keys.old_of(hook, now)
         self._signed = signed = signed_headers(key, due.delivery, now, due.payload, old)
         return signed
 

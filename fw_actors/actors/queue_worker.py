@@ -11,7 +11,7 @@ once (B-198).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeVar
@@ -19,11 +19,12 @@ from typing import Final, TypeVar
 import trio
 from outcome import Error, Outcome
 
+from fw_actors.actors.counters import Counter
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, Backoff, Ending, Verdict, decide
 from fw_actors.rules.redaction import Scrubber, raised_at
 from fw_actors.rules.tokens import record_id
-from fw_actors.runtime import Actor, Context, Log, Message, Timer, handles
+from fw_actors.runtime import Actor, Context, Log, Message, Ref, Timer, handles
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
@@ -99,6 +100,19 @@ class WakeUp(Message, frozen=True):
 
     A lost wake-up does no harm: queues are polled once a second anyway.
     """
+
+
+class QueueWakeUps:
+    """Wakes up the worker of a queue after each commit that holds a job, and counts these."""
+
+    def __init__(self, recorded: Counter, workers: Mapping[str, Ref]) -> None:
+        """`recorded` counts by queue; `workers` are by queue, too."""
+        self._recorded, self._workers = recorded, workers
+
+    def __call__(self, queue: str) -> None:
+        """Count a commit with a job of `queue`, and wake up its worker."""
+        self._recorded.add(queue)
+        self._workers[queue].tell(WakeUp())
 
 
 MAX_SLEEP_SECONDS: Final = 1.0

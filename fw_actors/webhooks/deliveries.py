@@ -313,7 +313,8 @@ class Deliveries:
             tallies = tallies_of(noted for held, noted in pairs if held not in lost)
         add_tallies(tx, tallies)
         jobs.delete_held(tx, [held[0] for held in batch.sent if held not in lost])
-        jobs.settle_all(tx, batch.others)  # fenced by the tokens too
+        if batch.others:
+            jobs.settle_all(tx, batch.others)  # fenced by the tokens too
         if with_keys:
             recorded = zip(batch.held, statuses, strict=True)
             final = {held[0] for held, status in recorded if status in FINAL_STATUSES}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from fw_actors.access.links import Links
@@ -61,7 +62,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
         "deliveries",
         capacity=ops.delivery_concurrency,
         idle_seconds=_IDLE_SECONDS,
-        make=lambda key: DeliveryActor(key, dependencies),
+        make=partial(DeliveryActor, dependencies=dependencies),
     )
     return (
         actor_child(

@@ -25,7 +25,7 @@ from fw_actors.actors.console import Console
 from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.queue_worker import Drain, WakeUp
+from fw_actors.actors.queue_worker import Drain, QueueWakeUps, WakeUp
 from fw_actors.actors.replayer import Replayer
 from fw_actors.actors.service_console import ServiceConsole, paused_elsewhere
 from fw_actors.actors.store_probe import StoreProbe
@@ -186,17 +186,12 @@ async def _open_parts(
     recorded = Counter(WORKERS)
     workers = {queue: runtime.ref(name) for queue, name in WORKERS.items()}
 
-    def wake_up(queue: str) -> None:
-        recorded.add(queue)
-        # A lost wake-up does no harm: the next poll finds the row.
-        workers[queue].tell(WakeUp())
-
     opening = open_site(
         config,
         clock=runtime.clock,
         entropy=runtime.entropy,
         inline=inline,
-        recorded=wake_up,
+        recorded=QueueWakeUps(recorded, workers),
         shared=None if inherited is None else inherited.subscriptions,
     )
     async with (
