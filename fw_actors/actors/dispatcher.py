@@ -31,8 +31,8 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import StatementError, Store
-from fw_actors.webhooks.claims import ClaimPlan, LeasedDelivery, new_receiver
-from fw_actors.webhooks.deliveries import ClaimedBatch, Deliveries
+from fw_actors.webhooks.claims import ClaimedBatch, ClaimPlan, LeasedDelivery, new_receiver
+from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.events import QUEUE
 
 MAX_SLEEP_SECONDS: Final = 1.0

@@ -1,4 +1,6 @@
-"""Reads the Webhooks and deliveries of a claim as a single row, however many there are.
+"""Claims: leases of due deliveries within limits, and what was leased.
+
+Webhooks and deliveries of a claim are read as a single row, however many there are.
 
 Each row that a driver returns makes trio's thread wait for the GIL once more: a sampling profiler
 saw that thread spend 38 % of its time in `send`, mostly waiting for the GIL; with one row, 22 %.
@@ -21,7 +23,9 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots, startable
+from fw_actors.rules.delivery import LEASE_MARGIN_SECONDS
 from fw_actors.rules.pacing import NOT_PAUSED, UNTIL_RESUMED
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import (
     AllRows,
     FramedRow,
@@ -32,12 +36,15 @@ from fw_actors.store import (
     Statement,
     StatementError,
     Tx,
+    jobs,
     read_frames,
     rows_as_json,
 )
 from fw_actors.store.jobs import heads_of
+from fw_actors.store.ordered_jobs import held_ordered, leave
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.paced_claims import PacedClaims, PacedLease
 
 SHORT: Final = 16_384
 """In bytes. Longer payloads are read one by one, so that no value exceeds SQLite's limit."""
@@ -170,8 +177,34 @@ def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> 
     )
 
 
-class DeliveryRows:
-    """The statements that read Webhooks and leased deliveries."""
+class ClaimedBatch(NamedTuple):
+    """The result of one poll of the queue.
+
+    `more`: due rows may remain for which no slot was free. `next_at`: when the next row is due.
+    """
+
+    leased: Leased | None
+    more: bool
+    next_at: int | None
+
+    @property
+    def due(self) -> list[LeasedDelivery]:
+        """The deliveries, decoded at each access: on trio's thread, not in the transaction."""
+        return [] if self.leased is None else self.leased.due()
+
+
+class ClaimLimits(Protocol):
+    """Limits how many deliveries of each Webhook a claim leases."""
+
+    def free(self, hook: Hook | None) -> int:
+        """Return how many deliveries of a Webhook may start; None is a deleted Webhook."""
+
+    def take(self, hook: Hook | None, count: int) -> None:
+        """Count leased deliveries."""
+
+
+class DeliveryClaims:
+    """Claims due deliveries of the `webhook` queue, and reads what was leased."""
 
     def __init__(self, registry: Registry) -> None:
         hooks = registry.tables["Webhook"].table
@@ -202,7 +235,56 @@ class DeliveryRows:
         key: sa.BindParameter[str] = sa.bindparam("key")
         self._hook = Statement(sa.select(*hook).where(hooks.c.name == key))
         self.leased_rows = _leased_rows(deliveries)
+        self._paced = PacedClaims()
         self._payload = Statement(sa.select(deliveries.c.payload).where(deliveries.c.name == key))
+
+    def warm_up_claims(self, tx: Tx) -> None:
+        """Run the statements of a claim over no rows."""
+        self.heads(tx)
+        jobs.lease(tx, QUEUE, "", 0, 0, "")
+        jobs.next_due(tx, QUEUE, "")
+        self.leased(tx, (), "")
+
+    def claim(self, tx: Tx, limits: ClaimLimits, token: str) -> ClaimedBatch:
+        """Lease what is due within the limits, the Webhook that has waited longest first.
+
+        What is due for a paused Webhook is not looked at, however much it is.
+        """
+        heads = self.heads(tx)
+        later = [head.next_at for head in heads if head.next_at > tx.now]
+        leases: list[Lease] = []
+        more = False
+        for head in sorted(head for head in heads if head.next_at <= tx.now):
+            hook = head.hook
+            if hook is not None and hook.paused_until > tx.now:
+                later.append(hook.paused_until)
+                continue
+            free = limits.free(hook)
+            if free <= 0:
+                more = True
+                continue
+            lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
+            if hook is not None and hook.paced:
+                found = self._paced.lease(tx, hook, free, lease_ms, token)
+            else:
+                found = _lease(tx, head.webhook, free, lease_ms, token)
+            limits.take(hook, found.leased)
+            if found.leased:  # else another process claimed them
+                leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
+            more = more or found.more
+            if found.next_at is not None:
+                later.append(found.next_at)
+        leased = self._swept(tx, self.leased(tx, leases, token)) if leases else None
+        return ClaimedBatch(leased, more, min(later, default=None))
+
+    def _swept(self, tx: Tx, leased: Leased) -> Leased:
+        """Remove the jobs whose deliveries were deleted."""
+        if leased.swept:
+            with_keys = held_ordered(tx, [(job, leased.token) for job in leased.swept])
+            for job in leased.swept:
+                jobs.finish(tx, job, leased.token)
+            leave(tx, with_keys)
+        return leased
 
     def heads(self, tx: Tx) -> list[Head]:
         """Return every Webhook with pending deliveries, deleted ones included."""
@@ -236,6 +318,18 @@ class DeliveryRows:
                 leased.swept.append(row.key)
             elif row.size is None:
                 leased.long[row.delivery] = tx.scalar(self._payload, key=row.delivery)
+
+
+def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedLease:
+    """Lease what is due for a Webhook without limits."""
+    count = jobs.lease(tx, QUEUE, webhook, free, lease_ms, token)
+    if count == free:
+        return PacedLease(count, more=True)
+    return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, webhook))  # after what was due
+
+
+def _timeout(hook: Hook | None) -> int:
+    return hook.timeout if hook is not None else DEFAULT_TIMEOUT
 
 
 def _leased_rows(deliveries: sa.Table) -> Statement:
@@ -283,16 +377,6 @@ _DECODER: Final = msgspec.json.Decoder(_Row)
 
 
 URLS_KEPT: Final = 1024
-
-
-class ClaimLimits(Protocol):
-    """Limits how many deliveries of each Webhook a claim leases."""
-
-    def free(self, hook: Hook | None) -> int:
-        """Return how many deliveries of a Webhook may start; None is a deleted Webhook."""
-
-    def take(self, hook: Hook | None, count: int) -> None:
-        """Count leased deliveries."""
 
 
 class ClaimPlan:

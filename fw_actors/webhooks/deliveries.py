@@ -1,4 +1,4 @@
-"""Deliveries in the store: claim, retry, end.
+"""Deliveries in the store: outcomes of attempts, retries, leases given back.
 
 Rules: `fw_actors.rules.delivery`. Plain functions that run inside a transaction, called by the
 Dispatcher (claim), the OutcomeWriter (outcomes) and the DeliveryActor (give back).
@@ -13,11 +13,9 @@ from typing import Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import DEFAULT_TIMEOUT
 from fw_actors.documents.registry import Registry
 from fw_actors.http import Times
 from fw_actors.rules.delivery import (
-    LEASE_MARGIN_SECONDS,
     MAX_SECONDS,
     Backoff,
     DeliveryStatus,
@@ -26,16 +24,14 @@ from fw_actors.rules.delivery import (
     decide,
 )
 from fw_actors.rules.signing import SignedHeaders
-from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.ordered_jobs import OrderedJob, held_ordered, leave, next_after
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
-from fw_actors.webhooks.claims import ClaimLimits, DeliveryRows, Hook, Lease, Leased, LeasedDelivery
-from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.claims import DeliveryClaims, LeasedDelivery
 from fw_actors.webhooks.health import Noted, add_tallies, tallies_of
-from fw_actors.webhooks.paced_claims import PacedClaims, PacedLease, lock_turns
+from fw_actors.webhooks.paced_claims import lock_turns
 
 KEPT_BYTES: Final = 512
 _ERROR_CHARACTERS: Final = 500
@@ -115,22 +111,6 @@ _FIRST: Final = 2
 """The index of the first of the columns in a row of `OutcomeBatch`, after job and token."""
 
 
-class ClaimedBatch(NamedTuple):
-    """The result of one poll of the queue.
-
-    `more`: due rows may remain for which no slot was free. `next_at`: when the next row is due.
-    """
-
-    leased: Leased | None
-    more: bool
-    next_at: int | None
-
-    @property
-    def due(self) -> list[LeasedDelivery]:
-        """The deliveries, decoded at each access: on trio's thread, not in the transaction."""
-        return [] if self.leased is None else self.leased.due()
-
-
 class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
@@ -158,16 +138,15 @@ class OutcomeBatch(NamedTuple):
         return min((one.next_at for one in self.others if one.next_at is not None), default=None)
 
 
-class Deliveries:
+class Deliveries(DeliveryClaims):
     """Claims deliveries of the `webhook` queue and writes their outcomes."""
 
     def __init__(self, registry: Registry, backoff: Backoff, worker: str = "") -> None:
         """`worker` names the process in the records of its attempts."""
+        super().__init__(registry)
         deliveries = registry.tables["Webhook Delivery"].table
         settled = JsonRows("settled")
         self._backoff = backoff
-        self._rows = DeliveryRows(registry)
-        self._paced = PacedClaims()
         held = held_of(
             settled,
             **{name: settled.item(at, COLUMNS[name]) for at, name in enumerate(COLUMNS, _FIRST)},
@@ -203,57 +182,9 @@ class Deliveries:
 
         Otherwise the first event after a start waits 10 ms for their compilation.
         """
-        self._rows.heads(tx)
-        jobs.lease(tx, QUEUE, "", 0, 0, "")
-        jobs.next_due(tx, QUEUE, "")
-        self._rows.leased(tx, (), "")
+        self.warm_up_claims(tx)
         jobs.delete_held(tx, (_NO_JOB,))
         self.settle_all(tx, self.outcome_batch(()))
-
-    def claim(self, tx: Tx, limits: ClaimLimits, token: str) -> ClaimedBatch:
-        """Lease what is due within the limits, the Webhook that has waited longest first.
-
-        What is due for a paused Webhook is not looked at, however much it is.
-        """
-        heads = self._rows.heads(tx)
-        later = [head.next_at for head in heads if head.next_at > tx.now]
-        leases: list[Lease] = []
-        more = False
-        for head in sorted(head for head in heads if head.next_at <= tx.now):
-            hook = head.hook
-            if hook is not None and hook.paused_until > tx.now:
-                later.append(hook.paused_until)
-                continue
-            free = limits.free(hook)
-            if free <= 0:
-                more = True
-                continue
-            lease_ms = (_timeout(hook) + LEASE_MARGIN_SECONDS) * MS_PER_SECOND
-            if hook is not None and hook.paced:
-                found = self._paced.lease(tx, hook, free, lease_ms, token)
-            else:
-                found = _lease(tx, head.webhook, free, lease_ms, token)
-            limits.take(hook, found.leased)
-            if found.leased:  # else another process claimed them
-                leases.append(Lease(head.webhook, hook, tx.now + lease_ms))
-            more = more or found.more
-            if found.next_at is not None:
-                later.append(found.next_at)
-        leased = self._leased(tx, leases, token) if leases else None
-        return ClaimedBatch(leased, more, min(later, default=None))
-
-    def _leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
-        leased = self._rows.leased(tx, leases, token)
-        if leased.swept:  # their deliveries were deleted
-            with_keys = held_ordered(tx, [(job, token) for job in leased.swept])
-            for job in leased.swept:
-                jobs.finish(tx, job, token)
-            leave(tx, with_keys)
-        return leased
-
-    def hook(self, tx: Tx, name: str) -> Hook | None:
-        """Return a Webhook as currently stored, or None."""
-        return self._rows.hook(tx, name)
 
     def outcome_batch(
         self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
@@ -343,15 +274,3 @@ def _release_followers(
         lock_turns(tx, sorted({job.partition for job in ended}))
         leave(tx, [job for job in ended if job.id not in drained], deleted=sent)
         leave(tx, [job for job in ended if job.id in drained], deleted=sent, most=MAX_DRAINED)
-
-
-def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedLease:
-    """Lease what is due for a Webhook without limits."""
-    count = jobs.lease(tx, QUEUE, webhook, free, lease_ms, token)
-    if count == free:
-        return PacedLease(count, more=True)
-    return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, webhook))  # after what was due
-
-
-def _timeout(hook: Hook | None) -> int:
-    return hook.timeout if hook is not None else DEFAULT_TIMEOUT

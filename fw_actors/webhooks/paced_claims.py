@@ -9,7 +9,7 @@ Rules: B-310 to B-326.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -20,8 +20,10 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.ordered_jobs import OrderedLease, lease_first
 from fw_actors.store.schema import JOB, WEBHOOK_CLAIM
-from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.events import QUEUE
+
+if TYPE_CHECKING:
+    from fw_actors.webhooks.claims import Hook
 
 TURN_MS: Final = 20
 """The time after which a Webhook is looked at again that another process was claiming for."""

@@ -44,7 +44,7 @@ RECEIVERS: Final = (
     ),
     Mutation(
         "a paused Webhook is sent to",
-        "fw_actors/webhooks/deliveries.py",
+        "fw_actors/webhooks/claims.py",
         "hook.paused_until > tx.now:",
         "hook.paused_until < 0:",
         "tests/fw_actors/webhooks/test_pauses.py",

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.store import Tx
-from fw_actors.webhooks.claims import DeliveryRows, Lease, Leased
+from fw_actors.webhooks.claims import DeliveryClaims, Lease, Leased
 from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
 from tests.mail_kit import Log
 
@@ -43,16 +43,16 @@ def change_frames(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[list[bytes]], list[bytes]]
 ) -> None:
     """Have a claim read other frames than the store gave."""
-    read = DeliveryRows.leased
+    read = DeliveryClaims.leased
 
-    def leased(self: DeliveryRows, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
+    def leased(self: DeliveryClaims, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
         found = read(self, tx, leases, token)
         lines = found.frames.splitlines(keepends=True)
         groups = range(0, len(lines), LINES_OF_A_FRAME)
         frames = [b"".join(lines[at : at + LINES_OF_A_FRAME]) for at in groups]
         return found._replace(frames=b"".join(change(frames)))
 
-    monkeypatch.setattr(DeliveryRows, "leased", leased)
+    monkeypatch.setattr(DeliveryClaims, "leased", leased)
 
 
 def sent(receiver: Receiver) -> list[tuple[str, str]]:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import StatementError, statement
-from fw_actors.webhooks.claims import Hook, Lease, Leased, LeasedDelivery
-from fw_actors.webhooks.deliveries import AttemptOutcome, ClaimedBatch, Deliveries, readable
+from fw_actors.webhooks.claims import ClaimedBatch, Hook, Lease, Leased, LeasedDelivery
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, readable
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import database_of
 

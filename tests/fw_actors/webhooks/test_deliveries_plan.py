@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from fw_actors.store import Tx
 from fw_actors.store.statement import SQLITE
-from fw_actors.webhooks.claims import DeliveryRows
+from fw_actors.webhooks.claims import DeliveryClaims
 from tests.fw_actors.office import open_office
 
 
@@ -25,7 +25,7 @@ async def test_what_was_leased_is_found_by_the_index_of_the_queue_and_by_name(
         return [str(line[-1]) for line in tx.rows(text(f"EXPLAIN QUERY PLAN {sql}"))]
 
     async with open_office(tmp_path) as office:
-        rows = DeliveryRows(office.site.registry)
+        rows = DeliveryClaims(office.site.registry)
         steps = await office.site.store.read(plan)
     assert any(
         "fw_job USING INDEX fw_job_due (queue=? AND partition=? AND next_at=?)" in step

@@ -20,7 +20,8 @@ from fw_actors.rules.delivery import Backoff
 from fw_actors.rules.explanation import WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx, jobs
-from fw_actors.webhooks.deliveries import ClaimedBatch, Deliveries
+from fw_actors.webhooks.claims import ClaimedBatch
+from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.health import health_of
 from fw_actors.webhooks.pauses import WebhookPause, paused_webhooks
