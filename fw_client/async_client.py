@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -26,10 +27,13 @@ from fw_client.models import (
     EventEmitted,
     EventRefused,
     InvitedUser,
+    JobInfo,
     MailedLink,
     QueuedReplay,
+    RotatedSecret,
     TestEvent,
     UserProfile,
+    WebhookPause,
 )
 from fw_client.randomness import fraction, new_request_id
 from fw_client.retries import DEFAULT_RETRIES, RetryPolicy, requests
@@ -86,6 +90,7 @@ class AsyncFwClient:
         self._sign_in_lock = async_library.LibraryLock()
         self.documents = AsyncDocumentCalls(self)
         self.webhooks = AsyncWebhookCalls(self)
+        self.jobs = AsyncJobCalls(self)
         self.api_keys = AsyncApiKeyCalls(self)
         self.users = AsyncUserCalls(self)
 
@@ -375,6 +380,71 @@ class AsyncWebhookCalls:
     async def test(self, webhook: str) -> TestEvent:
         """Send a test event now; the failure of a receiver is a result, not an error."""
         return await self._client.run(calls.send_test_event(webhook))
+
+    async def pause(self, webhook: str, *, seconds: int | None = None) -> WebhookPause:
+        """Pause a Webhook: its deliveries wait. `seconds`: for how long; None: until resumed.
+
+        Raises: NotFound, Invalid.
+        """
+        return await self._client.run(calls.pause(webhook, seconds))
+
+    async def resume(self, webhook: str) -> WebhookPause:
+        """End the pause of a Webhook, if there is one. Raises: NotFound."""
+        return await self._client.run(calls.resume(webhook))
+
+    async def rotate(
+        self, webhook: str, *, secret: str | None = None, overlap: int = 0
+    ) -> RotatedSecret:
+        """Replace the signing secret of a Webhook. It is not repeated by the client.
+
+        Args:
+            secret: the new one; None: the service makes it.
+            overlap: for how many hours the old one signs too, 0 to 720.
+
+        Raises: NotFound, Invalid.
+        """
+        return await self._client.run(calls.rotate(webhook, secret, overlap))
+
+    async def erase(self, delivery: str) -> datetime:
+        """Erase what a Sent or Failed delivery carried; return when it was erased first.
+
+        Raises: NotFound, Conflict for one that is still on its way.
+        """
+        return await self._client.run(calls.erase(delivery))
+
+
+class AsyncJobCalls:
+    """`client.jobs`: jobs of apps and mails that wait, for System Managers."""
+
+    def __init__(self, client: AsyncFwClient) -> None:
+        self._client = client
+
+    async def list(
+        self,
+        *,
+        queue: str = "",
+        state: str = "",
+        function: str = "",
+        user: str = "",
+        limit: int = 50,
+        before: int | None = None,
+    ) -> tuple[JobInfo, ...]:
+        """Return jobs, the newest first; an empty text matches all.
+
+        Args:
+            state: ready, scheduled, leased or failed.
+            limit: from 1 to 500.
+            before: only jobs with a lower id: the last one of the page before.
+        """
+        return await self._client.run(calls.list_jobs(queue, state, function, user, limit, before))
+
+    async def retry(self, job: int) -> None:
+        """Make a failed or scheduled job due now. Raises: NotFound, Conflict."""
+        await self._client.run(calls.retry_job(job))
+
+    async def cancel(self, job: int) -> None:
+        """Delete a job; a mail is recorded as failed. Raises: NotFound, Conflict."""
+        await self._client.run(calls.cancel_job(job))
 
 
 class AsyncApiKeyCalls:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -23,10 +24,13 @@ from fw_client.models import (
     EmitResult,
     EndedLogins,
     InvitedUser,
+    JobInfo,
     MailedLink,
     QueuedReplay,
+    RotatedSecret,
     TestEvent,
     UserProfile,
+    WebhookPause,
     read_model,
 )
 from fw_client.wire import Call, encode
@@ -264,6 +268,59 @@ def explain(delivery: str) -> Call[dict[str, Any]]:
 
 def send_test_event(webhook: str) -> Call[TestEvent]:
     return _operation("webhooks.test", partial(read_model, TestEvent), {"webhook": webhook})
+
+
+def pause(webhook: str, seconds: int | None) -> Call[WebhookPause]:
+    """A repetition sets the end once more, from its own time on."""
+    arguments = {"webhook": webhook, "seconds": seconds}
+    read = partial(read_model, WebhookPause)
+    return _operation("webhooks.pause", read, arguments, repeatable=True)
+
+
+def resume(webhook: str) -> Call[WebhookPause]:
+    read = partial(read_model, WebhookPause)
+    return _operation("webhooks.resume", read, {"webhook": webhook}, repeatable=True)
+
+
+def rotate(webhook: str, secret: str | None, overlap: int) -> Call[RotatedSecret]:
+    """A second rotation would end the secret that is to overlap, so that it is not repeated."""
+
+    def read(answer: Any) -> RotatedSecret:
+        return read_model(RotatedSecret, {**answer, "oldUntil": answer["old_secret_until"]})
+
+    arguments = {"webhook": webhook, "secret": secret, "overlap": overlap}
+    return _operation("webhooks.rotate", read, arguments)
+
+
+def erase(delivery: str) -> Call[datetime]:
+    def read(answer: Any) -> datetime:
+        return datetime.fromisoformat(answer["erased"])
+
+    return _operation("webhooks.erase", read, {"delivery": delivery}, repeatable=True)
+
+
+# Jobs
+
+
+def list_jobs(
+    queue: str, state: str, function: str, user: str, limit: int, before: int | None
+) -> Call[tuple[JobInfo, ...]]:
+    def read(answer: Any) -> tuple[JobInfo, ...]:
+        return tuple(read_model(JobInfo, each) for each in answer["jobs"])
+
+    arguments = {
+        "queue": queue, "state": state, "function": function, "user": user, "limit": limit,
+        "before": before,
+    }  # fmt: skip
+    return _operation("jobs.list", read, arguments, repeatable=True)
+
+
+def retry_job(job: int) -> Call[None]:
+    return _operation("jobs.retry", _nothing, {"job": job})
+
+
+def cancel_job(job: int) -> Call[None]:
+    return _operation("jobs.cancel", _nothing, {"job": job})
 
 
 # Apps

@@ -159,6 +159,49 @@ class TestEvent:
     times: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class WebhookPause:
+    """Whether a Webhook is paused, since when, and until when; `until` None: until resumed."""
+
+    webhook: str
+    paused: bool
+    since: datetime | None = field(metadata=_TIME)
+    until: datetime | None = field(metadata=_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedSecret:
+    """A Webhook whose secret was replaced.
+
+    `secret` is the new one if the service made it, which it shows this once; `old_until` is until
+    when the old one signs too.
+    """
+
+    webhook: str
+    old_until: datetime | None = field(metadata=_TIME)
+    secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """A job, without the values of its arguments.
+
+    `state` is ready, scheduled, leased or failed; `due` is the next attempt, or when the lease
+    ends.
+    """
+
+    id: int
+    queue: str
+    state: str
+    function: str
+    subject: str | None
+    user: str | None
+    attempts: int
+    due: datetime | None = field(metadata=_TIME)
+    created: datetime = field(metadata=_TIME)
+    error: str | None
+
+
 def read_model(kind: type[T], given: Mapping[str, Any]) -> T:
     """Make a model of an answer; what the answer has besides is left out.
 

@@ -203,6 +203,38 @@ def test_a_test_event_is_sent(admin: FwClient) -> None:
     assert (outcome.status, outcome.error) == (204, None)
 
 
+def test_a_webhook_is_paused_rotated_and_a_delivery_erased(admin: FwClient) -> None:
+    hook = admin.documents.insert("Webhook", {
+        "url": "http://127.0.0.1:9/", "event_type": "Custom", "custom_event": "never.sent",
+        "secret": "s" * 32, "enabled": 1,
+    })["name"]  # fmt: skip
+    paused = admin.webhooks.pause(hook, seconds=3600)
+    assert paused.paused
+    assert paused.until is not None
+    (delivery,) = admin.webhooks.emit("never.sent", {}).deliveries
+    with pytest.raises(Conflict):
+        admin.webhooks.erase(delivery)
+    rotated = admin.webhooks.rotate(hook, overlap=1)
+    assert rotated.secret is not None
+    assert rotated.old_until is not None
+    assert rotated.secret not in repr(rotated)
+    with pytest.raises(Invalid) as refused:
+        admin.webhooks.rotate(hook, overlap=721)
+    assert refused.value.field == "overlap"
+    assert not admin.webhooks.resume(hook).paused
+    (sent,) = admin.webhooks.emit("order.paid", {"order": "SO-6"}).deliveries
+    eventually(lambda: admin.webhooks.explain(sent)["status"] == "Sent")
+    assert admin.webhooks.erase(sent) == admin.webhooks.erase(sent)
+    admin.documents.delete("Webhook", hook)
+
+
+def test_jobs_are_listed_and_what_is_not_there_is_not_found(admin: FwClient) -> None:
+    assert all(each.state == "failed" for each in admin.jobs.list(state="failed"))
+    for act in (admin.jobs.retry, admin.jobs.cancel):
+        with pytest.raises(NotFound):
+            act(2**40)
+
+
 def test_a_user_is_invited_and_unlocked(admin: FwClient) -> None:
     invited = admin.users.invite("ida@example.test", full_name="Ida")
     assert invited.link is not None
