@@ -29,11 +29,11 @@ from fw_client.models import (
     InvitedUser,
     JobInfo,
     MailedLink,
+    PausedWebhook,
     QueuedReplay,
     RotatedSecret,
     TestEvent,
     UserProfile,
-    WebhookPause,
 )
 from fw_client.randomness import fraction, new_request_id
 from fw_client.retries import DEFAULT_RETRIES, RetryPolicy, requests
@@ -381,14 +381,14 @@ class AsyncWebhookCalls:
         """Send a test event now; the failure of a receiver is a result, not an error."""
         return await self._client.run(calls.send_test_event(webhook))
 
-    async def pause(self, webhook: str, *, seconds: int | None = None) -> WebhookPause:
+    async def pause(self, webhook: str, *, seconds: int | None = None) -> PausedWebhook:
         """Pause a Webhook: its deliveries wait. `seconds`: for how long; None: until resumed.
 
         Raises: NotFound, Invalid.
         """
         return await self._client.run(calls.pause(webhook, seconds))
 
-    async def resume(self, webhook: str) -> WebhookPause:
+    async def resume(self, webhook: str) -> PausedWebhook:
         """End the pause of a Webhook, if there is one. Raises: NotFound."""
         return await self._client.run(calls.resume(webhook))
 

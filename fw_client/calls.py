@@ -26,11 +26,11 @@ from fw_client.models import (
     InvitedUser,
     JobInfo,
     MailedLink,
+    PausedWebhook,
     QueuedReplay,
     RotatedSecret,
     TestEvent,
     UserProfile,
-    WebhookPause,
     read_model,
 )
 from fw_client.wire import Call, encode
@@ -270,15 +270,15 @@ def send_test_event(webhook: str) -> Call[TestEvent]:
     return _operation("webhooks.test", partial(read_model, TestEvent), {"webhook": webhook})
 
 
-def pause(webhook: str, seconds: int | None) -> Call[WebhookPause]:
+def pause(webhook: str, seconds: int | None) -> Call[PausedWebhook]:
     """A repetition sets the end once more, from its own time on."""
     arguments = {"webhook": webhook, "seconds": seconds}
-    read = partial(read_model, WebhookPause)
+    read = partial(read_model, PausedWebhook)
     return _operation("webhooks.pause", read, arguments, repeatable=True)
 
 
-def resume(webhook: str) -> Call[WebhookPause]:
-    read = partial(read_model, WebhookPause)
+def resume(webhook: str) -> Call[PausedWebhook]:
+    read = partial(read_model, PausedWebhook)
     return _operation("webhooks.resume", read, {"webhook": webhook}, repeatable=True)
 
 

@@ -32,11 +32,11 @@ from fw_client.models import (
     InvitedUser,
     JobInfo,
     MailedLink,
+    PausedWebhook,
     QueuedReplay,
     RotatedSecret,
     TestEvent,
     UserProfile,
-    WebhookPause,
 )
 from fw_client.randomness import fraction, new_request_id
 from fw_client.retries import DEFAULT_RETRIES, RetryPolicy, requests
@@ -382,14 +382,14 @@ class WebhookCalls:
         """Send a test event now; the failure of a receiver is a result, not an error."""
         return self._client.run(calls.send_test_event(webhook))
 
-    def pause(self, webhook: str, *, seconds: int | None = None) -> WebhookPause:
+    def pause(self, webhook: str, *, seconds: int | None = None) -> PausedWebhook:
         """Pause a Webhook: its deliveries wait. `seconds`: for how long; None: until resumed.
 
         Raises: NotFound, Invalid.
         """
         return self._client.run(calls.pause(webhook, seconds))
 
-    def resume(self, webhook: str) -> WebhookPause:
+    def resume(self, webhook: str) -> PausedWebhook:
         """End the pause of a Webhook, if there is one. Raises: NotFound."""
         return self._client.run(calls.resume(webhook))
 

@@ -160,8 +160,8 @@ class TestEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookPause:
-    """Whether a Webhook is paused, since when, and until when; `until` None: until resumed."""
+class PausedWebhook:
+    """The pause of a Webhook, if `paused`; `until` None: until it is resumed."""
 
     webhook: str
     paused: bool
