@@ -98,8 +98,11 @@ class ClockSkewRepair:
 class WakeUp(Message, frozen=True):
     """Sent after a commit that may have made jobs due: poll early.
 
-    A lost wake-up does no harm: queues are polled once a second anyway.
+    A lost wake-up does no harm: queues are polled once a second anyway. `elsewhere`: the commit was
+    another process's, and its work may be that of another queue.
     """
+
+    elsewhere: bool = False
 
 
 class QueueWakeUps:
@@ -117,6 +120,8 @@ class QueueWakeUps:
 
 MAX_SLEEP_SECONDS: Final = 1.0
 MIN_SLEEP_SECONDS: Final = 0.05
+REST_SECONDS: Final = 0.05
+"""Between two looks into the store because of commits elsewhere; there may be hundreds a second."""
 UNAVAILABLE_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 5.0
 ERROR_CHARACTERS: Final = 500
@@ -208,6 +213,7 @@ class QueueWorker(Actor, ABC):
         self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap)
         self._scopes: set[trio.CancelScope] = set()
         self._drain_deadline = inf
+        self._polled_at = -inf
 
     @abstractmethod
     async def carry_out(self, job: LeasedJob) -> None:
@@ -225,7 +231,11 @@ class QueueWorker(Actor, ABC):
     @handles(WakeUp)
     def woken_up(self, message: WakeUp) -> None:
         """Poll soon."""
-        self._poll_soon()
+        rest = self._polled_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
+        if rest <= 0.0:
+            self._poll_soon()
+        elif not self._draining:
+            self._polls.within(rest)
 
     @handles(Drain)
     def drain(self, message: Drain) -> None:
@@ -246,6 +256,7 @@ class QueueWorker(Actor, ABC):
     async def poll(self, message: Poll) -> None:
         """Lease the jobs that can start now, start them, and sleep until the next is due."""
         self._polls.begin()
+        self._polled_at = self.context.time()
         if not self._free or self._draining:
             return  # the next free slot polls again
         try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import Final
 
-from fw_actors.actors.queue_worker import WakeUp
+from fw_actors.actors.queue_worker import REST_SECONDS, WakeUp
 from fw_actors.errors import QUERY_TIMEOUT, FwError, OverloadedError
 from fw_actors.ops.site import Site
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Overflow, handles
@@ -24,14 +25,20 @@ class Replayer(Actor):
     def __init__(self, site: Site, log: Log) -> None:
         self._site, self._log = site, log
         self._pending = False
+        self._looked_at = -inf
 
     async def started(self) -> None:
         """Resume a run that a previous process left."""
         self._after(UNAVAILABLE_SECONDS)
 
     @handles(WakeUp)
-    async def go_on(self, _message: WakeUp) -> None:
+    async def go_on(self, message: WakeUp) -> None:
         """Carry out one batch; then continue, or sleep until a run begins."""
+        rest = self._looked_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
+        if rest > 0.0:
+            self._after(rest)
+            return
+        self._looked_at = self.context.time()
         self._pending = False
         bulk, store = self._site.bulk, self._site.store
         try:

@@ -108,6 +108,7 @@ class Store:
         self._listeners, self._counts = listeners, tuple(counts)
         self._poll, self._closed, self._notices = poll, closed, notices
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
+        self._telling = False
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """Run `fn` in a transaction of its own and return its result once that is durable.
@@ -165,9 +166,14 @@ class Store:
 
         Several calls in one run of trio's loop are told once.
         """
+        if self._notices is not None and not self._telling:
+            self._telling = True  # each call of run_sync_soon costs a system call
+            trio.lowlevel.current_trio_token().run_sync_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
         if self._notices is not None:
-            token = trio.lowlevel.current_trio_token()
-            token.run_sync_soon(self._notices.send, idempotent=True)
+            self._notices.send()
 
     def poll(self) -> None:
         """Check at once for commits of other processes, instead of within a second."""

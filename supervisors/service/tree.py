@@ -285,7 +285,7 @@ def _woken_by_external_commits(parts: Parts) -> Iterator[None]:
 
     def wake_up() -> None:
         for name in WORKERS.values():
-            parts.runtime.ref(name).tell(WakeUp())
+            parts.runtime.ref(name).tell(WakeUp(elsewhere=True))
 
     forget = parts.site.store.on_external_commit(wake_up)
     try:

@@ -9,7 +9,14 @@ from pathlib import Path
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.queue_worker import Drain, JobFailed, QueuePolicy, QueueWorker, WakeUp
+from fw_actors.actors.queue_worker import (
+    REST_SECONDS,
+    Drain,
+    JobFailed,
+    QueuePolicy,
+    QueueWorker,
+    WakeUp,
+)
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.redaction import Scrubber
 from fw_actors.runtime import MailboxPolicy, Ref, open_runtime
@@ -120,3 +127,21 @@ async def test_a_place_is_free_again_when_a_job_ends(
         assert len(bench.begun) == 4
         await trio.sleep(3)
         assert len(bench.begun) == 5
+
+
+async def test_wake_ups_by_commits_elsewhere_share_a_look_into_the_store(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Hundreds a second cost the reads of twenty; the first and the last are not waited for."""
+    async with open_bench(tmp_path, 1.0) as bench:
+        await trio.sleep(0.5)
+        before = bench.store.statistics().reads
+        for _ in range(100):
+            bench.queue.tell(WakeUp(elsewhere=True))
+            await trio.sleep(0.001)
+        looks = bench.store.statistics().reads - before
+        assert 2 <= looks <= 4
+        await bench.store.write(lambda tx: jobs.enqueue(tx, queue="slow"))
+        bench.queue.tell(WakeUp(elsewhere=True))
+        await trio.sleep(REST_SECONDS + 0.01)
+        assert bench.begun == [0]

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 
 import pytest
 import trio
+import trio.testing
 
 from fw_actors.runtime import SystemClock, SystemEntropy
 from fw_actors.store import Store, executor, trio_sqlite
@@ -138,3 +139,19 @@ async def test_a_system_without_the_namespace_polls(
         store.on_external_commit(lambda: None)
         store.tell_others()
         assert await store.write(lambda tx: 1) == 1
+
+
+async def test_commits_of_one_run_of_the_loop_are_told_once(tmp_path: Path) -> None:
+    """A hundred commits that are answered together are one notice, and the next ones another."""
+    path = tmp_path / "fw.db"
+    async with opened(path) as store:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+            listener.setblocking(False)
+            listener.bind(trio_sqlite.socket_names(path)[0])
+            for _ in range(2):
+                for _ in range(100):
+                    store.tell_others()
+                await trio.testing.wait_all_tasks_blocked()
+                assert listener.recv(10) == b"!"
+                with pytest.raises(BlockingIOError):
+                    listener.recv(10)
