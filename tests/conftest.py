@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from fw_actors.store.statement import POSTGRESQL, SQLITE
+from tests.installed_wheel import InstalledWheel, installed_wheel
 from tests.kept_schemas import KeptSchemas
 from tests.postgres_cluster import PostgresCluster, postgres_cluster
 from tests.site_kit import keep_database_at
@@ -88,6 +89,16 @@ def postgres_url(cluster: PostgresCluster) -> Iterator[str]:
     """The URL of an empty schema."""
     with cluster.schema() as url:
         yield url
+
+
+@pytest.fixture(scope="session", name="installed_wheel")
+def wheel_of_the_run(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> InstalledWheel:
+    """The wheel, installed: one for all processes of a run."""
+    base = tmp_path_factory.getbasetemp()
+    of_many = hasattr(request.config, "workerinput")  # pytest-xdist's processes share its parent
+    return installed_wheel((base.parent if of_many else base) / "installed-wheel")
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ class Role(DocType, naming="given"):
 class HasRole(DocType, name="Has Role", child=True):
     """One role of a user."""
 
-    role = Link(options="Role", required=True)
+    role = Link(options="Role", required=True, description="The role.")
 
 
 class NewPassword(Password):
@@ -46,12 +46,18 @@ class NewPassword(Password):
 class User(DocType, naming="given"):
     """An account. Only a System Manager writes it; self-service uses operations."""
 
-    email = Data(required=True, unique=True)
-    fullName = Data()
-    language = Data(length=20)
-    enabled = Check(default=1)
-    roles = Table(HasRole)
-    new_password = NewPassword()
+    email = Data(
+        required=True,
+        unique=True,
+        description="The address for mails; the user can sign in with it.",
+    )
+    fullName = Data(description="What people call the user.")
+    language = Data(length=20, description="The user's language, such as `en`; for apps.")
+    enabled = Check(default=1, description="Whether the user can sign in.")
+    roles = Table(HasRole, description="What the user may do.")
+    new_password = NewPassword(
+        description="Sets the password when the document is saved; never stored or shown."
+    )
 
 
 class UserPermission(DocType, name="User Permission", naming="random"):
@@ -63,9 +69,11 @@ class UserPermission(DocType, name="User Permission", naming="random"):
 
     unique_together = (("allow", "for_value", "user"),)
 
-    user = Link(options="User", required=True)
-    allow = Data(required=True)
-    for_value = Data(required=True)
+    user = Link(options="User", required=True, description="The user who is limited.")
+    allow = Data(required=True, description="A DocType.")
+    for_value = Data(
+        required=True, description="The name of a document of that DocType which the user may see."
+    )
 
 
 class APIKey(DocType, name="API Key", naming="given"):
@@ -74,10 +82,15 @@ class APIKey(DocType, name="API Key", naming="given"):
     A System Manager may delete one, which ends it at once.
     """
 
-    user = Link(options="User", required=True, read_only=True)
-    label = Data(required=True, read_only=True)
-    expires = Datetime(read_only=True)
-    last_used = Datetime(read_only=True)
+    user = Link(
+        options="User",
+        required=True,
+        read_only=True,
+        description="The account as which requests with the key act.",
+    )
+    label = Data(required=True, read_only=True, description="What the key is for.")
+    expires = Datetime(read_only=True, description="When the key ends; empty: never.")
+    last_used = Datetime(read_only=True, description="The last use, to the minute.")
 
 
 class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
@@ -87,11 +100,11 @@ class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
     # and what one request did.
     index_together = (("action", "actor", "creation"), ("target", "creation"), ("request_id",))
 
-    action = Data()
-    target = Data()
-    detail = JSON()
-    actor = Data()
-    request_id = Data()
+    action = Data(description="What was done, such as `user.create`.")
+    target = Data(description="The name of what it was done to.")
+    detail = JSON(description="The names of what changed; never a payload or a secret.")
+    actor = Data(description="The user whose rights applied.")
+    request_id = Data(description="The request; also in the log.")
 
 
 STATES = ["Queued", "Retrying", "Sent", "Failed"]
@@ -105,13 +118,13 @@ class EmailDelivery(DocType, name="Email Delivery", naming="random", read_only=T
 
     index_together = (("status", "creation"),)
 
-    recipient = Data()
-    template = Data()
-    subject = Data(length=300)
-    status = Select(options=STATES)
-    attempts = Int(default=0)
-    error = Data(length=500)
-    sent = Datetime()
+    recipient = Data(description="The address; empty until it is known whose account was meant.")
+    template = Data(description="The kind of message.")
+    subject = Data(length=300, description="Its subject.")
+    status = Select(options=STATES, description="Queued, Retrying, Sent or Failed.")
+    attempts = Int(default=0, description="How often it was tried.")
+    error = Data(length=500, description="Why the last attempt failed.")
+    sent = Datetime(description="When the mail server accepted it.")
 
 
 class ErrorLogEntry(DocType, name="Error Log", naming="random", read_only=True):
@@ -119,9 +132,9 @@ class ErrorLogEntry(DocType, name="Error Log", naming="random", read_only=True):
 
     index_together = (("request_id",),)
 
-    method = Data()
-    message = Text()
-    request_id = Data()
+    method = Data(description="What failed: a route, a hook or a job.")
+    message = Text(description="The traceback, without secrets.")
+    request_id = Data(description="The request; also in the log.")
 
 
 class Version(DocType, naming="random", read_only=True):
@@ -133,10 +146,10 @@ class Version(DocType, naming="random", read_only=True):
 
     index_together = (("ref_doctype", "docname"), ("request_id",))
 
-    ref_doctype = Data()
-    docname = Data()
-    data = JSON()
-    request_id = Data()
+    ref_doctype = Data(description="The DocType of the changed document.")
+    docname = Data(description="The name of the changed document.")
+    data = JSON(description="What changed, from what to what.")
+    request_id = Data(description="The request; also in the log.")
 
 
 DOCUMENT, CUSTOM = "Document", "Custom"
@@ -147,29 +160,64 @@ DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # B-26, B-27; seconds, and total 
 class Webhook(DocType, naming="given"):
     """A receiver's subscription to events, with its secret. For System Managers without scopes."""
 
-    enabled = Check(default=1)
-    disabled_reason = Data(length=300, read_only=True)
-    title = Data()
-    description = Text()
-    url = Data(required=True, length=2048)
-    event_type = Select(options=[DOCUMENT, CUSTOM], required=True)
-    webhook_doctype = Data()
-    on_insert = Check()
-    on_update = Check()
-    on_submit = Check()
-    on_cancel = Check()
-    on_trash = Check()
-    custom_event = Data()
-    secret = Vault(required=True)
-    old_secret = Vault(read_only=True)
-    old_secret_until = Datetime(read_only=True)
-    client_certificate = Data(length=60)
-    timeout = Int(default=DEFAULT_TIMEOUT, required=True, minimum=1, maximum=60)
-    max_attempts = Int(default=DEFAULT_MAX_ATTEMPTS, required=True, minimum=1, maximum=10)
-    rate_limit = Int(default=0, minimum=0, maximum=MAX_RATE)  # requests a second; 0: no limit
-    ordering = Select(options=[UNORDERED, BY_DOCUMENT], default=UNORDERED)
-    paused_since = Datetime(read_only=True)
-    paused_until = Datetime(read_only=True)  # None: until it is resumed
+    enabled = Check(default=1, description="Whether events are recorded for it.")
+    disabled_reason = Data(
+        length=300, read_only=True, description="Why the service has disabled it."
+    )
+    title = Data(description="What people call it.")
+    description = Text(description="A text for its readers.")
+    url = Data(
+        required=True,
+        length=2048,
+        description="Where events are sent: https, or http on this machine.",
+    )
+    event_type = Select(
+        options=[DOCUMENT, CUSTOM],
+        required=True,
+        description="Document: changes of one DocType. Custom: events that apps and programs emit.",
+    )
+    webhook_doctype = Data(description="The DocType, for event type Document.")
+    on_insert = Check(description="Send `doc.on_insert` when a document is inserted.")
+    on_update = Check(description="Send `doc.on_update` when it is saved.")
+    on_submit = Check(description="Send `doc.on_submit` when it is submitted.")
+    on_cancel = Check(description="Send `doc.on_cancel` when it is cancelled.")
+    on_trash = Check(description="Send `doc.on_trash` when it is deleted.")
+    custom_event = Data(description="The name of the event, for event type Custom.")
+    secret = Vault(required=True, description="Signs the requests; never shown.")
+    old_secret = Vault(read_only=True, description="Signs as well, until `old_secret_until`.")
+    old_secret_until = Datetime(
+        read_only=True, description="When the secret before the last rotation ends."
+    )
+    client_certificate = Data(
+        length=60,
+        description="The `<NAME>` of the FW_CLIENT_CERT_<NAME> that the receiver asks for.",
+    )
+    timeout = Int(
+        default=DEFAULT_TIMEOUT,
+        required=True,
+        minimum=1,
+        maximum=60,
+        description="Seconds until an attempt without an answer ends.",
+    )
+    max_attempts = Int(
+        default=DEFAULT_MAX_ATTEMPTS,
+        required=True,
+        minimum=1,
+        maximum=10,
+        description="Attempts in all, before a delivery has failed.",
+    )
+    rate_limit = Int(
+        default=0, minimum=0, maximum=MAX_RATE, description="Requests a second; 0: no limit."
+    )
+    ordering = Select(
+        options=[UNORDERED, BY_DOCUMENT],
+        default=UNORDERED,
+        description="`document`: the events of one document are sent one after the other.",
+    )
+    paused_since = Datetime(read_only=True, description="Since when deliveries wait.")
+    paused_until = Datetime(
+        read_only=True, description="When the pause ends; empty: when it is resumed."
+    )
 
 
 class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_only=True):
@@ -201,24 +249,27 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
         (("webhook", "last_attempt"), "error"),
     )
 
-    webhook = Data()
-    event = Data()
-    status = Select(options=STATES)
-    attempts = Int(default=0)
-    max_attempts = Int()
-    next_attempt = Datetime()
-    last_attempt = Datetime()
-    response_status = Int()
-    response_body = Text()
-    error = Data(length=500)
-    duration_ms = Int()
-    key = Data()
-    reference_doctype = Data()
-    reference_name = Data()
-    payload = Text()
-    sent = Datetime()
-    erased = Datetime()
-    replay_run = Data()
+    webhook = Data(description="The name of the Webhook; stays when that is deleted.")
+    event = Data(description="The type of the event, such as `doc.on_insert`.")
+    status = Select(options=STATES, description="Queued, Retrying, Sent or Failed.")
+    attempts = Int(default=0, description="How often it was sent.")
+    max_attempts = Int(description="How often it is sent at most.")
+    next_attempt = Datetime(description="When it is tried again.")
+    last_attempt = Datetime(description="When it was tried last.")
+    response_status = Int(description="The status of the last answer.")
+    response_body = Text(description="The beginning of the last answer.")
+    error = Data(
+        length=500,
+        description="Why the last attempt failed; begins with the kind, such as `timeout:`.",
+    )
+    duration_ms = Int(description="How long the last attempt took, in milliseconds.")
+    key = Data(description="The event's key: a Webhook receives each key once.")
+    reference_doctype = Data(description="The DocType of the document that the event is about.")
+    reference_name = Data(description="The name of that document.")
+    payload = Text(description="The body as it is signed and sent.")
+    sent = Datetime(description="When the receiver accepted it.")
+    erased = Datetime(description="When payload and answer were erased.")
+    replay_run = Data(description="The bulk replay that has sent it again last.")
 
 
 CORE = (

@@ -61,6 +61,7 @@ class Field:
         permlevel: int = 0,
         allow_on_submit: bool = False,
         read_only: bool = False,
+        description: str = "",
         **unknown: object,
     ) -> None:
         self.name = ""
@@ -68,6 +69,7 @@ class Field:
         self.required, self.unique, self.default = required, unique, default
         self.options, self.length, self.permlevel = options, length, permlevel
         self.allow_on_submit, self.read_only = allow_on_submit, read_only
+        self.description = description
 
     if TYPE_CHECKING:  # an instance holds the value; the class holds the field
 
@@ -81,6 +83,9 @@ class Field:
     def problems(self) -> Iterator[str]:
         """Yield what is wrong with the declaration itself."""
         yield from (f"no such option {option}" for option in self.unknown)
+        description: object = self.description  # as below
+        if not isinstance(description, str):
+            yield "description must be a text"
         if self.permlevel not in range(10):
             yield "permlevel must be between 0 and 9"
         length: object = self.length  # an app's author is bound by no type checker

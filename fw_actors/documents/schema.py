@@ -47,7 +47,7 @@ def listed(meta: Meta, rights: Rights) -> Schema:
     properties: Schema = {name: dict(_STANDARD[name]) for name in STANDARD}
     for field in _seen(meta, meta, rights, "read"):
         if field.plain and field.stored:
-            properties[field.name] = _answered(field, meta, rights)
+            properties[field.name] = _described(field, _answered(field, meta, rights))
     return _object(properties, [])
 
 
@@ -61,7 +61,7 @@ def accepted(meta: Meta, rights: Rights, *, new: bool) -> Schema:
     elif meta.submittable and "submit" not in meta.fields:
         properties["submit"] = {"type": "boolean", "description": "Submits the document too."}
     for field in _seen(meta, meta, rights, "write"):
-        properties[field.name] = _requested(field, meta, rights)
+        properties[field.name] = _described(field, _requested(field, meta, rights))
     return _object(properties, _required(meta, rights, meta) if new else [])
 
 
@@ -71,8 +71,13 @@ def _shown(owner: Meta, meta: Meta, rights: Rights) -> Schema:
     properties: Schema = {"doctype": {"const": meta.name}}
     properties |= {name: {**_STANDARD[name], "readOnly": True} for name in names}
     for field in _seen(owner, meta, rights, "read"):
-        properties[field.name] = _answered(field, owner, rights)
+        properties[field.name] = _described(field, _answered(field, owner, rights))
     return _object(properties, list(properties))
+
+
+def _described(field: Field, schema: Schema) -> Schema:
+    """Return a schema with what the field's declaration says about it (D-171)."""
+    return {"description": field.description, **schema} if field.description else schema
 
 
 def _answered(field: Field, owner: Meta, rights: Rights) -> Schema:
@@ -132,7 +137,7 @@ def _row(owner: Meta, meta: Meta, rights: Rights) -> Schema:
         "description": "Of a row that is there; it keeps its secrets.",
     }
     for field in _seen(owner, meta, rights, "write"):
-        properties[field.name] = _requested(field, owner, rights)
+        properties[field.name] = _described(field, _requested(field, owner, rights))
     return _object(properties, _required(meta, rights, owner))
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from fw_actors.documents.doctype import STANDARD
 from tests.access.schema_check import Checker
 from tests.http_site import HttpSite, http_site
 
@@ -181,6 +182,20 @@ async def test_openapi_marks_the_services_fields_read_only(site: HttpSite) -> No
     path = "/api/resource/Webhook%20Delivery"
     assert {*boss.document["paths"][path], *boss.document["paths"][path + "/{name}"]} == {"get"}
     assert "Has Role" not in str(list(boss.document["paths"]))
+
+
+async def test_openapi_says_what_fields_mean(site: HttpSite) -> None:
+    """D-171."""
+    boss = await reader(site, "System Manager")
+    schemas = boss.document["components"]["schemas"]
+    meant = "Attempts in all, before a delivery has failed."
+    sent = boss.operation("POST", "/api/resource/Webhook")["requestBody"]["content"][JSON]
+    request = schemas[sent["schema"]["$ref"].rpartition("/")[2]]
+    told = [request, schemas["Webhook.shown"], schemas["Webhook.listed"]]
+    assert [each["properties"]["max_attempts"]["description"] for each in told] == [meant] * 3
+    standard = {"doctype", "name", *STANDARD}
+    fields = schemas["Webhook.shown"]["properties"]
+    assert [name for name in set(fields) - standard if "description" not in fields[name]] == []
 
 
 async def test_openapi_document_is_complete(site: HttpSite) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,15 @@ import click
 import click.testing
 import pytest
 
-from fw_actors import errors
+from fw_actors import app, errors
+from fw_actors.documents.core import CORE
+from fw_actors.documents.doctype import HOOKS, DocTypeBase
+from fw_actors.documents.fields import Field, Int
+from fw_actors.documents.query import OPERATORS
 from fw_actors.ops.audit import Action
 from fw_cli.main import cli
 from tests.pages.__main__ import PAGES, main, outdated
+from tests.pages.building import BuildFailed, build, navigation, unlisted
 from tests.pages.command_line import command_line
 from tests.pages.http import NO_GATEWAY, SITE, http_reference
 from tests.supervisors.service.test_readings import EXPECTED
@@ -38,13 +42,75 @@ METRIC = re.compile(r"\bfw_[a-z_]+\b")
 
 
 def test_pages_build_without_a_broken_link(tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "mkdocs", "--quiet", "build", "--strict", "-d", str(tmp_path)]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    build(ROOT, tmp_path)
     pages = {path.stem for path in DOCS.glob("*.md")}
     assert pages <= {path.stem for path in tmp_path.glob("*.html")}
     assert "fw webhooks explain" in (tmp_path / "command-line.html").read_text()
     assert "POST /api/auth/forgot-password" in (tmp_path / "http.html").read_text()
+    first = (tmp_path / "getting-started.html").read_text()
+    assert 'aria-label="Next: Writing an app"' in first
+    assert '<span class="nb">cd</span>' in first  # highlighted
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[there](nowhere.md)", "page does not exist"),
+        ("[there](index.md#nowhere)", "anchor does not exist"),
+        ("[there][nowhere]", "unresolved link reference"),
+        ("![picture](nowhere.svg)", "nowhere.svg leads to no file"),
+        ("```json\n{'no': 'json'}\n```", "not of its language"),
+    ],
+)
+def test_build_reports_what_is_broken(text: str, told: str, tmp_path: Path) -> None:
+    configuration = (ROOT / "mkdocs.yml").read_text().partition("nav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(f"{configuration}nav: [Home: index.md]\n")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Page\n{text}\n")
+    with pytest.raises(BuildFailed, match=told):
+        build(tmp_path, tmp_path / "built")
+    assert not (tmp_path / "built").exists()
+
+
+def test_navigation_names_each_page_once(tmp_path: Path) -> None:
+    assert list(unlisted(ROOT)) == []
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "lost.md").touch()
+    (tmp_path / "mkdocs.yml").write_text("nav: [Home: index.md]\n")
+    assert list(unlisted(tmp_path)) == [
+        "docs/lost.md must be named once in the navigation of mkdocs.yml"
+    ]
+
+
+def test_index_has_the_sections_and_pages_of_the_navigation() -> None:
+    _, *sections = re.split(r"^## ", (DOCS / "index.md").read_text(), flags=re.MULTILINE)
+    told = [(text.partition("\n")[0], LINK.findall(text)) for text in sections]
+    assert told == navigation(ROOT)[1:]
+
+
+def test_fields_page_has_the_types_options_and_hooks_of_the_code() -> None:
+    page = (DOCS / "fields.md").read_text()
+    types, options, doctypes, _, _, hooks = page.split("\n## ")[1:]
+    kinds = [kind for kind in map(app.__dict__.get, app.__all__) if isinstance(kind, type)]
+    assert named_first(types) == {k.__name__ for k in kinds if issubclass(k, Field)}
+    taken = {*signature(Field).parameters, *signature(Int).parameters} - {"unknown"}
+    assert named_first(options) == taken
+    declared = set(signature(DocTypeBase.__init_subclass__).parameters) - {"unknown"}
+    attributes = {"title_field", "index_together", "unique_together"}
+    assert named_first(doctypes) == declared | attributes
+    assert named_first(hooks) == set(HOOKS)
+
+
+def test_filters_page_has_the_operators_of_the_code() -> None:
+    page = (DOCS / "filters.md").read_text().split("## Filters\n")[1].split("\n## ")[0]
+    assert named_first(page) == set(OPERATORS)
+
+
+def named_first(text: str) -> set[str]:
+    """What the first columns of tables name, without the example of a value."""
+    cells = re.findall(r"^\| (`[^|]+`) \|", text, re.MULTILINE)
+    spans = {span for cell in cells for span in re.findall(r"`([^`]+)`", cell)}
+    return {span.partition(" = ")[0] for span in spans}
 
 
 def test_generated_pages_are_up_to_date() -> None:
@@ -52,12 +118,18 @@ def test_generated_pages_are_up_to_date() -> None:
     assert outdated(DOCS) == []
 
 
+def test_each_field_of_every_site_has_a_meaning() -> None:
+    fields = [field for cls in CORE for field in cls.meta.fields.values()]
+    assert len(fields) > 50
+    assert [field.name for field in fields if not field.description] == []
+
+
 def test_made_pages_check_reports_outdated_pages_until_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "http.md").write_text("# HTTP\n")
     run = click.testing.CliRunner().invoke
     refused = run(main, ["--check", "--folder", str(tmp_path)])
     assert refused.exit_code == 1
-    assert "docs/command-line.md and docs/http.md must be generated again" in refused.output
+    assert "docs/command-line.md and docs/doctypes.md and docs/http.md must" in refused.output
     assert run(main, ["--folder", str(tmp_path)]).exit_code == 0
     assert {path.name for path in tmp_path.iterdir()} == set(PAGES)
     assert run(main, ["--check", "--folder", str(tmp_path)]).exit_code == 0
@@ -86,11 +158,6 @@ def test_architecture_has_the_layers_that_are_checked() -> None:
         found = re.search(rf"\b{name}\b", below)
         assert found is not None, layer
         below = below[found.end() :]
-
-
-def test_index_links_to_every_page() -> None:
-    pages = {path.name for path in DOCS.glob("*.md")}
-    assert set(LINK.findall((DOCS / "index.md").read_text())) == pages - {"index.md"}
 
 
 def test_http_page_has_every_operation_and_error() -> None:

@@ -13,11 +13,13 @@ from typing import Final
 import click
 
 from tests.pages.command_line import command_line
+from tests.pages.doctypes import doctypes
 from tests.pages.http import http_reference
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "command-line.md": command_line,
+    "doctypes.md": doctypes,
     "http.md": http_reference,
 }
 

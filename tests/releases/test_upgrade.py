@@ -13,8 +13,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import sysconfig
 import tarfile
 import threading
 import time
@@ -25,6 +23,7 @@ from typing import Any
 import pytest
 
 from fw_actors.store.migrations import FIRST_VERSION, STEPS
+from tests.installed_wheel import InstalledWheel, build_wheel, empty_environment, install
 
 ROOT = Path(__file__).parents[2]
 NEWEST = FIRST_VERSION + len(STEPS)
@@ -52,25 +51,16 @@ def run(*command: str, cwd: Path) -> str:
     return done.stdout
 
 
-def wheel_of(sources: Path, to: Path) -> Path:
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(to), cwd=sources)
-    (made,) = to.glob("*.whl")
-    return made
-
-
 class Installed:
     """A virtual environment into which one wheel after another is installed, and a site."""
 
     def __init__(self, folder: Path) -> None:
         self.venv, self.site = folder / "venv", folder / "site"
-        run(sys.executable, "-m", "venv", "--without-pip", str(self.venv), cwd=folder)
-        (packages,) = self.venv.glob("lib/python*/site-packages")
-        (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        empty_environment(self.venv)
 
     def install(self, wheel: Path) -> None:
         """As the page on operating says, and without a flag that forces anything."""
-        pip = (sys.executable, "-m", "pip", "--python", str(self.venv / "bin" / "python"))
-        run(*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel), cwd=self.venv)
+        install(wheel, self.venv)
 
     def process(self, *args: str) -> subprocess.CompletedProcess[str]:
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("FW_", "PYTHON"))}
@@ -127,12 +117,12 @@ def received() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.fixture
-def wheels(tmp_path: Path) -> tuple[Path, Path]:
+def wheels(tmp_path: Path, installed_wheel: InstalledWheel) -> tuple[Path, Path]:
     """The older build's and this one's."""
     archive = git("archive", older_commit())
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(tmp_path / "older", filter="data")
-    return wheel_of(tmp_path / "older", tmp_path / "old"), wheel_of(ROOT, tmp_path / "new")
+    return build_wheel(tmp_path / "older", tmp_path / "old"), installed_wheel.wheel
 
 
 @pytest.mark.timeout(300)

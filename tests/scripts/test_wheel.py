@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
@@ -18,6 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from fw_actors.version import RELEASE
+from tests.installed_wheel import InstalledWheel
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,11 +31,8 @@ def run(*command: str, cwd: Path, environ: dict[str, str] | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), cwd=ROOT)
-    (made,) = folder.glob("*.whl")
-    return made
+def wheel(installed_wheel: InstalledWheel) -> Path:
+    return installed_wheel.wheel
 
 
 def test_the_wheel_holds_the_five_packages_and_nothing_else(wheel: Path) -> None:
@@ -184,18 +181,13 @@ def test_the_wheel_without_extras_brings_the_runtime_alone(wheel: Path, tmp_path
     assert told.stderr == "fw: fw needs the library click: pip install 'fw-actors[service]'\n"
 
 
-@pytest.mark.timeout(240)
-def test_fw_works_from_the_wheel_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
-    """The libraries are those of this environment, by a path; fw itself is the wheel's."""
-    venv, folder = tmp_path / "venv", tmp_path / "empty"
+def test_fw_works_from_the_wheel_in_an_empty_folder(
+    installed_wheel: InstalledWheel, tmp_path: Path
+) -> None:
+    folder = tmp_path / "empty"
     folder.mkdir()
-    run(sys.executable, "-m", "venv", "--without-pip", str(venv), cwd=tmp_path)
-    pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python")]
-    run(*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel), cwd=tmp_path)
-    (packages,) = venv.glob("lib/python*/site-packages")
-    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    kept = ("PATH", "HOME", "LANG", "TMPDIR")
-    environ = {name: os.environ[name] for name in kept if name in os.environ}
+    environ = installed_wheel.environ()
+    wheel, venv = installed_wheel.wheel, installed_wheel.venv
     fw = str(venv / "bin" / "fw")
     version = wheel.name.split("-")[1]
     said = run(fw, "version", cwd=folder, environ=environ)

@@ -1,0 +1,132 @@
+"""A plugin for pytest, beside pytest-trio, with which apps are tested. It must be named:
+
+    pytest_plugins = ["fw_actors.app_testing"]        # in the first conftest.py
+
+Its fixture `app_site` is a new site with the apps of `fw.json`, for one test, in virtual time: a
+clock that jumps when all tasks wait. No service runs and nothing is sent; what the app does is
+recorded in a store of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+import trio
+
+from fw_actors.access.users import add_user
+from fw_actors.config import load
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import ADMINISTRATOR
+from fw_actors.ops import app_jobs
+from fw_actors.ops.site import Site, open_site
+from fw_actors.rules.signing import DOCUMENT_EVENTS
+from fw_actors.runtime import SeededEntropy, TrioClock
+from fw_actors.runtime.pytest_plugin import run_in_virtual_time
+from fw_actors.runtime.seeds import START_MS
+from fw_actors.store import LeasedJob, Tx, jobs
+
+T = TypeVar("T")
+
+_CONFIG: Final = "fw_config"
+_LEASE_MS: Final = 60_000
+_TOKEN: Final = "a test"
+_RECEIVER: Final = "https://receiver.example.test/"
+_DELIVERY: Final = "Webhook Delivery"
+
+
+class AppSite:
+    """A site for one test of an app, with what tests need beside it."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    async def write(self, function: Callable[[Fw], T], user: str = ADMINISTRATOR) -> T:
+        """Call `function` with `fw` as `user` in a transaction, and commit it.
+
+        Raises: what the function raises; nothing is written then.
+        """
+        return await self.site.write(user, function)
+
+    async def read(self, function: Callable[[Fw], T], user: str = ADMINISTRATOR) -> T:
+        """Call `function` with `fw` as `user`; it can only read."""
+        return await self.site.read(user, function)
+
+    async def add_user(self, name: str, *roles: str) -> None:
+        """Make an account with these roles. Raises: ValidationError for an unknown role."""
+        address = f"{name}@example.test"
+        await self.write(lambda fw: add_user(fw, name, address, roles=roles))
+
+    async def watch(self, what: str) -> None:
+        """Make a Webhook for all events of a DocType, or for the custom event of this name.
+
+        `events` returns what is recorded for it from now on.
+        """
+        if what in self.site.registry.metas:
+            wanted: dict[str, Any] = dict.fromkeys(DOCUMENT_EVENTS, 1)
+            wanted |= {"event_type": "Document", "webhook_doctype": what}
+        else:
+            wanted = {"event_type": "Custom", "custom_event": what}
+        hook = {"url": _RECEIVER, "secret": "a secret of the tests", **wanted}
+        await self.write(lambda fw: fw.new_doc("Webhook", **hook).insert())
+
+    async def events(self) -> list[dict[str, Any]]:
+        """Return the bodies that would be sent, oldest first: `type`, `timestamp` and `data`."""
+        rows = await self.read(
+            lambda fw: fw.get_all(_DELIVERY, fields=["payload"], order_by="creation, name")
+        )
+        return [json.loads(row["payload"]) for row in rows]
+
+    async def run_jobs(self) -> int:
+        """Run what `fw.enqueue` has recorded, and what that records; return how many there were.
+
+        Raises: what a job raises; that job is not done then.
+        """
+        done = 0
+        while leased := await self.site.store.write(_lease_one):
+            job = leased[0]
+            await self.site.store.write(partial(self._run, job))
+            done += 1
+        return done
+
+    def _run(self, job: LeasedJob, tx: Tx) -> None:
+        jobs.finish(tx, job.id, job.lease)
+        app_jobs.function_of(job)(self.site.handle(tx, job.user), **app_jobs.arguments_of(job))
+
+
+def _lease_one(tx: Tx) -> list[LeasedJob]:
+    return jobs.claim(tx, app_jobs.QUEUE, "", 1, _LEASE_MS, _TOKEN)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the setting `fw_config`."""
+    parser.addini(
+        _CONFIG, "The fw.json whose apps are tested, from pytest's rootdir.", default="fw.json"
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests with an `app_site` in virtual time."""
+    for item in items:
+        if "app_site" in getattr(item, "fixturenames", ()):
+            run_in_virtual_time(item)
+
+
+@pytest.fixture
+async def app_site(tmp_path: Path, pytestconfig: pytest.Config) -> AsyncIterator[AppSite]:
+    """A new site with the apps of `fw.json`."""
+    environ = {
+        "FW_CONFIG": str(pytestconfig.rootpath / pytestconfig.getini(_CONFIG)),
+        "FW_DATABASE": f"sqlite:///{tmp_path}/fw.db",
+        "FW_SECRET_KEY": "a key of the tests, forty characters long",
+        "FW_ARGON2": "8,1,1",
+        "FW_MAIL_TRANSPORT": "log",
+    }
+    config = load(environ, pytestconfig.rootpath)
+    clock = TrioClock(START_MS + round(trio.current_time() * 1000))
+    async with open_site(config, clock=clock, entropy=SeededEntropy(1), inline=True) as site:
+        yield AppSite(site)
