@@ -161,8 +161,8 @@ ASVS_ACCESS: Final = (
     Mutation(
         "an account has a hint to its password",
         "fw_actors/documents/core.py",
-        "    language = Data(length=20)\n",
-        "    language = Data(length=20)\n    hint = Data()\n",
+        "    roles = Table(HasRole, ",
+        "    hint = Data()\n    roles = Table(HasRole, ",
         "tests/fw_actors/documents/core/test_account_fields.py::"
         "test_an_account_has_no_field_for_a_hint_or_a_secret_question",
     ),
