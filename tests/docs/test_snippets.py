@@ -14,7 +14,7 @@ from tests.installed_wheel import InstalledWheel
 DOCS = Path(__file__).parents[2] / "docs"
 ACTIVATED = ". fw-env/bin/activate\n"
 SITE = f"{ACTIVATED}fw init site >/dev/null && cd site && fw migrate >/dev/null"
-NOTES = f"{ACTIVATED}fw init desk --app notes >/dev/null && cd desk && fw migrate >/dev/null"
+NOTES = f"{ACTIVATED}fw init desk --app notes >/dev/null && cd desk"
 BEFORE = {
     "getting-started": "",
     "writing-an-app": ACTIVATED,
