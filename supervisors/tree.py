@@ -14,7 +14,7 @@ from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ActorSpec, ActorT, ChildSpec, TaskStatus
 from supervisors.strategies import Restart, Strategy
-from supervisors.supervisor import Supervisor
+from supervisors.supervisor import Supervisor, SupervisorFailed
 
 STOP_SECONDS: Final = 30.0
 MAX_DYNAMIC_CHILDREN: Final = 1000
@@ -225,7 +225,7 @@ async def open_nested(
     limit: int,
 ) -> AsyncIterator[Supervisor]:
     """Run a supervisor for the time of the block, as a part of another one's child."""
-    with unwrap_single_error():
+    with unwrap_single_error(causes=(SupervisorFailed,)):
         async with trio.open_nursery() as nursery:
             supervisor = Supervisor(
                 runtime,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, TypeVarTuple
 
 from outcome import Outcome
 
@@ -54,6 +54,15 @@ class Actor:
         super().__init_subclass__(**options)
         cls.handlers, cls.phases = handler_tables(cls, cls.first_phase)
 
+    if not TYPE_CHECKING:  # type checkers would take any attribute to exist
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise AttributeError, with the reason if it is the context that is missing."""
+            kind = type(self).__name__
+            if name == "context":
+                raise AttributeError(f"{kind} has no context in its constructor: use it in started")
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
+
     async def started(self) -> None:
         """Run before the first message. An error raised here is a failure of the instance."""
 
@@ -63,6 +72,12 @@ class Actor:
     def describe(self) -> dict[str, object]:
         """Return the state that an inspection shows: no secrets, nothing large."""
         return {}
+
+
+def check_made(made: object) -> None:
+    """Raise TypeError if what a function `make` has returned is no actor."""
+    if not isinstance(made, Actor):
+        raise TypeError(f"make must return an actor, not {made!r}")
 
 
 class KeyedActor(Actor):

@@ -128,19 +128,30 @@ def passed_on(
     return first
 
 
-def main_error(group: BaseExceptionGroup[BaseException], actor: str) -> BaseException:
+def main_error(
+    group: BaseExceptionGroup[BaseException],
+    actor: str | None = None,
+    causes: tuple[type[Exception], ...] = (),
+) -> BaseException:
     """Return the one error of a group that the others follow from, or else the group.
 
-    When an actor fails or is ended by an error, whoever waits for its answer gets an error, too.
+    When an actor fails or is ended, each task that waits for its answer gets an error, too: these
+    follow from any error if `actor` is the name, and otherwise from one of the types `causes`, an
+    exit or an interrupt.
     """
     found = list(leaves(group))
+    if len(found) == 1:
+        return found[0]
     others = [
         leaf
         for leaf in found
-        if not (isinstance(leaf, ActorFailed | ActorGone) and leaf.actor == actor)
+        if not (isinstance(leaf, ActorFailed | ActorGone) and actor in (None, leaf.actor))
     ]
-    if len(others) == 1 or len(found) == 1:
-        return (others or found)[0]
+    if actor is None:
+        exits = (*causes, SystemExit, KeyboardInterrupt)
+        return others[0] if len(others) == 1 and isinstance(others[0], exits) else group
+    if len(others) == 1:
+        return others[0]
     failures = [leaf for leaf in found if isinstance(leaf, ActorFailed)]
     return failures[0] if not others and failures else group
 

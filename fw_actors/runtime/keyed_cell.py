@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from fw_actors.runtime.actor import Actor, KeyedContext
+from fw_actors.runtime.actor import Actor, KeyedContext, check_made
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.errors import ActorFailed
 from fw_actors.runtime.events import EventKind
@@ -135,8 +135,8 @@ class KeyedCell(ActorCell):
     def end_instance(self) -> None:
         """End the instance after the message in hand and the work; keep the mailbox."""
         self.mailbox_held = self.control_due = True
-        cancel_timers(self)
-        if not self.scheduled:
+        cancel_timers(self)  # the last thing that an idle one waited for: then it has ended here
+        if not self.scheduled and self.actor is not None:
             self.schedule()
 
     def park(self) -> None:
@@ -181,6 +181,7 @@ class KeyedCell(ActorCell):
         """Create the instance; `run` calls its `started`. Raises CrashedError."""
         try:
             actor = copy_context().run(self.pool.make, self.key)
+            check_made(actor)
             actor.context = KeyedContext(self, self.key)
             if self.runtime.tracing is not None:
                 self.runtime.tracing.instrument(actor, self)

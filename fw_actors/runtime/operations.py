@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from math import ceil
+from inspect import iscoroutine
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from outcome import Error, Outcome, Value
@@ -229,6 +230,24 @@ def kept_request(cell: ActorCell) -> PendingReply[Any] | None:
     return served if served is not None and served.detached and not served.answered else None
 
 
+def made_message(message: Message) -> Message:
+    """Return what the function `then` has returned. Raises TypeError if it is no message."""
+    if not isinstance(message, Message):
+        raise TypeError(f"then must return the message for the actor, not {message!r}")
+    return message
+
+
+def check_function(fn: object) -> None:
+    """Raise TypeError unless `fn` can be called; a coroutine in its place is closed."""
+    if callable(fn):
+        return
+    if iscoroutine(fn):
+        fn.close()  # else Python warns of it, later and elsewhere
+    raise TypeError(
+        f"work takes an async function and its arguments, as in work(fn, 1), not {fn!r}"
+    )
+
+
 class Work:
     """One async function that an actor runs concurrently, from `context.work`; a `Job`."""
 
@@ -254,7 +273,8 @@ class Work:
         args: tuple[Any, ...],
         then: Callable[[Outcome[Any]], Message] | None,
     ) -> None:
-        """`PendingOperations.begin_work` begins it."""
+        """`PendingOperations.begin_work` begins it. Raises TypeError unless `fn` can be called."""
+        check_function(fn)
         self._cell, self._fn, self._args, self._then = cell, fn, args, then
         self._outcome: Outcome[Any] | None = None
         self._abandoned = self._begun = False
@@ -333,7 +353,7 @@ class Work:
         assert self._outcome is not None
         assert self._then is not None
         operations_of(self._cell).remove_work(self)
-        return self._then(self._outcome)
+        return made_message(self._then(self._outcome))
 
     def abandon(self, error: ActorError) -> None:
         """Cancel the function and drop its result."""
@@ -371,7 +391,7 @@ class Question:
         """End the operation and return its message."""
         self._end_wait()
         operations_of(self._cell).remove_work(self)
-        return self._then(self._reply.outcome)
+        return made_message(self._then(self._reply.outcome))
 
     def abandon(self, error: ActorError) -> None:
         """Withdraw the request because the instance has ended."""
@@ -399,7 +419,7 @@ def begin_ask(
 ) -> None:
     """Ask for `Context.ask`: without a task if the request finds room at once."""
     operations = operations_of(cell)
-    if operations.room_for_work:
+    if operations.room_for_work and (deadline is None or deadline > 0):
         question = _question(cell, ref, request, then, deadline, capped)
         if question is not None:
             operations.add_work(question)
@@ -440,6 +460,12 @@ def _question(
     return None
 
 
+def check_seconds(seconds: float) -> None:
+    """Raise ValueError for NaN, at which no timer would ever end, and TypeError for no number."""
+    if not seconds > -inf:
+        raise ValueError(f"seconds must be a number, not {seconds!r}")
+
+
 class Timer:
     """A message for later, from `context.after`."""
 
@@ -447,7 +473,8 @@ class Timer:
     serves: Final = None
 
     def __init__(self, cell: ActorCell, seconds: float, message: Message) -> None:
-        """Raises MailboxFull and ActorGone, as `PendingOperations.add_timer`."""
+        """Raises ValueError for NaN, and as `PendingOperations.add_timer`."""
+        check_seconds(seconds)
         self._cell, self._seconds, self._message = cell, seconds, message
         self._pending = True
         operations_of(cell).add_timer(self)
@@ -490,8 +517,9 @@ class Ticker(Timer):
 
     def __init__(self, cell: ActorCell, seconds: float, message: Message, first: float) -> None:
         """Raises ValueError unless `seconds` is positive, and as `PendingOperations.add_timer`."""
-        if seconds <= 0:
+        if not seconds > 0:
             raise ValueError(f"seconds must be positive, not {seconds!r}")
+        check_seconds(first)
         self._cell, self._seconds, self._message = cell, seconds, message
         self._pending, self._queued = True, False
         self._due = cell.runtime.deadlines.now() + first

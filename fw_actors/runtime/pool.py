@@ -233,6 +233,10 @@ class KeyedPool:
         intensity: RestartIntensity = DEFAULT_INTENSITY,
         mailbox: MailboxPolicy | None = None,
     ) -> None:
+        """Raises ValueError for a limit that cannot be, RuntimeError if the runtime has ended."""
+        if capacity < 1 or not idle_seconds >= 0:
+            raise ValueError(f"{name!r}: capacity must be at least 1, idle_seconds 0 or more")
+        runtime.check_open()
         self.runtime = runtime
         self.name = name
         self.make = make
@@ -430,8 +434,11 @@ class KeyedPool:
     def open(self) -> None:
         """Accept messages again after `close`, or handle those that waited since `end_instances`.
 
-        A new pool is open.
+        A new pool is open. Raises RuntimeError during a `close`, and if the runtime has ended.
         """
+        self.runtime.check_open()
+        if self._closed and self._cells:
+            raise RuntimeError(f"{self.name!r} is still closing")
         if self._closed:
             self.no_mailbox = Mailbox(1)
             self._leaving = 0
@@ -486,10 +493,12 @@ class KeyedPool:
                 cancel_timers(cell)
             if cell.is_parked:
                 cell.unpark()
+        ended = self._ended
         try:
             await self._wait_until_ended(deadline)
         finally:
-            self._release()
+            if ended is self._ended:  # else it is open again, since another call has waited, too
+                self._release()
 
     def _release(self) -> None:
         self.failed_keys.clear()
@@ -500,16 +509,17 @@ class KeyedPool:
         while self._idle.passivate_some():
             await trio.lowlevel.cancel_shielded_checkpoint()
         self._check_ended()
-        if self._ended.is_set():
+        ended = self._ended  # another one after `open`
+        if ended.is_set():
             return
         try:
             with trio.move_on_at(deadline):
-                await self._ended.wait()
+                await ended.wait()
         finally:
-            if not self._ended.is_set():
+            if not ended.is_set():
                 self._cancel_remaining()
                 with trio.CancelScope(shield=True):  # cancelled workers take a moment to unwind
-                    await self._ended.wait()
+                    await ended.wait()
 
     def _cancel_remaining(self) -> None:
         self._cancelled = True

@@ -106,9 +106,9 @@ class Ref(ABC):
     ) -> R:
         """Send a request and wait for its answer, for at most `deadline` seconds in all.
 
-        A call that is cancelled or times out withdraws the request: it is skipped if no handler
-        has begun it, and a late answer is only counted. An answer that came before the
-        cancellation is returned.
+        With a deadline that is not greater than 0 nothing is sent. A call that is cancelled or
+        times out withdraws the request: it is skipped if no handler has begun it, and a late answer
+        is only counted. An answer that came before the cancellation is returned.
 
         In a handler the deadline is capped by what is left to the asker of the present request,
         which is the default, and the request is withdrawn with that one: what nobody waits for is
@@ -119,6 +119,8 @@ class Ref(ABC):
         `PendingReply.fail`. TypeError in a handler if neither it nor its asker set a deadline: it
         could block for ever.
         """
+        if deadline is not None and not deadline > 0:
+            raise AskTimeout(self.name, deadline)
         cell = self.target(request)
         reply: PendingReply[R] = PendingReply(cell, request)
         if cell.runtime.carry:
@@ -127,9 +129,10 @@ class Ref(ABC):
             waiter = current_waiter()
             if waiter is not None:
                 return await self._ask_for(waiter, reply, deadline, capped)
-        if not cell.offer(reply):
-            deadline = await self._wait_for_room(cell, reply, deadline)
-        return await reply.wait(deadline)
+        if cell.offer(reply):
+            return await reply.wait(deadline)
+        await self._wait_for_room(reply, deadline)
+        return await reply.wait(None)
 
     async def _ask_for(
         self, waiter: Waiter, reply: PendingReply[R], deadline: float | None, capped: bool
@@ -140,9 +143,10 @@ class Ref(ABC):
             raise TypeError(f"ask of {self.name!r} in a handler needs a deadline")
         waiter.begin_wait(reply)
         try:
-            if not reply.cell.offer(reply):
-                deadline = await self._wait_for_room(reply.cell, reply, deadline)
-            return await reply.wait(deadline, due)
+            if reply.cell.offer(reply):
+                return await reply.wait(deadline, due)
+            await self._wait_for_room(reply, deadline, due)
+            return await reply.wait(None)
         finally:
             waiter.end_wait(reply)
 
@@ -152,6 +156,8 @@ class Ref(ABC):
         Raises AskTimeout if the present handler takes longer than `deadline` seconds, and the
         errors of `ask`.
         """
+        if not deadline > 0:
+            raise AskTimeout(self.name, deadline)
         cell = self._existing()
         reply: PendingReply[Inspection] = PendingReply(cell, Message())
         cell.inspect(reply)
@@ -162,18 +168,22 @@ class Ref(ABC):
         return self.target()
 
     async def _wait_for_room(
-        self, cell: ActorCell, reply: PendingReply[Any], deadline: float | None
-    ) -> float | None:
-        """Offer a request once there is room; return what is left of the deadline."""
-        if deadline is None:
-            await cell.offer_when_room(reply)
-            return None
-        end = trio.current_time() + deadline
-        with trio.move_on_at(end) as scope:
-            await cell.offer_when_room(reply)
+        self, reply: PendingReply[Any], deadline: float | None, due: float | None = None
+    ) -> None:
+        """Offer a request once there is room; its deadline has begun then.
+
+        A handler may begin the request before this task goes on, and has to know what is left.
+        """
+        reply.set_deadline(deadline, due)
+        try:
+            with trio.move_on_at(reply.due) as scope:
+                await reply.cell.offer_when_room(reply)
+        except BaseException:
+            reply.withdraw()
+            raise
         if scope.cancelled_caught:
-            raise AskTimeout(self.name, deadline)
-        return max(0.0, end - trio.current_time())
+            reply.withdraw()
+            raise AskTimeout(self.name, deadline or 0.0)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

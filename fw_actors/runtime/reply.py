@@ -184,8 +184,8 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         `due` is the same as a time, for a deadline that came with another request.
         """
         if self.wanted:
+            self.set_deadline(seconds, due)
             self._asker = current_task()
-            self._set_deadline(seconds, due)
             await wait_task_rescheduled(self._withdraw)
         else:
             # Answered already. Shielded, since a cancellation would lose that answer.
@@ -219,7 +219,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     def inform(self, question: Question, seconds: float | None, due: float | None = None) -> None:
         """Call `question.settled` once the answer has come, instead of waking a task."""
         self._question = question
-        self._set_deadline(seconds, due)
+        self.set_deadline(seconds, due)
 
     @property
     def outcome(self) -> Outcome[R]:
@@ -231,7 +231,8 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         self._asker = self._question = None
         self._close()
 
-    def _set_deadline(self, seconds: float | None, due: float | None) -> None:
+    def set_deadline(self, seconds: float | None, due: float | None = None) -> None:
+        """Let the asker stop waiting in so many seconds, or at the time `due`."""
         if due is not None:
             self._seconds = seconds or 0.0
             self._deadline = self._cell.runtime.deadlines.add_at(self, due)

@@ -28,8 +28,10 @@ class RestartIntensity:
     calm_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.restarts < 0 or min(self.seconds, self.backoff, self.jitter) < 0:
-            raise ValueError("restarts, seconds, backoff and jitter must not be negative")
+        if min(self.restarts, self.seconds, self.backoff, self.jitter, self.calm_seconds) < 0:
+            raise ValueError(
+                "restarts, seconds, backoff, jitter, calm_seconds must not be negative"
+            )
         if self.backoff_cap < self.backoff:
             raise ValueError("backoff_cap must not be less than backoff")
 

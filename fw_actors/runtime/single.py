@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.actor import Context, KeyedActor
+from fw_actors.runtime.actor import Context, KeyedActor, check_made
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
@@ -133,7 +133,8 @@ class SingleCell(ActorCell):
             self._finish(failure, terminate=self.stop_requested or not keeps_mailbox)
 
     def check_not_running(self) -> None:
-        """Raise ValueError if an actor of this name is running."""
+        """Raise ValueError if an actor of this name is running, RuntimeError after the runtime."""
+        self.runtime.check_open()
         if self._scope is not None:
             raise ValueError(f"an actor named {self.name!r} is already running")
 
@@ -229,6 +230,7 @@ class SingleCell(ActorCell):
         phase = "construct"
         try:
             actor = make()
+            check_made(actor)
             if isinstance(actor, KeyedActor):
                 raise TypeError(
                     f"{type(actor).__name__} is a KeyedActor: it belongs into a KeyedPool"

@@ -90,16 +90,18 @@ class SilentLog:
 
 
 @contextmanager
-def unwrap_single_error(actor: str | None = None) -> Iterator[None]:
+def unwrap_single_error(
+    actor: str | None = None, causes: tuple[type[Exception], ...] = ()
+) -> Iterator[None]:
     """Raise the only error of an exception group as itself; leave groups of more alone.
 
     For blocks such as `open_runtime` whose nursery is an implementation detail: callers want to
-    catch the error itself. Errors that follow from the end of `actor` do not count.
+    catch the error itself. Errors that follow from another one do not count; see `main_error`.
     """
     try:
         yield
     except BaseExceptionGroup as group:
-        error: BaseException = group if actor is None else main_error(group, actor)
+        error = main_error(group, actor, causes)
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error from error.__cause__
@@ -149,6 +151,7 @@ class Runtime:
         """The events of this runtime, as a topic."""
         self.dead_letters = DeadLetters(clock, log, self.events)
         self._scrub = scrub
+        self._ended = False
         self._late_replies = 0
         self._slow: Counter[type[Actor]] = Counter()
         self._nodes: dict[Inspectable, None] = {}
@@ -189,7 +192,8 @@ class Runtime:
         `mailbox` takes the place of the policy of the actor's class.
         A failure of the actor cancels the block, which then raises ActorFailed, also if the block
         waited for an answer.
-        Raises ValueError if an actor of that name is running.
+        Raises ValueError if an actor of that name is running, and RuntimeError if the runtime has
+        ended.
         """
         cell = self.cell(name)
         cell.check_not_running()
@@ -212,6 +216,11 @@ class Runtime:
         if self.tracing is None:
             return Mailbox(capacity)
         return TracedMailbox(self.tracing, cell, capacity)
+
+    def check_open(self) -> None:
+        """Raise RuntimeError if the block of `open_runtime` has ended: no deadline would pass."""
+        if self._ended:
+            raise RuntimeError("The runtime has ended: the block of open_runtime is over.")
 
     def check_thread(self, name: str) -> None:
         """Raise RuntimeError outside of trio's thread, before anything is done for `name`.
@@ -288,6 +297,7 @@ class Runtime:
             for pool in [node for node in self._nodes if isinstance(node, KeyedPool)]:
                 await pool.close(deadline)
         finally:
+            self._ended = True
             self.workers.close()
             self.deadlines.close()
 

@@ -69,6 +69,8 @@ class Topic(Generic[MessageT]):
     """
 
     def __init__(self, runtime: Runtime, name: str, *, max_members: int = MAX_MEMBERS) -> None:
+        if max_members < 1:
+            raise ValueError(f"{name!r}: max_members must be at least 1")
         self.name = name
         self._runtime = runtime
         self._max_members = max_members

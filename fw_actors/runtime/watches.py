@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.messages import Message
-from fw_actors.runtime.operations import PendingOperations, Timer, operations_of
+from fw_actors.runtime.operations import PendingOperations, Timer, made_message, operations_of
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
@@ -74,9 +74,9 @@ class Watch:
         self._undelivered: deque[Down | Up] = deque(maxlen=MAX_UNDELIVERED)
         self._pending = True
         operations = operations_of(cell)
+        presence = ref.presence()
         operations.add_timer(self)
         ref.add_watch(self)
-        presence = ref.presence()
         if not presence.alive and not _ends_told(operations).covers(ref.name, presence.life):
             self.down(Down(ref.name, presence.last_error, presence.life or 0))
 
@@ -107,11 +107,11 @@ class Watch:
             operations_of(self._cell).complete(self)
         if isinstance(event, Up):
             assert self._up is not None
-            return self._up(event)
+            return made_message(self._up(event))
         _ends_told(operations_of(self._cell)).add(self._ref.name, event.life)
         if not self._repeat:
             self.cancel()
-        return self._then(event)
+        return made_message(self._then(event))
 
     def abandon(self, error: ActorError) -> None:
         """End the watch because the watching instance has ended."""
