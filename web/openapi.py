@@ -198,6 +198,17 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         },
         "path": {"description": "The dotted path of an app's function."},
         "delivery": {"description": "The name of a Webhook Delivery."},
+        "run": {"description": "The id of a bulk replay; without it the present or the last one."},
+        "webhook": {"description": "The name of a Webhook."},
+        "result": {"description": "The result of an attempt: sent or failed."},
+        "responseStatus": {
+            "description": "The HTTP status that the receiver answered with.",
+            "schema": {"type": "integer", "minimum": 100, "maximum": 999},
+        },
+        "error": {"description": "A text that the error contains."},
+        "since": {"description": "The earliest time, in ISO 8601."},
+        "until": {"description": "The latest time, in ISO 8601."},
+        "before": {"description": "The `next` of the page before."},
     }
 )
 

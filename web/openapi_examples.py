@@ -8,6 +8,7 @@ from typing import Any, Final
 
 _DELIVERY: Final = "msg_0ERY3MdDymCD6voUNaEJ865OlxR"
 _WEBHOOK: Final = "3f9c1a7b2e"
+_RUN: Final = "9a4e2f10c7d35b680f1e2d3c"
 _PASSWORD: Final = "a passphrase of four words"
 _TOKEN: Final = "the text after #token= in the link"
 
@@ -51,6 +52,8 @@ BODIES: Final[Mapping[str, Any]] = MappingProxyType(
         "ReplayManyRequest": {
             "filters": [["status", "=", "Failed"], ["creation", ">", "2026-01-02T03:04:05.678Z"]]
         },
+        "ProgressRequest": {"run": _RUN},
+        "AttemptsRequest": {"webhook": _WEBHOOK, "result": "failed", "limit": 50},
         "ExplainRequest": {"delivery": _DELIVERY},
         "EraseRequest": {"delivery": _DELIVERY},
         "RotateRequest": {"webhook": _WEBHOOK, "overlap": 24},
@@ -95,5 +98,13 @@ PARAMETERS: Final[Mapping[str, Any]] = MappingProxyType(
         "start": 0,
         "path": "shop.orders.close_order",
         "delivery": _DELIVERY,
+        "run": _RUN,
+        "webhook": _WEBHOOK,
+        "result": "failed",
+        "responseStatus": 503,
+        "error": "did not answer",
+        "since": "2026-01-02T03:04:05.678Z",
+        "until": "2026-01-03T03:04:05.678Z",
+        "before": f"1767323045678.1.{_DELIVERY}",
     }
 )

@@ -38,6 +38,8 @@ for name, full, role in (
     ("carl", "Carl Changing", "Sales"),
     ("dora", "Dora", "Sales"),
     ("edna", "Edna", "Sales"),
+    ("gina", "Gina", "Sales"),
+    ("hugo", "Hugo", "Sales"),
 ):
     email = f"{name}@example.test"
     user = fw.new_doc("User", name=name, email=email, fullName=full, roles=[{"role": role}])

@@ -137,7 +137,7 @@ def test_sessions_of_the_accounts_that_are_ticked_end_after_a_question(
     page: Page, site: LiveSite
 ) -> None:
     """By keyboard too; the list is limited to a state, and exported (O-304 to O-306)."""
-    right = {"usr": "dora", "pwd": PASSWORD}
+    right = {"usr": "gina", "pwd": PASSWORD}
     with httpx.Client(base_url=site.url, headers=HEADERS, timeout=30) as client:
         assert client.post("/api/login", json=right).status_code == 200
         page.goto("/app/User")
@@ -146,7 +146,7 @@ def test_sessions_of_the_accounts_that_are_ticked_end_after_a_question(
         expect(page.locator("#told")).to_have_text(re.compile("found"))
         end = page.get_by_role("button", name="End sessions selected")
         expect(end).to_be_disabled()
-        for name in ("dora", "edna"):
+        for name in ("gina", "hugo"):
             page.get_by_label(name, exact=True).focus()
             page.keyboard.press("Space")
         page.get_by_role("button", name="End sessions of 2 accounts").press("Enter")
@@ -166,7 +166,7 @@ def test_sessions_of_the_accounts_that_are_ticked_end_after_a_question(
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV").click()
     assert download.value.suggested_filename == "User.csv"
-    assert "dora" in download.value.path().read_text()
+    assert "gina" in download.value.path().read_text()
 
 
 def test_an_unknown_address_keeps_the_menu(page: Page) -> None:
