@@ -52,3 +52,29 @@ async def test_nobody_else_reads_them(tmp_path: Path) -> None:
         assert missing.status == 404
         without = await site.ask("GET", EXPLAIN, sid=boss)
         assert (without.status, without.error["extra"]["field"]) == (400, "delivery")
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("responseStatus=null", "responseStatus"),
+        ("responseStatus=99", "responseStatus"),
+        ("limit=null", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=501", "limit"),
+        ("before=x", "before"),
+        ("result=x", "result"),
+        ("since=x", "since"),
+    ],
+)
+async def test_a_list_of_attempts_refuses_wrong_values(
+    tmp_path: Path, query: str, field: str
+) -> None:
+    """With the field's name (O-302)."""
+    async with http_site(tmp_path) as site:
+        sid = await site.sid(await site.hire("boss", "System Manager"))
+        listed = await site.ask("GET", f"{SERVICES}webhooks.attempts?limit=5", sid=sid)
+        reply = await site.ask("GET", f"{SERVICES}webhooks.attempts?{query}", sid=sid)
+    assert (listed.status, listed.json["attempts"]) == (200, [])
+    assert reply.status == 400
+    assert reply.json["error"]["extra"]["field"] == field

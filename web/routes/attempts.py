@@ -69,6 +69,10 @@ class AttemptRoutes(GatewayRoutes):
 
 
 def _from_query(query: Mapping[str, str]) -> AttemptsRequest:
+    for name in ("responseStatus", "limit"):
+        text = query.get(name, "0")
+        if not (text.isascii() and text.isdigit()):  # msgspec takes "null" for None
+            raise BadRequestError(f"{name} must be a positive whole number.", field=name)
     try:
         return msgspec.convert(query, AttemptsRequest, strict=False)
     except msgspec.ValidationError as error:
