@@ -79,7 +79,7 @@ class Nginx:
 
 
 def counted(nginx: Nginx, posts: int, side: Callable[[str, int], Awaitable[float]]) -> float:
-    """As `counted_by_all` with the first receiver, `side(url, posts)`. Raises: Miscounted."""
+    """Call `counted_by_all` with the first receiver, as `side(url, posts)`. Raises: Miscounted."""
     return counted_by_all(nginx, posts, lambda urls, posts: side(urls[0], posts))
 
 

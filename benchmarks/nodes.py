@@ -80,7 +80,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Work:
-    """So many events to one URL, `slots` at once from each process."""
+    """A number of events for one URL; each process sends `slots` at once."""
 
     url: str
     events: int

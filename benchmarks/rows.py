@@ -1,4 +1,4 @@
-"""What a benchmark measured: rounds of ours and of a reference in turns, put together to a row."""
+"""The rows of a benchmark: alternating rounds of fw and of a reference, summarised."""
 
 from __future__ import annotations
 

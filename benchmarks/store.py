@@ -1,4 +1,4 @@
-"""What a durable write costs through the store, against the databases' own drivers alone.
+"""The cost of a durable write through the store, against the databases' own drivers alone.
 
 Both sides run the same statements with the same durability, and each round on a fresh database.
 """

@@ -60,7 +60,7 @@ class Member(Actor):
 
 
 class Chat:
-    """What each connection needs: the room, and the supervisor of the members."""
+    """The dependencies of each connection: the room, and the supervisor of the members."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.room: Topic[Say] = Topic(runtime, "room", max_members=MAX_MEMBERS)

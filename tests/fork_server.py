@@ -134,7 +134,7 @@ def _channel() -> socket.socket:
 
 @dataclass
 class _Request:
-    """What a fork is to do; `streams` are its stdin, stdout and stderr."""
+    """The work of a fork; `streams` are its stdin, stdout and stderr."""
 
     args: list[str]
     folder: str

@@ -15,7 +15,7 @@ PASSWORD = "correct horse battery staple"
 
 @dataclass
 class Staffed:
-    """What tests of a site begin with."""
+    """A site with accounts, for tests of access."""
 
     site: Site
     domain: ClassVar[str] = "example.test"

@@ -27,7 +27,7 @@ class WrongAnswer(Exception):
 
 @dataclass(frozen=True)
 class Asking:
-    """What is asked, which status answers it, and how often; None: until the others are done."""
+    """A request, the status expected, and how often to send it; None: until the others are done."""
 
     request: bytes
     status: int
@@ -37,7 +37,7 @@ class Asking:
 
 @dataclass
 class Measured:
-    """What a load brought: requests a second, and how long each took (s)."""
+    """The result of a load: requests a second, and the duration of each (s)."""
 
     rate: float
     seconds: list[float] = field(default_factory=list)

@@ -122,7 +122,7 @@ def _requests(
 
 
 def _under_flood(ours: Served, effort: Effort) -> Row:
-    """What a request that hashes nothing feels of a flood of sign-ins."""
+    """Measure how a flood of sign-ins delays a request that hashes nothing."""
     count = max(100, round(effort.events * REQUESTS_AN_EVENT / 10))
     idle, flooded = [], []
     for number in range(1, effort.rounds + 1):

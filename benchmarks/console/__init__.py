@@ -1,1 +1,1 @@
-"""What it costs to look at the service through its console."""
+"""The cost of watching the service through its console."""

@@ -32,7 +32,7 @@ _FRAMES: Final = """
 
 @dataclass(frozen=True)
 class Smoothness:
-    """What a look at the page has shown."""
+    """The smoothness of the page while it was watched."""
 
     frames: list[float]
     """Milliseconds between frames, the shortest first."""

@@ -26,7 +26,7 @@ class Refused(Exception):
 
 
 async def post(url: str, requests: int) -> float:
-    """As `post_to_all` with one receiver."""
+    """Call `post_to_all` with one receiver."""
     return await post_to_all([url], requests)
 
 

@@ -57,7 +57,7 @@ async def _measure(config: Config) -> list[float]:
 
 
 async def _unsubscribe(site: Site, hooks: list[str]) -> None:
-    """So that the next measurement in the same site has the event to itself."""
+    """Delete the Webhooks, so that the next measurement on this site has the event to itself."""
 
     def delete(fw: Fw) -> None:
         for hook in hooks:

@@ -172,7 +172,7 @@ def _load(effort: Effort) -> Iterator[Row]:
 
 
 def _retries(effort: Effort) -> Iterator[Row]:
-    """As many retries as there are events, due in the same second: how late."""
+    """Measure how late retries are: one for each event, all due in the same second."""
     with _nginx() as nginx:
 
         def late(share: float) -> float:
@@ -199,7 +199,7 @@ def _retries(effort: Effort) -> Iterator[Row]:
 
 @contextmanager
 def _nginx(receivers: int = 1, *, secure: bool = False) -> Iterator[Nginx]:
-    """With `secure`, the process trusts the receivers' authority, as `SSL_CERT_FILE` lets it."""
+    """Run nginx; with `secure`, over TLS, its authority trusted through `SSL_CERT_FILE`."""
     with TemporaryDirectory(dir=_FOLDER) as folder:
         if not secure:
             with running_nginx(Path(folder), receivers) as nginx:

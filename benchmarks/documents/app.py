@@ -6,7 +6,7 @@ from fw_actors.app import Data, DocType, Float, Int, Link, Select, Table
 
 
 class BenchCustomer(DocType, name="Bench Customer"):
-    """What orders link to."""
+    """The DocType that orders link to."""
 
 
 class BenchLine(DocType, name="Bench Line", child=True):

@@ -11,7 +11,7 @@ import trio
 
 
 class Processors:
-    """So many processors that take work in its order. `busy` is the time they were used (s)."""
+    """Processors that take work in its order. `busy` is the time they were used (s)."""
 
     def __init__(self, count: int) -> None:
         self._free = [0.0] * count

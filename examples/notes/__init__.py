@@ -31,7 +31,7 @@ class Notebook(
     naming="field:title",
     permissions={WRITER: "list read", CHAIR: "list read create write delete export"},
 ):
-    """Where notes belong. Its name is its title; a renamed one takes its notes along."""
+    """A folder of notes. Its name is its title; renaming it keeps its notes."""
 
     title = Data(required=True)
     shelf_token = Vault()  # for the service that publishes it: encrypted at rest

@@ -334,7 +334,7 @@ class ActorCell(ABC):
 
     @property
     def cell(self) -> ActorCell:
-        """This cell, as a node of the graph."""
+        """Return this cell, as a node of the graph."""
         return self
 
     @property

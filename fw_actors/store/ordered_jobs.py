@@ -62,7 +62,7 @@ _ENQUEUE: Final = Statement(
 
 
 def _begun(job: FromClause) -> ColumnElement[bool]:
-    """As in the condition of the index `fw_job_begun`."""
+    """Return the condition of the index `fw_job_begun`."""
     return or_(job.c.lease.is_not(None), job.c.attempts > literal_column("0"))
 
 

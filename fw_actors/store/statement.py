@@ -69,7 +69,7 @@ class _TypeCompiler(PGTypeCompiler):
 
 
 def _collation(type_: String, *, type_expression: object = None, **_: Any) -> str:
-    """Only a column that is being made has one; a cast has not."""
+    """Return the collation of a column in its definition; a cast has none."""
     wanted = isinstance(type_expression, Column) and type_.collation is None
     return _BY_CODE_POINT if wanted else ""
 

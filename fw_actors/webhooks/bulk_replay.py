@@ -88,7 +88,7 @@ class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunOutcomes(NamedTuple):
-    """What became of the deliveries that a run sent again.
+    """The outcome of the deliveries that a run sent again.
 
     `gone`: those that were replayed again since, or deleted. `more`: there are more than were
     counted, so that each number is the least; `gone` is 0 then.

@@ -172,7 +172,7 @@ async def test_api_key_is_not_created_with_bad_arguments(
 
 
 async def test_api_key_creation_may_be_disabled(tmp_path: Path) -> None:
-    """With self-service keys switched off the operation is 403 (A-270)."""
+    """The operation is 403 if self-service keys are switched off (A-270)."""
     async with http_site(tmp_path, self_service_api_keys=False) as site:
         await site.hire("ann")
         sid = await site.sid("ann")

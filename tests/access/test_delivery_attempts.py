@@ -38,7 +38,7 @@ async def test_a_manager_reads_the_attempts_and_what_comes_next(tmp_path: Path) 
 
 
 async def test_nobody_else_reads_them(tmp_path: Path) -> None:
-    """As with the delivery itself, also if there is no such delivery (A-314)."""
+    """The refusal is that of the delivery itself, also for one that does not exist (A-314)."""
     async with http_site(tmp_path) as site:
         await site.hire("boss", "System Manager")
         await site.hire("ann")
@@ -70,7 +70,7 @@ async def test_nobody_else_reads_them(tmp_path: Path) -> None:
 async def test_a_list_of_attempts_refuses_wrong_values(
     tmp_path: Path, query: str, field: str
 ) -> None:
-    """With the field's name (O-302)."""
+    """The refusal names the field (O-302)."""
     async with http_site(tmp_path) as site:
         sid = await site.sid(await site.hire("boss", "System Manager"))
         listed = await site.ask("GET", f"{SERVICES}webhooks.attempts?limit=5", sid=sid)

@@ -17,7 +17,7 @@ BROWSER = [("Accept", "text/html")]
 
 
 async def denials(site: HttpSite) -> list[tuple[str, str | None, Any]]:
-    """What was refused: actor, target and detail; the events that count come last."""
+    """Return actor, target and detail of each refusal; those with a detail are last."""
     text = "SELECT actor, target, detail, request_id FROM doc_audit_event WHERE action = 'Denied'"
     rows = await site.rows(text)
     assert all((row["request_id"] is None) == (row["target"] is None) for row in rows)
@@ -85,7 +85,7 @@ async def test_denied_events_of_bulk_replays_count_like_single_ones(site: HttpSi
 
 
 async def test_denied_events_are_counted_across_processes(tmp_path: Path) -> None:
-    """What is stored decides, not what a process remembers."""
+    """The stored role decides, not the one that a process remembers."""
     async with http_site(tmp_path) as site:
         await site.hire("ann")
         sid = await site.sid("ann")

@@ -135,7 +135,7 @@ async def test_link_is_spent_once_by_two_submissions(site: HttpSite) -> None:
 
 
 def refusal(reply: ClientResponse) -> str:
-    """What a reply refuses with; nothing where it is done."""
+    """Return the error type of a reply; an empty text if it succeeded."""
     return "" if reply.status == 200 else str(reply.error["type"])
 
 

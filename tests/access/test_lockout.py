@@ -28,7 +28,7 @@ async def lock(site: HttpSite, usr: str = "ann") -> ClientResponse:
 
 
 def seconds(reply: ClientResponse) -> int:
-    """What a 429 says, in header and envelope."""
+    """Return the seconds to wait that both header and envelope of a 429 give."""
     assert (reply.status, reply.error["type"]) == (429, "TooManyRequestsError")
     told = int(reply.header("retry-after") or "0")
     assert reply.error["extra"] == {"retryAfter": told}

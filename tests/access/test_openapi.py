@@ -28,7 +28,7 @@ async def document_of(site: HttpSite) -> dict[str, Any]:
 
 
 def assert_fits(document: dict[str, Any], schema: dict[str, Any], value: Any) -> None:
-    """What the document says of objects: the keys that must and may be there, all the way down."""
+    """Assert that a value has the schema's required and allowed keys at every level."""
     if "$ref" in schema:
         schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if "anyOf" in schema:
@@ -67,7 +67,7 @@ async def test_openapi_has_every_path_of_the_contract(site: HttpSite) -> None:
 
 
 async def test_openapi_names_operations_by_area_and_act(site: HttpSite) -> None:
-    """What generators name functions and modules by: `area.name`, its tag the area (H-105)."""
+    """Generators name functions and modules by `area.name`, whose tag is the area (H-105)."""
     document = await document_of(site)
     found = {
         (verb, path): (each["operationId"], each["tags"])

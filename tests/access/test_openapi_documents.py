@@ -44,12 +44,12 @@ class Reader:
         return found
 
     def refused(self, method: str, path: str, body: object) -> list[str]:
-        """What the document has against a body."""
+        """Return the faults that the document's schema finds in a body."""
         content = self.operation(method, path)["requestBody"]["content"]
         return self.checker.problems(content[JSON]["schema"], body)
 
     def unlike(self, method: str, path: str, status: int, answer: object) -> list[str]:
-        """What of an answer the document does not tell."""
+        """Return the parts of an answer that the document does not describe."""
         content = self.operation(method, path)["responses"][str(status)]["content"]
         return self.checker.problems(content[JSON]["schema"], answer)
 
@@ -221,7 +221,7 @@ def references(value: Any) -> set[str]:
 
 
 async def test_openapi_describes_each_answer_with_a_document_field_by_field(site: HttpSite) -> None:
-    """Else any answer would fit, and a client gets dictionaries (H-105)."""
+    """With an open schema any answer would fit, and a client would get dictionaries (H-105)."""
     boss = await reader(site, "System Manager")
     told = {
         ("GET", SAMPLE, 200): ("listed", "Sample.list"),
@@ -241,7 +241,7 @@ async def test_openapi_describes_each_answer_with_a_document_field_by_field(site
 
 
 async def test_openapi_has_no_schema_that_generators_of_clients_refuse(site: HttpSite) -> None:
-    """They leave out an operation with an enum of several types, or a list of nothing known."""
+    """Generators omit an operation with an enum of several types, or a list without item type."""
     boss = await reader(site, "System Manager")
     seen = list(schemas_in(boss.document))
     assert len(seen) > 100

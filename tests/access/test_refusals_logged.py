@@ -10,7 +10,7 @@ from tests.http_site import PEER, HttpSite
 
 
 def refused(logs: list[Any]) -> list[tuple[int, str | None, str, str]]:
-    """What the lines of the requests say that were refused."""
+    """Return the log lines of the refused requests."""
     return [
         (line["status"], line["user"], line["path"], line["address"])
         for line in logs

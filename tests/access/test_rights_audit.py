@@ -364,7 +364,7 @@ async def test_audit_events_hold_no_secrets(desk: Desk) -> None:
 
 
 async def test_version_is_not_written_for_a_password(desk: Desk) -> None:
-    """It is no stored field: its Audit Event is all that tells of it."""
+    """A password is not a stored field; only its Audit Event records the change."""
     await desk.put("ann", {"new_password": OTHER})
     versions = "SELECT name FROM doc_version WHERE ref_doctype = 'User' AND docname = 'ann'"
     assert await desk.site.rows(versions) == []

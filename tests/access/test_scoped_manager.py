@@ -123,7 +123,7 @@ async def test_scoped_manager_cannot_set_another_managers_password(bureau: Burea
 
 
 async def test_scoped_manager_cannot_get_a_link_to_another_manager(bureau: Bureau) -> None:
-    """With transport `log` the link would be in the answer."""
+    """The transport `log` would put the link in the answer."""
     before = await bureau.rows()
     for name, user in (("sendPasswordReset", "root"), ("resendInvite", "new")):
         reply = await bureau.op(f"users.{name}", {"user": user})
@@ -192,7 +192,7 @@ async def test_scoped_manager_cannot_write_scopes(bureau: Bureau) -> None:
 
 
 async def test_scoped_manager_administers_ordinary_accounts(bureau: Bureau) -> None:
-    """They are invited, changed, unlocked, signed out, disabled and deleted as before."""
+    """Invite, change, unlock, sign out, disable and delete work as without scopes."""
     invited = await bureau.op("users.invite", {"email": "ida@x.test", "roles": ["Event Publisher"]})
     assert (invited.status, "link" in invited.json) == (200, True)
     assert (await bureau.op("users.resendInvite", {"user": "ida@x.test"})).status == 200
@@ -261,7 +261,7 @@ def counted(fw: Any, doctype: str) -> tuple[int, list[Any]]:
 
 
 async def test_scoped_manager_sees_no_records_of_hidden_documents(bureau: Bureau) -> None:
-    """Not by list, read, export, filter or total, nor in Python."""
+    """List, read, export, filter, total and Python all omit them."""
     await leave_records(bureau)
     for doctype in RECORDS:
         path = f"/api/resource/{quote(doctype)}"
@@ -278,7 +278,7 @@ async def test_scoped_manager_sees_no_records_of_hidden_documents(bureau: Bureau
 
 
 async def test_scoped_manager_sees_no_hidden_records_on_pages(bureau: Bureau) -> None:
-    """Neither the record's own pages, nor the history of a document that is within reach."""
+    """The record's own pages and the history of a visible document both omit it."""
     await leave_records(bureau)
     for doctype in RECORDS:
         page = await bureau.ask("GET", f"/app/{quote(doctype)}?_q={TOKEN}", headers=BROWSER)

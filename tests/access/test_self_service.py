@@ -52,7 +52,7 @@ async def test_self_service_is_closed_to_api_keys(site: HttpSite, name: str, bod
 
 
 async def test_profile_has_two_writable_fields(site: HttpSite) -> None:
-    """Only these two fields are ever written (A-242, A-241)."""
+    """No other field is ever written (A-242, A-241)."""
     await site.hire("ann", "Event Publisher")
     sid = await site.sid("ann")
     reply = await site.op("profile.updateMyProfile", {"language": "de"}, sid=sid)

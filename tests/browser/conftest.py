@@ -98,7 +98,7 @@ def receiver() -> Iterator[LiveReceiver]:
 
 @pytest.fixture(scope="package")
 def watch() -> Watch:
-    """What the pages of a test did wrong."""
+    """The errors of the pages of a test."""
     return Watch()
 
 

@@ -1,4 +1,4 @@
-"""What an operator does without the documentation, counted in clicks (H-209)."""
+"""Tasks of an operator without the documentation, counted in clicks (H-209)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Hand:
 
 
 def test_a_failing_receiver_is_found_and_what_it_missed_is_replayed(page: Page) -> None:
-    """Who fails and why: 3 clicks from home. What failed in the last hour, again: 5 (H-209)."""
+    """Finding a failing receiver takes 3 clicks; replaying the last hour takes 5 (H-209)."""
     with LiveReceiver(410, 410, 410, 204) as receiver:
         make_webhook(page, receiver.url, "task.replayed", title="Stock of Meran")
         missed = [emit(page, "task.replayed", {"n": n}) for n in range(3)]

@@ -91,7 +91,7 @@ def test_the_form_shows_what_applies_and_makes_a_strong_secret_once(
 
 
 def test_a_delivery_is_found_by_its_id(page: Page, receiver: LiveReceiver) -> None:
-    """What a receiver was sent as webhook-id leads to its page (H-163)."""
+    """The webhook-id of a request finds the delivery's page (H-163)."""
     make_webhook(page, receiver.url, "page.found")
     delivery = emit(page, "page.found", {})
     emit(page, "page.found", {})
@@ -399,7 +399,7 @@ def test_all_that_match_are_replayed_beyond_one_page(page: Page, receiver: LiveR
 
 
 def test_what_became_of_a_bulk_replay_is_on_its_page(page: Page, receiver: LiveReceiver) -> None:
-    """Also on that of the Webhook; each count leads to its deliveries (O-300, O-301)."""
+    """The Webhook's page shows it too; each count links to its deliveries (O-300, O-301)."""
     with LiveReceiver(410, 410, 204, 410) as failing:
         name = make_webhook(page, failing.url, "page.result", title="Results")
         sent = [emit(page, "page.result", {"number": number}) for number in range(2)]

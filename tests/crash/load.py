@@ -22,7 +22,7 @@ _PAUSE_SECONDS: Final = 0.02  # before somebody who was not answered asks anothe
 
 @dataclass
 class Told:
-    """What clients were answered; whatever was not answered is not here."""
+    """The answers that clients received; a request without an answer is not counted."""
 
     notes: set[str] = field(default_factory=set)  # names of Notes whose insert was answered 201
     guesses: Counter[int] = field(default_factory=Counter)  # status: how often

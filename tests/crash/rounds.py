@@ -105,7 +105,7 @@ class Rounds:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What processes of this round are started with."""
+        """The environment of this round's processes."""
         return {
             "FW_MODE": "development",
             "FW_CLOCK_OFFSET": str(LEASE_SECONDS * self.rounds),

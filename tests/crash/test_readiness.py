@@ -41,7 +41,7 @@ def site(tmp_path: Path) -> Iterator[LiveSite]:
 
 
 def told(url: str, path: str) -> int | None:
-    """What somebody who asks on a connection of their own is told; None where nobody listens."""
+    """Return the status of a request on a new connection; None if it is refused."""
     try:
         return httpx.get(url + path, timeout=30).status_code
     except httpx.TransportError:

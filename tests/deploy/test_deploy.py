@@ -41,7 +41,7 @@ def test_a_unit_waits_for_ready_and_for_a_graceful_stop(name: str) -> None:
 
 
 def test_the_unit_of_a_worker_has_what_that_of_the_service_has() -> None:
-    """But what concerns HTTP, the console and hashes."""
+    """The two differ only in settings for HTTP, the console and hashes."""
     service, worker = ((DEPLOY / name).read_text().splitlines() for name in (SERVICE, WORKER))
     own = {line for line in service if line and line[0] != "#"} - set(worker)
     assert {line.partition("=")[0] for line in own} == {
@@ -59,7 +59,7 @@ def test_prometheus_scrapes_the_worker_of_the_example() -> None:
 
 
 def lines_of(key: str) -> list[str]:
-    """What the unit says of `key`, in its order: later lines add to earlier ones."""
+    """Return the values of `key` in the unit, in order: later lines add to earlier ones."""
     unit = (DEPLOY / "fw.service").read_text().splitlines()
     return [line.removeprefix(f"{key}=") for line in unit if line.startswith(f"{key}=")]
 
@@ -72,7 +72,7 @@ def test_the_unit_lets_a_hash_give_way_and_makes_what_it_refuses_an_error() -> N
 
 
 def test_whoever_starts_the_service_asks_malloc_for_the_same() -> None:
-    """Else a hash is slower in one of them, and the benchmark speaks of another service."""
+    """With other settings a hash is slower there, and the benchmark measures another service."""
     asked = f"GLIBC_TUNABLES={TUNABLES}"
     root = DEPLOY.parent
     assert lines_of("Environment")[-1] == asked
@@ -105,7 +105,7 @@ def test_the_unit_may_write_a_folder_that_the_page_of_operating_makes() -> None:
 
 @pytest.mark.parametrize("name", [SERVICE, WORKER])
 def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, name: str) -> None:
-    """Where systemd is; elsewhere only the facts above are judged."""
+    """Runs where systemd is installed; elsewhere the tests above check the units."""
     if shutil.which("systemd-analyze"):
         unit = tmp_path / name.replace("@", "@9101")
         text = (DEPLOY / name).read_text()
@@ -213,7 +213,7 @@ def test_the_composition_waits_for_its_database_and_opens_loopback_alone() -> No
 
 
 def judged_by_promtool(*args: str) -> None:
-    """Where Prometheus is; elsewhere only the facts that other tests name are judged."""
+    """Run promtool where it is installed; elsewhere other tests check the rules."""
     if shutil.which("promtool"):
         done = subprocess.run(
             ["promtool", "check", *args], capture_output=True, text=True, check=False
@@ -448,7 +448,7 @@ def fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
 def test_alert_fires_for_what_an_operator_has_to_see(
     fired: dict[str, list[dict[str, str]]], title: str
 ) -> None:
-    """With any number of nodes, workers and processes (O-327)."""
+    """The rules hold for any number of nodes, workers and processes (O-327)."""
     alert, _, expected = ALERT_CASES[title]
     ignored = ("alertname", "severity")
     labels = [

@@ -107,7 +107,7 @@ def test_filters_page_has_the_operators_of_the_code() -> None:
 
 
 def named_first(text: str) -> set[str]:
-    """What the first columns of tables name, without the example of a value."""
+    """Return the names in the first columns of tables, without example values."""
     cells = re.findall(r"^\| (`[^|]+`) \|", text, re.MULTILINE)
     spans = {span for cell in cells for span in re.findall(r"`([^`]+)`", cell)}
     return {span.partition(" = ")[0] for span in spans}

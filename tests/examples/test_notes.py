@@ -86,7 +86,7 @@ async def minutes(site: Site, user: str = "ada", **values: Any) -> dict[str, Any
 
 @pytest.fixture
 async def chair(site: Site) -> str:
-    """Who approves minutes, and a Webhook for what is approved."""
+    """Create the approver of minutes, and a Webhook for approved ones."""
 
     def furnish(fw: Any) -> None:
         add_user(fw, "cleo", "cleo@x.test", roles=["Note Chair"])

@@ -73,7 +73,7 @@ def signed_in(site: LiveSite) -> str:
 
 @pytest.mark.timeout(300)
 def test_all_that_a_manager_may_ask_is_answered_as_described(site: LiveSite) -> None:
-    """But for what ends sessions: it would end this one."""
+    """Operations that end sessions are left out; they would end this one."""
     sid = signed_in(site)
     left_out = f"{ENDS_SESSIONS}|/auth/|{BUILT_IN}|{BATCH}"
     phases = ("--phases", "coverage,fuzzing", "--max-examples", "3")
@@ -86,7 +86,7 @@ def test_all_that_a_manager_may_ask_is_answered_as_described(site: LiveSite) -> 
 
 @pytest.mark.timeout(300)
 def test_a_batch_of_events_is_answered_as_described(site: LiveSite) -> None:
-    """It refuses an event of a wrong shape by itself, in an answer of 200 (B-87)."""
+    """An event of a wrong shape is refused for itself, in an answer of 200 (B-87)."""
     phases = ("--phases", "coverage,fuzzing", "--max-examples", "3")
     refused = ("--exclude-checks", "negative_data_rejection")
     fuzz(site, *phases, *refused, "--include-path-regex", BATCH, sid=signed_in(site))

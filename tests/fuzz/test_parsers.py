@@ -43,7 +43,7 @@ def test_an_answer_of_any_bytes_is_an_answer_or_a_protocol_error(parts: list[byt
 
 @given(st.binary() | ANY_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_a_body_of_any_bytes_is_an_object_or_a_bad_request(body: bytes) -> None:
-    """Not JSON, duplicate keys, NaN, nesting, surrogates, controls: 400 (H-12)."""
+    """Invalid JSON, duplicate keys, NaN, nesting, surrogates and controls are 400 (H-12)."""
     with suppress(BadRequestError):
         value = read_object(body)
         assert json.loads(json.dumps(value, allow_nan=False)) == value

@@ -42,7 +42,7 @@ def test_commands_options_and_values_are_offered(
 
 
 def completed(fw: CommandLine, *typed: str, **environ: str) -> list[str]:
-    """What a shell offers for the last word."""
+    """Return the shell's completions of the last word."""
     context = CommandContext({**fw.environ, **environ}, fw.folder)
     complete = ShellComplete(cli, {"obj": context}, "fw", "_FW_COMPLETE")
     return [item.value for item in complete.get_completions(list(typed[:-1]), typed[-1])]

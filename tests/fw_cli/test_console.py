@@ -106,7 +106,7 @@ def test_without_a_place_for_the_socket_the_service_runs_and_says_so(tmp_path: P
 
 
 async def test_a_stranger_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the modes say, the kernel says who it is."""
+    """The kernel names the peer, so the file's modes do not matter."""
     monkeypatch.setattr("supervisors.service.console_socket.peer_user", lambda _: STRANGER)
     told = tmp_path / "console.address"
     clock, entropy = SystemClock(), SystemEntropy()

@@ -40,7 +40,7 @@ NODE: dict[str, Any] = {
 
 
 async def shown(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What each board shows of a view: its rows' cells, or else its sentence."""
+    """Return what each board shows: its rows' cells, or its sentence if empty."""
     seen = asyncio.Event()
 
     async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:
@@ -96,7 +96,7 @@ def test_an_empty_board_says_what_that_means(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def _gone_and_back(monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
-    """What the screen says while the service restarts, and after it."""
+    """Return the screen's messages while the service restarts, and after it."""
     gone, back, seen = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:

@@ -108,7 +108,7 @@ def test_prune_deletes_webhooks_that_no_file_declares(fw: CommandLine, site: Pat
 
 
 def test_an_export_declares_the_site(fw: CommandLine, site: Path) -> None:
-    """What is exported is no difference, here or where it was applied (C-170)."""
+    """An export differs neither from its own site nor from one that applied it (C-170)."""
     fw.done("apply", "site.toml", "--yes")
     printed = fw.done("export")
     assert "first-secret" not in printed

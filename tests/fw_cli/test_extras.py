@@ -49,7 +49,7 @@ def test_advice_names_the_extra_of_a_library(library: str, told: str) -> None:
 
 @pytest.mark.parametrize("name", [None, "fw_actors.storage"])
 def test_advice_is_none_for_a_module_of_ours(name: str | None) -> None:
-    """That is a defect, which nothing to install removes."""
+    """A missing module of our own is a defect; nothing to install would mend it."""
     assert advice(ModuleNotFoundError(name=name)) is None
 
 

@@ -34,7 +34,7 @@ def test_a_key_is_printed_once_and_announced_to_its_owner(ida: CommandLine) -> N
 
 
 def test_a_machine_is_made_with_its_key(fw: CommandLine) -> None:
-    """Also where users may create none themselves (C-158)."""
+    """This works also where users may not create keys themselves (C-158)."""
     (fw.folder / "fw.json").write_text('{"auth": {"selfServiceApiKeys": false, "apiKeyDays": 3}}')
     made = fw.json("key", "create", "ci", "--label", "deploy", "--email", "ci@example.test",
                    "--role", "Event Publisher", "--json")  # fmt: skip

@@ -146,7 +146,7 @@ def test_a_reader_that_went_away_is_no_traceback(fw: CommandLine) -> None:
 
 
 def test_commands_that_ask_the_service_load_neither_runtime_nor_store() -> None:
-    """They cost a fraction of a second of processor time (C-173)."""
+    """Such commands cost a fraction of a second of processor time (C-173)."""
     program = (
         "import sys, fw_cli.main, fw_cli.service, fw_cli.console, fw_cli.console_client, "
         "fw_cli.output, supervisors.service.background; "

@@ -1,4 +1,4 @@
-"""What may take long moves a bar on a terminal, and leaves a program's stderr alone."""
+"""A long command moves a bar on a terminal, and leaves a program's stderr alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG = {
 
 
 def shown_on_a_terminal(fw: CommandLine, *args: str) -> str:
-    """What a command that has to succeed writes on its stderr, a terminal."""
+    """Return what a successful command writes on its stderr, a terminal."""
     terminal, inner = pty.openpty()
     fw.environ["TERM"] = "xterm"
     process = fw.process(*args, stderr=inner)

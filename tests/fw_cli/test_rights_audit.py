@@ -13,7 +13,7 @@ MANAGER = ("--role", "System Manager")
 
 
 def events(fw: CommandLine) -> list[tuple[str, str, Any]]:
-    """What is on record, the oldest first: action, target, detail; all by Administrator."""
+    """Return action, target and detail of the Audit Events, oldest first; all by Administrator."""
     fields = ["action", "target", "detail", "actor"]
     rows = fw.json("eval", f'fw.get_all("Audit Event", (), {fields}, "creation asc")')
     assert {row["actor"] for row in rows} <= {"Administrator"}

@@ -153,7 +153,7 @@ def test_the_log_is_json_when_told_so(fw: CommandLine) -> None:
 
 
 def test_a_log_of_json_that_is_also_the_output_has_nothing_else(fw: CommandLine) -> None:
-    """What follows the log of a background service reads JSON (C-106)."""
+    """Log shippers of a background service read JSON (C-106)."""
     fw.environ["FW_LOG"] = "json"
     fw.done("start")
     fw.done("stop")

@@ -117,7 +117,7 @@ def test_passwd_meets_the_policy(fw: CommandLine, password: str) -> None:
 def test_passwd_of_an_account_that_goes_meanwhile_leaves_none_behind(
     fw: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever got the name later would have that password."""
+    """A later account of that name would have the password."""
     fw.done(*add("ida"), stdin=PASSWORD + "\n")
     hash_password = Site.hash_password
 

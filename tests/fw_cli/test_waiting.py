@@ -105,7 +105,7 @@ def test_page_and_consoles_show_what_is_due_as_waiting_for_its_receiver(scene: S
 
 
 def test_what_waits_for_a_paused_receiver_is_told_to_be_resumed(scene: Scene) -> None:
-    """What was paused stays so: tests that need the receiver stand above."""
+    """The receiver stays paused, so tests that need it stand above."""
     with scene.site.client() as client:
         paused = client.post(
             "/api/method/core.services.console.pause", json={"receiver": scene.receiver}

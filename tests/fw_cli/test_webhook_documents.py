@@ -120,7 +120,7 @@ def test_a_secret_is_replaced_once_it_is_confirmed(fw: CommandLine, erp: dict[st
 
 
 def test_delete_asks_first(fw: CommandLine, erp: dict[str, Any]) -> None:
-    """What destroys asks, and a script says --yes (C-153)."""
+    """A destructive command asks for confirmation; a script passes --yes (C-153)."""
     assert "--yes" in fw.refused("webhooks", "delete", "erp")
     fw.done("webhooks", "delete", "erp", "--yes")
     assert fw.json("webhooks", "show", "--json") == []

@@ -134,7 +134,7 @@ def make_hook(fw: CommandLine, url: str, **fields: Any) -> str:
 
 
 def test_a_test_event_is_signed_sent_at_once_and_kept_nowhere(fw: CommandLine) -> None:
-    """It leaves no row, and answers `{status, error, times: …}` (B-270, B-271)."""
+    """A test event leaves no row, and answers `{status, error, times: …}` (B-270, B-271)."""
     with LiveReceiver(200) as receiver:
         hook = make_hook(fw, receiver.url, enabled=0)
         told = fw.json("webhooks", "test", hook, "--json")
@@ -165,7 +165,7 @@ def test_a_receiver_that_fails_is_exit_1_with_the_reason(fw: CommandLine) -> Non
 
 
 def test_a_test_event_goes_to_no_link_local_address(fw: CommandLine) -> None:
-    """Where clouds serve the credentials of the machine."""
+    """Clouds serve the machine's credentials at such an address."""
     hook = make_hook(fw, "https://169.254.169.254/latest/meta-data/")
     result = fw.run("webhooks", "test", hook)
     assert result.exit_code == 1

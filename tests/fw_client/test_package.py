@@ -1,4 +1,4 @@
-"""What the package is made of (H-220)."""
+"""The contents of the package (H-220)."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_an_event_that_is_being_handled_is_sent_later() -> None:
 
 
 def test_an_event_whose_process_died_is_handled_after_the_lease() -> None:
-    """What a killed process leaves behind is a claim that nobody completes."""
+    """A killed process leaves a claim that nobody completes."""
     clock, seen, handle = Clock(), SeenInMemory(), Handled()
     seen.claim("msg_1", clock.now, 60)
     made = receiver(handle, seen=seen, clock=clock)

@@ -34,7 +34,7 @@ server {{
 
 @dataclass
 class NodeReceiver:
-    """What the receiver in Node tells of each POST, in order."""
+    """Return the Node receiver's report of each POST, in order."""
 
     port: int = 0
     told: list[dict[str, Any]] = field(default_factory=list)

@@ -121,7 +121,7 @@ def change(name: str, **fields: Any) -> Callable[[Any], Any]:
 
 
 async def test_of_two_saves_without_a_version_both_win(site: Site, overlap: Overlap) -> None:
-    """Without `modified` the save wins (D-120): neither takes the other's change back."""
+    """A save without `modified` wins (D-120): neither reverts the other's change."""
     name = await order(site, title="first", lines=[{"item": "a"}])
     second = partial(site.write, "Administrator", change(name, remark="second"))
     first = change(name, title="changed", lines=[{"item": "b"}, {"item": "c"}])
@@ -244,7 +244,7 @@ async def test_a_rename_of_a_webhook_takes_along_what_is_being_recorded(
 async def test_what_is_recorded_beside_a_rename_of_a_webhook_has_the_new_name(
     site: Site, overlap: Overlap
 ) -> None:
-    """Else it would fail as a delivery of a Webhook that was deleted."""
+    """A delivery with the old name would fail as one of a deleted Webhook."""
     name = await subscribe(site)
     await overlap(
         as_administrator(site, rename_hook(name)), partial(site.write, "Administrator", emit)

@@ -59,7 +59,7 @@ class Installed:
         empty_environment(self.venv)
 
     def install(self, wheel: Path) -> None:
-        """As the page on operating says, and without a flag that forces anything."""
+        """Install as the page on operating says, without a flag that forces anything."""
         install(wheel, self.venv)
 
     def process(self, *args: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ def workflow(name: str) -> Any:
 
 
 def steps(job: dict[str, Any]) -> list[str]:
-    """What a job runs."""
+    """Return the commands of a job."""
     return [step["run"] for step in job["steps"] if "run" in step]
 
 

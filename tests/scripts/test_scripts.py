@@ -1,4 +1,4 @@
-"""What scripts/fw and scripts/start hand on (C-140, C-142).
+"""Arguments and signals that scripts/fw and scripts/start pass on (C-140, C-142).
 
 They run in a copy of the project whose Python only tells how it was called; its recipe says that
 it is current, so that nothing is installed.
@@ -92,7 +92,7 @@ def test_fw_works_through_a_link(project: Path, site: Path) -> None:
 
 
 def test_fw_becomes_the_process_that_it_starts(project: Path, site: Path) -> None:
-    """So that a signal to it reaches the service."""
+    """A signal to it then reaches the service."""
     process = begin(project / "scripts" / "fw", "serve", cwd=site, environ={})
     assert f"pid={process.pid}" in told(process)
 
@@ -177,7 +177,7 @@ PINS = tuple(f"constraints{part}.txt" for part in ("", "-dev", "-build", "-audit
 
 @pytest.mark.parametrize("name", PINS)
 def test_the_pins_name_no_place_and_every_one_has_a_hash(name: str) -> None:
-    """Where a machine gets its packages from is its own affair."""
+    """The machine's own configuration names the package index."""
     text = (ROOT / name).read_text()
     assert "://" not in text
     assert "/tmp" not in text
@@ -199,7 +199,7 @@ def test_what_serves_and_what_builds_is_what_is_tested() -> None:
 
 
 def test_nothing_is_installed_without_its_hash() -> None:
-    """Neither into a clone's environment, nor by the check; the project itself comes with none."""
+    """Clone and check install pinned libraries by hash, and the project without libraries."""
     for script in ("venv.bash", "check"):
         text = (ROOT / "scripts" / script).read_text().replace("\\\n", " ")
         installs = [
@@ -218,7 +218,7 @@ def make_from(project: Path, *pins: str) -> None:
 
 
 def installs(project: Path, script: str) -> list[str]:
-    """What a script has pip install, in the order of its calls; uv is not on its path."""
+    """Return the arguments of a script's pip calls, in order; uv is not on its path."""
     command = f". scripts/venv.bash; PATH=/usr/bin:/bin; use_venv {script}"
     done = subprocess.run(
         ["bash", "-euc", command, str(project / "scripts" / "x")], cwd=project, check=True,

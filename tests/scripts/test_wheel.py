@@ -83,7 +83,7 @@ def pinned(text: str) -> dict[str, str]:
 
 
 def requirements(wheel: Path) -> list[Requirement]:
-    """What the wheel itself asks for, with and without extras."""
+    """Return the wheel's requirements, with and without extras."""
     with zipfile.ZipFile(wheel) as archive:
         (about,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         lines = archive.read(about).decode().splitlines()
@@ -111,7 +111,7 @@ def needed(wheel: Path, *extras: str) -> dict[str, str]:
 
 
 def test_the_wheel_brings_the_pins_of_all_that_it_needs_and_of_nothing_else(wheel: Path) -> None:
-    """So that `pip install --require-hashes -r constraints.txt` gives what was tested."""
+    """`pip install --require-hashes -r constraints.txt` then installs the tested versions."""
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read("fw_actors/constraints.txt").decode()
     assert text == (ROOT / "constraints.txt").read_text()
@@ -123,7 +123,7 @@ def test_the_extra_all_is_the_others_together(wheel: Path) -> None:
 
 
 def test_the_extra_client_brings_httpx_alone(wheel: Path) -> None:
-    """What `fw_client` imports, with the libraries of httpx (H-220)."""
+    """The extra brings all that `fw_client` imports (H-220)."""
     added = {each.name for each in requirements(wheel) if str(each.marker) == 'extra == "client"'}
     assert added == {"httpx"}
 

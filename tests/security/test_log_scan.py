@@ -192,7 +192,7 @@ def test_a_command_that_fails_tells_no_secret(tmp_path: Path, command: tuple[str
 async def test_the_failure_of_an_actor_tells_no_secret(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Neither its line in the log, nor the console's last error, nor the answer to who asks."""
+    """The log line, the console's last error and the answer all omit the secret."""
 
     class Ask(Request[None], frozen=True):
         pass

@@ -47,7 +47,7 @@ def mail_server(authority: trustme.CA, port: int) -> Iterator[MailServer]:
 
 
 def settings(folder: Path, authority: trustme.CA, port: int) -> dict[str, str]:
-    """What the environment says of the mail server; its authority is trusted by a file."""
+    """Return the environment for the mail server, whose authority is trusted by a file."""
     authority.cert_pem.write_to_path(str(folder / "authority.pem"))
     return {
         "FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "127.0.0.1", "FW_SMTP_PORT": str(port),

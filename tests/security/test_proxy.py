@@ -70,7 +70,7 @@ def test_trusted_networks_are_walked_through_from_the_right(tmp_path: Path) -> N
 
 
 def test_without_trust_the_proxy_itself_counts(tmp_path: Path) -> None:
-    """Without a trusted proxy `X-Forwarded-For` is ignored (A-101, H-90)."""
+    """`X-Forwarded-For` of an untrusted peer is ignored (A-101, H-90)."""
     with narrow(tmp_path) as site:
         site.start()
         with proxy(tmp_path, site.url) as url:

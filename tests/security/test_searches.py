@@ -97,7 +97,7 @@ async def test_others_sign_in_and_are_known_while_searches_hold_every_reader(
 
 
 async def test_mails_go_while_searches_hold_every_reader(tmp_path: Path) -> None:
-    """Who keeps every reader busy must not keep a recovery link from anybody."""
+    """Searches that keep every reader busy must not delay a recovery link."""
     async with a_site(tmp_path) as site:
         site.service.gateway.open()
         before = len(site.log.of("mail.ended"))

@@ -100,7 +100,7 @@ class Wire:
 
 
 class Listener(Protocol):
-    """Who accepts connections."""
+    """A listener that accepts connections."""
 
     async def accept(self, wire: Wire) -> None:
         """Take the connection; take one's time, or raise ConnectError."""

@@ -72,7 +72,7 @@ class RecordingHasher(Hasher):
 
 @dataclass(frozen=True)
 class Up:
-    """What a running process consists of."""
+    """The parts of a running process."""
 
     site: Site
     gateway: Gateway

@@ -69,7 +69,7 @@ class OwnWork:
                 self._others_end(account, session, certainly=certainly)
 
     def _others_end(self, account: Account, spared: KnownSession, *, certainly: bool) -> None:
-        """What has ended before stays so; the session at hand goes on."""
+        """Sessions that have ended stay ended; the current one goes on."""
         state = spared.state
         ended = [one for one in account.sessions if one.state == "ended"]
         account.sessions_end(certainly=certainly)

@@ -1,4 +1,4 @@
-"""What the clients of the simulation know of accounts, sessions and links, and so may expect.
+"""The clients' knowledge of accounts, sessions and links, and what they may expect.
 
 A change whose answer was lost leaves two possibilities; nothing is expected of those.
 """

@@ -43,7 +43,7 @@ class Letter:
 
 @dataclass
 class PostOffice:
-    """What all processes of a site hand their mail to; `stamp` makes the Letter."""
+    """The mail server of all processes of a site; `stamp` makes the Letter."""
 
     dice: random.Random
     stamp: Callable[[MailMessage], Letter]

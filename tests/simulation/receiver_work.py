@@ -102,7 +102,7 @@ class ReceiverWork:
         )
 
     def _judge_denial(self, denied: bool, target: str, told: Any) -> None:
-        """Only who may not is denied, and that is on record; others may be refused as well."""
+        """Only an unauthorised caller is denied, with an audit event; any caller may be refused."""
         if isinstance(told, PermissionDeniedError):
             self._ledger.replays.denied(target)
             if not denied:

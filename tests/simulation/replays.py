@@ -1,4 +1,4 @@
-"""Who asked for which delivery to be sent again, what they were told, and what was done."""
+"""Replays requested, answered, and carried out, counted by delivery."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Replays:
     _denied: Counter[str] = field(default_factory=_counter)
 
     def ask(self, delivery: str, *, may: bool) -> None:
-        """Somebody asks; `may` says whether it is somebody who may."""
+        """Record a request; `may` says whether its caller is authorised."""
         (self._asked if may else self._tried)[delivery] += 1
 
     def answered(self, delivery: str) -> None:
-        """It was done."""
+        """Record that the replay was carried out."""
         self._told[delivery] += 1
 
     def denied(self, delivery: str) -> None:
-        """Who asked may not; that is on record."""
+        """Record that the caller was not authorised, which is audited."""
         self._denied[delivery] += 1
 
     def refused(self, delivery: str, *, may: bool) -> None:
-        """It was not done, and nothing was written."""
+        """Record that the replay was refused and wrote nothing."""
         (self._asked if may else self._tried)[delivery] -= 1
 
     def began(self, delivery: str) -> bool:

@@ -46,7 +46,7 @@ FAST_DISK: Final = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one seed."""
+    """The result of one seed."""
 
     seed: int
     broken: tuple[str, ...]

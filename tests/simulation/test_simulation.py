@@ -35,7 +35,7 @@ def test_the_same_seed_gives_the_same_trace_in_another_process_byte_for_byte() -
 
 
 def test_another_seed_gives_another_trace() -> None:
-    """Else a thousand seeds would be one."""
+    """If seeds gave one trace, a thousand of them would test one run."""
     assert simulate(1, 5.0).digest != simulate(2, 5.0).digest
 
 

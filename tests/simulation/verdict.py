@@ -51,7 +51,7 @@ def _deliveries(world: World) -> list[str]:
 
 
 def _markers(world: World) -> list[str]:
-    """What was refused or rolled back is nowhere; a delivery holds what was promised."""
+    """No refused or rolled-back write is visible; a delivery holds what was promised."""
     ledger, found = _ledger(world), []
     for name in ledger.state.deliveries:
         data = json.loads(ledger.bodies[name])["data"]
@@ -198,7 +198,7 @@ def _device_mails(world: World) -> list[str]:
 
 
 def _erasures(world: World) -> list[str]:
-    """What was erased is on record once, and so is nothing else (B-360)."""
+    """Each erasure is audited once, and nothing else is (B-360)."""
     ledger = _ledger(world)
     told = Counter(
         row[0]

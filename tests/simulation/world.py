@@ -66,7 +66,7 @@ def site_config(folder: Path, dice: random.Random) -> Config:
 
 @dataclass
 class Promises:
-    """What clients were told, and so may hold the service to."""
+    """The promises that clients were given."""
 
     sent: dict[str, str] = field(default_factory=dict)  # delivery: the marker of its event
     refused: set[str] = field(default_factory=set)  # markers that must be nowhere

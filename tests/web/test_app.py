@@ -151,7 +151,7 @@ async def test_request_id_is_kept_if_fit_to_be_logged(
 async def test_request_id_of_a_client_past_the_proxy_is_replaced(
     gateway: FakeGateway, peer: str, trust: ProxyTrustPolicy, kept: bool
 ) -> None:
-    """Else it could have its acts recorded under the id of another one's."""
+    """A kept id could record a client's acts under the id of another request."""
     client = AppClient(app_of(gateway, trust=trust), peer)
     reply = await client.ask("POST", "/api/login", GOOD, headers=[("X-Request-Id", "theirs")])
     assert (reply.header("X-Request-Id") == "theirs") is kept

@@ -49,7 +49,7 @@ async def test_stream_sends_at_once_without_a_checkpoint(
 async def test_stream_read_is_always_a_checkpoint(
     pair: tuple[ClientStream, trio.SocketStream],
 ) -> None:
-    """Else a client that sends without a pause would keep all others waiting."""
+    """Without one, a client that sends without a pause would starve all others."""
     ours, theirs = pair
     await theirs.send_all(b"requests")
     with trio.testing.assert_checkpoints():

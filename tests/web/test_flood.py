@@ -148,7 +148,7 @@ async def test_trusted_proxy_has_no_limit_of_its_address(
 async def test_new_connection_closes_a_silent_one_at_the_limit(
     gateway: FakeGateway, autojump_clock: MockClock, data: bytes
 ) -> None:
-    """Where the bound by address does not hold, since all come from a trusted proxy."""
+    """The bound by address does not apply here: all connections are a trusted proxy's."""
     trust = ProxyTrustPolicy(every_peer=True, networks=())
     limits = ConnectionLimits(connections=4, by_address=1)
     async with served(app_of(gateway, trust=trust), limits=limits) as site:

@@ -54,7 +54,7 @@ async def test_method_is_case_sensitive(gateway: FakeGateway, method: bytes) -> 
 
 
 async def test_method_in_other_letters_runs_no_operation(gateway: FakeGateway) -> None:
-    """Nor is it one that needs no X-FW-CSRF."""
+    """Such a method still needs X-FW-CSRF."""
     body = b'{"usr": "ann", "pwd": "correct horse"}'
     async with served(app_of(gateway)) as site:
         head = POST.replace(b"POST", b"pOsT") + b"Content-Length: %d\r\n\r\n" % len(body)
@@ -98,7 +98,7 @@ async def test_http_1_0_is_served_and_its_connection_ends(gateway: FakeGateway) 
 async def test_chunked_body_leaves_the_next_request_unchanged(
     gateway: FakeGateway, status: bytes
 ) -> None:
-    """Also if the next one came in the same segment, and has invalid framing."""
+    """This holds even if the next one came in the same segment with invalid framing."""
     body = b"{}" if status == b"400" else b" " * 70_000
     chunks = b"\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     async with served(app_of(gateway)) as site:

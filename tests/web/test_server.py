@@ -77,7 +77,7 @@ async def test_server_serves_http_1_0_without_a_host(gateway: FakeGateway) -> No
 async def test_server_ignores_an_upgrade_to_web_sockets(
     gateway: FakeGateway, target: bytes, status: bytes
 ) -> None:
-    """Only invalid HTTP gets a bare status (H-129; RFC 9110 §7.8)."""
+    """The request is answered; only invalid HTTP gets a bare status (H-129; RFC 9110 §7.8)."""
     upgrade = (
         target + b" HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -111,7 +111,7 @@ async def test_server_ignores_an_upgrade_to_http_2(gateway: FakeGateway, head: b
 async def test_server_logs_no_error_for_garbage_after_a_request(
     gateway: FakeGateway, caplog: pytest.LogCaptureFixture, first: bytes, then: bytes
 ) -> None:
-    """Whoever likes may send it; a line and a traceback for each would drown the others."""
+    """Any client may send it; a traceback for each would drown the other log lines."""
     async with served(app_of(gateway)) as site:
         with structlog.testing.capture_logs() as logs:
             async with await site.connect() as stream:

@@ -1,4 +1,4 @@
-"""With too many counters none is evicted (A-79)."""
+"""A full region evicts no counter (A-79)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_counter_that_is_there_goes_on_as_ever(office: Office) -> None:
 
 
 async def test_a_lock_in_a_full_region_holds_to_its_end(office: Office) -> None:
-    """Also when its failures have left the window before it: a hash takes its time."""
+    """The lock holds even after its failures have left the window; a hash takes time."""
     victim = Counter(office, key=VICTIM)
     flying = [await victim.charge() for _ in range(5)]
     await trio.sleep(20)

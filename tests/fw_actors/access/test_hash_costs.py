@@ -46,7 +46,7 @@ class RecordedRuns(argon2.PasswordHasher):
 
 
 class RaisedDoor(Door):
-    """Where people sign in after FW_ARGON2 was raised."""
+    """Sign-in after FW_ARGON2 was raised."""
 
     def __init__(self, office: Office) -> None:
         hasher = Hasher(RAISED, 8, office.site.entropy, inline=True)

@@ -39,7 +39,7 @@ OTHER = "another decent passphrase"
 
 
 class Door:
-    """Where people sign in: the use case, without the front end."""
+    """Sign-in as a use case, without the front end."""
 
     def __init__(self, office: Office, hasher: Hasher | None = None) -> None:
         site = office.site
@@ -421,7 +421,7 @@ async def test_a_success_takes_back_its_own_charge_of_the_address_only(door: Doo
 
 
 async def test_tries_refused_for_the_identifier_do_not_count_for_the_address(door: Door) -> None:
-    """Only tries that were verified count for the address (A-91)."""
+    """Only verified attempts count for the address (A-91)."""
     for _ in range(100):
         await door.told(pwd="wrong", address="192.0.2.9")
     rows = await door.office.sql("SELECT count(*) FROM fw_login_attempt GROUP BY key")

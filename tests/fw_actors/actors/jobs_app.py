@@ -18,7 +18,7 @@ def fail_after_writing(fw: Any, text: str) -> None:
 
 
 async def _later() -> None:
-    """What is never awaited."""
+    """A coroutine that is never awaited."""
 
 
 def leave_undone(fw: Any) -> Any:

@@ -55,7 +55,7 @@ async def test_the_status_decides_though_the_head_misdescribes_its_body(
 
 
 async def test_a_head_that_does_not_end_is_no_answer(tmp_path: Path) -> None:
-    """Neither is a status line alone: the head may go on."""
+    """A status line alone is not a head either: more may follow."""
     async with (
         receiving(always(b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n")) as receiver,
         open_sender() as sender,

@@ -115,7 +115,7 @@ async def test_a_function_that_is_gone_fails_its_job(
 async def test_without_its_lease_a_job_is_not_done(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """What a function writes and the end of its job are one transaction."""
+    """The function's writes and the end of its job are one transaction."""
     async with mail_site(tmp_path) as site:
         site.drain(0)
         await trio.sleep(1)

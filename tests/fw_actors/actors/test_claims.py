@@ -56,7 +56,7 @@ def change_frames(
 
 
 def sent(receiver: Receiver) -> list[tuple[str, str]]:
-    """Where each POST went, and for whom its document was."""
+    """Return the URL of each POST and the name in its document."""
     return [(post.url, json.loads(post.body)["data"]["for"]) for post in receiver.posts]
 
 

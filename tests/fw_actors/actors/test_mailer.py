@@ -233,7 +233,7 @@ async def test_a_stop_gives_back_what_the_transport_still_has(
 async def test_a_stop_gives_back_what_waits_for_a_store_in_trouble(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """What was not tried is not kept until its lease ends, nor counted as a death."""
+    """An untried mail is given back before its lease ends, and is not counted as a crash."""
     async with mail_site(tmp_path, Postbox(outcomes=[OverloadedError("no room")])) as site:
         await site.hire("anna")
         await changed(site, "anna")

@@ -236,7 +236,7 @@ async def test_an_answer_says_when_the_first_retry_of_its_group_is_due(
 
 
 async def test_a_lost_lease_is_answered_without_a_status(autojump_clock: MockClock) -> None:
-    """Without a row of the lease the outcome is dropped and logged (B-211)."""
+    """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
     async with open_desk() as desk:
         desk.memory.lost = {"late"}
         await desk.record("late", "early")

@@ -70,7 +70,7 @@ async def test_a_receiver_that_answers_is_sent_more_at_once_while_it_starts(
 async def test_slow_answers_are_gathered_before_the_queue_is_looked_at(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """As refusals are: many slow receivers cost no claim for each answer."""
+    """Slow answers are batched like refusals: many slow receivers cost no claim each."""
     receiver = Receiver(["200"], busy=1.5)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=8) as post:
         await post.webhook()
@@ -146,7 +146,7 @@ async def test_what_is_due_later_waits_in_the_store_and_not_in_memory(
 async def test_a_dispatcher_that_is_restarted_leases_no_more_than_there_are_places(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """What was begun before keeps its slots; nothing is leased that can't start."""
+    """Attempts begun before keep their slots; no delivery is leased that cannot start."""
     receiver = Receiver(["200"], busy=20.0)
     async with delivering(tmp_path, receiver, delivery_concurrency=4) as post:
         for number in range(8):

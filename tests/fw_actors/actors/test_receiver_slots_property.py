@@ -78,7 +78,7 @@ class Town(Receiver):
         house.window, house.slow, house.since = 1, True, trio.current_time()
 
     def _judge(self, house: House, now: float) -> None:
-        """What shrank in this very instant may not be known yet to who starts attempts."""
+        """Judge the slots; a window that shrank in this instant may not be known yet."""
         everywhere = sum(each.in_flight for each in self.houses.values())
         if everywhere >= self.slots:
             self.broken.append("more than deliveryConcurrency")

@@ -165,7 +165,7 @@ async def test_the_sweeps_keep_what_their_retention_keeps(
 async def test_a_service_without_the_scheduler_sweeps_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Without the scheduler nothing is swept (O-75); expiry is read, swept or not (O-72)."""
+    """Nothing is swept without the scheduler (O-75); reads check the expiry themselves (O-72)."""
     async with http_site(tmp_path, scheduler=False, session_days=1) as site:
         await site.hire("ann")
         sid = await site.sid("ann")

@@ -221,7 +221,7 @@ def test_the_environment_is_judged_also_without_a_file(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_bytes_that_are_not_utf_8_are_refused_in_every_variable(site: Path, name: str) -> None:
-    """They arrive as lone surrogates (PEP 383); nobody shows them."""
+    """Such bytes arrive as lone surrogates (PEP 383), which no message shows."""
     mode = {} if name == "FW_MODE" else {"FW_MODE": "development"}
     problem = only_problem(site, **mode, **{name: "hidden\udcff"})
     assert problem.startswith(f"environment: {name} must ")

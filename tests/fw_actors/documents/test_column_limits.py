@@ -78,7 +78,7 @@ def test_together_takes_tuples_of_columns(together: Any) -> None:
 
 
 class Row(DocType, child=True):
-    """What a table holds."""
+    """A row of a table."""
 
     text = Data()
 

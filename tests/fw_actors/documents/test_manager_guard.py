@@ -121,7 +121,7 @@ async def test_no_verb_makes_changes_or_ends_a_system_manager(scene: Desk, limit
 
 
 async def test_without_scopes_the_same_verbs_are_carried_out(scene: Desk) -> None:
-    """But for those that the site's own roles refuse to everybody."""
+    """The verbs that the site's own roles refuse to everybody are left out."""
     everybodys = {"delete the role", "rename the role", "rename into the role"}
     for name in sorted(set(VERBS) - everybodys):
         await scene.site.rollback("boss", without_flag(VERBS[name]))
@@ -142,7 +142,7 @@ async def test_as_user_lends_no_account_as_the_own(scene: Desk) -> None:
 
 
 async def test_no_api_key_becomes_a_system_managers(scene: Desk) -> None:
-    """Whoever has the key would be the System Manager."""
+    """The holder of such a key would act as the System Manager."""
 
     def work(fw: Any) -> None:
         as_ann = scene.site.handle(fw.tx, "ann")
@@ -167,7 +167,7 @@ async def test_no_api_key_becomes_a_system_managers(scene: Desk) -> None:
 
 
 async def test_the_own_name_and_language_alone_are_written(scene: Desk) -> None:
-    """Only name and language are ever written by self-service (A-242)."""
+    """Self-service writes only name and language (A-242)."""
 
     def work(fw: Any) -> None:
         changed(user(fw, SAM), fullName="Sam", language="de").save(ignore_permissions=True)

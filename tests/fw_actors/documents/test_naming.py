@@ -43,7 +43,7 @@ async def test_any_other_name_is_refused(desk: Desk, name: Any) -> None:
 
 
 async def test_without_a_name_a_random_one_is_made(desk: Desk) -> None:
-    """Without a `name` in the body a random one is made (D-101)."""
+    """A body without `name` gets a random one (D-101)."""
     names = {await desk.do(lambda fw: role(fw, None)) for _ in range(20)}
     assert len(names) == 20
     assert {len(name) for name in names} == {13}
@@ -77,7 +77,7 @@ async def test_a_series_goes_on_past_its_digits(desk: Desk) -> None:
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_a_series_passes_over_names_that_a_rename_has_given(desk: Desk) -> None:
-    """Otherwise each insert would meet the taken number, and give it back, for ever."""
+    """A series that stopped there would fail every later insert."""
 
     def names(fw: Any) -> list[str]:
         first = fw.new_doc("Sales Order", title="t").insert()

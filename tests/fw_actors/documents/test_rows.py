@@ -132,7 +132,7 @@ async def test_two_rows_may_change_what_is_unique(desk: Desk) -> None:
 
 
 async def test_a_secret_of_a_row_that_is_written_anew_is_the_new_one(desk: Desk) -> None:
-    """Only `{"configured": true}` leaves a Vault value (D-74)."""
+    """Only `{"configured": true}` keeps a Vault value (D-74)."""
     name = await desk.do(
         lambda fw: (
             fw.new_doc("Sales Order", title="t", lines=[{"item": "a", "token": "old"}])

@@ -186,7 +186,7 @@ async def test_own_writes_still_queue_deliveries(scoped: Scoped) -> None:
 
 
 async def test_without_the_scope_the_same_user_may_do_all_of_it(scoped: Scoped) -> None:
-    """What is refused above is refused for the scope alone."""
+    """The refusals above are due to the scope alone."""
     await scoped.site.do(lambda fw: fw.db.sql("DELETE FROM doc_user_permission"))
     assert len(await scoped.as_sam(lambda fw: fw.get_list("Webhook"))) == 2
     for path in ("/api/resource/Webhook", "/api/resource/Webhook%20Delivery"):

@@ -66,7 +66,7 @@ def test_a_file_of_one_line_is_searched(tmp_path: Path) -> None:
 def test_a_wrong_file_is_refused_at_the_start(
     tmp_path: Path, content: bytes | None, complaint: str
 ) -> None:
-    """With what to do (A-361)."""
+    """The error says what to do (A-361)."""
     path = tmp_path / "pwned.txt"
     if content is not None:
         path.write_bytes(content)

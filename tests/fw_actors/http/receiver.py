@@ -19,7 +19,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 @dataclass
 class Receiver:
-    """Where it listens, and what came: `requests` holds heads and bodies, `connections` counts."""
+    """A listening receiver: `requests` holds heads and bodies, `connections` is a count."""
 
     port: int
     scheme: str = "http"
@@ -134,7 +134,7 @@ async def silent(talk: Talk) -> None:
 
 
 def headers() -> Sequence[tuple[bytes, bytes]]:
-    """What a signer gives."""
+    """Return the headers as a signer does."""
     return [
         (b"webhook-id", b"msg_1"),
         (b"webhook-timestamp", b"1"),

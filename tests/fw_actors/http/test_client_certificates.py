@@ -175,7 +175,7 @@ async def a_site(config: Config) -> AsyncIterator[Any]:
 
 
 async def test_a_save_refuses_what_no_connection_could_show(club: Club) -> None:
-    """With the field's name (B-371)."""
+    """The refusal names the field (B-371)."""
     torn, good = club.certificate("TORN", "torn"), club.certificate("GOOD", "good")
     torn.chain.write_text("no certificate")
     cases = [

@@ -128,7 +128,7 @@ async def test_a_name_that_is_not_known_is_a_dns_error() -> None:
     ],
 )
 async def test_a_link_local_address_in_the_url_is_never_connected_to(host: str) -> None:
-    """Where clouds serve the credentials of the machine."""
+    """Clouds serve the machine's credentials at such an address."""
     async with open_sender() as sender:
         with pytest.raises(ConnectError) as caught:
             await sender.post(parse_endpoint(f"https://{host}/x"), b"{}", headers, timeout=LONG)
@@ -371,7 +371,7 @@ def test_a_file_of_ones_own_adds_to_the_systems_trust(
 async def test_a_record_behind_an_answer_is_not_taken_for_the_next_answer(
     authority: Authority,
 ) -> None:
-    """It came with the answer, and TLS holds it where no look at the socket shows it."""
+    """The record came with the answer; TLS buffers it, so the socket looks empty."""
 
     async def script(talk: Talk) -> None:
         assert isinstance(talk.stream, trio.SSLStream)

@@ -1,4 +1,4 @@
-"""Where the short way answers, h11 says the same."""
+"""The fast path and h11 read every answer alike."""
 
 from __future__ import annotations
 

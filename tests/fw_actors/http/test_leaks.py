@@ -135,7 +135,7 @@ async def test_ten_thousand_attempts_that_time_out_leave_nothing_behind() -> Non
 async def test_cancelling_at_each_step_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not by chance: the n-th wait for a socket is the one that is cancelled, for every n."""
+    """Cancel the n-th wait for a socket, for every n."""
     async with receiving(slow) as receiver, open_sender() as sender:
         for kept in (False, True):
             for nth in range(4):

@@ -62,7 +62,7 @@ def test_an_answer_reads_the_same_however_it_is_cut(
     ("data", "status", "body"), [(d, s, b) for d, ends, s, b, _ in CASES if not ends]
 )
 def test_bytes_behind_an_answer_spoil_its_connection(data: bytes, status: int, body: bytes) -> None:
-    """They would be taken for the next answer."""
+    """Such bytes would be read as the next answer."""
     reader, answer = read([data + b"H"])
     assert (answer.status, answer.body, reader.reusable) == (status, body, False)
 

@@ -120,7 +120,7 @@ async def test_a_failure_is_followed_by_a_full_handshake() -> None:
 
 
 async def test_a_receiver_without_tickets_is_served() -> None:
-    """Without tickets each handshake is a full one (B-153)."""
+    """Each handshake is a full one if the receiver sends no tickets (B-153)."""
     context = serving("hook.test")
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0

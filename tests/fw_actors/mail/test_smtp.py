@@ -201,7 +201,7 @@ async def test_a_cancelled_try_breaks_the_connection_off() -> None:
 
 
 async def test_a_cancelled_try_breaks_off_a_greeting_without_an_end() -> None:
-    """Else its thread would keep one of the four places for good."""
+    """A thread that stayed would hold one of the four places for good."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def greet(connected: socket.socket) -> None:

@@ -35,7 +35,7 @@ async def busy(office: Office) -> Office:
 
 
 def plan(tx: Tx, statement: Statement, params: dict[str, Any]) -> str:
-    """What the store says of a statement."""
+    """Return the store's plan of a statement."""
     postgres = isinstance(tx, PostgresTx)
     sql, values = statement.form(POSTGRESQL if postgres else SQLITE).resolve(params)
     for value in values:

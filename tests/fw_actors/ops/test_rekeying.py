@@ -71,7 +71,7 @@ EVERY = {
 
 
 async def everything_else(office: Office) -> list[Any]:
-    """What a change of secrets must leave as it is."""
+    """Read all that a change of secrets must not alter."""
     return [
         await office.sql("SELECT name, modified, modified_by FROM doc_sales_order ORDER BY name"),
         await office.sql("SELECT name, modified FROM doc_webhook ORDER BY name"),

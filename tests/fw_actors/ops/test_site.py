@@ -46,7 +46,7 @@ async def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None
 
 
 async def test_a_rolled_back_call_gives_its_result_and_leaves_nothing(office: Office) -> None:
-    """Without `--commit` what was written is undone (C-120)."""
+    """Writes are rolled back without `--commit` (C-120)."""
 
     def work(fw: Any) -> str:
         return str(fw.new_doc("Sales Order", title="t").insert().name)

@@ -50,7 +50,7 @@ def test_what_is_due(
 
 @given(st.floats(0.0001, 100))
 def test_a_period_is_a_whole_number_of_milliseconds(hours: float) -> None:
-    """So that the rule and the condition of the store's statement agree at its end."""
+    """The rule and the store's statement then agree on when the period ends."""
     policy = NoticePolicy(hours, 0)
     assert trouble_act(failing(), 1000 + policy.notice_ms - 1, policy) is None
     assert trouble_act(failing(), 1000 + policy.notice_ms, policy) is NOTICE

@@ -66,7 +66,7 @@ def test_known_secrets_go_whatever_they_look_like() -> None:
 
 
 def test_a_secret_of_fewer_than_six_characters_is_left_alone() -> None:
-    """It would tear words apart: `1` is in every time of the log."""
+    """Removing short secrets would garble the log: every timestamp contains `1`."""
     scrubber = Scrubber(("1", "admin", "      1      "))
     assert scrubber.scrub_known("admin signed in at 11:10") == "admin signed in at 11:10"
     assert Scrubber(("secret",)).scrub_known("a secret!") == "a [scrubbed]!"

@@ -83,7 +83,7 @@ def test_a_delivery_id_is_msg_and_27_characters_of_base_62() -> None:
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=30))
 def test_ids_of_one_process_sort_in_the_order_they_were_made(steps: list[int]) -> None:
-    """Also within one millisecond, and when the clock goes back."""
+    """The order holds within one millisecond, and when the clock goes back."""
     ids = DeliveryIds(bytes)
     made = [ids.new(1_800_000_000_000 + sum(steps[:i]) - (i % 3)) for i in range(len(steps))]
     assert made == sorted(made)

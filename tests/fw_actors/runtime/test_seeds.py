@@ -130,7 +130,7 @@ async def test_seeded(runtime, seed):
 def test_plugin_gives_a_runtime_and_an_option(
     tmp_path: Path, options: tuple[str, ...], told: list[str]
 ) -> None:
-    """As users load it, in a folder of their own."""
+    """The plugin is loaded as users load it, in a folder of its own."""
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n")
     plugins = ("-p", "fw_actors.runtime.pytest_plugin", "-p", "no:cacheprovider")

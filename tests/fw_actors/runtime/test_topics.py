@@ -262,7 +262,7 @@ class Chooses(Sample):
 
 
 async def test_handler_subscribes_its_own_actor(runtime: Runtime) -> None:
-    """What is published in the same turn is handled."""
+    """A member handles messages that were published in the same turn."""
     topic = opened(runtime)
     seen: list[Any] = []
     async with runtime.running("a", lambda: Chooses(topic, seen)) as ref:

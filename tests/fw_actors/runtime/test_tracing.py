@@ -306,7 +306,7 @@ async def test_deadlines_and_kept_replies_are_the_same_under_trace(
 
 
 class FakeSpan:
-    """What the page uses of a span."""
+    """A span with the methods that the page uses."""
 
     def __init__(self, name: str, parent: FakeSpan | None) -> None:
         self.name, self.parent = name, parent
@@ -324,7 +324,7 @@ class FakeSpan:
 
 
 class FakeTracer:
-    """What the page uses of a tracer; a context is its current span."""
+    """A tracer with the methods that the page uses; a context is its current span."""
 
     def __init__(self) -> None:
         self.spans: list[FakeSpan] = []
@@ -337,7 +337,7 @@ class FakeTracer:
 async def test_spans_of_the_page_are_children_of_their_causes(
     log: LogBook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With stand-ins for the modules of OpenTelemetry, which is not installed."""
+    """The page's code runs against stand-ins for OpenTelemetry, which is not installed."""
     current: ContextVar[FakeSpan | None] = ContextVar("span", default=None)
     package, context, trace = (
         ModuleType(name)

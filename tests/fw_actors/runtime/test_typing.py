@@ -1,4 +1,4 @@
-"""What type checkers find in programs that use the runtime: mypy and pyright, both strict."""
+"""Type errors that mypy and pyright, both strict, find in programs that use the runtime."""
 
 from __future__ import annotations
 

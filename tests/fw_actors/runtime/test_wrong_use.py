@@ -105,7 +105,7 @@ async def _nothing() -> None:
 
 
 async def test_work_takes_a_function_not_a_coroutine(runtime: Runtime) -> None:
-    """And Python does not warn of a coroutine that was never awaited."""
+    """Python does not warn of a coroutine that was never awaited."""
     error = await failure_of(
         runtime,
         lambda context: context.work(_nothing()),  # type: ignore[arg-type]
@@ -165,7 +165,7 @@ async def test_a_runtime_that_has_ended_says_so() -> None:
 
 
 async def test_a_pool_is_opened_only_after_its_close(runtime: Runtime) -> None:
-    """And a second close that was waiting, too, does not end what was opened since."""
+    """A second close that was waiting does not close a pool opened since."""
     pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=4)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_suppressed_ask, pool)

@@ -24,7 +24,7 @@ ALL: Final = Statement(select(NOTES.c.text).order_by(NOTES.c.id))
 
 
 class Refused(Exception):
-    """What a function of a test raises."""
+    """Raised by a test's function."""
 
 
 def create_notes(tx: Tx) -> None:

@@ -15,7 +15,7 @@ from fw_actors.store.executor import open_in_thread
 
 
 class Door:
-    """What is opened; says when it was closed."""
+    """A resource that records when it was closed."""
 
     def __init__(self) -> None:
         self.closed = threading.Event()

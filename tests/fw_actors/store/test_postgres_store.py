@@ -197,7 +197,7 @@ def own_cluster() -> Iterator[PostgresCluster]:
 
 
 class Growing:
-    """What has come so far, and how to wait for more."""
+    """The notices received so far, and a way to wait for more."""
 
     def __init__(self) -> None:
         self.all: list[str] = []

@@ -37,7 +37,7 @@ trio.run(main)
 
 @pytest.fixture
 def database(kind: str, path: Path, request: pytest.FixtureRequest) -> str:
-    """What the program above is told to open."""
+    """Return the address of the store for the program above."""
     return str(path) if kind == SQLITE else str(request.getfixturevalue("postgres_url"))
 
 

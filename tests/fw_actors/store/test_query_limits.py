@@ -108,7 +108,7 @@ async def test_a_write_that_searches_nothing_has_no_time(open_store: OpenStore) 
 
 
 async def test_a_read_whose_caller_has_gone_is_interrupted(open_store: OpenStore) -> None:
-    """With one reader and without a time, so that nothing else would free it."""
+    """With one reader and no time limit, nothing else would free the reader."""
     async with open_store(reader_threads=1) as store:
         await store.write(create_notes)
         for _ in range(3):
@@ -196,7 +196,7 @@ async def test_reserved_reads_are_answered_while_searches_hold_every_reader(
 async def test_a_read_that_waited_as_long_as_a_query_may_take_is_refused(
     open_store: OpenStore,
 ) -> None:
-    """So that a queue of searches is gone after that time, however long it was."""
+    """A queue of searches of any length is empty after that time."""
     async with open_store(query_seconds=SECONDS, reader_threads=1) as store:
         refused: list[str] = []
 
@@ -217,7 +217,7 @@ async def test_a_read_that_waited_as_long_as_a_query_may_take_is_refused(
 
 
 async def test_the_worst_pattern_ends_at_its_time(open_store: OpenStore) -> None:
-    """Also within one text, which takes the store's own LIKE seconds that nothing interrupts."""
+    """A long text is interrupted too; the database's own LIKE would take seconds."""
     async with open_store(query_seconds=SECONDS) as store:
         held = sa.cast(sa.literal("a" * 1_000_000), sa.Text)
         some = sa.text("(SELECT 1 AS n UNION SELECT 2 UNION SELECT 3 UNION SELECT 4) AS few")
@@ -245,7 +245,7 @@ class SomeCall:
 
 
 def test_an_interrupt_never_reaches_the_call_that_comes_next() -> None:
-    """Neither for a caller that has gone nor for a time that is over."""
+    """This holds for a caller that has gone and for a time that is over."""
     limit, first, second = QueryLimit(5.0), Interrupts(), Interrupts()
     gone = SomeCall()
     limit.begin(first, gone)

@@ -63,7 +63,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path, open_store: Ope
 
 
 async def test_a_file_in_another_encoding_is_refused(path: Path, open_store: OpenStore) -> None:
-    """As a PostgreSQL database is: the bytes of a text are those that are sent."""
+    """PostgreSQL refuses it too: the bytes of a text are those that are sent."""
     path.parent.mkdir(parents=True, exist_ok=True)
     other = sqlite3.connect(path)
     other.execute("PRAGMA encoding='UTF-16le'")

@@ -48,7 +48,7 @@ def _notes(engine: GroupCommit) -> None:
 
 
 def stored(path: Path) -> list[str]:
-    """What another connection sees, that is: what is committed."""
+    """Return the rows that another connection sees, which are the committed ones."""
     other = sqlite3.connect(path)
     found = [text for (text,) in other.execute("SELECT text FROM notes ORDER BY id")]
     other.close()

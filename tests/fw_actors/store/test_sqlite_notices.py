@@ -133,7 +133,7 @@ def test_listeners_are_bounded_and_further_processes_poll(tmp_path: Path) -> Non
 async def test_a_system_without_the_namespace_polls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without abstract sockets the store works as before."""
+    """The store works without abstract sockets."""
     monkeypatch.setattr(trio_sqlite, "socket_names", lambda path: [])
     async with opened(tmp_path / "fw.db") as store:
         store.on_external_commit(lambda: None)

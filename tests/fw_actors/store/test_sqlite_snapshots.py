@@ -49,7 +49,7 @@ def read(reader: SnapshotReads, *steps: Callable[[], WorkItem]) -> list[Any]:
 def test_who_asked_before_the_snapshot_shares_it(
     reader: SnapshotReads, engine: GroupCommit
 ) -> None:
-    """What is committed in between is seen by neither or by both."""
+    """A commit in between is seen by both reads or by neither."""
     first, second = WorkItem(texts, 0), WorkItem(texts, 0)
 
     def write_between() -> WorkItem:

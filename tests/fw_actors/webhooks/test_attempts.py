@@ -139,7 +139,7 @@ async def test_the_newest_attempts_of_a_delivery_are_kept(
 async def test_an_outcome_without_its_lease_leaves_no_attempt(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """It is dropped with all that it would have written (B-211)."""
+    """The outcome is dropped with all that it would have written (B-211)."""
     async with delivering(tmp_path, Receiver(["200"])) as post:
         await post.webhook()
         deliveries = Deliveries(post.site.registry, Backoff(30.0, 3600.0))
@@ -160,7 +160,7 @@ async def test_an_outcome_without_its_lease_leaves_no_attempt(
 
 
 async def test_attempts_go_with_their_delivery(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """They are kept as long as it is (B-188)."""
+    """Attempts are kept as long as their delivery (B-188)."""
     async with delivering(tmp_path, Receiver(["404"])) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -225,5 +225,5 @@ def test_a_trace_that_is_none_is_empty(text: str | None) -> None:
     ],
 )
 def test_a_url_is_shown_without_its_query(url: str, shown: str) -> None:
-    """It may hold a token (B-186)."""
+    """The query may hold a token (B-186)."""
     assert shown_url(url) == shown

@@ -204,7 +204,7 @@ async def test_a_run_needs_filters_that_the_list_knows(bulk: Bulk, filters: list
 @pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
 @pytest.mark.usefixtures("on_both_stores")
 async def test_who_may_not_is_recorded_and_begins_nothing(bulk: Bulk, role: str) -> None:
-    """Without the role, or with access scopes: Denied, without a detail (O-81, B-255)."""
+    """A user without the role, or with access scopes, is Denied, without detail (O-81, B-255)."""
     office = bulk.office
     await office.hire("other", role, password=None)
     if role == "System Manager":
@@ -310,7 +310,7 @@ async def test_outcomes_are_counted_by_the_index_of_runs(bulk: Bulk) -> None:
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_a_run_of_the_caller_is_kept_and_left_to_it(bulk: Bulk) -> None:
-    """As `fw webhooks replay` carries one out: stopped until it is done (O-301)."""
+    """A run of `fw webhooks replay` shows as stopped until it is done (O-301)."""
     names = await bulk.failed(3)
     site = bulk.office.site
     run = await site.write("boss", lambda fw: site.bulk.here(fw, FAILED, 3))

@@ -151,7 +151,7 @@ async def test_any_outcome_can_be_stored(depot: Depot) -> None:
 
 
 async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
-    """Without a row of the lease the outcome is dropped and logged (B-211)."""
+    """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
     await depot.office.subscribe()
     await depot.emit()
     late = await depot.due()
@@ -213,7 +213,7 @@ async def test_a_group_writes_what_each_of_it_would_have_written_alone(
 
 
 async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depot: Depot) -> None:
-    """Without a row of the lease the outcome is dropped and logged (B-211)."""
+    """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
     await depot.office.subscribe()
     for _ in range(3):
         await depot.emit()
@@ -246,7 +246,7 @@ async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot:
 
 
 async def test_a_late_success_leaves_the_job_of_who_took_the_delivery_over(depot: Depot) -> None:
-    """Without a row of the lease the outcome is dropped (B-211); else the event would be lost."""
+    """If the lease's row is gone, the outcome is dropped (B-211), or the event would be lost."""
     await depot.office.subscribe()
     for _ in range(2):
         await depot.emit()

@@ -35,7 +35,7 @@ async def bodies(office: Office) -> list[tuple[Any, ...]]:
 
 
 async def test_body_and_answers_go_and_the_record_stays(office: Office) -> None:
-    """With its Audit Event; a second time nothing happens (B-360)."""
+    """An Audit Event records it; a second erasure does nothing (B-360)."""
     depot = Depot(office)
     delivery = await depot.ended("REFUSED")
     await office.hire("boss", "System Manager", password=None)
@@ -53,7 +53,7 @@ async def test_body_and_answers_go_and_the_record_stays(office: Office) -> None:
 
 
 async def test_an_erased_delivery_is_not_sent_again(office: Office) -> None:
-    """And says since when (B-361)."""
+    """The refusal says when it was erased (B-361)."""
     depot = Depot(office)
     delivery = await depot.ended("REFUSED")
     at = await erased(depot, delivery)
@@ -66,7 +66,7 @@ async def test_an_erased_delivery_is_not_sent_again(office: Office) -> None:
 
 
 async def test_a_delivery_in_progress_is_not_erased(office: Office) -> None:
-    """It still needs its body (B-362)."""
+    """A delivery in progress still needs its body (B-362)."""
     depot = Depot(office)
     delivery = await depot.ended("TRANSIENT")
     with pytest.raises(ConflictError, match="in progress"):

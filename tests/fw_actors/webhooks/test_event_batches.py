@@ -94,7 +94,7 @@ async def test_emit_many_refuses_one_event_and_queues_the_others(
 async def test_emit_many_of_all_raises_the_first_refusal_and_queues_none(
     office: Office, bad: object, kind: str, field: str | None
 ) -> None:
-    """With `all` nothing is queued, and the transaction stays usable (B-84)."""
+    """`all` queues nothing then, and the transaction stays usable (B-84)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="used"))
 
@@ -175,7 +175,7 @@ async def test_a_key_used_while_the_batch_is_written_refuses_only_its_event(
 async def test_a_key_used_while_a_batch_of_all_is_written_undoes_the_batch(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `all` nothing remains of the events before the refused one (B-84)."""
+    """`all` keeps none of the events before the refused one (B-84)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k1"))
 

@@ -53,7 +53,7 @@ def live(fw: Any) -> None:
 
 @pytest.mark.parametrize("event", ALL)
 async def test_what_a_hook_sets_on_the_object_alone_is_not_told(boxes: Boxes, event: str) -> None:
-    """It is not stored: nobody who reads the document sees it."""
+    """Such a value is not stored, and no reader of the document sees it."""
 
     def act(doc: Any, fw: Any) -> None:
         doc.stamp = "never stored"
@@ -162,7 +162,7 @@ async def test_a_document_that_its_hook_renames_is_told_by_its_new_name(
 async def test_a_document_that_its_hook_deletes_is_still_an_event_of_its_own(
     boxes: Boxes,
 ) -> None:
-    """It was inserted; that it is gone is told by the deletion's event."""
+    """Both events are told: that of the insert, and that of the deletion."""
     boxes.in_hook("on_insert", lambda doc, fw: fw.get_doc("Box", "B-1").delete())
     await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
     assert (await boxes.told("on_insert"))["doc"]["stamp"] == "as written"

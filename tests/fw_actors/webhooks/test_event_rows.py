@@ -26,7 +26,7 @@ def make(fw: Any, *, submit: bool = False) -> Any:
 
 
 def nothing(fw: Any) -> None:
-    """There is no order yet."""
+    """A precondition: there is no order yet."""
 
 
 def draft(fw: Any) -> None:

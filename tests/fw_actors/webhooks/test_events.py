@@ -262,7 +262,7 @@ async def test_no_other_field_is_removed(office: Office) -> None:
 async def test_with_webhooks_off_nothing_is_queued_and_nothing_released_later(
     tmp_path: Path,
 ) -> None:
-    """With `FW_WEBHOOKS=off` nothing is queued, and no backlog is released (B-61)."""
+    """`FW_WEBHOOKS=off` queues nothing, and turning it on releases no backlog (B-61)."""
     async with open_office(tmp_path, webhooks_off=True) as office:
         await office.watch("Sales Order", "on_insert")
         await office.subscribe()
@@ -296,7 +296,7 @@ async def test_emit_answers_the_ids_of_its_deliveries(office: Office) -> None:
 
 
 async def test_emit_that_nobody_hears_does_nothing(office: Office) -> None:
-    """Without a subscription emit does nothing and returns an empty list (B-75)."""
+    """An emit without a subscription writes nothing and returns an empty list (B-75)."""
     for _ in range(2):
         told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
         assert told == {"deliveries": []}
@@ -464,7 +464,7 @@ async def test_without_a_key_two_emits_are_two_events(office: Office) -> None:
 
 
 async def test_a_key_that_one_of_several_webhooks_had_queues_none(office: Office) -> None:
-    """None is queued, and the caller's transaction stays usable (B-79)."""
+    """No event is queued, and the caller's transaction stays usable (B-79)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
     await office.subscribe()

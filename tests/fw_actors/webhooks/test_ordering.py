@@ -102,7 +102,7 @@ async def test_next_of_a_document_follows_one_that_is_final(office: Office) -> N
 
 
 class Fates:
-    """What becomes of deliveries at random, and that no document ever has two at a time."""
+    """Random outcomes of deliveries; no document ever has two in flight."""
 
     def __init__(self, office: Office, seed: int) -> None:
         self._office, self._random = office, Random(seed)

@@ -134,7 +134,7 @@ async def test_the_end_is_told_once_and_a_new_trouble_again(tmp_path: Path) -> N
 
 
 async def test_a_failing_webhook_is_not_told_of_itself(tmp_path: Path) -> None:
-    """Or its own failure would queue the next (B-343)."""
+    """Otherwise its own failure would queue the next event (B-343)."""
     async with troubled(tmp_path) as (office, _):
         own = await office.subscribe("webhook.failing", url="https://receiver.test/other")
         await fail(office, own)
@@ -152,7 +152,7 @@ async def test_without_hours_nobody_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> None:
-    """With the reason, a mail, and one audit event (B-344)."""
+    """Disabling records the reason, a mail, and one audit event (B-344)."""
     async with troubled(tmp_path, receiver_notice=0, disable_after_days=1) as (office, name):
         told = await sweep(office) + await sweep(office)
         hook = await office.do(lambda fw: fw.get_doc("Webhook", name))
@@ -170,7 +170,7 @@ async def test_a_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> N
 
 
 async def test_a_webhook_that_is_enabled_again_begins_anew(tmp_path: Path) -> None:
-    """Neither the reason nor the failures of before count (B-345)."""
+    """The earlier reason and failures no longer count (B-345)."""
     async with troubled(tmp_path, disable_after_days=1) as (office, name):
         await sweep(office)
 

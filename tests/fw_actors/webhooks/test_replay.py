@@ -164,7 +164,7 @@ async def test_a_replay_is_audited_with_just_the_named_columns(depot: Depot) -> 
 async def test_who_may_not_is_refused_and_recorded_whatever_was_asked_for(
     depot: Depot, delivery: str, scoped: bool
 ) -> None:
-    """Without the role, or with access scopes: refused (B-255), Denied and no detail (O-81)."""
+    """A user without the role, or with access scopes, is refused (B-255) and audited (O-81)."""
     if delivery == "one that is there":
         delivery = await depot.ended("DELIVERED")
     await depot.office.hire("clerk", *(["System Manager"] if scoped else []), password=None)

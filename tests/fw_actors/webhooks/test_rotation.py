@@ -166,7 +166,7 @@ async def test_a_bad_rotation_is_refused_with_its_field(
 async def test_the_old_secret_is_sealed_and_never_shown(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Nor can it be written over HTTP (B-354)."""
+    """HTTP cannot write it either (B-354)."""
     async with delivering(tmp_path, Receiver(["200"])) as post:
         name = await post.webhook()
         await turn(post, name)

@@ -140,7 +140,7 @@ async def test_a_save_that_is_rolled_back_changes_nothing_in_the_other_process(
 async def test_what_others_change_after_a_save_is_seen_by_no_process(
     offices: tuple[Office, Office], tmp_path: Path
 ) -> None:
-    """What a save has read in its transaction is what all processes know then (B-42)."""
+    """After the commit all processes use the state that the save has read (B-42)."""
     one, other = offices
     await one.subscribe()
     async with open_office(tmp_path, seed=3) as command:

@@ -18,7 +18,7 @@ class TicketLine(DocType, child=True):
 
 
 class Ticket(DocType, naming="random", submittable=True, permissions={"Agent": AGENT}):
-    """What the clients of the simulation write."""
+    """The documents that the simulation's clients write."""
 
     title = Data(required=True)
     text = Text(allow_on_submit=True)

@@ -62,7 +62,7 @@ async def open_fake(behaviour: str) -> AsyncIterator[Service]:
 
 
 class ServiceRefusalOfTests(ServiceError):
-    """What a fake that refuses to start says."""
+    """The message of a fake that refuses to start."""
 
 
 def say_ready(url: str) -> None:

@@ -93,7 +93,7 @@ async def _close_soon(stream: socket.socket) -> None:
 
 
 async def test_a_side_that_does_not_read_holds_up_nobody() -> None:
-    """What it has not taken is dropped beyond a limit."""
+    """Messages beyond a limit are dropped for the side that does not read."""
     one, other = socket.socketpair()
     with other:
         async with trio.open_nursery() as nursery:

@@ -32,7 +32,7 @@ def subscribe(fw: Any) -> None:
 
 
 def owe_two_deliveries(fw: Any) -> None:
-    """They fail without the network: there is nothing to sign them with."""
+    """Queue two deliveries that fail without a request, because there is no secret to sign with."""
     for _ in range(2):
         fw.webhooks.emit("a.b", {})
     fw.db.sql("UPDATE doc_webhook SET secret = NULL", {})

@@ -103,7 +103,7 @@ def test_every_process_accepts_on_the_one_address(site: LiveSite, cookie: dict[s
 
 
 def test_metrics_of_any_process_are_those_of_all(site: LiveSite, cookie: dict[str, str]) -> None:
-    """What the store holds is there once (O-122)."""
+    """Figures of the store appear once (O-122)."""
     for number in (1, 2):
         with client_of(site, cookie, number) as client:
             text = client.get("/metrics").text
@@ -199,7 +199,7 @@ def test_the_console_shows_and_reaches_the_actors_of_all_processes(site: LiveSit
 
 
 def test_a_pause_holds_in_every_process(site: LiveSite, cookie: dict[str, str]) -> None:
-    """Also in one that has sent nothing to the receiver (H-176)."""
+    """A process that has sent nothing to the receiver pauses too (H-176)."""
     with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
         hook = make_webhook(one, receiver.url)
         assert one.post("/api/resource/Note", json={"title": "first"}).status_code == 201
@@ -270,7 +270,7 @@ def test_a_process_that_is_asked_to_end_drains_and_is_replaced(site: LiveSite) -
 def test_a_pause_holds_in_a_process_that_starts_later(
     site: LiveSite, cookie: dict[str, str]
 ) -> None:
-    """It asks the others what they have paused (H-176)."""
+    """A new process asks the others for their pauses (H-176)."""
     before = pids(site)
     with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
         hook = make_webhook(one, receiver.url)
@@ -323,7 +323,7 @@ def other_site(other_folder: LiveSite) -> LiveSite:
 def test_processes_end_with_their_supervisor_and_the_next_start_waits_for_them(
     other_site: LiveSite,
 ) -> None:
-    """They hold the site's lock until they have ended (O-46)."""
+    """Processes hold the site's lock until they have ended (O-46)."""
     before = pids(other_site).values()
     other_site.end(signal.SIGKILL)
     other_site.start(**DEVELOPMENT)

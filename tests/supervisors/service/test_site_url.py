@@ -1,4 +1,4 @@
-"""Without FW_PUBLIC_URL links begin with the bound address (A-191)."""
+"""Links begin with the bound address if FW_PUBLIC_URL is not set (A-191)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ async def test_a_method_that_is_not_there_is_told_at_the_start(
 
 
 async def test_a_service_with_a_front_fails_as_a_worker_does(tmp_path: Path) -> None:
-    """What raises is what is wrong, in no group of the nursery that answers meanwhile."""
+    """The error itself is raised, not a group of the nursery that serves meanwhile."""
     config = make_config(tmp_path, public_url=PUBLIC)
     mail = replace(config.mail, transport="method", method="no_such_app_module.send")
     deployment = replace(config.deployment, bind_host="127.0.0.1", bind_port=0)

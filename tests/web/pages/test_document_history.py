@@ -1,4 +1,4 @@
-"""What the page of a document tells of its making, its operations and its end."""
+"""The history on a document's page: creation, operations and deletion."""
 
 from __future__ import annotations
 

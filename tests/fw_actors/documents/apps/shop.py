@@ -161,7 +161,7 @@ class Part(DocType, child=True):
 
 
 class Box(DocType, permissions={"Seller": SELLER}):
-    """What holds parts."""
+    """A DocType that holds parts."""
 
     parts = Table(Part)
 
