@@ -56,7 +56,7 @@ KEYS: Final = (
     ("tab, arrows", "go to the tabs and back; choose a tab, a row, or more columns"),
     ("q", "quit"),
 )
-"""What each key does, for the help."""
+"""The keys and their acts, for the help."""
 HINTS: Final[Mapping[str, str]] = {
     "tree": "t trace  r restart",
     "receivers": "p pause or resume",

@@ -35,8 +35,8 @@ def diff(
 ) -> None:
     """Show what fw apply would change; the site stays as it is.
 
-    FILES are .toml or .json with webhooks, roles and users. What they do not mention is left as it
-    is. A secret is the name of its variable, FW_SECRET_<NAME>.
+    FILES are .toml or .json with webhooks, roles and users. Anything that they do not mention
+    stays. A secret is the name of its variable, FW_SECRET_<NAME>.
     """
     state, states = _declared(context, files), _states(context)
     plan = context.read(lambda site, fw: states.plan(fw, state, prune=prune))

@@ -40,7 +40,7 @@ def key() -> None:
     )
 )
 @click.argument("account", metavar="WHO", type=USER)
-@click.option("--label", required=True, help="What the key is for.")
+@click.option("--label", required=True, help="Purpose of the key.")
 @click.option("--days", type=int, help="How long it is valid, 1 to 3650; default: the policy's.")
 @click.option("--email", help="Make the account WHO first, with this address and no password.")
 @click.option(

@@ -169,7 +169,7 @@ def disable(context: CommandContext, account: str) -> None:
 @click.argument("account", metavar="WHO", type=USER)
 @click.pass_obj
 def enable(context: CommandContext, account: str) -> None:
-    """Enable the account WHO again; what ended when it was disabled is not restored."""
+    """Enable the account WHO again; sessions, API keys and links that ended stay ended."""
     say(f"enabled {_set_enabled(context, account, enabled=True)}")
 
 

@@ -50,7 +50,7 @@ _COLUMNS: Final = {
 def field_options(command: F) -> F:
     """Add the options for the fields of a Webhook."""
     options = (
-        click.option("--title", help="What people call it."),
+        click.option("--title", help="Display name."),
         click.option("--description", help="A text for its readers."),
         click.option("--event", "custom_event", help="The custom event it receives."),
         click.option("--doctype", "webhook_doctype", help="The DocType whose events it receives."),

@@ -210,7 +210,7 @@ def pause(context: CommandContext, webhook: str, duration: int | None, as_json: 
 @as_json
 @click.pass_obj
 def resume(context: CommandContext, webhook: str, as_json: bool) -> None:
-    """Resume WEBHOOK: what has become due is sent now. Without a pause this changes nothing."""
+    """Resume WEBHOOK and send its due deliveries now. Without a pause this changes nothing."""
     _show_pause(context, webhook, lambda site, fw: site.pauses.resume(fw, webhook), as_json)
 
 

@@ -1,7 +1,7 @@
 """Each operation of the service as a call: its request, and how its answer is read.
 
-The names are those of the HTTP reference. What may be repeated without doing more than once is
-said here, and nowhere else.
+The names are those of the HTTP reference. Calls that may be repeated without a second effect are
+marked here, and nowhere else.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class BulkReplay:
     """A replay of many deliveries.
 
     `total` matched at the start; `done` is the sum of `replayed` and of those `refused`, which are
-    counted by their reason. `error`: why the run failed, else empty. What became of those
+    counted by their reason. `error`: why the run failed, else empty. The outcome of those
     replayed: `arrived`, `failed_again`, `open`, and `gone` (replayed again since, or deleted);
     there are `more` of each than were counted.
     """

@@ -76,7 +76,7 @@ def _would_end_alike(outcome: HttpAnswer) -> bool:
 Requests = Generator[float | None, HttpAnswer | NoAnswer | None, T]
 """The requests of a call: None asks to send the call, a number to wait for that many seconds.
 
-What was sent is answered with its outcome, a wait with None."""
+A call that was sent is answered with its outcome, a wait with None."""
 
 
 def requests(

@@ -158,7 +158,7 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
 _UNTYPED: Final[Mapping[str, tuple[str, dict[str, Any]]]] = MappingProxyType(
     {
         "documents.export": (_JSON, OPEN_OBJECT),
-        "functions.call": (_JSON, {"description": "What the function returned."}),
+        "functions.call": (_JSON, {"description": "The function's result."}),
         "site.openapi": (_JSON, OPEN_OBJECT),
         "site.metrics": ("text/plain", {"type": "string"}),
     }

@@ -11,7 +11,7 @@ from fw_actors.rules.concurrency import FAILURES
 from fw_actors.webhooks.receiver_facts import StoredReceiver
 
 HEALTH_ORDER: Final = ("paused", "failing", "slow", "healthy", "untried")
-"""What an operator looks at first."""
+"""The order in which an operator looks at them."""
 
 
 class Receiver(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,8 +1,8 @@
 """Pages of lists for people, in time that does not grow with the number of documents (H-200).
 
 The DocTypes that only the service writes (deliveries, audit, versions, mails, errors) have millions
-of rows. What an index finds is looked for in all of them; what no index finds, such as a text
-anywhere in a field, among the newest of these. A range of times makes others the newest.
+of rows. Filters with an index search all of them; others, such as a text
+anywhere in a field, search the newest. A range of times selects which are the newest.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _is_selective(meta: Meta, filters: Sequence[Any]) -> bool:
     return any(set(names) <= equal for names in together if names[-1] not in _TIMED)
 
 
-# What follows a state in an index is a time: one state has any number of documents.
+# The column after a state in an index is a time, because one state has any number of documents.
 _TIMED: Final = (_CREATION, "modified", "last_attempt")
 
 

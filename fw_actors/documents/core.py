@@ -51,10 +51,10 @@ class User(DocType, naming="given"):
         unique=True,
         description="The address for mails; the user can sign in with it.",
     )
-    fullName = Data(description="What people call the user.")
+    fullName = Data(description="Display name of the user.")
     language = Data(length=20, description="The user's language, such as `en`; for apps.")
     enabled = Check(default=1, description="Whether the user can sign in.")
-    roles = Table(HasRole, description="What the user may do.")
+    roles = Table(HasRole, description="Roles of the user.")
     new_password = NewPassword(
         description="Sets the password when the document is saved; never stored or shown."
     )
@@ -88,7 +88,7 @@ class APIKey(DocType, name="API Key", naming="given"):
         read_only=True,
         description="The account as which requests with the key act.",
     )
-    label = Data(required=True, read_only=True, description="What the key is for.")
+    label = Data(required=True, read_only=True, description="Purpose of the key.")
     expires = Datetime(read_only=True, description="When the key ends; empty: never.")
     last_used = Datetime(read_only=True, description="The last use, to the minute.")
 
@@ -100,7 +100,7 @@ class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
     # and what one request did.
     index_together = (("action", "actor", "creation"), ("target", "creation"), ("request_id",))
 
-    action = Data(description="What was done, such as `user.create`.")
+    action = Data(description="The act, such as `user.create`.")
     target = Data(description="The name of what it was done to.")
     detail = JSON(description="The names of what changed; never a payload or a secret.")
     actor = Data(description="The user whose rights applied.")
@@ -132,7 +132,7 @@ class ErrorLogEntry(DocType, name="Error Log", naming="random", read_only=True):
 
     index_together = (("request_id",),)
 
-    method = Data(description="What failed: a route, a hook or a job.")
+    method = Data(description="The route, hook or job that failed.")
     message = Text(description="The traceback, without secrets.")
     request_id = Data(description="The request; also in the log.")
 
@@ -148,7 +148,7 @@ class Version(DocType, naming="random", read_only=True):
 
     ref_doctype = Data(description="The DocType of the changed document.")
     docname = Data(description="The name of the changed document.")
-    data = JSON(description="What changed, from what to what.")
+    data = JSON(description="The changed fields, each with old and new value.")
     request_id = Data(description="The request; also in the log.")
 
 
@@ -164,7 +164,7 @@ class Webhook(DocType, naming="given"):
     disabled_reason = Data(
         length=300, read_only=True, description="Why the service has disabled it."
     )
-    title = Data(description="What people call it.")
+    title = Data(description="Display name.")
     description = Text(description="A text for its readers.")
     url = Data(
         required=True,

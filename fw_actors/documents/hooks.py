@@ -17,7 +17,7 @@ NoteDefect = Callable[[str, BaseException, str], None]
 DB_SET: Final = "db_set"  # passed to observers for a field written directly; never an event
 DELETION: Final = "on_trash"
 CHANGES: Final = ("on_update", "on_submit", "on_cancel", DB_SET)
-"""What observers are called for when a stored document is written."""
+"""The changes for which observers of a stored document are called."""
 _ALL: Final = frozenset({"on_insert", *CHANGES, DELETION})
 
 

@@ -8,7 +8,7 @@ They are verified until their owner's next sign-in, at which the hash is made an
 | scrypt | Django's `scrypt$`, Werkzeug's `scrypt:`, passlib's `$scrypt$` |
 | PBKDF2 | with SHA-1, SHA-256 or SHA-512: Django's, Werkzeug's and passlib's |
 
-What a hash costs is bounded, because it may come from an edited file.
+The cost of a hash is bounded, because it may come from an edited file.
 """
 
 from __future__ import annotations

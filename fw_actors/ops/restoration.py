@@ -1,6 +1,6 @@
 """Ends the access that a restored backup revives, and reports what else it brings back.
 
-A backup has the sessions, links, keys and accounts of its moment. What was ended since then must
+A backup has the sessions, links, keys and accounts of its moment. Access that ended since then must
 not come back to life: a session of a lost laptop, the key of a contractor.
 """
 

@@ -1,7 +1,7 @@
 """Decides when failures of a Webhook are announced, ended or disable it (B-340 to B-346).
 
-A trouble is told from another by when it began: the time of the first failure since the last
-success. What was done about it is kept beside, so that it is done once.
+A trouble is identified by its beginning: the time of the first failure since the last
+success. The acts for it are recorded beside, so that each happens once.
 """
 
 from __future__ import annotations

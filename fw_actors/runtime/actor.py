@@ -155,8 +155,8 @@ class Context:
         """Set the message in hand aside, unanswered, until `unstash` or `enter`.
 
         A handler of a request returns what this returns. Beyond `max_stash` the message is refused:
-        its asker gets MailboxFull, and one that was told becomes a dead letter. What is set aside
-        when the instance ends comes back to the mailbox.
+        its asker gets MailboxFull, and one that was told becomes a dead letter. Messages set
+        aside when the instance ends come back to the mailbox.
         """
         return self._cell.stash(message)
 

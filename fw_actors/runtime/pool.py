@@ -544,7 +544,7 @@ class KeyedPool:
         if len(self._cells) == len(self._parked) and (self._held or not self._cells):
             self._ended.set()
 
-    # What can be seen.
+    # Introspection.
 
     def snapshot(self) -> NodeSnapshot:
         """Return the pool as one node, with the sums over all actors it ever had.

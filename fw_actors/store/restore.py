@@ -1,6 +1,6 @@
 """Puts backups in the place of a database: files of SQLite, and dumps of PostgreSQL.
 
-What was there before is kept beside, under a name with the time, until somebody deletes it.
+The earlier database is kept beside, under a name with the time, until somebody deletes it.
 """
 
 from __future__ import annotations

@@ -233,7 +233,7 @@ WEBHOOK_HEALTH: Final = Table(
     Column("last_error", Text, nullable=True),
     _time_or_none("last_failure"),
     _time_or_none("last_success"),
-    # What was done about failures, by the time of the first: told, and disabled the Webhook.
+    # Acts on failures, by the time of the first: notice, and disabling the Webhook.
     _time_or_none("noticed"),
     _count("notice_open"),  # 1 while the end of `noticed` has not been told
     _time_or_none("disabled"),

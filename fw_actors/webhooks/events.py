@@ -254,7 +254,7 @@ class DeliveryRenames(Observer):
             sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
         )
         ordered = registry.tables["Webhook"].table.c
-        # What is parked becomes due, so that it is looked at beside those of its new key.
+        # Parked deliveries become due, so that claims see them beside those of the new key.
         self._move_key = Statement(
             sa.update(JOB)
             .where(

@@ -48,7 +48,7 @@ T = TypeVar("T")
 USER: Final = "User"
 ListView = Callable[["Fw", Listing, ServiceState], Listing]
 LIST_VIEWS: Final[Mapping[str, ListView]] = {WEBHOOK: with_states, DELIVERY: with_names}
-"""What completes the lists of built-in DocTypes."""
+"""Functions that complete the lists of built-in DocTypes."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ REQUIRED_WHEN_SHOWN: Final = frozenset(
     {("Webhook", "webhook_doctype"), ("Webhook", "custom_event")}
 )
 HINTS: Final[Mapping[tuple[str, str], str]] = {
-    ("Webhook", "title"): "What people call it; without one it is called by its URL.",
+    ("Webhook", "title"): "Display name; without one the URL is shown.",
     ("Webhook", "url"): "https; http for a loopback address only.",
     ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
     ("Webhook", "client_certificate"): "NAME of FW_CLIENT_CERT_NAME, for a receiver that asks.",
