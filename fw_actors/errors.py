@@ -43,7 +43,7 @@ class FwError(Exception):
 
     def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
         if type(self) is FwError:
-            raise TypeError("FwError is a family; raise one of its children")
+            raise TypeError("FwError is abstract; raise one of its subclasses")
         self.message = _whole(message)
         super().__init__(self.message)
         if field is not None:

@@ -41,12 +41,15 @@ _COLUMNS: Final = {
     ),
 )
 @click.option("--webhook", type=WEBHOOK, help="Only attempts at this Webhook.")
-@click.option("--result", type=AnyCase(_RESULTS), help="Only those that ended so.")
+@click.option("--result", type=AnyCase(_RESULTS), help="Only attempts with this result.")
 @click.option(
-    "--response", "code", type=click.IntRange(100, 999), help="Only those with this response."
+    "--response",
+    "code",
+    type=click.IntRange(100, 999),
+    help="Only attempts with this response status.",
 )
-@click.option("--error", help="Only those whose error has this text.")
-@click.option("--since", type=SINCE, help="Only since then: 7d, 12h, 30m, or ISO 8601 (UTC).")
+@click.option("--error", help="Only attempts whose error contains this text.")
+@click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option("--until", type=SINCE, help="Only before then.")
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,

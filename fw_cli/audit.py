@@ -36,8 +36,8 @@ _MOST: Final = 10_000
 )
 @click.option("--action", help="Only this operation; user.* stands for all of a user.")
 @click.option("--actor", type=USER, help="Only what this user did.")
-@click.option("--target", help="Only what was done to this document.")
-@click.option("--since", type=SINCE, help="Only since then: 7d, 12h, 30m, or ISO 8601 (UTC).")
+@click.option("--target", help="Only events of this document.")
+@click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True,
     help="The maximum number of events.",

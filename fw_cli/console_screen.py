@@ -344,7 +344,7 @@ class ConsoleScreen(App[None]):
         """Cancel the selected job."""
         number = self._selected("jobs", "x")
         if number:
-            self._act("cancelJob", number, f"Cancel job {number}? It is deleted and never done.")
+            self._act("cancelJob", number, f"Cancel job {number}? It is deleted and never run.")
 
     def action_replay(self) -> None:
         """Replay the selected failed delivery."""

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     help="Erase the deliveries about this document.",
 )
 @click.option(
-    "--until", type=SINCE, help="Only last attempts before then: 7d, 12h, 30m, or ISO 8601 (UTC)."
+    "--until",
+    type=SINCE,
+    help="Only deliveries last attempted before this time: 7d, 12h, 30m, or ISO 8601 (UTC).",
 )
 @yes_option
 @as_json

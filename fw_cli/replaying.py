@@ -61,7 +61,7 @@ class ReplayedMany(NamedTuple):
     help="Replay those of this status.  [default: Failed]",
 )
 @click.option(
-    "--since", type=SINCE, help="Only events since then: 7d, 12h, 30m, or ISO 8601 (UTC)."
+    "--since", type=SINCE, help="Only events since this time: 7d, 12h, 30m, or ISO 8601 (UTC)."
 )
 @click.option("--limit", type=click.IntRange(1), help="The maximum number, oldest first.")
 @click.option("--dry-run", is_flag=True, help="List them without replaying.")
@@ -102,7 +102,7 @@ def replay(
     else:
         click.echo("Nothing to replay.")
     if run is not None and not as_json:
-        click.echo(f"See what becomes of them: fw webhooks replays {run}")
+        click.echo(f"See the outcome: fw webhooks replays {run}")
     refused = sum("refused" in row for row in rows)
     if refused:
         raise CommandFailed(f"{refused} of {len(rows)} deliveries could not be replayed")

@@ -219,7 +219,7 @@ def _tell(restored: Restored, kept: str | None, file: Path, *, dry_run: bool) ->
     waiting = restored.waiting
     if any(waiting.values()):
         jobs = ", ".join(f"{queue} {count:,}" for queue, count in waiting.items())
-        say(f"the service will do, and some of it once more: {jobs}")
+        say(f"the service will run, some of them again: {jobs}")
     say("passwords, roles and Webhooks are those of the backup")
     if kept is not None:
         say(f"the store from before is kept: {kept}")

@@ -70,7 +70,7 @@ def accounts_from_csv(text: str) -> Iterator[tuple[int, AccountToImport | Valida
         for row in rows:
             yield rows.line_num, _from_row(row)
     except csv.Error as error:
-        raise ValidationError(f"Line {rows.line_num} is no CSV: {error}.") from None
+        raise ValidationError(f"Line {rows.line_num} is not valid CSV: {error}.") from None
 
 
 def _from_row(row: Mapping[str, Any]) -> AccountToImport | ValidationError:

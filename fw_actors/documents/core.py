@@ -101,8 +101,8 @@ class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
     index_together = (("action", "actor", "creation"), ("target", "creation"), ("request_id",))
 
     action = Data(description="The act, such as `user.create`.")
-    target = Data(description="The name of what it was done to.")
-    detail = JSON(description="The names of what changed; never a payload or a secret.")
+    target = Data(description="The name of the affected document.")
+    detail = JSON(description="The names of the changes; never a payload or a secret.")
     actor = Data(description="The user whose rights applied.")
     request_id = Data(description="The request; also in the log.")
 
@@ -113,12 +113,12 @@ STATES = ["Queued", "Retrying", "Sent", "Failed"]
 class EmailDelivery(DocType, name="Email Delivery", naming="random", read_only=True):
     """Written only by the service; no part of a message's text or link is stored.
 
-    `recipient` is empty until it is known whose account was meant.
+    `recipient` is empty until the account is known.
     """
 
     index_together = (("status", "creation"),)
 
-    recipient = Data(description="The address; empty until it is known whose account was meant.")
+    recipient = Data(description="The address; empty until the account is known.")
     template = Data(description="The kind of message.")
     subject = Data(length=300, description="Its subject.")
     status = Select(options=STATES, description="Queued, Retrying, Sent or Failed.")
@@ -214,7 +214,7 @@ class Webhook(DocType, naming="given"):
         default=UNORDERED,
         description="`document`: the events of one document are sent one after the other.",
     )
-    paused_since = Datetime(read_only=True, description="Since when deliveries wait.")
+    paused_since = Datetime(read_only=True, description="When the pause began.")
     paused_until = Datetime(
         read_only=True, description="When the pause ends; empty: when it is resumed."
     )
@@ -253,7 +253,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     event = Data(description="The type of the event, such as `doc.on_insert`.")
     status = Select(options=STATES, description="Queued, Retrying, Sent or Failed.")
     attempts = Int(default=0, description="How often it was sent.")
-    max_attempts = Int(description="How often it is sent at most.")
+    max_attempts = Int(description="The maximum number of attempts.")
     next_attempt = Datetime(description="When it is tried again.")
     last_attempt = Datetime(description="When it was tried last.")
     response_status = Int(description="The status of the last answer.")

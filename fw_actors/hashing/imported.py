@@ -129,7 +129,7 @@ def parse_imported(text: str) -> ImportedHash:
             _check(found)
             return found
     raise UnusableHashError(
-        "the hash is of no supported form: argon2, bcrypt ($2a$, $2b$, $2y$), scrypt, or PBKDF2 "
+        "the hash must be argon2, bcrypt ($2a$, $2b$, $2y$), scrypt, or PBKDF2 "
         "with SHA-1, SHA-256 or SHA-512"
     )
 

@@ -27,7 +27,7 @@ class NetworkError(Exception):
 
     def __init__(self, sentence: str) -> None:
         if type(self) is NetworkError:
-            raise TypeError("NetworkError is a family; raise one of its children")
+            raise TypeError("NetworkError is abstract; raise one of its subclasses")
         super().__init__(sentence)
         self.sentence = sentence
 

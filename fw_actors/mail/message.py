@@ -33,7 +33,7 @@ class UnsafeHeaderError(ValueError):
     """Raised when a text can't stand in a header; names the part, never shows the text."""
 
     def __init__(self, part: str) -> None:
-        super().__init__(f"{part} holds what a mail header can't hold.")
+        super().__init__(f"{part} contains a character that a mail header cannot contain.")
         self.part = part
 
 

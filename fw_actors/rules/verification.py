@@ -129,7 +129,7 @@ def parse_saved(content: bytes) -> SavedRequest:
         if colon and not name.rstrip().count(" "):
             headers[name.strip().lower()] = value.strip()
         elif number:  # the first may be a request line
-            raise UnreadableRequest(f"Line {number + 1} is no header: it has no colon.")
+            raise UnreadableRequest(f"Line {number + 1} is not a header: it has no colon.")
     return SavedRequest(headers, body)
 
 

@@ -104,7 +104,7 @@ def read_raw(text: str) -> bytes:
     try:
         return "".join(parts).encode()
     except UnicodeEncodeError:
-        raise ValidationError("The SQL holds half a character.") from None
+        raise ValidationError("The SQL contains an unpaired surrogate.") from None
 
 
 def _refuse_function(name: str) -> None:

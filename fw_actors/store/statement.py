@@ -29,7 +29,7 @@ class StoreError(Exception):
 
     def __init__(self, message: str) -> None:
         if type(self) is StoreError:
-            raise TypeError("StoreError is a family; raise one of its children")
+            raise TypeError("StoreError is abstract; raise one of its subclasses")
         super().__init__(message)
 
 

@@ -88,7 +88,7 @@ def erase_matching(
     if error is not None:
         raise error
     if webhook is None and reference is None and until is None:
-        raise ValidationError("Say which deliveries are to be erased.", field="webhook")
+        raise ValidationError("Select the deliveries to erase.", field="webhook")
     wanted = [_OPEN]
     if webhook is not None:
         wanted.append(_D.webhook == webhook)

@@ -87,7 +87,7 @@ def verify(
     name = _header(headers, "webhook-id")
     timestamp = _header(headers, "webhook-timestamp")
     if not (timestamp.isascii() and timestamp.isdigit()):
-        raise NotGenuine("webhook-timestamp is no number of seconds.")
+        raise NotGenuine("webhook-timestamp must be a number of seconds.")
     if abs(now - int(timestamp)) > tolerance:
         raise NotGenuine(f"webhook-timestamp is more than {tolerance:g} s off.")
     signed = f"{name}.{timestamp}.".encode() + body
@@ -116,7 +116,7 @@ def read_event(name: str, body: bytes) -> ReceivedEvent:
         kind, data = content["type"], content["data"]
         timestamp = datetime.fromisoformat(content["timestamp"])
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise NotAnEvent("The body is no event: {type, timestamp, data}.") from None
+        raise NotAnEvent("The body is not an event: {type, timestamp, data}.") from None
     if not isinstance(kind, str) or not isinstance(data, dict):
-        raise NotAnEvent("The body is no event: type must be text, data an object.")
+        raise NotAnEvent("The body is not an event: type must be text, data an object.")
     return ReceivedEvent(name, kind, timestamp, data, body)

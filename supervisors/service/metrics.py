@@ -110,7 +110,7 @@ class Readings:
         yield from _by(
             "act",
             "fw_receiver_notices",
-            "Webhooks told to fail, no longer to fail, or disabled.",
+            "Webhooks announced as failing, as recovered, or as disabled.",
             self._parts.site.notices.acts,
         )
         pool = self._parts.sender.statistics().pool

@@ -90,7 +90,7 @@ def test_a_csv_file_has_its_columns_in_the_first_line(fw: CommandLine) -> None:
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(b"name,colour\n", "columns"), (b"\xff\xfe", "UTF-8"), (b'name,email\n"a\n', "no CSV")],
+    [(b"name,colour\n", "columns"), (b"\xff\xfe", "UTF-8"), (b'name,email\n"a\n', "not valid CSV")],
 )
 def test_an_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, told: str) -> None:
     file = fw.folder / "in.csv"

@@ -77,7 +77,7 @@ def test_many_are_replayed_with_an_audit_event_each(fw: CommandLine, made: list[
 def test_what_became_of_many_is_shown(fw: CommandLine, made: list[str]) -> None:
     """The replay names its id, and the id leads to the outcomes, in another process (O-301)."""
     hint = fw.done("webhooks", "replay", "--since", "7d").splitlines()[-1]
-    run = hint.removeprefix("See what becomes of them: fw webhooks replays ")
+    run = hint.removeprefix("See the outcome: fw webhooks replays ")
     sent = "UPDATE doc_webhook_delivery SET status = :s WHERE name = :it"
     fw.done("eval", f"fw.db.sql({sent!r}, {{'s': 'Sent', 'it': {made[1]!r}}})", "--commit")
     [listed] = fw.json("webhooks", "replays", "--json")
