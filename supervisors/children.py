@@ -12,13 +12,13 @@ import trio
 from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.single import SingleCell
+from fw_actors.runtime.timers import START_SECONDS
 from supervisors.strategies import ChildRules, Restart
 
 ActorT = TypeVar("ActorT", bound=Actor)
 ActorT_co = TypeVar("ActorT_co", bound=Actor, covariant=True)
 
 SHUTDOWN_SECONDS: Final = 5.0
-START_SECONDS: Final = 60.0
 
 TaskStatus = trio.TaskStatus[Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
 from math import inf
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from fw_actors.runtime import EventKind, NodeSnapshot, Runtime
+from fw_actors.runtime import NodeSnapshot, Runtime
+from fw_actors.runtime.errors import StartOverdueError
 from fw_actors.runtime.snapshot import place_of
 
 if TYPE_CHECKING:
@@ -54,8 +55,12 @@ class Member:
         self._start_failure: Exception | None = None
         self._stop_failure: Exception | None = None
 
-    async def start(self, nursery: trio.Nursery) -> Exception | None:
-        """Start the child; return None once it has reported started, or the failure before that.
+    async def start(
+        self, start_soon: Callable[[Callable[[], Awaitable[object]], str], None]
+    ) -> Exception | None:
+        """Start the child in a task of its own, and wait until it has reported started.
+
+        Returns None, or the failure before that.
 
         A child that ends before it has reported started has failed, too, and so has one that
         takes longer than its `start_seconds`.
@@ -67,7 +72,7 @@ class Member:
         self._scope = trio.CancelScope(shield=True)
         self._settled, self._over = trio.Event(), trio.Event()
         self._start_overdue = self._start_failure = self._stop_failure = None
-        nursery.start_soon(self._run, name=self.spec.id)
+        start_soon(self._run, self.spec.id)
         with trio.move_on_after(self.spec.start_seconds):
             await self._settled.wait()
         if not self._settled.is_set():
@@ -135,11 +140,7 @@ class Member:
             await self._over.wait()
         if not self._over.is_set():
             if not logged:
-                place = self._place
-                self._runtime.log.warning("stop_overdue", child=self.spec.id, at=place)
-                self._runtime.events.emit(
-                    EventKind.STOP_OVERDUE, self.spec.id, reason=f"at {place}"
-                )
+                self._runtime.note_overdue(self.spec.id, self._place)
             self._scope.cancel()
             await self._over.wait()
 
@@ -183,10 +184,3 @@ class EndedTooSoonError(Exception):
 
     def __init__(self, child: str) -> None:
         super().__init__(f"{child!r} ended before it reported that it had started.")
-
-
-class StartOverdueError(Exception):
-    """Raised for a child that did not report in time that it had started."""
-
-    def __init__(self, child: str, seconds: float, place: str) -> None:
-        super().__init__(f"{child!r} has not started within {seconds:g} s; it waits at {place}")

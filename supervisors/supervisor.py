@@ -10,7 +10,8 @@ dynamic: each starts in the task that asks for it, and leaves the supervisor whe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextvars import copy_context
 from functools import partial
 from itertools import chain
 from math import inf
@@ -82,6 +83,8 @@ class Supervisor:
         self._intensity = intensity
         self._stop_seconds = stop_seconds
         self._nursery = nursery
+        # A child must not inherit the context variables of the handler that starts it.
+        self._context = copy_context()
         self._limit = limit
         self._dynamic: dict[Member, None] = {}
         self._members = {spec.id: Member(runtime, spec, self._ended) for spec in specs}
@@ -100,7 +103,7 @@ class Supervisor:
     async def start(self) -> None:
         """Start the children in order. Raises SupervisorFailed; `stop` undoes what was started."""
         for member in list(self._members.values()):
-            error = await member.start(self._nursery)
+            error = await member.start(self._start_soon)
             if error is not None:
                 self._log_failure(member, error)
                 raise self._failed(member, error) from error
@@ -140,7 +143,7 @@ class Supervisor:
         self._dynamic[member] = None
         try:
             with waiting_for(member.child.cells()):
-                error = await member.start(self._nursery)
+                error = await member.start(self._start_soon)
         except BaseException:
             self._dismiss_soon(member)
             raise
@@ -381,10 +384,13 @@ class Supervisor:
             self._restarts += 1
             self._runtime.log.info("child_restarted", supervisor=self.name, child=member.spec.id)
             self._runtime.events.emit(EventKind.RESTARTED, member.spec.id)
-            error = await member.start(self._nursery)
+            error = await member.start(self._start_soon)
             if error is not None:
                 self._ended(member, error)  # decided in its turn, for the members after it too
                 return
+
+    def _start_soon(self, run: Callable[[], Awaitable[object]], name: str) -> None:
+        self._context.run(partial(self._nursery.start_soon, run, name=name))
 
     def _failed(self, member: Member, error: Exception | None) -> SupervisorFailed:
         reason = "it ended" if error is None else self._runtime.one_line(error)

@@ -11,7 +11,8 @@ import trio
 
 from fw_actors.runtime import NodeSnapshot, RestartIntensity, Runtime, WorkerPool
 from fw_actors.runtime.cell import ActorCell
-from supervisors.children import START_SECONDS, ActorChild, ChildSpec, TaskStatus
+from fw_actors.runtime.timers import START_SECONDS
+from supervisors.children import ActorChild, ChildSpec, TaskStatus
 from supervisors.strategies import Restart, Strategy
 from supervisors.supervisor import Supervisor
 from supervisors.tree import open_nested

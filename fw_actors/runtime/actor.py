@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from enum import Enum
 from math import inf
 from types import MappingProxyType
@@ -191,6 +192,10 @@ class Context:
         """
         self._phase = actor.first_phase
         actor.handlers = self._handlers = dict(actor.handlers)
+
+    def while_wanted(self) -> AbstractContextManager[object]:
+        """Return a block that ends once nobody waits for the present request; for the runtime."""
+        return self._cell.while_wanted()
 
     def work(
         self,

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum
+from math import inf
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,8 +35,10 @@ from fw_actors.runtime.errors import (
     ActorFailed,
     ActorGone,
     AskCycle,
+    AskTimeout,
     MailboxFull,
     NotHandled,
+    StartOverdueError,
     passed_on,
 )
 from fw_actors.runtime.events import EventKind
@@ -43,7 +46,8 @@ from fw_actors.runtime.mailbox import DEFAULT_POLICY, DeadLetterReason, Item, Ov
 from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
 from fw_actors.runtime.operations import PendingOperations, operations_of
 from fw_actors.runtime.reply import PendingReply
-from fw_actors.runtime.snapshot import inspection_of
+from fw_actors.runtime.snapshot import inspection_of, place_of
+from fw_actors.runtime.timers import TimeLimit
 from fw_actors.runtime.variables import carrying_handler
 from fw_actors.runtime.watches import Down, Up
 
@@ -93,6 +97,18 @@ FaultInjector = Callable[["ActorCell", Item], Item | None]
 """Decides what becomes of an item that leaves the mailbox; see `testing`."""
 
 
+async def run_started(cell: ActorCell, actor: Actor, seconds: float) -> None:
+    """Run the `started` of an instance. Raises StartOverdueError if it takes too long."""
+    if seconds == inf:
+        await actor.started()
+        return
+    limit = TimeLimit(cell.runtime.deadlines, seconds, place_of)
+    with limit:
+        await actor.started()
+    if limit.exceeded:
+        raise StartOverdueError(cell.name, seconds, limit.place)
+
+
 class ActorCell(ABC):
     """One actor as the runtime sees it, over all its instances."""
 
@@ -109,6 +125,7 @@ class ActorCell(ABC):
         "_slow",
         "_suspended",
         "_tracer",
+        "_wanted_scope",
         "_watch_table",
         "actor",
         "cancelled",
@@ -178,6 +195,8 @@ class ActorCell(ABC):
         self._suspended = False
         self._tracer: Callable[[Message], object] | None = None
         self._fault_injector: FaultInjector | None = None
+        self._wanted_scope: trio.CancelScope | None = None
+        """Cancels the running handler, if it gives up once nobody waits."""
         self._watch_table = watch_table
         self._recent: list[type[Message]] = []
         """Types of the last messages, oldest first; cut to `RECENT_TYPES` now and then."""
@@ -413,6 +432,8 @@ class ActorCell(ABC):
         self.life = self.runtime.next_life()
         if actor.phases:
             actor.context.begin_phases(actor)
+        if self.runtime.tracing is not None:
+            self.runtime.tracing.instrument(actor, self)
 
     # Running the handlers.
 
@@ -503,6 +524,29 @@ class ActorCell(ABC):
             if len(self._recent) > RECENT_TYPES_KEPT:
                 del self._recent[:-RECENT_TYPES]
         return True
+
+    @contextmanager
+    def while_wanted(self) -> Iterator[None]:
+        """Cancel the block once nobody waits for the present request any more."""
+        request = self.serves
+        with trio.CancelScope() as scope:
+            self._wanted_scope = scope
+            try:
+                yield
+            finally:
+                self._wanted_scope = None
+        if scope.cancelled_caught:
+            self._current = None  # nobody is left to answer
+            if request is not None and request.wanted:
+                request.abandon(AskTimeout(self.name, 0.0))
+
+    def asker_gone(self, request: PendingReply[Any]) -> None:
+        """React to a request that nobody waits for any more, and so to those made for it."""
+        if self.serves is request and self._wanted_scope is not None:
+            self._wanted_scope.cancel()
+        for node in (*self.waits_for, *request.work_waits_for):
+            if isinstance(node, PendingReply) and node.parent is request:
+                node.cell.asker_gone(node)
 
     def _note_slow(self, actor: Actor, handlers: int, seconds: float) -> None:
         """Log that up to so many handlers were slow."""

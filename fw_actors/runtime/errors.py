@@ -83,6 +83,13 @@ class NotHandled(ActorError):
         super().__init__(f"{actor!r} has no handler for {kind}.")
 
 
+class StartOverdueError(Exception):
+    """The failure of an actor or a child that has not started in time; `place` is `file:line`."""
+
+    def __init__(self, name: str, seconds: float, place: str) -> None:
+        super().__init__(f"{name!r} has not started within {seconds:g} s; it waits at {place}")
+
+
 class AlreadyAnswered(ActorError):
     """Raised by the second `answer` or `fail` of one kept reply: a defect of the actor."""
 

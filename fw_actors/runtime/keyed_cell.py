@@ -7,20 +7,22 @@ cells, and says when one is passivated.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextvars import copy_context
 from math import inf
 from typing import TYPE_CHECKING
 
 import trio
 
 from fw_actors.runtime.actor import Actor, KeyedContext, check_made
-from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
+from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, run_started
 from fw_actors.runtime.errors import ActorFailed
 from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Item
 from fw_actors.runtime.operations import operations_of
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.reply import PendingReply
+from fw_actors.runtime.snapshot import place_of
+from fw_actors.runtime.timers import TimeLimit
+from fw_actors.runtime.variables import run_apart
 from fw_actors.runtime.watches import cancel_timers
 
 if TYPE_CHECKING:
@@ -180,11 +182,9 @@ class KeyedCell(ActorCell):
     def construct(self) -> None:
         """Create the instance; `run` calls its `started`. Raises CrashedError."""
         try:
-            actor = copy_context().run(self.pool.make, self.key)
+            actor = run_apart(self.pool.make, self.key)
             check_made(actor)
             actor.context = KeyedContext(self, self.key)
-            if self.runtime.tracing is not None:
-                self.runtime.tracing.instrument(actor, self)
             policy = self.pool.policy_of(actor)
             self._adopt(actor, policy)
             self._passivated = False
@@ -301,19 +301,23 @@ class KeyedCell(ActorCell):
     async def _run_started(self, actor: Actor) -> None:
         self._start_due = False
         try:
-            await actor.started()
+            await run_started(self, actor, self.pool.start_seconds)
         except Exception as error:
             raise self.record_failure("start", error) from error
         self._notify_up()
 
     async def _stop(self) -> None:
         actor = self.actor
+        limit = TimeLimit(self.runtime.deadlines, self.pool.shutdown_seconds, place_of)
         try:
             if actor is not None and not self._start_due:
-                await actor.stopping()
+                with limit:
+                    await actor.stopping()
         except Exception as error:
             self.record_failure("stop", error)
         finally:
             self._stopping = self.stop_requested = self.mailbox_held = False
             self.pool.stopped()
+        if limit.exceeded:
+            self.runtime.note_overdue(self.name, limit.place)
         self.settle_instance(None)

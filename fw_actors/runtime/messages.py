@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from contextlib import AbstractContextManager
 from enum import Enum
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
 
 import msgspec
@@ -18,6 +20,7 @@ ActorT = TypeVar("ActorT")
 
 MARK: Final = "__handles__"
 PHASE_MARK: Final = "__handles_in_phase__"
+GIVES_UP_MARK: Final = "__handles_while_wanted__"
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -50,9 +53,10 @@ class Answers(Generic[RequestT_co]):
     One that answers later returns its `context.keep_reply()`.
     """
 
-    def __init__(self, kind: type[RequestT_co], phase: Enum | None) -> None:
+    def __init__(self, kind: type[RequestT_co], phase: Enum | None, give_up: bool) -> None:
         self._kind = kind
         self._phase = phase
+        self._give_up = give_up
 
     def __call__(
         self: Answers[Request[R]],
@@ -64,6 +68,7 @@ class Answers(Generic[RequestT_co]):
         """Mark the method and return it."""
         setattr(handler, MARK, self._kind)
         setattr(handler, PHASE_MARK, self._phase)
+        setattr(handler, GIVES_UP_MARK, self._give_up)
         return handler
 
 
@@ -85,7 +90,7 @@ class Takes(Generic[MessageT_co]):
 
 @overload
 def handles(  # type: ignore[overload-overlap]
-    kind: type[RequestT], *, phase: Enum | None = None
+    kind: type[RequestT], *, phase: Enum | None = None, give_up: bool = False
 ) -> Answers[RequestT]: ...
 
 
@@ -93,20 +98,27 @@ def handles(  # type: ignore[overload-overlap]
 def handles(kind: type[MessageT], *, phase: Enum | None = None) -> Takes[MessageT]: ...
 
 
-def handles(kind: Any, *, phase: Enum | None = None) -> Answers[Any] | Takes[Any]:
+def handles(
+    kind: Any, *, phase: Enum | None = None, give_up: bool = False
+) -> Answers[Any] | Takes[Any]:
     """Mark a method as the handler for messages of exactly the type `kind`.
 
     With a `phase`, a member of the enumeration of the actor's `first_phase`, it applies in that
     phase alone; in the others such a message is set aside, if no other method handles it. A type
-    checker compares what it returns with the answer of the request.
-    Raises TypeError if `kind` is not a subclass of `Message`.
+    checker compares what it returns with the answer of the request. With `give_up`, an async
+    handler of a request is cancelled once nobody waits for the answer any more; the actor goes on.
+    Raises TypeError if `kind` is not a subclass of `Message`, or `give_up` does not fit.
     """
     if not isinstance(kind, type):
         name = getattr(kind, "__name__", repr(kind))
         raise TypeError(f"@handles takes a type in brackets: @handles(MessageType) above {name}")
     if not issubclass(kind, Message):
         raise TypeError(f"@handles takes a Message class, not {kind!r}")
-    return Answers(kind, phase) if issubclass(kind, Request) else Takes(kind, phase)
+    if issubclass(kind, Request):
+        return Answers(kind, phase, give_up)
+    if give_up:
+        raise TypeError(f"{kind.__name__} is no Request: nobody waits whose handler may give up")
+    return Takes(kind, phase)
 
 
 def handler_tables(
@@ -120,6 +132,7 @@ def handler_tables(
     not fit.
     """
     names: dict[tuple[type[Message], Enum | None], str] = {}
+    gives_up: dict[str, bool] = {}
     for base in reversed(cls.__mro__):
         for name, member in vars(base).items():
             kind = getattr(member, MARK, None)
@@ -130,7 +143,10 @@ def handler_tables(
                 raise TypeError(
                     f"{cls.__name__}: {names[slot]} and {name} both handle {kind.__name__}"
                 )
-    handlers = {slot: _handler(getattr(cls, name)) for slot, name in names.items()}
+            gives_up[name] = getattr(member, GIVES_UP_MARK, False)
+    handlers = {
+        slot: _handler(getattr(cls, name), gives_up=gives_up[name]) for slot, name in names.items()
+    }
     common = {kind: handler for (kind, phase), handler in handlers.items() if phase is None}
     if first is None and len(common) == len(handlers):
         return common, {}
@@ -169,14 +185,37 @@ def _check_phase(
         )
 
 
-def set_aside(actor: Any, message: Message) -> None:
+def set_aside(actor: Any, message: Message) -> PendingReply[Any]:
     """Handle a message that another phase handles."""
-    actor.context.stash(message)
+    kept: PendingReply[Any] = actor.context.stash(message)
+    return kept
 
 
-def _handler(function: Callable[..., Any]) -> Handler:
+def _handler(function: Callable[..., Any], *, gives_up: bool) -> Handler:
     _check_handler(function)
-    return Handler(function, inspect.iscoroutinefunction(function))
+    is_async = inspect.iscoroutinefunction(function)
+    if not gives_up:
+        return Handler(function, is_async)
+    if not is_async:
+        raise TypeError(f"{function.__qualname__} must be an `async def`, so that it can give up")
+    return Handler(giving_up(function), is_async)
+
+
+GIVEN_UP: Final = object()
+"""The result of a handler that has given up."""
+
+
+def giving_up(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a handler that runs `function` while somebody waits for the answer."""
+
+    @wraps(function)
+    async def handle(actor: Any, message: Message) -> object:
+        block: AbstractContextManager[object, bool] = actor.context.while_wanted()
+        with block:
+            return await function(actor, message)
+        return GIVEN_UP
+
+    return handle
 
 
 def _check_handler(function: Callable[..., Any]) -> None:

@@ -46,7 +46,7 @@ from fw_actors.runtime.messages import Message
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.restarts import RestartIntensity
 from fw_actors.runtime.snapshot import NodeSnapshot, counters_of
-from fw_actors.runtime.timers import Deadlines
+from fw_actors.runtime.timers import START_SECONDS, Deadlines
 from fw_actors.runtime.watches import Presence, cancel_timers
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class KeyedPoolStatistics:
 
 
 SPARE_MAILBOXES: Final = 256
+SHUTDOWN_SECONDS: Final = 60.0
 PASSIVATIONS_PER_STEP: Final = 128
 CLOCK_RESOLUTION: Final = 1e-6  # seconds: an alarm set for less might be rounded to the present
 DEFAULT_INTENSITY: Final = RestartIntensity()
@@ -220,6 +221,9 @@ class KeyedPool:
 
     `intensity` holds for each key alone: one whose actor fails again and again is started after
     growing delays, in which its messages wait, and is refused for a time once it failed too often.
+
+    A `started` that takes longer than `start_seconds` is a failure; a `stopping` that takes longer
+    than `shutdown_seconds` is cancelled.
     """
 
     def __init__(
@@ -232,15 +236,20 @@ class KeyedPool:
         idle_seconds: float = 60.0,
         intensity: RestartIntensity = DEFAULT_INTENSITY,
         mailbox: MailboxPolicy | None = None,
+        start_seconds: float = START_SECONDS,
+        shutdown_seconds: float = SHUTDOWN_SECONDS,
     ) -> None:
         """Raises ValueError for a limit that cannot be, RuntimeError if the runtime has ended."""
         if capacity < 1 or not idle_seconds >= 0:
             raise ValueError(f"{name!r}: capacity must be at least 1, idle_seconds 0 or more")
+        if not min(start_seconds, shutdown_seconds) > 0:
+            raise ValueError(f"{name!r}: start_seconds and shutdown_seconds must be above 0")
         runtime.check_open()
         self.runtime = runtime
         self.name = name
         self.make = make
         self.capacity = capacity
+        self.start_seconds, self.shutdown_seconds = start_seconds, shutdown_seconds
         self.no_mailbox = Mailbox(1)
         """Stands in for the mailbox of a cell that is not active."""
         self._given_policy = mailbox

@@ -159,6 +159,7 @@ class Ref(ABC):
         if not deadline > 0:
             raise AskTimeout(self.name, deadline)
         cell = self._existing()
+        cell.runtime.check_thread(self.name, "A call for", "trio.from_thread.run")
         reply: PendingReply[Inspection] = PendingReply(cell, Message())
         cell.inspect(reply)
         return await reply.wait(deadline)
@@ -216,19 +217,26 @@ class ActorRef(Ref, Generic[ActorT_co]):
 
     def stop(self, deadline: float) -> None:
         """Ask for an ordered end before `deadline` (trio's clock); a supervisor may restart it."""
+        self._check_thread()
         self.cell.stop(deadline)
 
     def suspend(self) -> None:
         """Handle nothing after the present message until `resume`; the mailbox fills."""
+        self._check_thread()
         self.cell.suspend()
 
     def resume(self) -> None:
         """Continue after `suspend`."""
+        self._check_thread()
         self.cell.resume()
 
     def trace(self, tracer: Callable[[Message], object] | None) -> None:
         """Pass each message to `tracer` before it is handled; None ends the trace."""
+        self._check_thread()
         self.cell.trace(tracer)
+
+    def _check_thread(self) -> None:
+        self.cell.runtime.check_thread(self.name, "A call for", "trio.from_thread.run_sync")
 
     def presence(self) -> Presence:
         """Return whether the actor has an instance; for `Watch`."""

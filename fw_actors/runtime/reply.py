@@ -124,6 +124,8 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """
         if self.answered:
             raise self._answered()
+        if self.detached:
+            self._check_thread()
         self.answered = True
         if self.wanted:
             self._value = value
@@ -140,6 +142,8 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """
         if self.answered:
             raise self._answered()
+        if self.detached:
+            self._check_thread()
         self.answered = True
         if self.wanted:
             self._error = error
@@ -172,6 +176,12 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             return False
         self.abandon(AskTimeout(self._cell.name, 0.0))
         return True
+
+    def _check_thread(self) -> None:
+        """Raise RuntimeError in another thread, before the answer could be lost there."""
+        self._cell.runtime.check_thread(
+            self._cell.name, "An answer of", "trio.from_thread.run_sync"
+        )
 
     def _answered(self) -> AlreadyAnswered:
         return AlreadyAnswered(self._cell.name, type(self.message).__name__)
@@ -230,6 +240,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """Stop waiting for the answer."""
         self._asker = self._question = None
         self._close()
+        self._cell.asker_gone(self)
 
     def set_deadline(self, seconds: float | None, due: float | None = None) -> None:
         """Let the asker stop waiting in so many seconds, or at the time `due`."""
@@ -245,6 +256,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         if self.wanted:
             self._error = AskTimeout(self._cell.name, self._seconds)
             self._close()
+            self._cell.asker_gone(self)
 
     def _withdraw(self, _: RaiseCancel) -> Abort:
         self.withdraw()  # trio itself reschedules a task whose wait is cancelled

@@ -14,7 +14,7 @@ import trio
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.actor import Context, KeyedActor, check_made
-from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError
+from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, run_started
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
 from fw_actors.runtime.events import EventKind
@@ -102,10 +102,12 @@ class SingleCell(ActorCell):
         task_status: trio.TaskStatus[ActorRef[Any]] = trio.TASK_STATUS_IGNORED,
         *,
         mailbox: MailboxPolicy | None = None,
+        start_seconds: float = inf,
     ) -> None:
         """Create an instance and run it to its end; reports started after `Actor.started`.
 
-        `mailbox` takes the place of the policy of the actor's class.
+        `mailbox` takes the place of the policy of the actor's class. A `started` that takes longer
+        than `start_seconds` is a failure.
         Returns after an ordered end. A cancellation terminates the actor.
         Raises ActorFailed if the instance failed anywhere; the mailbox stays open then.
         """
@@ -118,7 +120,7 @@ class SingleCell(ActorCell):
         self._state = ActorState.STARTING
         try:
             with self._scope:
-                actor = await self._start(make, mailbox)
+                actor = await self._start(make, mailbox, start_seconds)
                 self._state = ActorState.RUNNING
                 task_status.started(self.ref)
                 await self._handle_messages(actor)
@@ -176,14 +178,7 @@ class SingleCell(ActorCell):
             return
         self._stop_seconds = inf
         place = place_of(self._task)
-        self.runtime.log.warning(
-            "stop_overdue",
-            child=self.name,
-            at=place,
-            depth=self.mailbox.depth,
-            works=self.works,
-        )
-        self.runtime.events.emit(EventKind.STOP_OVERDUE, self.name, reason=f"at {place}")
+        self.runtime.note_overdue(self.name, place, depth=self.mailbox.depth, works=self.works)
         self._scope.cancel()
 
     def _begin_end(self, deadline: float) -> None:
@@ -222,7 +217,9 @@ class SingleCell(ActorCell):
             self._parked = None
         self.scheduled = True
 
-    async def _start(self, make: Callable[[], Actor], mailbox: MailboxPolicy | None) -> Actor:
+    async def _start(
+        self, make: Callable[[], Actor], mailbox: MailboxPolicy | None, start_seconds: float
+    ) -> Actor:
         CURRENT.set(HandlerTask(self))
         own_decimal_context()
         if self.runtime.tracing is not None:
@@ -236,15 +233,13 @@ class SingleCell(ActorCell):
                     f"{type(actor).__name__} is a KeyedActor: it belongs into a KeyedPool"
                 )
             actor.context = Context(self)
-            if self.runtime.tracing is not None:
-                self.runtime.tracing.instrument(actor, self)
             policy = mailbox or actor.mailbox
             if self._terminated:
                 self._terminated = False
                 self.mailbox = self._new_mailbox(policy.capacity)
             self._adopt(actor, policy)
             phase = "start"
-            await actor.started()
+            await run_started(self, actor, start_seconds)
             if self._start_error is not None:
                 raise self._start_error
         except Exception as error:

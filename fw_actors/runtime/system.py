@@ -25,7 +25,7 @@ from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.single import SingleCell
 from fw_actors.runtime.snapshot import Inspectable, RuntimeSnapshot
-from fw_actors.runtime.timers import Deadlines, DeadlineStatistics
+from fw_actors.runtime.timers import START_SECONDS, Deadlines, DeadlineStatistics
 from fw_actors.runtime.tracing import CURRENT_MESSAGE, TracedMailbox, TraceHooks, Tracing
 from fw_actors.runtime.workers import Workers, WorkerStatistics
 
@@ -186,10 +186,12 @@ class Runtime:
         shutdown_seconds: float = SHUTDOWN_SECONDS,
         *,
         mailbox: MailboxPolicy | None = None,
+        start_seconds: float = START_SECONDS,
     ) -> AsyncIterator[ActorRef[ActorT]]:
         """Run an actor without a supervisor while the block runs; then stop it in order.
 
-        `mailbox` takes the place of the policy of the actor's class.
+        `mailbox` takes the place of the policy of the actor's class. A start that takes longer
+        than `start_seconds` is a failure.
         A failure of the actor cancels the block, which then raises ActorFailed, also if the block
         waited for an answer.
         Raises ValueError if an actor of that name is running, and RuntimeError if the runtime has
@@ -201,7 +203,7 @@ class Runtime:
         try:
             with unwrap_single_error(name):
                 async with trio.open_nursery() as nursery:
-                    run = partial(cell.run, make, mailbox=mailbox)
+                    run = partial(cell.run, make, mailbox=mailbox, start_seconds=start_seconds)
                     ref: ActorRef[ActorT] = await nursery.start(run)
                     try:
                         yield ref
@@ -222,7 +224,9 @@ class Runtime:
         if self._ended:
             raise RuntimeError("The runtime has ended: the block of open_runtime is over.")
 
-    def check_thread(self, name: str) -> None:
+    def check_thread(
+        self, name: str, call: str = "A message to", instead: str = "ref.tell_from_thread"
+    ) -> None:
         """Raise RuntimeError outside of trio's thread, before anything is done for `name`.
 
         Not called for a tell to an actor that is awake, which would then cost a fifteenth more:
@@ -230,8 +234,7 @@ class Runtime:
         """
         if get_ident() != self.thread:
             raise RuntimeError(
-                f"A message to {name!r} came from a thread other than trio's: "
-                "use ref.tell_from_thread."
+                f"{call} {name!r} came from a thread other than trio's: use {instead}."
             )
 
     def one_line(self, error: BaseException) -> str:
@@ -258,6 +261,11 @@ class Runtime:
                 seconds=round(seconds, 3),
                 count=count,
             )
+
+    def note_overdue(self, name: str, place: str, **sizes: int) -> None:
+        """Log that the deadline of a stop has passed, and the `file:line` of what goes on."""
+        self.log.warning("stop_overdue", child=name, at=place, **sizes)
+        self.events.emit(EventKind.STOP_OVERDUE, name, reason=f"at {place}")
 
     def count_late_reply(self) -> None:
         """Count an answer whose asker has gone."""

@@ -9,15 +9,20 @@ Deadlines of further lengths, and those that travel with a request, stand in one
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 from math import inf
+from types import TracebackType
 from typing import Final, Protocol
 
 import trio
 
 LENGTHS_KEPT: Final = 32  # also while they are empty: most lengths are used again at once
+
+
+START_SECONDS: Final = 60.0  # for an actor to start, or a child
 
 
 class Expiring(Protocol):
@@ -59,6 +64,51 @@ class SortedDeadlines(DeadlineQueue):
         _, _, entry = heappop(self._heap)
         del self[entry]
         return entry
+
+
+class TimeLimit:
+    """Cancels what a task does in its block if that takes too long.
+
+    `place_of` tells the place where the task is then.
+    """
+
+    __slots__ = ("_deadlines", "_place_of", "_scope", "_seconds", "_task", "place")
+
+    def __init__(
+        self,
+        deadlines: Deadlines,
+        seconds: float,
+        place_of: Callable[[trio.lowlevel.Task], str],
+    ) -> None:
+        self._deadlines, self._seconds, self._place_of = deadlines, seconds, place_of
+        self._task = trio.lowlevel.current_task()
+        self._scope = trio.CancelScope()
+        self.place = ""
+        """`file:line` of the task when its time was over; empty before."""
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the block was cancelled by this."""
+        return self._scope.cancelled_caught
+
+    def expire(self) -> None:
+        """Cancel the block; called by the runtime's deadlines."""
+        self.place = self._place_of(self._task)
+        self._scope.cancel()
+
+    def __enter__(self) -> None:
+        if self._seconds < inf:
+            self._deadlines.add(self, self._seconds)
+        self._scope.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        self._deadlines.withdraw(self, self._seconds)
+        return self._scope.__exit__(kind, error, traceback)
 
 
 @dataclass(frozen=True, slots=True)

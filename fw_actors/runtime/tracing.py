@@ -8,7 +8,7 @@ and its work send knows its cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from enum import Enum
 from functools import wraps
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fw_actors.runtime.errors import ActorError, passed_on
 from fw_actors.runtime.mailbox import Feed, Item, Mailbox
-from fw_actors.runtime.messages import Handler, HandlerTable, Message
+from fw_actors.runtime.messages import GIVEN_UP, Handler, HandlerTable, Message
 from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ class Tracing:
             self._call(self._hooks.enqueued, trace, CURRENT_MESSAGE.get())
 
     def instrument(self, actor: Actor, cell: ActorCell) -> None:
-        """Have the handlers of this instance call the hooks."""
-        setattr(actor, "handlers", TracedHandlers(self, cell, type(actor).handlers))  # noqa: B010
+        """Have the handlers of this instance, in all its phases, call the hooks."""
+        setattr(actor, "handlers", TracedHandlers(self, cell, actor.handlers))  # noqa: B010
 
     def begin(self, cell: ActorCell, message: Message) -> MessageTrace:
         """Return the trace of the message that is about to be handled, and call the hook."""
@@ -177,6 +177,8 @@ def cause_of(served: PendingReply[Any] | None) -> MessageTrace | None:
 
 def outcome_of(actor: Actor, result: object, error: BaseException | None) -> TraceOutcome:
     """Return how a handler ended that returned `result` or raised `error`."""
+    if result is GIVEN_UP:
+        return TraceOutcome.CANCELLED
     if error is None:
         return TraceOutcome.KEPT if isinstance(result, PendingReply) else TraceOutcome.HANDLED
     if not isinstance(error, Exception):
@@ -238,18 +240,30 @@ class TracedCall:
         CURRENT_MESSAGE.reset(self._token)
 
 
-class TracedHandlers(dict[type[Message], Handler]):
-    """The handlers of one instance, each of which calls the hooks; made when they are needed."""
+class TracedHandlers(Mapping[type[Message], Handler]):
+    """The handlers of one instance, each of which calls the hooks; made when they are needed.
+
+    `handlers` is the table of the present phase, which another phase changes.
+    """
 
     def __init__(self, tracing: Tracing, cell: ActorCell, handlers: HandlerTable) -> None:
-        super().__init__()
         self._tracing, self._cell, self._handlers = tracing, cell, handlers
+        self._traced: dict[Handler, Handler] = {}
 
-    def __missing__(self, kind: type[Message]) -> Handler:
+    def __getitem__(self, kind: type[Message]) -> Handler:
         handler = self._handlers[kind]
-        wrapped = self._awaited if handler.is_async else self._plain
-        self[kind] = traced = Handler(wrapped(handler.function), handler.is_async)
+        traced = self._traced.get(handler)
+        if traced is None:
+            wrapped = self._awaited if handler.is_async else self._plain
+            traced = Handler(wrapped(handler.function), handler.is_async)
+            self._traced[handler] = traced
         return traced
+
+    def __iter__(self) -> Iterator[type[Message]]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)
 
     def _plain(self, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         @wraps(function)

@@ -12,9 +12,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token, copy_context
 from decimal import Context as DecimalContext
 from decimal import getcontext, setcontext
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-DECIMAL_VARIABLE: Final = "decimal_context"
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def _variable_of_decimal() -> ContextVar[Any]:
+    """Return the variable that `decimal` keeps its settings in, which has no public name."""
+    context = copy_context()
+    context.run(getcontext)  # creates the settings
+    found = (variable for variable in context if variable.name == "decimal_context")
+    return next(found, ContextVar("absent"))
+
+
+DECIMAL: Final = _variable_of_decimal()
 
 Carried = tuple[tuple[ContextVar[Any], Any], ...]
 """The variables that travel with one request, with their values."""
@@ -22,10 +34,18 @@ Carried = tuple[tuple[ContextVar[Any], Any], ...]
 
 def own_decimal_context() -> DecimalContext | None:
     """Give this task decimal settings of its own if it has inherited some; return them."""
-    if not any(variable.name == DECIMAL_VARIABLE for variable in copy_context()):
+    if DECIMAL not in copy_context():
         return None
     setcontext(getcontext().copy())
     return getcontext()
+
+
+def run_apart(function: Callable[[T], R], argument: T) -> R:
+    """Call `function` without leaving a trace in the variables of this task."""
+    context = copy_context()
+    if DECIMAL in context:
+        context.run(own_decimal_context)
+    return context.run(function, argument)
 
 
 def carried_values(variables: Sequence[ContextVar[Any]]) -> Carried:

@@ -108,6 +108,7 @@ class Workers:
         self._now = trio.lowlevel.current_clock().current_time
         # A worker must not inherit the context variables of the caller that made it necessary.
         self._context = copy_context()
+        self._context.run(own_decimal_context)
         self._queue: deque[Job] = deque()
         self._parked: list[trio.lowlevel.Task] = []
         self._scopes: dict[WorkerScope, None] = {}

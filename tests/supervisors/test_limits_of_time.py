@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import linecache
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from fw_actors.runtime import Runtime
+from fw_actors.runtime import (
+    ActorFailed,
+    KeyedPool,
+    Runtime,
+    SeededEntropy,
+    TrioClock,
+    open_runtime,
+)
 from fw_actors.runtime.testing import LogBook
 from supervisors import (
     ChildSpec,
@@ -210,3 +218,64 @@ async def test_stop_in_time_is_not_logged(runtime: Runtime, log: LogBook) -> Non
         ref.tell(Nap(1.0))
     assert log.named("stop_overdue") == []
     assert len(runtime.deadlines) == 0
+
+
+@in_many_orders
+async def test_start_of_a_keyed_actor_that_takes_too_long_is_a_failure(
+    runtime: Runtime, log: LogBook
+) -> None:
+    """R-77: its asker learns where the start was, and the key is held back as after any failure."""
+    pool = KeyedPool(runtime, "p", lambda key: Hanging(), start_seconds=3.0)
+    line = linecache.getline(HERE, 48)
+    assert "sleep_forever" in line
+    with pytest.raises(ActorFailed, match=f"not started within 3 s; it waits at {HERE}:48"):
+        await pool["k"].ask(Add(1), deadline=60.0)
+    assert trio.current_time() == 3.0
+    assert [entry["phase"] for entry in log.named("actor_failed")] == ["start"]
+    await pool.close()
+
+
+@in_many_orders
+async def test_start_without_a_supervisor_that_takes_too_long_is_a_failure(
+    runtime: Runtime,
+) -> None:
+    """R-77."""
+    with pytest.raises(ActorFailed, match=f"not started within 60 s; it waits at {HERE}:48"):
+        async with runtime.running("a", Hanging):
+            pytest.fail("it cannot have started")
+    assert trio.current_time() == 60.0
+
+
+@in_many_orders
+async def test_passivation_that_takes_too_long_is_cancelled_and_logged(
+    runtime: Runtime, log: LogBook
+) -> None:
+    """R-63: and the key's messages are handled by the next instance."""
+
+    class Lingering(Sample):
+        async def stopping(self) -> None:
+            await trio.sleep_forever()
+
+    pool = KeyedPool(runtime, "p", lambda key: Lingering(), idle_seconds=1.0, shutdown_seconds=3.0)
+    assert await pool["k"].ask(Add(1), deadline=1.0) == 1
+    await trio.sleep(2)
+    assert await pool["k"].ask(Add(1), deadline=10.0) == 1
+    assert trio.current_time() == 4.0
+    overdue = log.named("stop_overdue")
+    assert [entry["child"] for entry in overdue] == ["p/k"]
+    assert str(overdue[0]["at"]).startswith(HERE)
+    await pool.close(trio.current_time())
+
+
+@pytest.mark.parametrize("limit", ["start_seconds", "shutdown_seconds"])
+def test_limits_of_time_of_a_pool_must_be_positive(limit: str) -> None:
+    """R-141."""
+
+    async def make() -> None:
+        clock, entropy = TrioClock(0), SeededEntropy(1)
+        async with open_runtime(clock=clock, entropy=entropy) as runtime:
+            limits: dict[str, Any] = {limit: 0.0}
+            KeyedPool(runtime, "p", lambda key: Sample(), **limits)
+
+    with pytest.raises(ValueError, match="must be above 0"):
+        trio.run(make)

@@ -12,6 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import (
     Actor,
+    ActorFailed,
     AskTimeout,
     KeyedPool,
     Message,
@@ -21,7 +22,7 @@ from fw_actors.runtime import (
     Runtime,
     handles,
 )
-from tests.fw_actors.runtime.sample_actors import Add, Nap, Note, Sample
+from tests.fw_actors.runtime.sample_actors import Add, Break, Nap, Note, Sample
 
 
 class Job(Request[int], frozen=True):
@@ -179,3 +180,106 @@ async def test_ask_after_the_answer_is_not_capped(runtime: Runtime) -> None:
         assert await middle.ask(Job(20.0), deadline=1.0) == 7
         await trio.sleep(30)
         assert naps == [1]
+
+
+class Cut(Exception):
+    """A failure while a handler is cancelled."""
+
+
+class Yielding(Sample):
+    """Naps only while somebody waits for it; records the times at which it was cut short."""
+
+    @handles(Nap, give_up=True)
+    async def nap(self, message: Nap) -> int:
+        try:
+            await trio.sleep(message.seconds)
+        except trio.Cancelled:
+            self.diary.append(trio.current_time())
+            if message.seconds == 13:
+                raise Cut from None
+            raise
+        return 1
+
+
+class PassingInHandler(Passing):
+    @handles(Job, give_up=True)
+    async def job(self, message: Job) -> int:
+        return await self.following.ask(Nap(message.seconds))
+
+
+class PassingInWork(Passing):
+    @handles(Job)
+    def job(self, message: Job) -> PendingReply[int]:
+        reply: PendingReply[int] = self.context.keep_reply()
+        nap = Nap(message.seconds)
+        self.context.work(self.following.ask, nap, 60.0, then=lambda outcome: Done(reply, outcome))
+        return reply
+
+    @handles(Done)
+    def done(self, message: Done) -> None:
+        try:
+            message.reply.answer(message.outcome.unwrap())
+        except AskTimeout as error:
+            message.reply.fail(error)
+
+
+class PassingByQuestion(PassingInWork):
+    @handles(Job)
+    def job(self, message: Job) -> PendingReply[int]:
+        reply: PendingReply[int] = self.context.keep_reply()
+        self.context.ask(
+            self.following,
+            Nap(message.seconds),
+            then=lambda outcome: Done(reply, outcome),
+            deadline=60.0,
+        )
+        return reply
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize("passing", [PassingInHandler, PassingInWork, PassingByQuestion])
+async def test_handler_that_gives_up_ends_when_nobody_waits_for_its_answer(
+    runtime: Runtime, passing: type[Passing], cancelled: bool
+) -> None:
+    """R-142: down the chain, and the next question finds the actors free."""
+    cuts: list[float] = []
+    async with (
+        runtime.running("last", lambda: Yielding(cuts)) as last,
+        runtime.running("first", lambda: passing(last)) as first,
+    ):
+        began = trio.current_time()
+        if cancelled:
+            with trio.move_on_after(1.0):
+                await first.ask(Job(20.0), deadline=50.0)
+        else:
+            with pytest.raises(AskTimeout, match="first"):
+                await first.ask(Job(20.0), deadline=1.0)
+        assert await first.ask(Job(0.5), deadline=10.0) == 1
+        assert trio.current_time() - began == pytest.approx(1.5)
+    assert cuts == [pytest.approx(began + 1.0)]
+    statistics = runtime.statistics()
+    assert statistics.deadlines.pending == 0
+    nodes = runtime.snapshot().tree
+    assert nodes == ()
+
+
+async def test_handler_that_gives_up_goes_on_for_what_was_told(runtime: Runtime) -> None:
+    """R-142: nobody waits for it from the beginning."""
+    cuts: list[float] = []
+    async with runtime.running("last", lambda: Yielding(cuts)) as last:
+        last.tell(Nap(5.0))
+        await last.ask(Add(1), deadline=9.0)
+        assert trio.current_time() == 5.0
+    assert cuts == []
+
+
+async def test_handler_that_gives_up_may_still_fail(runtime: Runtime) -> None:
+    """R-142: another error than the cancellation is a failure, as ever."""
+    pool = KeyedPool(runtime, "p", lambda key: Yielding())
+    with pytest.raises(AskTimeout):
+        await pool["k"].ask(Nap(13.0), deadline=1.0)
+    await wait_all_tasks_blocked()
+    assert pool.snapshot().failed == 1
+    with pytest.raises(ActorFailed):
+        await pool["k"].ask(Break(), deadline=5.0)
+    await pool.close()

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+import trio
 
 from fw_actors.runtime import (
     Actor,
     ActorFailed,
+    AskTimeout,
     KeyedActor,
     KeyedPool,
+    Message,
     Request,
     Runtime,
     handles,
@@ -146,3 +149,36 @@ async def test_actor_of_a_pool_is_refused_elsewhere(runtime: Runtime) -> None:
 
 async def test_ref_of_a_class_is_the_ref_of_the_name(runtime: Runtime) -> None:
     assert runtime.ref("a", of=Base) == runtime.ref("a")
+
+
+def test_handler_that_cannot_give_up_is_refused() -> None:
+    """R-142: of a plain message nobody waits for an answer, and a plain function is not cut."""
+    with pytest.raises(TypeError, match="Message is no Request"):
+        handles(Message, give_up=True)  # type: ignore[type-var]
+    with pytest.raises(TypeError, match="must be an `async def`"):
+
+        class Hasty(Actor):
+            @handles(Pong, give_up=True)
+            def asked(self, message: Pong) -> str:
+                return ""
+
+
+async def test_handler_that_overrides_one_that_gives_up_does_so_too(runtime: Runtime) -> None:
+    """R-142."""
+
+    class Yielding(Actor):
+        @handles(Pong, give_up=True)
+        async def asked(self, message: Pong) -> str:
+            return ""
+
+    class Derived(Yielding):
+        async def asked(self, message: Pong) -> str:
+            await trio.sleep(60)
+            return ""
+
+    async with runtime.running("a", Derived) as ref:
+        for _ in range(2):
+            with pytest.raises(AskTimeout):
+                await ref.ask(Pong(), deadline=1.0)
+        assert (await ref.inspect()).actor.cancelled == 0
+        assert (await ref.inspect()).actor.handled == 2

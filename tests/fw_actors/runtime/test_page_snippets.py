@@ -16,7 +16,11 @@ from supervisors import Supervisor
 
 PAGE = (Path(__file__).parents[3] / "docs" / "runtime.md").read_text()
 SECTION = PAGE.split("## Calls by example\n")[1].split("\n## ")[0]
-PARTS = re.findall(r"### (.*?)\n.*?```python\n(.*?)```", SECTION, re.DOTALL)
+PARTS = [
+    (part.split("\n")[0], text)
+    for part in SECTION.split("\n### ")[1:]
+    for text in re.findall(r"```python\n(.*?)```", part, re.DOTALL)
+]
 
 
 def compiled(name: str, text: str) -> CodeType:
@@ -36,7 +40,7 @@ KINDS = [ActorRef, KeyedRef, Context, Supervisor]
 FOR_THE_RUNTIME = {
     "cell", "cells", "name", "key", "clock", "entropy", "log", "one_line", "ref", "snapshot",
     "start", "terminate", "works", "room_for_work", "presence", "add_watch", "remove_watch",
-    "begin_phases",
+    "begin_phases", "while_wanted",
     "target",
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from fw_actors.runtime import (
     Actor,
@@ -19,7 +20,7 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
-from tests.fw_actors.runtime.sample_actors import Add, Note, Sample, Waits
+from tests.fw_actors.runtime.sample_actors import Add, Keep, Note, Sample, Waits
 
 MAX_FROM_THREADS = 10_000
 
@@ -124,3 +125,51 @@ async def test_tell_from_thread_returns_false_after_the_run() -> None:
     async with open_runtime(clock=clock, entropy=SeededEntropy(1)) as runtime:
         ref = runtime.ref("a")
     assert await in_thread(ref.tell_from_thread, Note(1)) is False
+
+
+@pytest.mark.parametrize("call", ["stop", "suspend", "resume", "trace"])
+async def test_control_from_another_thread_is_refused_and_changes_nothing(
+    runtime: Runtime, call: str
+) -> None:
+    """R-36."""
+    arguments = {"stop": (0.0,), "trace": (print,)}.get(call, ())
+    async with runtime.running("a", Sample) as ref:
+        if call == "resume":
+            ref.suspend()
+        error = await in_thread(getattr(ref, call), *arguments)
+        assert isinstance(error, RuntimeError)
+        assert "use trio.from_thread.run_sync" in str(error)
+        state = (await ref.inspect()).actor.state
+        assert state == ("suspended" if call == "resume" else "running")
+        ref.resume()
+        assert await ref.ask(Add(1), deadline=1.0) == 1
+
+
+async def test_inspection_from_the_trio_of_another_thread_is_refused(runtime: Runtime) -> None:
+    """R-36."""
+    async with runtime.running("a", Sample) as ref:
+        error = await in_thread(trio.run, ref.inspect)
+        assert isinstance(error, RuntimeError)
+        assert "use trio.from_thread.run" in str(error)
+
+
+@pytest.mark.parametrize(("call", "value"), [("answer", 7), ("fail", ValueError("no"))])
+async def test_answer_from_another_thread_is_refused_and_not_lost(
+    runtime: Runtime, call: str, value: Any
+) -> None:
+    """R-36: it can still be given."""
+    sample = Sample()
+    async with runtime.running("a", lambda: sample) as ref, trio.open_nursery() as nursery:
+        answers: list[int] = []
+
+        async def ask() -> None:
+            answers.append(await ref.ask(Keep()))
+
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        reply = sample.kept[0]
+        error = await in_thread(getattr(reply, call), value)
+        assert isinstance(error, RuntimeError)
+        assert "use trio.from_thread.run_sync" in str(error)
+        reply.answer(3)
+    assert answers == [3]

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 from fw_actors.runtime import (
     Actor,
     ActorError,
+    AskTimeout,
     KeyedPool,
     MailboxPolicy,
     Message,
@@ -373,3 +375,54 @@ async def test_spans_of_the_page_are_children_of_their_causes(
     assert first.attributes == {"messaging.queued_seconds": 0.0, "actor.outcome": "HANDLED"}
     assert all(span.is_ended for span in tracer.spans)
     assert log.named("trace_failed") == []
+
+
+class Door(Enum):
+    SHUT = 1
+    OPEN = 2
+
+
+async def test_actor_with_phases_is_traced_in_each(traced: Runtime, hooks: Recorder) -> None:
+    """R-120: a message that was set aside is begun twice, and kept the first time."""
+
+    class Guarded(Sample):
+        first_phase = Door.SHUT
+
+        @handles(Hold, phase=Door.OPEN)
+        def hold(self, message: Hold) -> int:
+            return 5
+
+        @handles(Note)
+        def note(self, message: Note) -> None:
+            self.context.enter(Door.OPEN)
+
+    async with traced.running("a", Guarded) as ref, trio.open_nursery() as nursery:
+        answers: list[int] = []
+
+        async def ask() -> None:
+            answers.append(await ref.ask(Hold(), deadline=5.0))
+
+        nursery.start_soon(ask)
+        await wait_all_tasks_blocked()
+        ref.tell(Note(1))
+    assert answers == [5]
+    assert [(kind, outcome) for _, kind, _, _, outcome in hooks.endings] == [
+        ("Hold", TraceOutcome.KEPT),
+        ("Note", HANDLED),
+        ("Hold", HANDLED),
+    ]
+
+
+async def test_handler_that_gives_up_is_told_as_cancelled(traced: Runtime, hooks: Recorder) -> None:
+    """R-120, R-142."""
+
+    class Yielding(Sample):
+        @handles(Nap, give_up=True)
+        async def nap(self, message: Nap) -> int:
+            await trio.sleep(message.seconds)
+            return 1
+
+    async with traced.running("a", Yielding) as ref:
+        with pytest.raises(AskTimeout):
+            await ref.ask(Nap(9.0), deadline=1.0)
+    assert hooks.endings == [("a", "Nap", 0.0, 1.0, TraceOutcome.CANCELLED)]

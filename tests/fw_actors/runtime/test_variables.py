@@ -27,6 +27,7 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
+from supervisors import DynamicSupervisor, actor_child, dynamic_child, open_supervisor
 from tests.fw_actors.runtime.sample_actors import Finished
 
 USER: ContextVar[str] = ContextVar("user", default="nobody")
@@ -141,6 +142,41 @@ async def test_precision_set_for_one_key_is_not_seen_by_another(
         nursery.start_soon(use)
     assert found == [PRECISION] * 10
     assert decimal.getcontext().prec == PRECISION
+
+
+async def test_precision_set_by_a_constructor_is_not_seen_by_the_sender(runtime: Runtime) -> None:
+    """R-19: it runs in the task that sends the first message of a key."""
+
+    class Rounded(Careless):
+        def __init__(self, digits: int) -> None:
+            super().__init__()
+            decimal.getcontext().prec = digits
+
+    decimal.getcontext()
+    pool = KeyedPool(runtime, "p", lambda key: Rounded(int(key)))
+    for digits in range(3, 8):
+        assert await pool[str(digits)].ask(Round(digits), deadline=1.0) == PRECISION
+        assert decimal.getcontext().prec == PRECISION
+    await pool.close()
+
+
+async def test_variable_set_by_a_handler_is_not_seen_by_the_child_that_it_starts(
+    runtime: Runtime,
+) -> None:
+    """R-19."""
+    children = DynamicSupervisor("children")
+
+    class Starting(Careless):
+        @handles(Become)
+        async def become(self, message: Become) -> str:
+            USER.set(message.user)
+            child = await children.start_child(actor_child("child", Careless))
+            return await child.ask(Become("child"), deadline=1.0)
+
+    tree = [dynamic_child(children), actor_child("starting", Starting)]
+    async with open_supervisor(runtime, "top", tree):
+        before = await runtime.ref("starting").ask(Become("handler"), deadline=1.0)
+    assert before == "constructor"  # its own
 
 
 async def test_variable_set_by_work_is_not_seen_by_other_work(runtime: Runtime) -> None:
