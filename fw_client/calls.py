@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from fw_client.events import EventBatch
 from fw_client.models import (
     ApiKeyInfo,
+    AttemptInfoPage,
     BulkReplay,
     CreatedApiKey,
     Document,
@@ -29,6 +32,7 @@ from fw_client.models import (
     PausedWebhook,
     QueuedReplay,
     RotatedSecret,
+    SessionInfo,
     TestEvent,
     UserProfile,
     read_model,
@@ -66,8 +70,12 @@ def _operation(
     *,
     repeatable: bool = False,
 ) -> Call[T]:
-    given = {key: value for key, value in (arguments or {}).items() if value is not None}
-    return Call("POST", _SERVICES + name, read, repeatable, encode(given))
+    body = encode(_without_none(arguments or {}))
+    return Call("POST", _SERVICES + name, read, repeatable, body)
+
+
+def _without_none(arguments: Mapping[str, T | None]) -> dict[str, T]:
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
 # Signing in
@@ -87,6 +95,39 @@ def profile() -> Call[UserProfile]:
     return Call(
         "GET", _SERVICES + "profile.getMyProfile", partial(read_model, UserProfile), repeatable=True
     )
+
+
+def update_profile(full_name: str | None, language: str | None) -> Call[UserProfile]:
+    arguments = {"fullName": full_name, "language": language}
+    read = partial(read_model, UserProfile)
+    return _operation("profile.updateMyProfile", read, arguments, repeatable=True)
+
+
+def change_password(current: str, password: str) -> Call[EndedLogins]:
+    """A repetition would count as a failed sign-in, because `current` is wrong by then."""
+    arguments = {"current": current, "password": password}
+    return _operation("profile.changeMyPassword", partial(read_model, EndedLogins), arguments)
+
+
+# Sessions
+
+
+def list_sessions() -> Call[tuple[SessionInfo, ...]]:
+    def read(answer: Any) -> tuple[SessionInfo, ...]:
+        return tuple(read_model(SessionInfo, each) for each in answer["sessions"])
+
+    return Call("GET", _SERVICES + "sessions.listMySessions", read, repeatable=True)
+
+
+def revoke_session(session: str) -> Call[None]:
+    body = encode({"id": session})
+    path = _SERVICES + "sessions.revokeMySession"
+    return Call("POST", path, _nothing, True, body, done_if_repeated=_NOT_FOUND)
+
+
+def revoke_other_sessions() -> Call[int]:
+    """It is not repeated, because its result would be 0."""
+    return _operation("sessions.revokeMyOtherSessions", itemgetter("sessionsEnded"))
 
 
 # API keys
@@ -111,6 +152,11 @@ def revoke_key(name: str) -> Call[None]:
     body = encode({"name": name})
     path = _SERVICES + "api_keys.revokeMyAPIKey"
     return Call("POST", path, _nothing, True, body, done_if_repeated=_NOT_FOUND)
+
+
+def revoke_all_keys() -> Call[int]:
+    """It is not repeated, because its result would be 0."""
+    return _operation("api_keys.revokeAllMyAPIKeys", itemgetter("keysEnded"))
 
 
 # Users
@@ -253,8 +299,16 @@ def replay_many(filters: Filters) -> Call[BulkReplay]:
     return _operation("webhooks.replayMany", _begun_run, {"filters": triples(filters)})
 
 
-def replay_progress() -> Call[BulkReplay | None]:
-    return Call("GET", _SERVICES + "webhooks.replayProgress", _run, repeatable=True)
+def replay_progress(run: str | None) -> Call[BulkReplay | None]:
+    path, query = _SERVICES + "webhooks.replayProgress", _without_none({"run": run})
+    return Call("GET", path, _run, repeatable=True, query=query)
+
+
+def replay_runs() -> Call[tuple[BulkReplay, ...]]:
+    def read(answer: Any) -> tuple[BulkReplay, ...]:
+        return tuple(read_model(BulkReplay, each) for each in answer["runs"])
+
+    return Call("GET", _SERVICES + "webhooks.replayRuns", read, repeatable=True)
 
 
 def stop_replay() -> Call[BulkReplay | None]:
@@ -264,6 +318,42 @@ def stop_replay() -> Call[BulkReplay | None]:
 def explain(delivery: str) -> Call[dict[str, Any]]:
     path, query = _SERVICES + "webhooks.explain", {"delivery": delivery}
     return Call("GET", path, _same, repeatable=True, query=query)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedAttempts:
+    """The attempts that are wanted; None matches all. Its times have a time zone."""
+
+    webhook: str | None = None
+    result: str | None = None
+    response_status: int | None = None
+    error: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the filter as the service takes it. Raises: ValueError for a time without zone."""
+        return {
+            "webhook": self.webhook,
+            "result": self.result,
+            "responseStatus": self.response_status,
+            "error": self.error,
+            "since": _iso(self.since, "since"),
+            "until": _iso(self.until, "until"),
+        }
+
+
+def _iso(time: datetime | None, name: str) -> str | None:
+    if time is None:
+        return None
+    if time.utcoffset() is None:
+        raise ValueError(f"{name} must have a time zone.")
+    return time.isoformat()
+
+
+def attempts(wanted: WantedAttempts, limit: int, before: str | None) -> Call[AttemptInfoPage]:
+    arguments = {**wanted.arguments(), "limit": limit, "before": before}
+    return _operation("webhooks.attempts", AttemptInfoPage.read, arguments, repeatable=True)
 
 
 def send_test_event(webhook: str) -> Call[TestEvent]:
@@ -302,17 +392,32 @@ def erase(delivery: str) -> Call[datetime]:
 # Jobs
 
 
-def list_jobs(
-    queue: str, state: str, function: str, user: str, limit: int, before: int | None
-) -> Call[tuple[JobInfo, ...]]:
+@dataclass(frozen=True, slots=True)
+class WantedJobs:
+    """The jobs that are wanted; an empty text matches all."""
+
+    queue: str = ""
+    state: str = ""
+    function: str = ""
+    user: str = ""
+
+
+def list_jobs(wanted: WantedJobs, limit: int, before: int | None) -> Call[tuple[JobInfo, ...]]:
     def read(answer: Any) -> tuple[JobInfo, ...]:
         return tuple(read_model(JobInfo, each) for each in answer["jobs"])
 
-    arguments = {
-        "queue": queue, "state": state, "function": function, "user": user, "limit": limit,
-        "before": before,
-    }  # fmt: skip
+    arguments = {**asdict(wanted), "limit": limit, "before": before}
     return _operation("jobs.list", read, arguments, repeatable=True)
+
+
+def retry_matching(wanted: WantedJobs) -> Call[int]:
+    """It is not repeated: a job that has failed again meanwhile would run once more."""
+    return _operation("jobs.retryMatching", itemgetter("changed"), asdict(wanted))
+
+
+def cancel_matching(wanted: WantedJobs) -> Call[int]:
+    """It is not repeated: further jobs that match may have come meanwhile."""
+    return _operation("jobs.cancelMatching", itemgetter("changed"), asdict(wanted))
 
 
 def retry_job(job: int) -> Call[None]:

@@ -7,36 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import httpx
 
 from fw_client import calls, sync_library
-from fw_client.calls import Filters
-from fw_client.errors import FwClientError, Invalid, Unauthenticated
-from fw_client.events import EmitInterrupted, Event, EventBatch, batches
-from fw_client.listing import ListPosition
-from fw_client.models import (
-    ApiKeyInfo,
-    BulkReplay,
-    CreatedApiKey,
-    Document,
-    DocumentPage,
-    EmitResult,
-    EndedLogins,
-    EventEmitted,
-    EventRefused,
-    InvitedUser,
-    JobInfo,
-    MailedLink,
-    PausedWebhook,
-    QueuedReplay,
-    RotatedSecret,
-    TestEvent,
-    UserProfile,
+from fw_client.errors import FwClientError, Unauthenticated
+from fw_client.models import EndedLogins, UserProfile
+from fw_client.operations import (
+    ApiKeyCalls,
+    DocumentCalls,
+    JobCalls,
+    SessionCalls,
+    UserCalls,
+    WebhookCalls,
 )
 from fw_client.randomness import fraction, new_request_id
 from fw_client.retries import DEFAULT_RETRIES, RetryPolicy, requests
@@ -94,6 +81,7 @@ class FwClient:
         self.documents = DocumentCalls(self)
         self.webhooks = WebhookCalls(self)
         self.jobs = JobCalls(self)
+        self.sessions = SessionCalls(self)
         self.api_keys = ApiKeyCalls(self)
         self.users = UserCalls(self)
 
@@ -129,6 +117,30 @@ class FwClient:
     def profile(self) -> UserProfile:
         """Return the account that the client acts as."""
         return self.run(calls.profile())
+
+    def update_profile(
+        self, *, full_name: str | None = None, language: str | None = None
+    ) -> UserProfile:
+        """Change the own full name and language; None leaves one as it is. Raises: Invalid."""
+        return self.run(calls.update_profile(full_name, language))
+
+    def change_password(self, current: str, password: str) -> EndedLogins:
+        """Change the own password; the user's other sessions end.
+
+        A client that signs in by password uses the new one from then on. It is not repeated.
+
+        Raises: Unauthenticated for a wrong `current`, Invalid for a password that breaks the
+            rules, Forbidden with an API key.
+        """
+        # Renews a session that has ended. A 401 after it is about `current`, which must not be
+        # tried again: each try counts as a failed sign-in.
+        self.profile()
+        session = self._session_after(None)
+        call = calls.change_password(current, password)
+        ended = self._send(call, session, self._settings.retries)
+        if self._settings.password is not None:
+            self._settings = replace(self._settings, password=password)
+        return ended
 
     def call(
         self,
@@ -200,300 +212,3 @@ class FwClient:
         except httpx.RequestError as error:
             return no_answer(error)
         return http_answer(response)
-
-
-class DocumentCalls:
-    """`client.documents`: documents of any DocType."""
-
-    def __init__(self, client: FwClient) -> None:
-        self._client = client
-
-    def list(
-        self,
-        doctype: str,
-        filters: Filters = (),
-        *,
-        fields: Sequence[str] | None = None,
-        order_by: str | None = None,
-        limit: int = 20,
-        start: int = 0,
-    ) -> DocumentPage:
-        """Return some documents that match, and the number of all that do.
-
-        Args:
-            filters: `{"status": "Open"}`, or triples `("total", ">", 5)`; all must hold.
-            fields: by default the name and the standard fields.
-            order_by: by default `creation desc`.
-            limit: from 1 to 500.
-            start: how many are left out.
-        """
-        return self._client.run(
-            calls.list_documents(doctype, filters, fields, order_by, limit, start)
-        )
-
-    def iterate(
-        self,
-        doctype: str,
-        filters: Filters = (),
-        *,
-        fields: Sequence[str] | None = None,
-        order_by: str | None = None,
-        page: int = 200,
-    ) -> Iterator[Document]:
-        """Go through all documents that match, a page of them at a time.
-
-        Args:
-            order_by: by default the name; then no document is left out or comes twice because
-                others come and go meanwhile. In another order that may happen.
-            page: documents of a request, from 1 to 500; fewer where they are large.
-        """
-        wanted = None if fields is None else tuple(fields)
-        position: ListPosition | None = ListPosition(doctype, filters, wanted, order_by, page)
-        while position is not None:
-            try:
-                found = self._client.run(position.call())
-            except Invalid as refusal:
-                position = position.after_refusal(refusal)
-                continue
-            for row in found.rows:
-                yield position.shown(row)
-            position = position.after(found)
-
-    def get(self, doctype: str, name: str) -> Document:
-        """Return a document. Raises: NotFound."""
-        return self._client.run(calls.get_document(doctype, name))
-
-    def insert(self, doctype: str, values: Mapping[str, Any], *, submit: bool = False) -> Document:
-        """Insert a document, and submit it as well; return it as stored.
-
-        Raises: Duplicate, Invalid.
-        """
-        return self._client.run(calls.insert_document(doctype, values, submit))
-
-    def save(self, doctype: str, name: str, changes: Mapping[str, Any]) -> Document:
-        """Change fields of a document; return it as stored.
-
-        Args:
-            changes: the fields that change; tables as whole lists. With the `modified` of the
-                document as it was read, a save over a newer version is refused.
-
-        Raises: NotFound, Conflict, Invalid.
-        """
-        return self._client.run(calls.save_document(doctype, name, changes))
-
-    def delete(self, doctype: str, name: str) -> None:
-        """Delete a document. Raises: NotFound, Conflict for one that others link to."""
-        self._client.run(calls.delete_document(doctype, name))
-
-    def submit(self, doctype: str, name: str) -> Document:
-        """Submit a draft. Raises: NotFound, Conflict."""
-        return self._client.run(calls.submit_document(doctype, name))
-
-    def cancel(self, doctype: str, name: str) -> Document:
-        """Cancel a submitted document. Raises: NotFound, Conflict."""
-        return self._client.run(calls.cancel_document(doctype, name))
-
-    def rename(self, doctype: str, name: str, new_name: str) -> Document:
-        """Rename a document, and all that links to it. Raises: NotFound, Duplicate."""
-        return self._client.run(calls.rename_document(doctype, name, new_name))
-
-    def export(self, doctype: str, name: str) -> Document:
-        """Return a document without its secrets. Raises: NotFound."""
-        return self._client.run(calls.export_document(doctype, name))
-
-
-class WebhookCalls:
-    """`client.webhooks`: events and deliveries."""
-
-    def __init__(self, client: FwClient) -> None:
-        self._client = client
-
-    def emit(
-        self,
-        name: str,
-        data: Mapping[str, Any],
-        *,
-        reference: tuple[str, str] | None = None,
-        key: str | None = None,
-    ) -> EventEmitted:
-        """Emit an event; when this returns, it is recorded durably.
-
-        Args:
-            reference: the DocType and the name of the document that it is about.
-            key: no Webhook receives an event with the same key again. Without one the client takes
-                a random one, so that its own repetitions double nothing.
-
-        Raises: Invalid for a reserved or malformed name, Forbidden without the role.
-        """
-        event = Event(name, data, reference) if key is None else Event(name, data, reference, key)
-        (batch,) = batches([event])
-        (result,) = self._emit(batch)
-        if isinstance(result, EventRefused):
-            raise result.error
-        return result
-
-    def emit_many(self, events: Iterable[Event]) -> list[EmitResult]:
-        """Emit events in requests of at most 1,000 and 4 MiB; return a result for each.
-
-        One that is refused does not keep the others from being recorded.
-
-        Raises: EmitInterrupted when a request fails for good; it has the results until then.
-        """
-        results: list[EmitResult] = []
-        for batch in batches(events):
-            try:
-                results += self._emit(batch)
-            except FwClientError as error:
-                raise EmitInterrupted(results, batch.events) from error
-        return results
-
-    def _emit(self, batch: EventBatch) -> list[EmitResult]:
-        if batch.body is None:
-            return batch.too_large()
-        return self._client.run(calls.emit_batch(batch))
-
-    def replay(self, delivery: str) -> QueuedReplay:
-        """Send a Sent or Failed delivery again. It is not repeated by the client.
-
-        Raises: NotFound, Conflict for one that is still on its way.
-        """
-        return self._client.run(calls.replay(delivery))
-
-    def replay_many(self, filters: Filters) -> BulkReplay:
-        """Begin to replay the deliveries that match, some at a time.
-
-        Raises: Conflict while another such run goes on.
-        """
-        return self._client.run(calls.replay_many(filters))
-
-    def replay_progress(self) -> BulkReplay | None:
-        """Return the present run, else the last one; None before the first."""
-        return self._client.run(calls.replay_progress())
-
-    def stop_replay(self) -> BulkReplay | None:
-        """Stop the run after the deliveries in progress."""
-        return self._client.run(calls.stop_replay())
-
-    def explain(self, delivery: str) -> dict[str, Any]:
-        """Return the attempts of a delivery, and what it waits for. Raises: NotFound."""
-        return self._client.run(calls.explain(delivery))
-
-    def test(self, webhook: str) -> TestEvent:
-        """Send a test event now; the failure of a receiver is a result, not an error."""
-        return self._client.run(calls.send_test_event(webhook))
-
-    def pause(self, webhook: str, *, seconds: int | None = None) -> PausedWebhook:
-        """Pause a Webhook: its deliveries wait. `seconds`: for how long; None: until resumed.
-
-        Raises: NotFound, Invalid.
-        """
-        return self._client.run(calls.pause(webhook, seconds))
-
-    def resume(self, webhook: str) -> PausedWebhook:
-        """End the pause of a Webhook, if there is one. Raises: NotFound."""
-        return self._client.run(calls.resume(webhook))
-
-    def rotate(self, webhook: str, *, secret: str | None = None, overlap: int = 0) -> RotatedSecret:
-        """Replace the signing secret of a Webhook. It is not repeated by the client.
-
-        Args:
-            secret: the new one; None: the service makes it.
-            overlap: for how many hours the old one signs too, 0 to 720.
-
-        Raises: NotFound, Invalid.
-        """
-        return self._client.run(calls.rotate(webhook, secret, overlap))
-
-    def erase(self, delivery: str) -> datetime:
-        """Erase what a Sent or Failed delivery carried; return when it was erased first.
-
-        Raises: NotFound, Conflict for one that is still on its way.
-        """
-        return self._client.run(calls.erase(delivery))
-
-
-class JobCalls:
-    """`client.jobs`: jobs of apps and mails that wait, for System Managers."""
-
-    def __init__(self, client: FwClient) -> None:
-        self._client = client
-
-    def list(
-        self,
-        *,
-        queue: str = "",
-        state: str = "",
-        function: str = "",
-        user: str = "",
-        limit: int = 50,
-        before: int | None = None,
-    ) -> tuple[JobInfo, ...]:
-        """Return jobs, the newest first; an empty text matches all.
-
-        Args:
-            state: ready, scheduled, leased or failed.
-            limit: from 1 to 500.
-            before: only jobs with a lower id: the last one of the page before.
-        """
-        return self._client.run(calls.list_jobs(queue, state, function, user, limit, before))
-
-    def retry(self, job: int) -> None:
-        """Make a failed or scheduled job due now. Raises: NotFound, Conflict."""
-        self._client.run(calls.retry_job(job))
-
-    def cancel(self, job: int) -> None:
-        """Delete a job; a mail is recorded as failed. Raises: NotFound, Conflict."""
-        self._client.run(calls.cancel_job(job))
-
-
-class ApiKeyCalls:
-    """`client.api_keys`: the own API keys. A key itself may not call these."""
-
-    def __init__(self, client: FwClient) -> None:
-        self._client = client
-
-    def list(self) -> tuple[ApiKeyInfo, ...]:
-        """Return the own keys, without their secrets."""
-        return self._client.run(calls.list_keys())
-
-    def create(self, label: str, *, days: int | None = None) -> CreatedApiKey:
-        """Create a key; `days`: until it expires. Its `key` is shown this once."""
-        return self._client.run(calls.create_key(label, days))
-
-    def revoke(self, name: str) -> None:
-        """End a key. Raises: NotFound."""
-        self._client.run(calls.revoke_key(name))
-
-
-class UserCalls:
-    """`client.users`: the accounts, for System Managers."""
-
-    def __init__(self, client: FwClient) -> None:
-        self._client = client
-
-    def invite(
-        self,
-        email: str,
-        *,
-        name: str | None = None,
-        full_name: str | None = None,
-        roles: Sequence[str] | None = None,
-    ) -> InvitedUser:
-        """Create an account, and mail the link for choosing a password. Raises: Duplicate."""
-        return self._client.run(calls.invite(email, name, full_name, roles))
-
-    def resend_invite(self, user: str) -> MailedLink:
-        """Mail an invitation again. Raises: NotFound, Conflict."""
-        return self._client.run(calls.resend_invite(user))
-
-    def send_password_reset(self, user: str) -> MailedLink:
-        """Mail a recovery link. Raises: NotFound, Conflict."""
-        return self._client.run(calls.send_password_reset(user))
-
-    def revoke_sessions(self, user: str, *, keys: bool = False) -> EndedLogins:
-        """End all sessions of a user; `keys`: the API keys too. Raises: NotFound."""
-        return self._client.run(calls.revoke_user_sessions(user, keys))
-
-    def unlock(self, user: str) -> None:
-        """Lift a lockout early. Raises: NotFound."""
-        self._client.run(calls.unlock_user(user))

@@ -35,6 +35,19 @@ class UserProfile:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session; `id` is its handle, with which nobody can sign in. `current`: the client's own."""
+
+    id: str
+    ip: str
+    user_agent: str
+    created: datetime = field(metadata=_TIME)
+    last_seen: datetime = field(metadata=_TIME)
+    expires: datetime = field(metadata=_TIME)
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ApiKeyInfo:
     """An API key without its secret; `expires` and `last_used` are None for never."""
 
@@ -146,6 +159,48 @@ class BulkReplay:
     open: int = 0
     gone: int = 0
     more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptInfo:
+    """An attempt of a delivery.
+
+    `number` counts those since the event or the replay; `trigger` is event, retry or replay;
+    `user`: whose replay it was of. `response_status` is None without an answer, `error` without
+    one.
+    """
+
+    delivery: str
+    webhook: str
+    event: str
+    number: int
+    trigger: str
+    user: str | None
+    began: datetime = field(metadata=_TIME)
+    ended: datetime = field(metadata=_TIME)
+    duration_ms: int
+    status: str
+    response_status: int | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptInfoPage:
+    """Some attempts of a list.
+
+    `next` is the `before` of the following page, None at the end. `newest_only`: the newest
+    attempts alone were searched, and there are others.
+    """
+
+    attempts: tuple[AttemptInfo, ...]
+    next: str | None
+    newest_only: bool
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> AttemptInfoPage:
+        """Make a page of an answer. Raises: as `read_model`."""
+        found = tuple(read_model(AttemptInfo, each) for each in given["attempts"])
+        return cls(found, given["next"], given["newestOnly"])
 
 
 @dataclass(frozen=True, slots=True)

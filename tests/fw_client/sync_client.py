@@ -1,6 +1,6 @@
-"""Makes fw_client/client.py of fw_client/async_client.py: `python -m tests.fw_client.sync_client`.
+"""Makes the sync modules of fw_client of the async ones: `python -m tests.fw_client.sync_client`.
 
-The two differ in nothing but the words below.
+A module differs from the one that it is made of in nothing but the words below.
 """
 
 from __future__ import annotations
@@ -12,31 +12,43 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).parents[2] / "fw_client"
-SOURCE: Final = FOLDER / "async_client.py"
-TARGET: Final = FOLDER / "client.py"
-HEAD: Final = (
-    '"""The client for programs without tasks.\n\n'
-    "Made of async_client.py by `python -m tests.fw_client.sync_client`. Do not edit.\n"
-    '"""\n'
-)
+MADE: Final = {
+    FOLDER / "async_client.py": (
+        FOLDER / "client.py",
+        "The client for programs without tasks.",
+    ),
+    FOLDER / "async_operations.py": (
+        FOLDER / "operations.py",
+        "The operations of the service in groups, for programs without tasks.",
+    ),
+}
+"""The file that is made of each, and the first line of its docstring."""
 WORDS: Final = (
-    (r'^""".*?"""\n', HEAD),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\bAsync(?=[A-Z])", ""),
     (r"\b__a(enter|exit)__\b", r"__\1__"),
     (r"\baclose\b", "close"),
     (r"\basync_library\b", "sync_library"),
+    (r"\basync_operations\b", "operations"),
+    (r"\bfor (\w+) in ([\w.]+):\n +yield \1\n", r"yield from \2\n"),
     (r"for any number of tasks", "for any number of threads"),
 )
 
 
-def sync_client(text: str) -> str:
-    """Return the text of the client without `async`."""
-    for pattern, word in WORDS:
+def sync_module(source: Path) -> str:
+    """Return the text of the module that is made of `source`, without `async`."""
+    target, title = MADE[source]
+    text = source.read_text()
+    docstring = (
+        f'"""{title}\n\n'
+        f"Made of {source.name} by `python -m tests.fw_client.sync_client`. Do not edit.\n"
+        '"""\n'
+    )
+    for pattern, word in ((r'^""".*?"""\n', docstring), *WORDS):
         text = re.sub(pattern, word, text, flags=re.DOTALL)
     for command in (["check", "--quiet", "--select", "I", "--fix"], ["format"]):
-        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(TARGET), "-"]
+        ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(target), "-"]
         text = subprocess.run(
             ruff, input=text, capture_output=True, text=True, check=True, cwd=FOLDER
         ).stdout
@@ -44,4 +56,5 @@ def sync_client(text: str) -> str:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(sync_client(SOURCE.read_text()))
+    for source, (target, _) in MADE.items():
+        target.write_text(sync_module(source))

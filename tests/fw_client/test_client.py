@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -124,6 +125,38 @@ def test_a_wrong_password_is_tried_once() -> None:
     with pytest.raises(Unauthenticated):
         by_password(service, "wrong").profile()
     assert service.paths == ["login"]
+
+
+def test_a_wrong_present_password_is_tried_once() -> None:
+    """Each try counts as a failed sign-in."""
+    profile = httpx.Response(200, json=PROFILE)
+    service = Service(profile, httpx.Response(401, json=SIGNED_OUT))
+    with pytest.raises(Unauthenticated):
+        by_password(service).change_password("wrong", "new")
+    assert [name.rpartition(".")[2] for name in service.paths] == [
+        "login", "getMyProfile", "changeMyPassword",
+    ]  # fmt: skip
+
+
+def test_a_time_without_zone_is_refused() -> None:
+    service = Service()
+    with pytest.raises(ValueError, match="since must have a time zone"):
+        client(service).webhooks.attempts(since=datetime.fromisoformat("2026-01-01"))
+    assert service.asked == []
+
+
+def test_jobs_are_gone_through_by_their_ids() -> None:
+    def page(*ids: int) -> httpx.Response:
+        other = {"queue": "q", "state": "failed", "function": "f", "subject": None, "user": None}
+        times = {"due": None, "created": "2026-01-01T00:00:00Z"}
+        rows = [{"id": each, "attempts": 1, "error": None, **other, **times} for each in ids]
+        return httpx.Response(200, json={"jobs": rows})
+
+    service = Service(page(9, 8), page(7), page())
+    assert [job.id for job in client(service).jobs.iterate(state="failed", page=2)] == [9, 8, 7]
+    asked = [json.loads(request.content) for request in service.asked]
+    assert [each.get("before") for each in asked] == [None, 8, 7]
+    assert all((each["state"], each["limit"]) == ("failed", 2) for each in asked)
 
 
 def test_a_key_that_is_refused_is_not_tried_again() -> None:

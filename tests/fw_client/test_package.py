@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
+from pathlib import Path
 
-from tests.fw_client.sync_client import FOLDER, SOURCE, TARGET, sync_client
+import pytest
+
+from tests.fw_client.sync_client import FOLDER, MADE, sync_module
 
 ADAPTERS = {"flask", "quart", "fastapi", "starlette"}
 
@@ -34,6 +37,8 @@ def test_the_client_imports_httpx_alone() -> None:
     assert all(libraries <= ADAPTERS for libraries in others.values())
 
 
-def test_the_sync_client_is_made_of_the_async_one() -> None:
+@pytest.mark.parametrize("source", MADE, ids=lambda source: source.stem)
+def test_the_sync_client_is_made_of_the_async_one(source: Path) -> None:
     """`python -m tests.fw_client.sync_client` makes it."""
-    assert TARGET.read_text() == sync_client(SOURCE.read_text())
+    target, _ = MADE[source]
+    assert target.read_text() == sync_module(source)

@@ -10,6 +10,7 @@ import trio
 
 from fw_client import (
     AsyncFwClient,
+    BadCall,
     Conflict,
     Event,
     EventEmitted,
@@ -79,6 +80,41 @@ def test_a_user_signs_in_and_makes_and_ends_keys(site: LiveSite) -> None:
             ada.api_keys.revoke(made.name)
             with pytest.raises(Unauthenticated):
                 program.profile()
+
+
+def test_a_user_manages_sessions_and_profile(site: LiveSite) -> None:
+    with (
+        FwClient(site.url, user="admin", password=PASSWORD) as ada,
+        FwClient(site.url, user="admin", password=PASSWORD) as other,
+    ):
+        other.profile()
+        changed = ada.update_profile(full_name="Ada", language="de")
+        assert (changed.full_name, changed.language) == ("Ada", "de")
+        assert ada.update_profile(language="").full_name == "Ada"
+        (own,) = (each for each in ada.sessions.list() if each.current)
+        (foreign,) = (each for each in other.sessions.list() if each.current)
+        assert own.id != foreign.id
+        assert foreign.created <= foreign.last_seen < foreign.expires
+        ada.sessions.revoke(foreign.id)
+        with pytest.raises(NotFound):
+            ada.sessions.revoke(foreign.id)
+        other.profile()
+        assert ada.sessions.revoke_others() == len(ada.sessions.list()) == 1
+
+
+def test_a_password_is_changed_and_used_from_then_on(site: LiveSite, admin: FwClient) -> None:
+    admin.users.invite("dan@example.test", name="dan")
+    site.prepare("user", "passwd", "dan", "--password-stdin", stdin=PASSWORD)
+    with FwClient(site.url, user="dan", password=PASSWORD) as dan:
+        with pytest.raises(Unauthenticated):
+            dan.change_password("wrong", "another decent passphrase")
+        assert dan.change_password(PASSWORD, "another decent passphrase").sessions_ended == 0
+        dan.api_keys.create("one")
+        assert (dan.api_keys.revoke_all(), dan.api_keys.revoke_all()) == (1, 0)
+        admin.users.revoke_sessions("dan")
+        assert dan.profile().name == "dan"
+    with pytest.raises(Forbidden):
+        admin.change_password(PASSWORD, "another decent passphrase")
 
 
 def test_a_session_that_was_ended_is_renewed(site: LiveSite, admin: FwClient) -> None:
@@ -195,6 +231,30 @@ def test_many_deliveries_are_replayed(admin: FwClient, receiver: LiveReceiver) -
     eventually(lambda: progress() == (1, True))
     eventually(lambda: receiver.ids.count(delivery) == 2)
     assert admin.webhooks.stop_replay() is not None
+    assert admin.webhooks.replay_runs()[0].id == run.id
+    again = admin.webhooks.replay_progress(run.id)
+    assert again is not None
+    assert (again.id, again.total) == (run.id, 1)
+    with pytest.raises(NotFound):
+        admin.webhooks.replay_progress("missing")
+
+
+def test_attempts_are_listed_by_pages(admin: FwClient) -> None:
+    deliveries = set()
+    for order in ("SO-7", "SO-8", "SO-9"):
+        (delivery,) = admin.webhooks.emit("order.paid", {"order": order}).deliveries
+        deliveries.add(delivery)
+    eventually(lambda: all(admin.webhooks.explain(d)["status"] == "Sent" for d in deliveries))
+    first = admin.webhooks.attempts(limit=2, result="sent")
+    assert (len(first.attempts), first.newest_only) == (2, False)
+    assert {each.response_status for each in first.attempts} == {204}
+    gone_through = list(admin.webhooks.iterate_attempts(page=2, since=first.attempts[1].ended))
+    assert gone_through[: len(first.attempts)] == list(first.attempts)
+    everything = list(admin.webhooks.iterate_attempts(page=2))
+    assert deliveries <= {each.delivery for each in everything}
+    assert len({(each.delivery, each.ended) for each in everything}) == len(everything)
+    with pytest.raises(BadCall):
+        admin.webhooks.attempts(result="other")
 
 
 def test_a_test_event_is_sent(admin: FwClient) -> None:
@@ -233,6 +293,11 @@ def test_jobs_are_listed_and_what_is_not_there_is_not_found(admin: FwClient) -> 
     for act in (admin.jobs.retry, admin.jobs.cancel):
         with pytest.raises(NotFound):
             act(2**40)
+    nothing = {"queue": "app", "state": "failed", "function": "no.such", "user": "eve"}
+    assert list(admin.jobs.iterate(queue="app", function="no.such")) == []
+    assert admin.jobs.retry_matching(**nothing) == admin.jobs.cancel_matching(**nothing) == 0
+    with pytest.raises(BadCall):
+        admin.jobs.cancel_matching(state="other")
 
 
 def test_a_user_is_invited_and_unlocked(admin: FwClient) -> None:

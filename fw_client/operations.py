@@ -1,0 +1,463 @@
+"""The operations of the service in groups, for programs without tasks.
+
+Made of operations.py by `python -m tests.fw_client.sync_client`. Do not edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from fw_client import calls
+from fw_client.calls import Filters
+from fw_client.errors import FwClientError, Invalid
+from fw_client.events import EmitInterrupted, Event, EventBatch, batches
+from fw_client.listing import ListPosition
+from fw_client.models import (
+    ApiKeyInfo,
+    AttemptInfo,
+    AttemptInfoPage,
+    BulkReplay,
+    CreatedApiKey,
+    Document,
+    DocumentPage,
+    EmitResult,
+    EndedLogins,
+    EventEmitted,
+    EventRefused,
+    InvitedUser,
+    JobInfo,
+    MailedLink,
+    PausedWebhook,
+    QueuedReplay,
+    RotatedSecret,
+    SessionInfo,
+    TestEvent,
+)
+from fw_client.wire import Call
+
+T = TypeVar("T")
+
+
+class CallRunner(Protocol):
+    """Carries out calls as a user: the client."""
+
+    def run(self, call: Call[T]) -> T:
+        """Carry out a call; return its result."""
+        ...
+
+
+class DocumentCalls:
+    """`client.documents`: documents of any DocType."""
+
+    def __init__(self, client: CallRunner) -> None:
+        self._client = client
+
+    def list(
+        self,
+        doctype: str,
+        filters: Filters = (),
+        *,
+        fields: Sequence[str] | None = None,
+        order_by: str | None = None,
+        limit: int = 20,
+        start: int = 0,
+    ) -> DocumentPage:
+        """Return some documents that match, and the number of all that do.
+
+        Args:
+            filters: `{"status": "Open"}`, or triples `("total", ">", 5)`; all must hold.
+            fields: by default the name and the standard fields.
+            order_by: by default `creation desc`.
+            limit: from 1 to 500.
+            start: how many are left out.
+        """
+        return self._client.run(
+            calls.list_documents(doctype, filters, fields, order_by, limit, start)
+        )
+
+    def iterate(
+        self,
+        doctype: str,
+        filters: Filters = (),
+        *,
+        fields: Sequence[str] | None = None,
+        order_by: str | None = None,
+        page: int = 200,
+    ) -> Iterator[Document]:
+        """Go through all documents that match, a page of them at a time.
+
+        Args:
+            order_by: by default the name; then no document is left out or comes twice because
+                others come and go meanwhile. In another order that may happen.
+            page: documents of a request, from 1 to 500; fewer where they are large.
+        """
+        wanted = None if fields is None else tuple(fields)
+        position: ListPosition | None = ListPosition(doctype, filters, wanted, order_by, page)
+        while position is not None:
+            try:
+                found = self._client.run(position.call())
+            except Invalid as refusal:
+                position = position.after_refusal(refusal)
+                continue
+            for row in found.rows:
+                yield position.shown(row)
+            position = position.after(found)
+
+    def get(self, doctype: str, name: str) -> Document:
+        """Return a document. Raises: NotFound."""
+        return self._client.run(calls.get_document(doctype, name))
+
+    def insert(self, doctype: str, values: Mapping[str, Any], *, submit: bool = False) -> Document:
+        """Insert a document, and submit it as well; return it as stored.
+
+        Raises: Duplicate, Invalid.
+        """
+        return self._client.run(calls.insert_document(doctype, values, submit))
+
+    def save(self, doctype: str, name: str, changes: Mapping[str, Any]) -> Document:
+        """Change fields of a document; return it as stored.
+
+        Args:
+            changes: the fields that change; tables as whole lists. With the `modified` of the
+                document as it was read, a save over a newer version is refused.
+
+        Raises: NotFound, Conflict, Invalid.
+        """
+        return self._client.run(calls.save_document(doctype, name, changes))
+
+    def delete(self, doctype: str, name: str) -> None:
+        """Delete a document. Raises: NotFound, Conflict for one that others link to."""
+        self._client.run(calls.delete_document(doctype, name))
+
+    def submit(self, doctype: str, name: str) -> Document:
+        """Submit a draft. Raises: NotFound, Conflict."""
+        return self._client.run(calls.submit_document(doctype, name))
+
+    def cancel(self, doctype: str, name: str) -> Document:
+        """Cancel a submitted document. Raises: NotFound, Conflict."""
+        return self._client.run(calls.cancel_document(doctype, name))
+
+    def rename(self, doctype: str, name: str, new_name: str) -> Document:
+        """Rename a document, and all that links to it. Raises: NotFound, Duplicate."""
+        return self._client.run(calls.rename_document(doctype, name, new_name))
+
+    def export(self, doctype: str, name: str) -> Document:
+        """Return a document without its secrets. Raises: NotFound."""
+        return self._client.run(calls.export_document(doctype, name))
+
+
+class WebhookCalls:
+    """`client.webhooks`: events and deliveries."""
+
+    def __init__(self, client: CallRunner) -> None:
+        self._client = client
+
+    def emit(
+        self,
+        name: str,
+        data: Mapping[str, Any],
+        *,
+        reference: tuple[str, str] | None = None,
+        key: str | None = None,
+    ) -> EventEmitted:
+        """Emit an event; when this returns, it is recorded durably.
+
+        Args:
+            reference: the DocType and the name of the document that it is about.
+            key: no Webhook receives an event with the same key again. Without one the client takes
+                a random one, so that its own repetitions double nothing.
+
+        Raises: Invalid for a reserved or malformed name, Forbidden without the role.
+        """
+        event = Event(name, data, reference) if key is None else Event(name, data, reference, key)
+        (batch,) = batches([event])
+        (result,) = self._emit(batch)
+        if isinstance(result, EventRefused):
+            raise result.error
+        return result
+
+    def emit_many(self, events: Iterable[Event]) -> list[EmitResult]:
+        """Emit events in requests of at most 1,000 and 4 MiB; return a result for each.
+
+        One that is refused does not keep the others from being recorded.
+
+        Raises: EmitInterrupted when a request fails for good; it has the results until then.
+        """
+        results: list[EmitResult] = []
+        for batch in batches(events):
+            try:
+                results += self._emit(batch)
+            except FwClientError as error:
+                raise EmitInterrupted(results, batch.events) from error
+        return results
+
+    def _emit(self, batch: EventBatch) -> list[EmitResult]:
+        if batch.body is None:
+            return batch.too_large()
+        return self._client.run(calls.emit_batch(batch))
+
+    def replay(self, delivery: str) -> QueuedReplay:
+        """Send a Sent or Failed delivery again. It is not repeated by the client.
+
+        Raises: NotFound, Conflict for one that is still on its way.
+        """
+        return self._client.run(calls.replay(delivery))
+
+    def replay_many(self, filters: Filters) -> BulkReplay:
+        """Begin to replay the deliveries that match, some at a time.
+
+        Raises: Conflict while another such run goes on.
+        """
+        return self._client.run(calls.replay_many(filters))
+
+    def replay_progress(self, run: str | None = None) -> BulkReplay | None:
+        """Return a run by its id; without one the present run, else the last; None before any.
+
+        Raises: NotFound for an id that is not kept.
+        """
+        return self._client.run(calls.replay_progress(run))
+
+    def replay_runs(self) -> tuple[BulkReplay, ...]:
+        """Return the last 20 runs, the newest first."""
+        return self._client.run(calls.replay_runs())
+
+    def stop_replay(self) -> BulkReplay | None:
+        """Stop the run after the deliveries in progress."""
+        return self._client.run(calls.stop_replay())
+
+    def explain(self, delivery: str) -> dict[str, Any]:
+        """Return the attempts of a delivery, and what it waits for. Raises: NotFound."""
+        return self._client.run(calls.explain(delivery))
+
+    def attempts(
+        self,
+        *,
+        webhook: str | None = None,
+        result: str | None = None,
+        response_status: int | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> AttemptInfoPage:
+        """Return attempts of all deliveries, the newest first.
+
+        Args:
+            result: sent, retried or failed.
+            response_status: the status that the receiver answered with.
+            error: a text that the error contains.
+            since, until: the times between which they ended, with a time zone.
+            limit: from 1 to 500.
+            before: the `next` of the page before.
+
+        Raises: BadCall for a value that is not possible.
+        """
+        wanted = calls.WantedAttempts(webhook, result, response_status, error, since, until)
+        return self._client.run(calls.attempts(wanted, limit, before))
+
+    def iterate_attempts(
+        self,
+        *,
+        webhook: str | None = None,
+        result: str | None = None,
+        response_status: int | None = None,
+        error: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        page: int = 200,
+    ) -> Iterator[AttemptInfo]:
+        """Go through all attempts that match, as `attempts`, the newest first.
+
+        Those that end meanwhile are not among them.
+        """
+        wanted = calls.WantedAttempts(webhook, result, response_status, error, since, until)
+        found = self._client.run(calls.attempts(wanted, page, None))
+        while True:
+            yield from found.attempts
+            if found.next is None:
+                return
+            found = self._client.run(calls.attempts(wanted, page, found.next))
+
+    def test(self, webhook: str) -> TestEvent:
+        """Send a test event now; the failure of a receiver is a result, not an error."""
+        return self._client.run(calls.send_test_event(webhook))
+
+    def pause(self, webhook: str, *, seconds: int | None = None) -> PausedWebhook:
+        """Pause a Webhook: its deliveries wait. `seconds`: for how long; None: until resumed.
+
+        Raises: NotFound, Invalid.
+        """
+        return self._client.run(calls.pause(webhook, seconds))
+
+    def resume(self, webhook: str) -> PausedWebhook:
+        """End the pause of a Webhook, if there is one. Raises: NotFound."""
+        return self._client.run(calls.resume(webhook))
+
+    def rotate(self, webhook: str, *, secret: str | None = None, overlap: int = 0) -> RotatedSecret:
+        """Replace the signing secret of a Webhook. It is not repeated by the client.
+
+        Args:
+            secret: the new one; None: the service makes it.
+            overlap: for how many hours the old one signs too, 0 to 720.
+
+        Raises: NotFound, Invalid.
+        """
+        return self._client.run(calls.rotate(webhook, secret, overlap))
+
+    def erase(self, delivery: str) -> datetime:
+        """Erase what a Sent or Failed delivery carried; return when it was erased first.
+
+        Raises: NotFound, Conflict for one that is still on its way.
+        """
+        return self._client.run(calls.erase(delivery))
+
+
+class JobCalls:
+    """`client.jobs`: jobs of apps and mails that wait, for System Managers."""
+
+    def __init__(self, client: CallRunner) -> None:
+        self._client = client
+
+    def list(
+        self,
+        *,
+        queue: str = "",
+        state: str = "",
+        function: str = "",
+        user: str = "",
+        limit: int = 50,
+        before: int | None = None,
+    ) -> tuple[JobInfo, ...]:
+        """Return jobs, the newest first; an empty text matches all.
+
+        Args:
+            queue: app or mail.
+            state: ready, scheduled, leased or failed.
+            limit: from 1 to 500.
+            before: only jobs with a lower id: the last one of the page before.
+        """
+        wanted = calls.WantedJobs(queue, state, function, user)
+        return self._client.run(calls.list_jobs(wanted, limit, before))
+
+    def iterate(
+        self,
+        *,
+        queue: str = "",
+        state: str = "",
+        function: str = "",
+        user: str = "",
+        page: int = 200,
+    ) -> Iterator[JobInfo]:
+        """Go through all jobs that match, as `list`, the newest first."""
+        wanted = calls.WantedJobs(queue, state, function, user)
+        found = self._client.run(calls.list_jobs(wanted, page, None))
+        while found:
+            yield from found
+            found = self._client.run(calls.list_jobs(wanted, page, found[-1].id))
+
+    def retry(self, job: int) -> None:
+        """Make a failed or scheduled job due now. Raises: NotFound, Conflict."""
+        self._client.run(calls.retry_job(job))
+
+    def cancel(self, job: int) -> None:
+        """Delete a job; a mail is recorded as failed. Raises: NotFound, Conflict."""
+        self._client.run(calls.cancel_job(job))
+
+    def retry_matching(
+        self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
+    ) -> int:
+        """Retry up to 500 jobs that match, as `list`; return how many, 0 when none is left.
+
+        It is not repeated by the client.
+        """
+        wanted = calls.WantedJobs(queue, state, function, user)
+        return self._client.run(calls.retry_matching(wanted))
+
+    def cancel_matching(
+        self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
+    ) -> int:
+        """Cancel up to 500 jobs that match, as `list`; return how many, 0 when none is left.
+
+        It is not repeated by the client.
+        """
+        wanted = calls.WantedJobs(queue, state, function, user)
+        return self._client.run(calls.cancel_matching(wanted))
+
+
+class SessionCalls:
+    """`client.sessions`: the own sessions."""
+
+    def __init__(self, client: CallRunner) -> None:
+        self._client = client
+
+    def list(self) -> tuple[SessionInfo, ...]:
+        """Return the own sessions; of the client's own, `current` is true."""
+        return self._client.run(calls.list_sessions())
+
+    def revoke(self, session: str) -> None:
+        """End a session by its `id`. Raises: NotFound."""
+        self._client.run(calls.revoke_session(session))
+
+    def revoke_others(self) -> int:
+        """End the own sessions except the client's; return how many were ended."""
+        return self._client.run(calls.revoke_other_sessions())
+
+
+class ApiKeyCalls:
+    """`client.api_keys`: the own API keys. A key itself may not call these."""
+
+    def __init__(self, client: CallRunner) -> None:
+        self._client = client
+
+    def list(self) -> tuple[ApiKeyInfo, ...]:
+        """Return the own keys, without their secrets."""
+        return self._client.run(calls.list_keys())
+
+    def create(self, label: str, *, days: int | None = None) -> CreatedApiKey:
+        """Create a key; `days`: until it expires. Its `key` is shown this once."""
+        return self._client.run(calls.create_key(label, days))
+
+    def revoke(self, name: str) -> None:
+        """End a key. Raises: NotFound."""
+        self._client.run(calls.revoke_key(name))
+
+    def revoke_all(self) -> int:
+        """End all own keys; return how many were ended."""
+        return self._client.run(calls.revoke_all_keys())
+
+
+class UserCalls:
+    """`client.users`: the accounts, for System Managers."""
+
+    def __init__(self, client: CallRunner) -> None:
+        self._client = client
+
+    def invite(
+        self,
+        email: str,
+        *,
+        name: str | None = None,
+        full_name: str | None = None,
+        roles: Sequence[str] | None = None,
+    ) -> InvitedUser:
+        """Create an account, and mail the link for choosing a password. Raises: Duplicate."""
+        return self._client.run(calls.invite(email, name, full_name, roles))
+
+    def resend_invite(self, user: str) -> MailedLink:
+        """Mail an invitation again. Raises: NotFound, Conflict."""
+        return self._client.run(calls.resend_invite(user))
+
+    def send_password_reset(self, user: str) -> MailedLink:
+        """Mail a recovery link. Raises: NotFound, Conflict."""
+        return self._client.run(calls.send_password_reset(user))
+
+    def revoke_sessions(self, user: str, *, keys: bool = False) -> EndedLogins:
+        """End all sessions of a user; `keys`: the API keys too. Raises: NotFound."""
+        return self._client.run(calls.revoke_user_sessions(user, keys))
+
+    def unlock(self, user: str) -> None:
+        """Lift a lockout early. Raises: NotFound."""
+        self._client.run(calls.unlock_user(user))
