@@ -17,6 +17,7 @@ import yaml
 from benchmarks.access.service import TUNABLES
 from fw_actors.config.parsing import CREDENTIAL
 from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS
+from tests.deploy.scaling_page import balancer
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -114,13 +115,6 @@ def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, name: str) -> N
             ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
-
-
-def balancer() -> str:
-    """The block of nginx on the page about scaling."""
-    page = (DEPLOY.parent / "docs" / "scaling.md").read_text()
-    (block,) = (each for each in page.split("```")[1::2] if "upstream fw" in each)
-    return block
 
 
 @pytest.mark.parametrize(
