@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, Final, cast
 
 import trio
+from quart.wrappers import Request
 
 from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
@@ -20,13 +22,17 @@ from supervisors.service.process import DRAIN_SECONDS
 from web.app import FrontEnd, make_app
 from web.exchange import Traffic
 from web.listening import Bound, bind
-from web.response import EventStreams
-from web.routes.health import HealthRoutes
+from web.operations import LARGE
+from web.response import EventStreams, WireResponse
+from web.routes.health import ALWAYS_SERVED, HealthRoutes
 from web.server import serve
 from web.settings import Settings, login_screen
 
 MONITORING_REQUESTS: Final = 100
 """The requests that a worker answers at once."""
+STARTING_REQUESTS: Final = 100
+"""The requests that may wait for the start; more are refused."""
+START_WAIT_SECONDS: Final = 10.0
 
 
 @contextmanager
@@ -66,33 +72,69 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
     return make_app(gateway, settings, entropy, console, traffic=traffic, readings=readings)
 
 
+class StartingFrontEnd(FrontEnd):
+    """The application while the service starts: health, and other requests wait (H-108)."""
+
+    def __init__(self, config: Config, url: str, entropy: Entropy) -> None:
+        settings = Settings(
+            name=config.site.name, url=url, max_requests=STARTING_REQUESTS,
+            trust=config.deployment.trust_proxy,
+        )  # fmt: skip
+        gateway, traffic = cast("Any", _StartingGateway()), Traffic()
+        routes = HealthRoutes(gateway, traffic).routes()
+        super().__init__(routes, gateway, settings, entropy, traffic, EventStreams())
+        self._started = trio.Event()
+        self._app: FrontEnd | None = None
+
+    def hand_over(self, app: FrontEnd) -> None:
+        """Have `app` serve the requests that wait, and all that come later."""
+        self._app = app
+        self._started.set()
+
+    @contextmanager
+    def slot(self, request: Request) -> Iterator[bool]:
+        """Take a slot of the service; while it starts, one of those that may wait."""
+        slots = super().slot if self._app is None else self._app.slot
+        with slots(request) as has_slot:
+            yield has_slot
+
+    def body_limit(self, request: Request) -> int:
+        """Return the limit of the operation, not known while the service starts."""
+        return LARGE if self._app is None else self._app.body_limit(request)
+
+    async def respond(self, request: Request) -> WireResponse:
+        """Let the service respond, once it has started; refuse after `START_WAIT_SECONDS`."""
+        if self._app is None and request.path in ALWAYS_SERVED:
+            return await super().respond(request)
+        with trio.move_on_after(START_WAIT_SECONDS):
+            await self._started.wait()
+        if self._app is None:
+            return self.overload_response(request)
+        with self._app.slot(request) as has_slot:
+            if has_slot:
+                return await self._app.respond(request)
+            return self._app.overload_response(request)
+
+
 @asynccontextmanager
 async def answering_while_starting(
     config: Config, bound: Bound, entropy: Entropy
-) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Serve health, and report no readiness, while the store is opened.
+) -> AsyncIterator[Callable[[FrontEnd], None]]:
+    """Serve health, and report no readiness, while the service starts.
 
-    Yields the function that ends this; after it the address is free for the service itself.
+    Yields the function that hands the waiting requests over to the service's application.
     """
-    settings = Settings(name=config.site.name, url=bound.url, max_requests=0)
-    gateway, traffic = cast("Any", _StartingGateway()), Traffic()
-    routes = HealthRoutes(gateway, traffic).routes()
-    app = FrontEnd(routes, gateway, settings, entropy, traffic, EventStreams())
-    stop, ended = trio.Event(), trio.Event()
+    app, stop = StartingFrontEnd(config, bound.url, entropy), trio.Event()
     own = Bound(bound.socket.dup(), bound.url)
 
-    async def run(*, task_status: trio.TaskStatus[str]) -> None:
-        await serve(app, own, stop=stop, task_status=task_status)
-        ended.set()
-
-    async def end() -> None:
+    def hand_over(to: FrontEnd) -> None:
+        app.hand_over(to)
         stop.set()
-        await ended.wait()
 
     with unwrap_single_error():
         async with trio.open_nursery() as nursery:
-            await nursery.start(run)
-            yield end
+            await nursery.start(partial(serve, app, own, stop=stop))
+            yield hand_over
             nursery.cancel_scope.cancel()
 
 
@@ -104,13 +146,8 @@ class _StartingGateway:
         return False
 
 
-def front(parts: Parts, bound: Bound, gateway: Gateway, console: Console) -> ChildSpec:
-    """Return the server of the site's application."""
-    return _server(application(parts, gateway, console), bound)
-
-
-def monitoring(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
-    """Return the server of a worker: health, readiness and metrics alone."""
+def monitoring(parts: Parts, bound: Bound, gateway: Gateway) -> FrontEnd:
+    """Return the application of a worker: health, readiness and metrics alone."""
     config, traffic = parts.site.config, Traffic()
     settings = Settings(
         name=config.site.name,
@@ -120,11 +157,11 @@ def monitoring(parts: Parts, bound: Bound, gateway: Gateway) -> ChildSpec:
         scrubber=config.scrubber,
     )
     routes = HealthRoutes(gateway, traffic).routes()
-    app = FrontEnd(routes, gateway, settings, parts.site.entropy, traffic, EventStreams())
-    return _server(app, bound)
+    return FrontEnd(routes, gateway, settings, parts.site.entropy, traffic, EventStreams())
 
 
-def _server(app: FrontEnd, bound: Bound) -> ChildSpec:
+def server_child(app: FrontEnd, bound: Bound) -> ChildSpec:
+    """Return the server of `app` as a child."""
     stop = trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:

@@ -6,7 +6,7 @@ closes the store last. The children are defined in `access`, `queues` and `front
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -64,8 +64,13 @@ from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from supervisors.children import ChildSpec, actor_child, task_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
-from supervisors.service.front import answering_while_starting, listening, monitoring
-from supervisors.service.front import front as front_child
+from supervisors.service.front import (
+    answering_while_starting,
+    application,
+    listening,
+    monitoring,
+    server_child,
+)
 from supervisors.service.metrics import COUNTER
 from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
 from supervisors.service.process import DRAIN_SECONDS
@@ -80,6 +85,7 @@ from supervisors.service.queues import (
 from supervisors.service.siblings import Siblings
 from supervisors.service.site_files import SitePaths, site_url
 from supervisors.tree import open_supervisor
+from web.app import FrontEnd
 from web.listening import Bound
 
 SIGN_IN_OUTCOMES: Final = ("signed_in", "wrong", "throttled", "overloaded")
@@ -117,6 +123,7 @@ class RunningService:
     site: Site
     gateway: Gateway
     runtime: Runtime
+    app: FrontEnd | None
 
     async def failed(self) -> None:
         """Wait for ever: the supervisor raises a permanent failure out of `open_service`."""
@@ -155,7 +162,7 @@ async def open_service(
         # While another process serves requests, this one accepts none before it is ready.
         starting = address if inherited is None or inherited.alone else None
         async with (
-            _starting(config, starting, entropy) as end_starting,
+            _starting(config, starting, entropy) as hand_over,
             open_runtime(
                 clock=clock, entropy=entropy, log=log, scrub=config.scrubber.scrub_known
             ) as runtime,
@@ -165,10 +172,11 @@ async def open_service(
         ):
             if config.place.number == 1:
                 await _warn_of_secrets(parts.site, log)
-            await end_starting()
             has_socket = front and not inline and config.place.number == 1
             paths = SitePaths(config.folder, run_folder) if has_socket else None
             async with run_parts(parts, address, paths, front=front) as service:
+                if service.app is not None:
+                    hand_over(service.app)
                 yield service
 
 
@@ -255,8 +263,9 @@ async def _run(
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
     if parts.site.config.place.number == 1:
         children.append(actor_child("subscription_watch", lambda: _watch(parts)))
+    app: FrontEnd | None = None
     if bound is not None and not front:
-        children.append(monitoring(parts, bound, gateway))
+        app = monitoring(parts, bound, gateway)
     elif bound is not None:
         dispatcher = parts.runtime.ref(DISPATCHER)
         console = _console(parts, dispatcher)
@@ -264,14 +273,16 @@ async def _run(
             paths.prepare()
             children.append(task_child("console history", console.keep_history))
             children.append(console_socket(paths.console, paths.run_folder, console, parts.log))
-        children.append(front_child(parts, bound, gateway, console))
+        app = application(parts, gateway, console)
+    if app is not None and bound is not None:
+        children.append(server_child(app, bound))
     async with open_supervisor(
         parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS
     ):
         gateway.open()
         try:
             yield RunningService(
-                "" if bound is None else bound.url, parts.site, gateway, parts.runtime
+                "" if bound is None else bound.url, parts.site, gateway, parts.runtime, app
             )
         finally:
             gateway.drain()
@@ -297,13 +308,13 @@ def _woken_by_external_commits(parts: Parts) -> Iterator[None]:
 @asynccontextmanager
 async def _starting(
     config: Config, bound: Bound | None, entropy: Entropy
-) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Report on `bound` that the service is starting, until the block calls the function."""
+) -> AsyncIterator[Callable[[FrontEnd], None]]:
+    """Serve `bound` until the block calls the function with the service's application."""
     if bound is None:
-        yield trio.lowlevel.checkpoint
+        yield lambda _: None
         return
-    async with answering_while_starting(config, bound, entropy) as end:
-        yield end
+    async with answering_while_starting(config, bound, entropy) as hand_over:
+        yield hand_over
 
 
 def _address(

@@ -57,10 +57,15 @@ def test_a_service_that_starts_lives_and_is_not_ready(site: LiveSite) -> None:
         starting.start()
         eventually(lambda: told(url, "/api/health") == 200)
         assert told(url, "/api/ready") == 503
-        assert told(url, "/api/boot") == 503
+        early: list[int | None] = []
+        asking = threading.Thread(target=lambda: early.append(told(url, "/api/boot")))
+        asking.start()
+        assert told(url, "/api/ready") == 503
         assert site.url == ""
         other.execute("ROLLBACK")
     starting.join()
+    asking.join()
+    assert early == [200], "it has waited for the service (H-108)"
     assert site.url == url
     assert [told(url, path) for path in ("/api/health", "/api/ready", "/api/boot")] == [200] * 3
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from supervisors.service import front
+from fw_actors.runtime import SeededEntropy
+from supervisors.service.front import STARTING_REQUESTS, StartingFrontEnd, server_child
+from tests.site_kit import make_config
+from tests.web.client import AppClient, ClientResponse
 from tests.web.fakes import FakeGateway, app_of
 from web.listening import bind
 
@@ -25,10 +30,9 @@ async def test_a_server_that_failed_is_started_again_on_the_same_address(
         return await accept(listener)
 
     monkeypatch.setattr(trio.SocketListener, "accept", failing)
-    monkeypatch.setattr(front, "application", lambda *_: app_of(FakeGateway()))
     bound = bind("127.0.0.1", 0)
     unused: Any = None
-    child = front.front(unused, bound, unused, unused).make(unused)
+    child = server_child(app_of(FakeGateway()), bound).make(unused)
     with pytest.RaisesGroup(OSError, flatten_subgroups=True):
         await child.run(cast(Any, trio.TASK_STATUS_IGNORED))
     async with trio.open_nursery() as nursery:
@@ -37,3 +41,57 @@ async def test_a_server_that_failed_is_started_again_on_the_same_address(
             assert (await client.get(f"{bound.url}/api/health")).status_code == 200
         assert child.request_stop(0)
     assert bound.socket.fileno() == -1, "nobody is left waiting in its queue"
+
+
+@pytest.fixture
+def starting(tmp_path: Path) -> StartingFrontEnd:
+    return StartingFrontEnd(make_config(tmp_path), "http://127.0.0.1:1", SeededEntropy(1))
+
+
+SIGN_IN = {"usr": "ann", "pwd": "x" * 2000}
+
+
+async def test_a_request_that_comes_early_is_served_once_the_service_has_started(
+    starting: StartingFrontEnd,
+) -> None:
+    """It waits, and health answers meanwhile (H-108, H-101, H-102)."""
+    client, replies = AppClient(starting), list[ClientResponse]()
+
+    async def sign_in() -> None:
+        replies.append(await client.ask("POST", "/api/login", SIGN_IN))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sign_in)
+        await wait_all_tasks_blocked()
+        assert (await client.ask("GET", "/api/health")).status == 200
+        assert (await client.ask("GET", "/api/ready")).status == 503
+        assert not replies
+        gateway = FakeGateway()
+        starting.hand_over(app_of(gateway))
+    assert replies[0].status == (await AppClient(app_of(gateway)).ask(
+        "POST", "/api/login", SIGN_IN
+    )).status  # fmt: skip
+    assert (await client.ask("GET", "/api/ready")).status == 200
+
+
+async def test_a_request_that_has_waited_for_a_start_is_refused_after_10_seconds(
+    starting: StartingFrontEnd, autojump_clock: MockClock
+) -> None:
+    reply = await AppClient(starting).ask("GET", "/api/boot")
+    assert (reply.status, reply.error["type"]) == (503, "OverloadedError")
+    assert trio.current_time() == pytest.approx(10, abs=0.1)
+
+
+async def test_at_most_a_hundred_requests_wait_for_a_start(
+    starting: StartingFrontEnd, autojump_clock: MockClock
+) -> None:
+    client, statuses = AppClient(starting), list[tuple[float, int]]()
+
+    async def boot() -> None:
+        reply = await client.ask("GET", "/api/boot")
+        statuses.append((trio.current_time() // 1, reply.status))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(STARTING_REQUESTS + 3):
+            nursery.start_soon(boot)
+    assert statuses == [(0, 503)] * 3 + [(10, 503)] * STARTING_REQUESTS
