@@ -1,6 +1,5 @@
 """The names that apps import: field types, `DocType` and `whitelist` (D-161)."""
 
-from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import (
     JSON,
     Check,
@@ -16,7 +15,8 @@ from fw_actors.documents.fields import (
     Text,
     Vault,
 )
-from fw_actors.documents.functions import whitelist
+from fw_actors.documents.handle import DocType
+from fw_actors.documents.registry import whitelist
 
 __all__ = [
     "JSON",

@@ -22,7 +22,7 @@ from fw_actors.access.users import add_user
 from fw_actors.config import load
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
-from fw_actors.ops import app_jobs
+from fw_actors.ops import queued_jobs
 from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.signing import DOCUMENT_EVENTS
 from fw_actors.runtime import SeededEntropy, TrioClock
@@ -95,11 +95,13 @@ class AppSite:
 
     def _run(self, job: LeasedJob, tx: Tx) -> None:
         jobs.finish(tx, job.id, job.lease)
-        app_jobs.function_of(job)(self.site.handle(tx, job.user), **app_jobs.arguments_of(job))
+        queued_jobs.function_of(job)(
+            self.site.handle(tx, job.user), **queued_jobs.arguments_of(job)
+        )
 
 
 def _lease_one(tx: Tx) -> list[LeasedJob]:
-    return jobs.claim(tx, app_jobs.QUEUE, "", 1, _LEASE_MS, _TOKEN)
+    return jobs.claim(tx, queued_jobs.APP_QUEUE, "", 1, _LEASE_MS, _TOKEN)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -24,7 +24,7 @@ from textual.widgets import (
     TabPane,
 )
 
-from fw_actors.rules.printable import escaped
+from fw_actors.rules.safe_output import escaped
 from fw_cli.console_client import ConsoleClient
 from fw_cli.console_dialogs import ConfirmDialog, TextDialog
 from fw_cli.console_order import RowOrder, arranged, described

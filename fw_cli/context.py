@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fw_actors.config import Config
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
-    from fw_actors.rules.redaction import Scrubber
+    from fw_actors.rules.safe_output import Scrubber
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ class CommandContext:
         """
         if self._config is not None:
             return self._config.scrubber
-        from fw_actors.rules.redaction import Scrubber
+        from fw_actors.rules.safe_output import Scrubber
 
         return Scrubber(v for name, v in self.environ.items() if name.startswith(PREFIX))
 

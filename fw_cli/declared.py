@@ -138,7 +138,7 @@ def _as_json(plan: Plan) -> dict[str, Any]:
 
 def _show(plan: Plan, *, as_json: bool, err: bool = False) -> None:
     """Print a plan, one line for each document."""
-    from fw_actors.rules.printable import escaped
+    from fw_actors.rules.safe_output import escaped
 
     if as_json:
         show_json(_as_json(plan))

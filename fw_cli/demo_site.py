@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from fw_actors.access.users import add_user
 from fw_actors.config import Config, load
 from fw_actors.ops.site import Site
-from fw_actors.rules.tokens import bearer
+from fw_actors.rules.identifiers import bearer
 from fw_actors.runtime import Entropy
 
 USER: Final = "ada"

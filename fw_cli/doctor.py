@@ -78,7 +78,7 @@ def _show(section: Section) -> None:
 
 
 def _show_finding(finding: Finding) -> None:
-    from fw_actors.rules.printable import escaped
+    from fw_actors.rules.safe_output import escaped
 
     level = finding.level.value
     label = click.style(f"{level:<{_INDENT - 2}}", fg=_COLOURS[level])

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from fw_actors.rules.redaction import Scrubber
+    from fw_actors.rules.safe_output import Scrubber
 
 
 class CommandFailed(Exception):
@@ -29,7 +29,7 @@ class CommandError(click.ClickException):
         self._lines = lines
 
     def show(self, file: IO[Any] | None = None) -> None:
-        from fw_actors.rules.printable import escaped
+        from fw_actors.rules.safe_output import escaped
 
         for line in self._lines:
             click.echo(f"fw: {escaped(line)}", file=file, err=file is None)

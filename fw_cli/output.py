@@ -23,14 +23,14 @@ def json_text(value: object, fallback: Callable[[Any], Any] | None = None) -> st
     """
     import msgspec
 
-    from fw_actors.rules.printable import escaped_json
+    from fw_actors.rules.safe_output import escaped_json
 
     return escaped_json(msgspec.json.encode(value, enc_hook=fallback).decode())
 
 
 def say(text: str) -> None:
     """Print a sentence, escaping what would control a terminal: it contains names and paths."""
-    from fw_actors.rules.printable import escaped
+    from fw_actors.rules.safe_output import escaped
 
     click.echo(escaped(text))
 
@@ -61,7 +61,7 @@ def show(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str], *, js
     from rich.table import Table
     from rich.text import Text
 
-    from fw_actors.rules.printable import escaped
+    from fw_actors.rules.safe_output import escaped
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for heading in columns.values():

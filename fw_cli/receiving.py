@@ -23,7 +23,7 @@ from fw_cli.values import WEBHOOK, require_known
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
-    from fw_actors.rules.verification import Judgement, SavedRequest
+    from fw_actors.rules.signing import Judgement, SavedRequest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -92,8 +92,7 @@ def verify(
     """
     if file == _STDIN and secret_stdin:
         raise click.UsageError("stdin cannot be both the request and the secret.")
-    from fw_actors.rules.signing import UnusableSecretError
-    from fw_actors.rules.verification import UnreadableRequest, judge, parse_saved
+    from fw_actors.rules.signing import UnreadableRequest, UnusableSecretError, judge, parse_saved
     from fw_actors.runtime import SystemClock
 
     content = _read(context.cwd, file)
@@ -241,7 +240,7 @@ class _ReceivedRequests:
 
     def attend(self, handler: BaseHTTPRequestHandler) -> None:
         """Read a request, judge and print it, and answer."""
-        from fw_actors.rules.verification import SavedRequest
+        from fw_actors.rules.signing import SavedRequest
 
         length = handler.headers.get("content-length", "")
         if not length.isascii() or not length.isdecimal() or int(length) > MAX_BODY_BYTES:
@@ -265,7 +264,7 @@ class _ReceivedRequests:
             self.server.shutdown()  # this is another thread than the one that serves
 
     def _take(self, request: SavedRequest, handler: BaseHTTPRequestHandler) -> None:
-        from fw_actors.rules.verification import event_type_of, judge
+        from fw_actors.rules.signing import event_type_of, judge
         from fw_actors.runtime import SystemClock
 
         self.received += 1

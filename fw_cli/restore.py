@@ -53,7 +53,7 @@ def restore(
     is replaced. Its sessions and links end, and so do the API keys that the replaced store had no
     more; accounts that it had disabled since are named. Keep the FW_SECRET_KEY of the backup.
     """
-    from fw_actors.store.restore import kind_of_backup
+    from fw_actors.store.backup import kind_of_backup
 
     config = context.config
     file = context.cwd / file
@@ -87,7 +87,7 @@ def _exists(context: CommandContext, *, dry_run: bool) -> bool:
 
     Unless `dry_run`, also checks that nothing else uses a server's database.
     """
-    from fw_actors.store.restore import DatabaseRestore
+    from fw_actors.store.backup import DatabaseRestore
 
     config = context.config
     if config.sqlite_file is not None:
@@ -114,7 +114,7 @@ Place = tuple["Config | None", str]
 @contextmanager
 def _restored_file(context: CommandContext, file: Path, *, dry_run: bool) -> Iterator[Place]:
     """Yield a draft of the store; it takes the store's place at the end, unless `dry_run`."""
-    from fw_actors.store.restore import file_draft, put_file
+    from fw_actors.store.backup import file_draft, put_file
 
     config = context.config
     database = config.sqlite_file
@@ -130,7 +130,7 @@ def _restored_file(context: CommandContext, file: Path, *, dry_run: bool) -> Ite
 @contextmanager
 def _restored_dump(context: CommandContext, file: Path, *, dry_run: bool) -> Iterator[Place]:
     """Yield the database with the dump in its schema; a dry run only reads the dump."""
-    from fw_actors.store.restore import DatabaseRestore, check_dump
+    from fw_actors.store.backup import DatabaseRestore, check_dump
 
     check_dump(file, context.environ)
     if dry_run:

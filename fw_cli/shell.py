@@ -175,7 +175,7 @@ class ShellSession:
         import traceback
 
         from fw_actors.errors import FwError
-        from fw_actors.rules.printable import escaped
+        from fw_actors.rules.safe_output import escaped
 
         self.failed += 1
         if isinstance(error, FwError):

@@ -17,7 +17,7 @@ from fw_cli.output import as_json, counted, say, show_json
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
-    from fw_actors.access.account_import import AccountToImport
+    from fw_actors.access.users import AccountToImport
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
 
@@ -100,7 +100,7 @@ def _parsed(file: Path, result: Import) -> list[tuple[int, AccountToImport]]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, AccountToImport | Exception]]:
-    from fw_actors.access.account_import import (
+    from fw_actors.access.users import (
         MAX_LINE_BYTES,
         account_from_json,
         accounts_from_csv,
@@ -128,7 +128,7 @@ def _lines(file: Path) -> Iterator[tuple[int, AccountToImport | Exception]]:
 
 
 def _import(accounts: list[tuple[int, AccountToImport]], fw: Fw) -> Import:
-    from fw_actors.access.account_import import import_account
+    from fw_actors.access.users import import_account
     from fw_actors.errors import FwError
 
     done = Import()

@@ -243,7 +243,7 @@ def _rekeying(
 
 
 def _report_lost(lost: list[StoredValue]) -> None:
-    from fw_actors.rules.printable import escaped
+    from fw_actors.rules.safe_output import escaped
 
     for value in lost:
         place = f"{value.doctype}, field {value.field}, {value.name}"

@@ -309,7 +309,7 @@ def rotate_secret(
     until: list[str | None] = []
 
     def write(site: Site, fw: Fw) -> None:
-        from fw_actors.webhooks.rotation import rotate
+        from fw_actors.webhooks.signing_keys import rotate
 
         made[:] = [new_secret(site.entropy) if secret is None else secret]
         name = require_known(fw, DOCTYPE, webhook)

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.errors import FwError
     from fw_actors.ops.site import Site
-    from fw_actors.webhooks.delivery_report import DeliveryReport
-    from fw_actors.webhooks.diagnostics import TrialResult
-    from fw_actors.webhooks.pauses import WebhookPause
+    from fw_actors.webhooks.diagnostics import DeliveryReport, TrialResult
+    from fw_actors.webhooks.pacing import WebhookPause
 
 _DEFAULT_LIMIT: Final = 20  # C-115
 _MOST: Final = 10_000
@@ -137,7 +136,7 @@ def _called(webhook: str, label: str | None) -> str:
 
 def _recorded(fw: Fw, delivery: str) -> list[dict[str, Any]]:
     from fw_actors.webhooks.attempts import attempts_of
-    from fw_actors.webhooks.delivery_report import attempt_as_json
+    from fw_actors.webhooks.diagnostics import attempt_as_json
 
     return [attempt_as_json(each) for each in attempts_of(fw.tx, delivery).attempts]
 
@@ -158,7 +157,7 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
     It waits for its receiver, for the end of a backoff, or for an attempt in progress; or it is
     final, its Webhook is disabled or deleted, or the process that leased it has died.
     """
-    from fw_actors.webhooks.delivery_report import delivery_report
+    from fw_actors.webhooks.diagnostics import delivery_report
     from fw_actors.webhooks.health import labels_of
     from fw_cli.service_state import service_state
 
@@ -263,7 +262,7 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
         ) as sender:
             return await Trial(site, sender).send(webhook, lambda fn: site.read(ADMINISTRATOR, fn))
 
-    from fw_actors.rules.printable import escaped
+    from fw_actors.rules.safe_output import escaped
 
     result = context.on_site(use)
     if as_json:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from quart.wrappers import Request
 
 from fw_actors.access.types import Caller, Reading
-from fw_actors.actors.counters import Histogram
+from fw_actors.actors.metrics import Histogram
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.runtime.clock import Entropy
 from web.operations import Route

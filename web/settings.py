@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fw_actors.config import ProxyTrustPolicy
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,9 @@ import sqlalchemy as sa
 from fw_actors.access import sessions
 from fw_actors.access.attempts import forget_user
 from fw_actors.access.hash_costs import count_change
-from fw_actors.access.known_devices import forget_devices
+from fw_actors.access.sessions import forget_devices
 from fw_actors.documents.doctype import table_name
-from fw_actors.documents.document import DocType
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.naming import NAME_CHARACTERS, is_name
 from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, Rights

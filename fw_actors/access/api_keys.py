@@ -22,9 +22,8 @@ from fw_actors.access.accounts import Accounts, lock_account
 from fw_actors.access.sessions import SEEN_EVERY_MS
 from fw_actors.access.types import Caller
 from fw_actors.documents import rows
-from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import iso
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import (
@@ -38,16 +37,16 @@ from fw_actors.errors import (
     ValidationError,
 )
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.rules.identifiers import counted_address
-from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, Budget
-from fw_actors.rules.tokens import (
+from fw_actors.rules.identifiers import (
     API_KEY_BYTES,
     ApiKey,
+    counted_address,
     digest,
     new_api_key,
     parse_api_key,
     record_id,
 )
+from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, Budget
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Store, Tx

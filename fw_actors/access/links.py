@@ -15,12 +15,11 @@ import sqlalchemy as sa
 from fw_actors.access.accounts import lock_account
 from fw_actors.access.types import LinkFacts, LinkKind
 from fw_actors.config import AuthPolicy
-from fw_actors.documents.document import DocType
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import InvalidTokenError
-from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest
+from fw_actors.rules.identifiers import BEARER_BYTES, bearer, digest
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MINUTES_PER_HOUR, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx

@@ -27,8 +27,7 @@ from fw_actors.access.api_keys import ApiKeys
 from fw_actors.access.hash_costs import count_change
 from fw_actors.access.sign_in import AttemptDependencies, CountedAttempts
 from fw_actors.access.types import PasswordChange, PasswordChanged
-from fw_actors.documents.document import DocType
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import (

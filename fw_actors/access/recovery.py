@@ -46,10 +46,11 @@ from fw_actors.rules.identifiers import (
     UnusableIdentifierError,
     canonical,
     counted_address,
+    digest,
+    record_id,
     sharing_network,
 )
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS, Budget
-from fw_actors.rules.tokens import digest, record_id
 from fw_actors.runtime import Entropy
 from fw_actors.store import Store, Tx
 

@@ -14,16 +14,23 @@ from fw_actors.access import accounts, attempts, sessions
 from fw_actors.access.accounts import Account, Accounts, lock_account
 from fw_actors.access.attempts import AddressBudget, AddressCounters, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
-from fw_actors.access.known_devices import device_key, note_device
+from fw_actors.access.sessions import device_key, note_device
 from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import HashCost, Hasher, HashQueue
 from fw_actors.mail import NewDevice
 from fw_actors.rules.concurrency import Requester
-from fw_actors.rules.identifiers import UnusableIdentifierError, canonical, sharing_network
+from fw_actors.rules.identifiers import (
+    BEARER_BYTES,
+    UnusableIdentifierError,
+    bearer,
+    canonical,
+    digest,
+    record_id,
+    sharing_network,
+)
 from fw_actors.rules.lockout import Budget, may_verify
-from fw_actors.rules.tokens import BEARER_BYTES, bearer, digest, record_id
 from fw_actors.runtime import Clock, Entropy
 from fw_actors.runtime.clock import MS_PER_MINUTE, SECONDS_PER_DAY
 from fw_actors.store import Store, Tx

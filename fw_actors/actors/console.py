@@ -17,11 +17,16 @@ import msgspec
 import trio
 
 from fw_actors.access import users
-from fw_actors.actors.console_history import SAMPLE_SECONDS, ConsoleHistory, ConsoleSample, rates_of
-from fw_actors.actors.console_receivers import Receiver, with_stored
-from fw_actors.actors.console_traces import Trace, Traces
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.console_records import (
+    SAMPLE_SECONDS,
+    ConsoleHistory,
+    ConsoleSample,
+    Trace,
+    Traces,
+    rates_of,
+)
 from fw_actors.actors.dispatcher import Pause, Resume
+from fw_actors.actors.metrics import Counter
 from fw_actors.actors.subscription_watch import stale_webhooks
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import NotFoundError, OverloadedError, PermissionDeniedError
@@ -37,6 +42,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.receivers import Receiver, with_stored
 
 
 class Node(msgspec.Struct, frozen=True, rename="camel"):

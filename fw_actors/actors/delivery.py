@@ -15,7 +15,7 @@ import msgspec
 import trio
 from outcome import Outcome
 
-from fw_actors.actors.counters import DeliveryMeter
+from fw_actors.actors.metrics import DeliveryMeter
 from fw_actors.actors.outcome_writer import Record, Recorded
 from fw_actors.errors import OverloadedError
 from fw_actors.http import (
@@ -35,7 +35,7 @@ from fw_actors.rules.delivery import (
     error_of_answer,
     retry_after_seconds,
 )
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 from fw_actors.rules.signing import SignedHeaders, signed_headers
 from fw_actors.runtime import (
     Actor,

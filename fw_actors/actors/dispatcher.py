@@ -17,7 +17,7 @@ from fw_actors.actors.queue_worker import ClockSkewRepair, Poll, PollSchedule, W
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots
-from fw_actors.rules.tokens import record_id
+from fw_actors.rules.identifiers import record_id
 from fw_actors.runtime import (
     Actor,
     ActorError,

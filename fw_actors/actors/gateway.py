@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from fw_actors.access import sessions
-from fw_actors.access.account_states import AccountStates
-from fw_actors.access.administration import SelfService, UserAdministration
+from fw_actors.access.administration import AccountStates, SelfService, UserAdministration
 from fw_actors.access.api_keys import KeyUse
 from fw_actors.access.attempts import shown_key
 from fw_actors.access.passwords import FIELD as NEW_PASSWORD
@@ -27,10 +26,10 @@ from fw_actors.access.types import (
 )
 from fw_actors.actors.dispatcher import receiver_health
 from fw_actors.actors.lockout import AttemptLog, AttemptPasswordChange, AttemptSignIn
-from fw_actors.actors.store_probe import read_with_deadline
+from fw_actors.actors.metrics import read_with_deadline
 from fw_actors.documents import rest
-from fw_actors.documents.functions import Whitelisted
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import (
     AuthenticationError,
     FwError,
@@ -49,9 +48,9 @@ from fw_actors.store import Tx, installation_key
 from fw_actors.webhooks.bulk_replay import BulkReplays
 from fw_actors.webhooks.diagnostics import Trial, TrialResult
 from fw_actors.webhooks.erasure import erase
-from fw_actors.webhooks.pauses import WebhookPause
+from fw_actors.webhooks.pacing import WebhookPause
 from fw_actors.webhooks.replay import Replayed
-from fw_actors.webhooks.rotation import SecretRotation, new_secret, rotate
+from fw_actors.webhooks.signing_keys import SecretRotation, new_secret, rotate
 
 T = TypeVar("T")
 
@@ -234,7 +233,7 @@ class Gateway:
     async def rotate(
         self, caller: Caller, webhook: str, secret: str, overlap_hours: int, request_id: str
     ) -> SecretRotation:
-        """Replace the secret of a Webhook. Raises: as `fw_actors.webhooks.rotation.rotate`."""
+        """Replace the secret of a Webhook. Raises: as `fw_actors.webhooks.signing_keys.rotate`."""
         return await self.write(
             caller,
             lambda fw: rotate(fw, self._site.audit, webhook, secret, overlap_hours),

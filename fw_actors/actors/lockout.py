@@ -17,7 +17,7 @@ from fw_actors.access.attempts import shown_key
 from fw_actors.access.passwords import PasswordChanges
 from fw_actors.access.sign_in import Admitted, Identified, SignIn
 from fw_actors.access.types import PasswordChange, PasswordChanged, SignedIn, SignInAttempt
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.metrics import Counter
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.runtime import (
     Actor,

@@ -19,11 +19,11 @@ from typing import Final, TypeVar
 import trio
 from outcome import Error, Outcome
 
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.metrics import Counter
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, Backoff, Ending, Verdict, decide
-from fw_actors.rules.redaction import Scrubber, raised_at
-from fw_actors.rules.tokens import record_id
+from fw_actors.rules.identifiers import record_id
+from fw_actors.rules.safe_output import Scrubber, raised_at
 from fw_actors.runtime import Actor, Context, Log, Message, Ref, Timer, handles
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs

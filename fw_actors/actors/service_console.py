@@ -20,15 +20,14 @@ from fw_actors.actors.console import (
     DeadLetterShown,
     Node,
 )
-from fw_actors.actors.console_history import ConsoleSample, merged_history
-from fw_actors.actors.console_receivers import HEALTH_ORDER, Receiver, with_stored
-from fw_actors.actors.console_traces import Trace
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.console_records import ConsoleSample, Trace, merged_history
 from fw_actors.actors.dispatcher import Pause, Resume
+from fw_actors.actors.metrics import Counter
 from fw_actors.config import ProcessPlace
 from fw_actors.errors import FwError, NotFoundError, OverloadedError
 from fw_actors.ops.site import Site
 from fw_actors.runtime import ActorRef, Runtime
+from fw_actors.webhooks.receivers import HEALTH_ORDER, Receiver, with_stored
 
 SEPARATOR: Final = "@"
 DEAD_LETTERS_SHOWN: Final = 100

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from fw_actors.config.policy import MAX_PROCESSES
 from fw_actors.rules.outgoing import EgressProxy, OutgoingPolicy
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 
 VAULT_KEY: Final = "key"
 """The name of FW_SECRET_KEY among the secrets."""

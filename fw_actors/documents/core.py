@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import (
     JSON,
     SURROGATES,
@@ -20,7 +19,8 @@ from fw_actors.documents.fields import (
     Text,
     Vault,
 )
-from fw_actors.rules.pacing import MAX_RATE
+from fw_actors.documents.handle import DocType
+from fw_actors.rules.receivers import MAX_RATE
 
 
 class Role(DocType, naming="given"):

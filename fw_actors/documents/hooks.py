@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from fw_actors.documents.document import DocType
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.errors import ValidationError, refuse_coroutine
 
 AFTER_COMMIT = "after_commit"

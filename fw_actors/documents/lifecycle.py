@@ -13,9 +13,8 @@ from typing import Any
 
 from fw_actors.documents import permissions, rows
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import iso
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import (
     AFTER_COMMIT,
     DB_SET,

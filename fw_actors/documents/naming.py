@@ -11,14 +11,14 @@ import sqlalchemy as sa
 
 from fw_actors.documents.fields import CONTROLS_AND_BREAKS
 from fw_actors.errors import DuplicateError, ValidationError
-from fw_actors.rules.tokens import record_id
+from fw_actors.rules.identifiers import record_id
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, schema
 
 if TYPE_CHECKING:
     from fw_actors.documents.doctype import Meta
-    from fw_actors.documents.document import DocType
     from fw_actors.documents.fields import Field
+    from fw_actors.documents.handle import DocType
 
 NAME_CHARACTERS: Final = 140
 NAME_RULE: Final = (

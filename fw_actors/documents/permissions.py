@@ -21,15 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.document import child_of, rows_of
 from fw_actors.documents.fields import Link, Table
+from fw_actors.documents.handle import child_of, rows_of
 from fw_actors.errors import PermissionDeniedError
 
 if TYPE_CHECKING:
     from fw_actors.documents.doctype import Meta
-    from fw_actors.documents.document import DocType
     from fw_actors.documents.fields import Field
-    from fw_actors.documents.handle import Fw
+    from fw_actors.documents.handle import DocType, Fw
     from fw_actors.documents.registry import Registry
 
 SYSTEM_MANAGER: Final = "System Manager"

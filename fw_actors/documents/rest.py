@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from fw_actors.documents import permissions, query, rows, schema
 from fw_actors.documents.doctype import ACTIONS, CHILD_STANDARD, STANDARD, Meta
-from fw_actors.documents.document import DocType, child_of, field_unknown, rows_of, shown_value
 from fw_actors.documents.fields import (
     CONFIGURED,
     CONTROLS_AND_BREAKS,
@@ -25,11 +24,11 @@ from fw_actors.documents.fields import (
     Vault,
     to_ms,
 )
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw, child_of, field_unknown, rows_of, shown_value
 from fw_actors.documents.lifecycle import authorize_action
 from fw_actors.documents.permissions import Rights
 from fw_actors.errors import BadRequestError, ConflictError, PermissionDeniedError, ValidationError
-from fw_actors.rules.redaction import is_secret
+from fw_actors.rules.safe_output import is_secret
 
 _NEVER: Final = ("docstatus", "owner", "creation", "modified", "modified_by", "idx")
 _ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)

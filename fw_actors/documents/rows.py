@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from fw_actors.documents.doctype import ROW_ID, STANDARD
-from fw_actors.documents.document import DocType, child_of, rows_of
 from fw_actors.documents.fields import CONFIGURED, Field, ShapeError, Table, Vault, ms_of
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw, child_of, rows_of
 from fw_actors.documents.naming import NAME_CHARACTERS, is_name, random_name, validate_name
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import DocTable

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fw_actors.documents.doctype import CHILD_STANDARD, STANDARD, Meta
-from fw_actors.documents.document import child_of
 from fw_actors.documents.fields import LARGEST_INTEGER, Field, Int, Table, Vault
+from fw_actors.documents.handle import child_of
 from fw_actors.documents.naming import NAME_CHARACTERS
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.validation import MAX_ROWS

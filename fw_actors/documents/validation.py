@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.documents.document import DocType, rows_of
 from fw_actors.documents.fields import (
     CONFIGURED,
     LARGEST_INTEGER,
@@ -19,7 +18,7 @@ from fw_actors.documents.fields import (
     Table,
     Vault,
 )
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw, rows_of
 from fw_actors.documents.hooks import run_hook
 from fw_actors.errors import ConflictError, ValidationError
 from fw_actors.store import Tx

@@ -25,11 +25,10 @@ from typing import Any, Final
 import trio
 
 from fw_actors.config import ClientCertificate
-from fw_actors.http.client_certificates import ClientContexts
 from fw_actors.http.errors import ConnectError, DnsError, ForbiddenAddress, TlsError
 from fw_actors.http.exchange import Connection, ExchangeStep, PlainConnection, Progress
 from fw_actors.http.proxy import open_tunnel
-from fw_actors.http.tls import SessionCache, secure
+from fw_actors.http.tls import ClientContexts, SessionCache, secure
 from fw_actors.http.url import Origin, is_address, is_loopback
 from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
 from fw_actors.runtime.clock import MS_PER_SECOND

@@ -13,15 +13,16 @@ from fw_actors.mail.message import (
     render,
     subject_of,
 )
-from fw_actors.mail.smtp import SmtpTransport, probe
 from fw_actors.mail.transports import (
     LogTransport,
     MailFault,
     MailNotSent,
     MailRefused,
     MethodTransport,
+    SmtpTransport,
     Transport,
     load_method,
+    probe,
 )
 
 __all__ = [

@@ -1,23 +1,40 @@
-"""The mail transport interface, and the transports `log` and `method`."""
+"""Mail transports: their interface, and the transports `log`, `method` and `smtp`.
+
+`smtp` uses smtplib in a bounded number of threads. STARTTLS that fails ends the connection for
+good; AUTH in clear text goes to a loopback peer only, decided by the connected address, which
+smtplib leaves to its caller.
+
+5xx to the recipient is final, and so is 5xx to the message itself; what concerns the deployment
+(connection, TLS, AUTH, sender) is tried again, since an operator may mend it (O-59).
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import smtplib
+import socket
+import ssl
+import unicodedata
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from email.message import EmailMessage
+from ipaddress import IPv6Address, ip_address
 from typing import Any, ClassVar, Final, Protocol
 
 import trio
 
+from fw_actors.config import Mail
 from fw_actors.errors import (
     ConfigurationError,
     OverloadedError,
     UnawaitedCoroutineError,
     refuse_coroutine,
 )
-from fw_actors.mail.message import MailMessage
-from fw_actors.rules.redaction import raised_at
-from fw_actors.runtime import Log
+from fw_actors.mail.message import MailMessage, as_email, envelope_sender
+from fw_actors.rules.identifiers import record_id
+from fw_actors.rules.safe_output import raised_at
+from fw_actors.runtime import Clock, Entropy, Log
 
 
 class MailFault(Exception):
@@ -71,7 +88,7 @@ class LogTransport:
         self._log.info(EVENT, recipient=recipient, template=template, **shown)
 
 
-AT_ONCE: Final = 2
+METHODS_AT_ONCE: Final = 2
 
 Method = Callable[[Any, dict[str, str | None]], object]
 
@@ -86,7 +103,7 @@ class MethodTransport:
     def __init__(self, path: str, method: Method, run: RunWithFw) -> None:
         """`path` is the dotted path of the function, for error texts."""
         self._path, self._method, self._run = path, method, run
-        self._limiter = trio.CapacityLimiter(AT_ONCE)
+        self._limiter = trio.CapacityLimiter(METHODS_AT_ONCE)
 
     async def send(self, message: MailMessage) -> None:
         """Call the function with the message; see `Transport.send`."""
@@ -119,3 +136,231 @@ def load_method(path: str) -> Method:
         raise ConfigurationError([f"FW_MAIL_METHOD: {path} must be a plain function, not async."])
     found: Method = method
     return found
+
+
+_PERMANENT: Final = 500
+_SHOWN_CHARACTERS: Final = 200
+
+
+def fault_of(error: Exception) -> MailFault:
+    """Return the mail error for an error of smtplib or of the socket."""
+    if isinstance(error, smtplib.SMTPException):
+        return _fault_of_reply(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return MailNotSent(f"tls: {_plain(error.verify_message)}.")
+    if isinstance(error, ssl.SSLError):
+        return MailNotSent(f"tls: {_plain(error.reason or 'the handshake failed')}.")
+    if isinstance(error, TimeoutError):
+        return MailNotSent("timeout: the mail server did not answer in time.")
+    if isinstance(error, UnicodeError):
+        return MailNotSent("auth: FW_SMTP_USER and FW_SMTP_PASSWORD must be ASCII.")
+    reason = error.strerror if isinstance(error, OSError) else None
+    return MailNotSent(f"connect: {_plain(reason or 'the connection failed')}.")
+
+
+def _fault_of_reply(error: smtplib.SMTPException) -> MailFault:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return _refused_recipient(error)
+    if isinstance(error, smtplib.SMTPDataError):
+        # Without the server's words: a filter may quote the link in them.
+        told = f"message: the mail server answered {error.smtp_code}."
+        return MailRefused(told) if error.smtp_code >= _PERMANENT else MailNotSent(told)
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return MailNotSent(f"auth: the mail server answered {error.smtp_code}.")
+    if isinstance(error, smtplib.SMTPResponseException):
+        told = _plain(error.smtp_error)
+        return MailNotSent(f"smtp: the mail server answered {error.smtp_code} {told}.")
+    if isinstance(error, smtplib.SMTPNotSupportedError):
+        return MailNotSent(f"smtp: {_plain(str(error))}.")
+    return MailNotSent("smtp: the mail server closed the connection.")
+
+
+def _refused_recipient(error: smtplib.SMTPRecipientsRefused) -> MailFault:
+    for code, text in error.recipients.values():
+        told = f"recipient: the mail server answered {code} {_plain(text)}."
+        return MailRefused(told) if code >= _PERMANENT else MailNotSent(told)
+    return MailNotSent("recipient: the mail server refused without a reason.")
+
+
+def _plain(text: str | bytes) -> str:
+    """Return words from outside as one short line without control characters or a final dot."""
+    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    shown = "".join(c if unicodedata.category(c)[0] not in "CZ" else " " for c in words)
+    return " ".join(shown.split())[:_SHOWN_CHARACTERS].rstrip(".")
+
+
+TIMEOUT_SECONDS: Final = 15.0
+"""For the connection, and for each of the server's replies."""
+
+BeforeReply = Callable[[smtplib.SMTP], None]
+
+
+class SmtpSession:
+    """Used once. `deliver` and `greet` block; another thread may call `abort` meanwhile."""
+
+    def __init__(self, mail: Mail, context: ssl.SSLContext) -> None:
+        self._mail, self._context = mail, context
+        self._smtp: smtplib.SMTP | None = None
+        self._aborted = False
+
+    def deliver(self, mail: EmailMessage, sender: str, recipient: str) -> None:
+        """Connect, secure, authenticate, send. Raises: MailNotSent, MailRefused."""
+        self._run(lambda smtp: smtp.send_message(mail, sender, [recipient]))
+
+    def greet(self) -> None:
+        """Do all but send. Raises: MailNotSent, MailRefused."""
+        self._run(lambda smtp: smtp.noop())
+
+    def abort(self) -> None:
+        """Break the connection off, so that `deliver` ends soon and sends nothing more."""
+        self._aborted = True
+        connected = None if self._smtp is None else self._smtp.sock
+        if connected is not None:
+            with suppress(OSError):
+                # Not SSLSocket.shutdown: that lets the other thread go on in clear text.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+    def _run(self, act: Callable[[smtplib.SMTP], object]) -> None:
+        try:
+            smtp = self._connect()
+            try:
+                self._secure(smtp)
+                self._authenticate(smtp)
+                self._before_reply(smtp)
+                act(smtp)
+                with suppress(OSError):  # the message is accepted; a failing QUIT does not matter
+                    smtp.quit()
+            finally:
+                smtp.close()
+        except MailFault:
+            raise
+        except (OSError, UnicodeError) as error:  # smtplib's errors are OSErrors
+            raise fault_of(error) from None
+
+    def _connect(self) -> smtplib.SMTP:
+        host, port = self._mail.host or "", self._mail.port
+        smtp: smtplib.SMTP
+        if self._mail.security == "tls":
+            smtp = _Secured(self._before_reply, host, port, self._context)
+        else:
+            smtp = _Plain(self._before_reply, host, port)
+        # An address literal (RFC 5321 4.1.4): smtplib would ask DNS for this machine's name.
+        smtp.local_hostname = _literal(_open_socket(smtp).getsockname()[0])
+        return smtp
+
+    def _before_reply(self, smtp: smtplib.SMTP) -> None:
+        """Take note of what is connected. Either `abort` sees it, or it sees `abort`."""
+        self._smtp = smtp
+        if self._aborted:
+            smtp.close()
+            raise MailNotSent("smtp: the try was cut off.")
+
+    def _secure(self, smtp: smtplib.SMTP) -> None:
+        if self._mail.security == "starttls":
+            smtp.starttls(context=self._context)
+
+    def _authenticate(self, smtp: smtplib.SMTP) -> None:
+        if self._mail.user is None or self._mail.password is None:
+            return
+        connected = _open_socket(smtp)
+        if not isinstance(connected, ssl.SSLSocket) and not is_loopback_peer(connected):
+            raise MailRefused(
+                "auth: the password is not sent in clear text; set FW_SMTP_SECURITY to starttls "
+                "or tls."
+            )
+        smtp.login(self._mail.user, self._mail.password)
+
+
+class _Plain(smtplib.SMTP):
+    """Registers the connection before each reply, so that a stuck greeting can be aborted."""
+
+    def __init__(self, before_reply: BeforeReply, host: str, port: int) -> None:
+        self._before_reply = before_reply
+        super().__init__(host, port, "localhost", timeout=TIMEOUT_SECONDS)
+
+    def getreply(self) -> tuple[int, bytes]:
+        self._before_reply(self)
+        return super().getreply()
+
+
+class _Secured(smtplib.SMTP_SSL):
+    """Like `_Plain`, over TLS."""
+
+    def __init__(
+        self, before_reply: BeforeReply, host: str, port: int, context: ssl.SSLContext
+    ) -> None:
+        self._before_reply = before_reply
+        super().__init__(host, port, "localhost", timeout=TIMEOUT_SECONDS, context=context)
+
+    def getreply(self) -> tuple[int, bytes]:
+        self._before_reply(self)
+        return super().getreply()
+
+
+def _open_socket(smtp: smtplib.SMTP) -> socket.socket:
+    if smtp.sock is None:
+        raise smtplib.SMTPServerDisconnected
+    return smtp.sock
+
+
+def _literal(address: str) -> str:
+    plain = address.partition("%")[0]
+    return f"[IPv6:{plain}]" if ":" in plain else f"[{plain}]"
+
+
+def is_loopback_peer(connected: socket.socket) -> bool:
+    peer = ip_address(connected.getpeername()[0])
+    if isinstance(peer, IPv6Address) and peer.ipv4_mapped is not None:
+        return peer.ipv4_mapped.is_loopback
+    return peer.is_loopback
+
+
+SMTP_AT_ONCE: Final = 4
+_ID_BYTES: Final = 12
+
+
+class SmtpTransport:
+    """Opens a connection for each message, at most four at once."""
+
+    def __init__(
+        self, mail: Mail, clock: Clock, entropy: Entropy, *, context: ssl.SSLContext | None = None
+    ) -> None:
+        """`context`: how certificates are verified; None takes the system's trust store."""
+        self._mail, self._clock, self._entropy = mail, clock, entropy
+        self._context = context or ssl.create_default_context()
+        self._limiter = trio.CapacityLimiter(SMTP_AT_ONCE)
+
+    async def send(self, message: MailMessage) -> None:
+        """Send one message over a connection of its own; see `Transport.send`."""
+        mail = as_email(
+            message,
+            sender=self._mail.sender,
+            now=self._clock.now(),
+            unique=record_id(self._entropy.bytes(_ID_BYTES)),
+        )
+        session = SmtpSession(self._mail, self._context)
+        try:
+            await trio.to_thread.run_sync(
+                session.deliver,
+                mail,
+                envelope_sender(self._mail.sender),
+                message.recipient,
+                abandon_on_cancel=True,
+                limiter=self._limiter,  # held until the thread has ended
+            )
+        except trio.Cancelled:
+            session.abort()
+            raise
+
+
+async def probe(mail: Mail, context: ssl.SSLContext) -> None:
+    """Connect, secure and sign in as for a message, and send none; for `fw doctor`.
+
+    Raises: MailNotSent, MailRefused.
+    """
+    session = SmtpSession(mail, context)
+    try:
+        await trio.to_thread.run_sync(session.greet, abandon_on_cancel=True)
+    except trio.Cancelled:
+        session.abort()
+        raise

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from fw_actors.access.attempts import IDENTIFIER as IDENTIFIER_KIND
 from fw_actors.access.attempts import counter_key, shown_key
 from fw_actors.documents.registry import Registry
-from fw_actors.ops import app_jobs, mail_queue
+from fw_actors.ops import mail_queue, queued_jobs
 from fw_actors.ops.queued_jobs import JobFacts, newest_jobs
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.store import QueueStats, Statement, Tx, jobs
@@ -20,8 +20,8 @@ from fw_actors.webhooks import events
 from fw_actors.webhooks.attempts import read_trace
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import label_of_webhook
-from fw_actors.webhooks.pauses import WebhookPause, paused_webhooks
-from fw_actors.webhooks.receiver_facts import StoredReceiver, stored_receivers
+from fw_actors.webhooks.pacing import WebhookPause, paused_webhooks
+from fw_actors.webhooks.receivers import StoredReceiver, stored_receivers
 
 MAX_LOCKS: Final = 50
 MAX_IDENTIFIERS: Final = 2_000
@@ -271,7 +271,7 @@ _KNOWN: Final = Statement(
 )
 
 
-QUEUES: Final = (events.QUEUE, mail_queue.QUEUE, app_jobs.QUEUE)
+QUEUES: Final = (events.QUEUE, mail_queue.QUEUE, queued_jobs.APP_QUEUE)
 """Shown even if empty (C-118)."""
 _LOCKED_COUNT: Final = Statement(
     sa.select(sa.func.count(LOGIN_ATTEMPT.c.key.distinct())).where(LOGIN_ATTEMPT.c.until > _NOW)

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import SystemRows
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx

@@ -28,16 +28,14 @@ from fw_actors.documents.tables import make_tables
 from fw_actors.documents.vault import VaultCipher
 from fw_actors.errors import OverloadedError
 from fw_actors.hashing import Hasher
-from fw_actors.ops import app_jobs, error_log, mail_queue
-from fw_actors.ops.app_jobs import JobRecorder
-from fw_actors.ops.audit import AuditLog, DeletionAudit, DocumentAudit
+from fw_actors.ops import error_log, mail_queue, queued_jobs
+from fw_actors.ops.audit import AuditLog, DeletionAudit, DocumentAudit, VersionRecorder
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.mail_queue import Outbox
-from fw_actors.ops.queued_jobs import JobControl
+from fw_actors.ops.queued_jobs import JobControl, JobRecorder
 from fw_actors.ops.stored_secrets import check_rotation
-from fw_actors.ops.versions import VersionRecorder
-from fw_actors.rules.receiver_trouble import NoticePolicy
-from fw_actors.rules.tokens import DeliveryIds
+from fw_actors.rules.identifiers import DeliveryIds
+from fw_actors.rules.receivers import NoticePolicy
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
 from fw_actors.webhooks import bulk_replay, events
@@ -45,7 +43,7 @@ from fw_actors.webhooks.bulk_replay import BulkReplays
 from fw_actors.webhooks.custom_events import CustomEvents
 from fw_actors.webhooks.events import DeliveryRecorder, DeliveryRenames, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
-from fw_actors.webhooks.pauses import Pauses
+from fw_actors.webhooks.pacing import Pauses
 from fw_actors.webhooks.receiver_notices import ReceiverNotices, TroubleEnds
 from fw_actors.webhooks.replay import Replays
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
@@ -201,7 +199,7 @@ def _assembled(
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     pauses = Pauses(audit, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, bulk_replay.REPLAYS))
-    enqueue = JobRecorder(partial(recorded, app_jobs.QUEUE))
+    enqueue = JobRecorder(partial(recorded, queued_jobs.APP_QUEUE))
     context = SiteContext(
         documents, custom.emit, custom.emit_many, accounts.rights, enqueue, config.secrets
     )

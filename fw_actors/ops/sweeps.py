@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.access.attempts import KNOWN_DAYS
-from fw_actors.access.known_devices import DEVICE_DAYS
+from fw_actors.access.sessions import DEVICE_DAYS
 from fw_actors.documents.registry import Registry
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS

@@ -2,23 +2,21 @@
 
 from fw_actors.store.executor import THREAD_SWITCH_SECONDS
 from fw_actors.store.jobs import LeasedJob, QueueHead, QueueStats
-from fw_actors.store.like_patterns import Like
 from fw_actors.store.migrations import installation_key
-from fw_actors.store.packed_rows import (
+from fw_actors.store.query_limits import Like
+from fw_actors.store.statement import (
     AllRows,
+    ConstraintViolation,
     FramedRow,
     FramedRows,
     JsonRows,
     Octets,
-    read_frames,
-    rows_as_json,
-)
-from fw_actors.store.statement import (
-    ConstraintViolation,
     Statement,
     StatementError,
     StoreError,
     UniqueViolation,
+    read_frames,
+    rows_as_json,
 )
 from fw_actors.store.store import Store, StoreStatistics
 from fw_actors.store.transaction import AfterCommit, Row, Tx

@@ -37,9 +37,8 @@ from sqlalchemy import (
 )
 
 from fw_actors.runtime.clock import MS_PER_SECOND
-from fw_actors.store.packed_rows import JsonRows, rows_as_json
 from fw_actors.store.schema import JOB
-from fw_actors.store.statement import Statement
+from fw_actors.store.statement import JsonRows, Statement, rows_as_json
 from fw_actors.store.transaction import Tx
 
 

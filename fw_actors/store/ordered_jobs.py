@@ -34,9 +34,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import Text
 
-from fw_actors.store.packed_rows import JsonRows, rows_as_json
 from fw_actors.store.schema import JOB
-from fw_actors.store.statement import Statement
+from fw_actors.store.statement import JsonRows, Statement, rows_as_json
 from fw_actors.store.transaction import Tx
 
 WINDOW: Final = 256

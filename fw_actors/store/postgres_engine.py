@@ -250,7 +250,7 @@ class PostgresEngine:
         return BEGIN_WRITE if item.durable else BEGIN_LAZY
 
     def poll(self) -> bool:
-        """Return False: `postgres_notices` hears of external commits."""
+        """Return False: `postgres` hears of external commits."""
         return False
 
     def close(self) -> None:

@@ -246,7 +246,7 @@ WEBHOOK_CLAIM: Final = Table(
     Column("used_until", BigInteger, nullable=False, server_default="0"),  # microseconds
 )
 """Of each Webhook with a limit: the row that a claim locks, and the time up to which the requests
-that the limit allows are used. `fw_actors.webhooks.paced_claims`"""
+that the limit allows are used. `fw_actors.webhooks.pacing`"""
 
 JOB: Final = Table(
     "fw_job",

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fw_actors.errors import ConfigurationError, OverloadedError
-from fw_actors.store.like_patterns import LIKE_LONG, like_long
-from fw_actors.store.query_limits import QueryLimit
+from fw_actors.store.query_limits import LIKE_LONG, QueryLimit, like_long
 from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
 # All errors of executing a statement; the last three come from binding its values.

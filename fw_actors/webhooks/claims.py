@@ -24,7 +24,7 @@ from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots, startable
 from fw_actors.rules.delivery import LEASE_MARGIN_SECONDS
-from fw_actors.rules.pacing import NOT_PAUSED, UNTIL_RESUMED
+from fw_actors.rules.receivers import NOT_PAUSED, UNTIL_RESUMED
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import (
     AllRows,
@@ -44,7 +44,7 @@ from fw_actors.store.jobs import heads_of
 from fw_actors.store.ordered_jobs import held_ordered, leave
 from fw_actors.store.schema import JOB
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.paced_claims import PacedClaims, PacedLease
+from fw_actors.webhooks.pacing import PacedClaims, PacedLease
 
 SHORT: Final = 16_384
 """In bytes. Longer payloads are read one by one, so that no value exceeds SQLite's limit."""

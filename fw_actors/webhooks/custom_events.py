@@ -19,7 +19,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import DuplicateError, FwError, ValidationError
 from fw_actors.rules.signing import UnusableEventNameError, validate_event_name
 from fw_actors.store import Statement, UniqueViolation
-from fw_actors.store.packed_rows import JsonRows, rows_as_json
+from fw_actors.store.statement import JsonRows, rows_as_json
 from fw_actors.webhooks.events import DeliveryRecorder, RecordedEvent
 from fw_actors.webhooks.subscriptions import SubscriptionCache
 

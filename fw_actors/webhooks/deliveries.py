@@ -31,7 +31,7 @@ from fw_actors.store.schema import JOB
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
 from fw_actors.webhooks.claims import DeliveryClaims, LeasedDelivery
 from fw_actors.webhooks.health import Noted, add_tallies, tallies_of
-from fw_actors.webhooks.paced_claims import lock_turns
+from fw_actors.webhooks.pacing import lock_turns
 
 KEPT_BYTES: Final = 512
 _ERROR_CHARACTERS: Final = 500

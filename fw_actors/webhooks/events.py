@@ -19,14 +19,13 @@ import sqlalchemy as sa
 from fw_actors.documents import rows
 from fw_actors.documents.core import BY_DOCUMENT
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.document import DocType, child_of
 from fw_actors.documents.fields import Table, iso
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw, child_of
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import DuplicateError, NotFoundError
-from fw_actors.rules.redaction import FieldRedaction, redaction_of
-from fw_actors.rules.tokens import DeliveryIds
+from fw_actors.rules.identifiers import DeliveryIds
+from fw_actors.rules.safe_output import FieldRedaction, redaction_of
 from fw_actors.store import Statement, Tx, jobs, ordered_jobs
 from fw_actors.store.schema import DELIVERY_ATTEMPT, JOB
 from fw_actors.webhooks.shared_subscriptions import Subscription

@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from fw_actors.documents.core import Webhook
-from fw_actors.documents.document import DocType
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ValidationError
@@ -22,7 +21,7 @@ from fw_actors.http import parse_endpoint
 from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
-from fw_actors.rules.pacing import NOT_PAUSED, pause_end
+from fw_actors.rules.receivers import NOT_PAUSED, pause_end
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
 from fw_actors.store.ordered_jobs import count_parked

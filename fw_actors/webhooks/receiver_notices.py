@@ -12,9 +12,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from fw_actors.documents.core import Webhook
-from fw_actors.documents.document import DocType
 from fw_actors.documents.fields import iso
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, USER_PERMISSION
 from fw_actors.documents.registry import Registry
@@ -24,7 +23,7 @@ from fw_actors.mail import FailingWebhook, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import Outbox
 from fw_actors.rules.concurrency import FAILURES
-from fw_actors.rules.receiver_trouble import (
+from fw_actors.rules.receivers import (
     ENDED_EVENT,
     FAILING_EVENT,
     NoticePolicy,

@@ -1,19 +1,33 @@
-"""Signing keys of Webhooks, and the receivers that their URLs name."""
+"""Signing keys of Webhooks, the receivers that their URLs name, and the rotation of secrets.
+
+While a secret is rotated both sign for a time (B-350 to B-354). The old secret is kept sealed
+beside the new one until its end. An attempt looks at that time itself, so that nothing depends on
+the Sweeper, which only clears what has ended.
+"""
 
 from __future__ import annotations
 
+import base64
 from hmac import HMAC
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
+from fw_actors.documents.core import Webhook
+from fw_actors.documents.fields import iso
+from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_endpoint
-from fw_actors.rules.signing import UnusableSecretError, key_of, mac_of
-from fw_actors.store import Tx
+from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.rules.signing import PREFIX, UnusableSecretError, key_of, mac_of
+from fw_actors.runtime import Entropy
+from fw_actors.runtime.clock import MS_PER_HOUR
+from fw_actors.store import Statement, Tx
 from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.receiver_notices import HandleOf
 
 MAX_KEPT: Final = 1024
 
@@ -82,3 +96,79 @@ def _receiver(url: str | None) -> str:
         return str(parse_endpoint(url or "", development=True).origin)  # validated before
     except ValidationError:
         return ""
+
+
+MAX_OVERLAP_HOURS: Final = 720
+_RANDOM_BYTES: Final = 32
+_HOOK: Final = table_of(Webhook).table.c
+_ENDED: Final = Statement(
+    sa.select(_HOOK.name, _HOOK.old_secret_until)
+    .where(_HOOK.old_secret_until <= sa.bindparam("now"))
+    .order_by(_HOOK.old_secret_until)
+    .limit(1)
+)
+_CLEAR: Final = Statement(
+    sa.update(_HOOK.name.table)
+    .where(_HOOK.name == sa.bindparam("webhook"), _HOOK.old_secret_until == sa.bindparam("until"))
+    .values(old_secret=None, old_secret_until=None, modified=_HOOK.modified + 1)
+)
+
+
+class SecretRotation(NamedTuple):
+    """A new secret was stored; the old one signs too until `old_until` (None: no longer)."""
+
+    webhook: str
+    old_until: str | None
+
+
+def new_secret(entropy: Entropy) -> str:
+    """Return a new signing secret: whsec_ and 32 random bytes in base64 (B-22)."""
+    return PREFIX + base64.b64encode(entropy.bytes(_RANDOM_BYTES)).decode()
+
+
+def rotate(
+    fw: Fw, audit: AuditLog, webhook: str, secret: str, overlap_hours: int
+) -> SecretRotation:
+    """Replace the secret of a Webhook; with an overlap the old one signs beside it meanwhile.
+
+    A rotation within the overlap of another ends the oldest secret.
+
+    Raises: ValidationError naming `secret` or `overlap`; NotFoundError; PermissionDeniedError.
+    """
+    if not 0 <= overlap_hours <= MAX_OVERLAP_HOURS:
+        raise ValidationError(
+            f"overlap must be between 0 and {MAX_OVERLAP_HOURS} hours.", field="overlap"
+        )
+    doc, stored = fw.documents.open(fw, "Webhook", webhook)
+    old, until = "", None
+    if overlap_hours:
+        old, until = _current(stored, secret), iso(fw.tx.now + overlap_hours * MS_PER_HOUR)
+    doc.__dict__.update(secret=secret, old_secret=old, old_secret_until=until)
+    with audit.suppressed(fw.tx):
+        fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
+    audit.record(fw, Action.ROTATE, webhook, {"overlap_hours": overlap_hours})
+    return SecretRotation(webhook, until)
+
+
+def _current(stored: Any, new: str) -> str:
+    try:
+        current: str = stored.vault("secret") or ""
+    except UnreadableError as error:
+        raise ValidationError(
+            f"The secret in use cannot be kept: {error}. Rotate without an overlap.",
+            field="overlap",
+        ) from None
+    if current == new:
+        raise ValidationError("The new secret must differ from the one in use.", field="secret")
+    return current
+
+
+def end_rotation(tx: Tx, handle: HandleOf, audit: AuditLog) -> int:
+    """Clear one old secret whose time is over; return how many there were, 0 or 1."""
+    row = tx.one(_ENDED, now=tx.now)
+    if row is None:
+        return 0
+    webhook, until = row
+    if tx.run(_CLEAR, webhook=webhook, until=until):
+        audit.record(handle(tx), Action.ROTATION_END, webhook, {"until": iso(until)})
+    return 1

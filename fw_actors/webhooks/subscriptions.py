@@ -18,14 +18,13 @@ import sqlalchemy as sa
 from fw_actors.config import ClientCertificate
 from fw_actors.documents.core import BY_DOCUMENT, CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
 from fw_actors.documents.doctype import ROW_ID
-from fw_actors.documents.document import DocType
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, parse_endpoint
-from fw_actors.http.client_certificates import UnusableCertificateError, check_certificate
+from fw_actors.http.tls import UnusableCertificateError, check_certificate
 from fw_actors.rules.signing import (
     DOCUMENT_EVENTS,
     UnusableEventNameError,

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 import structlog
 
-from fw_actors.rules.printable import escaped
-from fw_actors.rules.redaction import SCRUBBED, Scrubber
+from fw_actors.rules.safe_output import SCRUBBED, Scrubber, escaped
 from fw_actors.runtime import Clock
 
 if TYPE_CHECKING:

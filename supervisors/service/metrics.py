@@ -10,14 +10,12 @@ import msgspec
 from prometheus_client import ProcessCollector
 
 from fw_actors.access.types import Reading
-from fw_actors.actors.counters import Histogram
-from fw_actors.actors.store_probe import read_with_deadline
+from fw_actors.actors.metrics import Histogram, read_with_deadline
 from fw_actors.actors.subscription_watch import changed_webhooks
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import BUILD
-from fw_actors.webhooks.paced_claims import webhooks_at_limit
-from fw_actors.webhooks.pauses import paused_webhooks
+from fw_actors.webhooks.pacing import paused_webhooks, webhooks_at_limit
 from fw_actors.webhooks.shared_subscriptions import Subscriptions
 from supervisors.service.parts import Parts
 from supervisors.service.siblings import Siblings

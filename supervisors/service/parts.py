@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fw_actors.actors.counters import Counter, DeliveryMeter
+from fw_actors.actors.metrics import Counter, DeliveryMeter
 from fw_actors.http import Sender
 from fw_actors.mail import Transport
 from fw_actors.ops.site import Site

@@ -20,21 +20,26 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors import store_probe
+from fw_actors.actors import metrics
+from fw_actors.actors.background import (
+    DAILY,
+    EACH_MINUTE,
+    HOURLY,
+    ErrorWriter,
+    Replayer,
+    Schedule,
+    Sweeper,
+)
 from fw_actors.actors.console import Console
-from fw_actors.actors.counters import Counter, DeliveryMeter
-from fw_actors.actors.error_writer import ErrorWriter
 from fw_actors.actors.gateway import Gateway
+from fw_actors.actors.metrics import Counter, DeliveryMeter, StoreProbe
 from fw_actors.actors.queue_worker import Drain, QueueWakeUps, WakeUp
-from fw_actors.actors.replayer import Replayer
 from fw_actors.actors.service_console import ServiceConsole, paused_elsewhere
-from fw_actors.actors.store_probe import StoreProbe
 from fw_actors.actors.subscription_watch import SubscriptionWatch
-from fw_actors.actors.sweeper import DAILY, EACH_MINUTE, HOURLY, Schedule, Sweeper
 from fw_actors.config import Config
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.http import open_sender
-from fw_actors.ops import app_jobs, error_log, mail_queue
+from fw_actors.ops import error_log, mail_queue, queued_jobs
 from fw_actors.ops.site import Site, open_site, open_store
 from fw_actors.ops.stored_secrets import secret_facts
 from fw_actors.ops.sweeps import (
@@ -45,7 +50,7 @@ from fw_actors.ops.sweeps import (
     count_batches,
     webhook_batches,
 )
-from fw_actors.rules.receiver_trouble import TroubleAct
+from fw_actors.rules.receivers import TroubleAct
 from fw_actors.runtime import (
     ActorRef,
     Clock,
@@ -59,8 +64,8 @@ from fw_actors.runtime import (
 from fw_actors.store import Store, Tx
 from fw_actors.webhooks import bulk_replay, events
 from fw_actors.webhooks.erasure import payload_batches
-from fw_actors.webhooks.rotation import end_rotation
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
+from fw_actors.webhooks.signing_keys import end_rotation
 from supervisors.children import ChildSpec, actor_child, task_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
@@ -95,7 +100,7 @@ REPLAYER: Final = "replayer"
 WORKERS: Final = {
     events.QUEUE: DISPATCHER,
     mail_queue.QUEUE: MAILER,
-    app_jobs.QUEUE: APP_JOBS,
+    queued_jobs.APP_QUEUE: APP_JOBS,
     error_log.QUEUE: ERRORS,
     bulk_replay.REPLAYS: REPLAYER,
 }
@@ -131,7 +136,7 @@ class RunningService:
 
     async def answers(self, seconds: float) -> bool:
         """Return whether the store answers within `seconds`."""
-        return await store_probe.answers(self.runtime.ref(PROBE), seconds)
+        return await metrics.answers(self.runtime.ref(PROBE), seconds)
 
 
 @asynccontextmanager

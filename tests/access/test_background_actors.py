@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from fw_actors.actors.sweeper import FIRST_AFTER_SECONDS
+from fw_actors.actors.background import FIRST_AFTER_SECONDS
 from fw_actors.documents.handle import Fw
 from tests.http_site import HttpSite
 

@@ -22,13 +22,12 @@ from fw_actors.documents.validation import MAX_ROWS
 from fw_actors.hashing.hasher import KEPT_FOR_KNOWN, HashQueue
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from fw_actors.http.response import MAX_RESPONSE
-from fw_actors.mail.smtp import AT_ONCE
+from fw_actors.mail.transports import SMTP_AT_ONCE
 from fw_actors.ops.error_log import KEPT_DAYS
-from fw_actors.rules.identifiers import sharing_network
+from fw_actors.rules.identifiers import BEARER_BYTES, sharing_network
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECORDED_PER_MINUTE, WIDER_48, WIDER_56
 from fw_actors.rules.password_policy import MAX_RUNES
-from fw_actors.rules.redaction import SHORTEST_SECRET
-from fw_actors.rules.tokens import BEARER_BYTES
+from fw_actors.rules.safe_output import SHORTEST_SECRET
 from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
 from fw_actors.webhooks.bulk_replay import BATCH
 from web import response
@@ -79,7 +78,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     ("a delivery", [MAX_RESPONSE // KIB]),
     ("replays of many", [BATCH]),
     ("attempts of a delivery, a mail, a job", [MAX_TRIES]),
-    ("mails at once; look-ups of names", [AT_ONCE, MAX_THREADS, MAX_PER_HOST]),
+    ("mails at once; look-ups of names", [SMTP_AT_ONCE, MAX_THREADS, MAX_PER_HOST]),
 ]  # fmt: skip
 
 

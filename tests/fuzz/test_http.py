@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from fw_actors.access.users import add_user
-from fw_actors.actors.counters import Counter, DeliveryMeter
+from fw_actors.actors.metrics import Counter, DeliveryMeter
 from fw_actors.http import open_sender
 from fw_actors.runtime import SilentLog, open_runtime
 from supervisors.service.front import application

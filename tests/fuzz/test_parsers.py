@@ -13,7 +13,7 @@ from fw_actors.errors import BadRequestError, ValidationError
 from fw_actors.http import ProtocolError, Times, parse_endpoint
 from fw_actors.http.response import ResponseReader
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
-from fw_actors.rules.redaction import FieldRedaction, redaction_of
+from fw_actors.rules.safe_output import FieldRedaction, redaction_of
 from fw_actors.webhooks.deliveries import readable
 from web.json_input import read_object
 

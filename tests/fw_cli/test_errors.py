@@ -8,7 +8,7 @@ import click
 import pytest
 
 from fw_actors.errors import ConfigurationError, NotFoundError, ValidationError
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 from fw_cli.errors import CommandError, CommandFailed, command_error, is_defect
 from supervisors.service.site_files import AlreadyRunning, StartFailed
 

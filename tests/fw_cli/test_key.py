@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.tokens import parse_api_key
+from fw_actors.rules.identifiers import parse_api_key
 from tests.fw_cli.conftest import CommandLine
 
 

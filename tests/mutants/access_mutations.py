@@ -16,7 +16,7 @@ _KEYS: Final = "fw_actors/access/api_keys.py"
 ACCESS: Final = (
     Mutation(
         "the first device of an account is told of",
-        "fw_actors/access/known_devices.py",
+        "fw_actors/access/sessions.py",
         "        return bool(known)\n",
         "        return True\n",
         "tests/fw_actors/access/test_known_devices.py",
@@ -30,14 +30,14 @@ ACCESS: Final = (
     ),
     Mutation(
         "the Sweeper begins no sweep",
-        "fw_actors/actors/sweeper.py",
+        "fw_actors/actors/background.py",
         "            self.context.after(FIRST_AFTER_SECONDS, Sweep(name))\n",
         "            pass\n",
         "tests/access/test_background_actors.py",
     ),
     Mutation(
         "the Mailer hands no message to the transport",
-        "fw_actors/actors/mailer.py",
+        "fw_actors/actors/job_workers.py",
         "                await self._transport.send(message)\n",
         "                pass\n",
         "tests/access/test_background_actors.py",

@@ -238,7 +238,7 @@ ASVS_ACCESS: Final = (
     ),
     Mutation(
         "a sid has 64 bits",
-        "fw_actors/rules/tokens.py",
+        "fw_actors/rules/identifiers.py",
         "BEARER_BYTES: Final = 24",
         "BEARER_BYTES: Final = 8",
         "tests/fw_actors/rules/test_tokens.py::test_a_bearer_token_carries_all_of_its_192_bits",

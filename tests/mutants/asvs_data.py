@@ -8,7 +8,7 @@ from tests.mutants.mutation import Mutation
 
 _VAULT: Final = "fw_actors/documents/vault.py"
 _DIAL: Final = "fw_actors/http/dial.py"
-_SMTP: Final = "fw_actors/mail/smtp.py"
+_SMTP: Final = "fw_actors/mail/transports.py"
 _JSON_IN: Final = "web/json_input.py"
 _MODEL: Final = "fw_actors/config/model.py"
 
@@ -179,7 +179,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "an event shows fields that are named like secrets",
-        "fw_actors/rules/redaction.py",
+        "fw_actors/rules/safe_output.py",
         'if fieldtype == "Password" or fieldname in _NAMES or fieldname.endswith(_SUFFIXES):',
         'if fieldtype == "Password":',
         "tests/fw_actors/rules/test_redaction.py::test_type_name_suffix_and_permlevel_decide",
@@ -237,7 +237,7 @@ ASVS_DATA: Final = (
     ),
     Mutation(
         "tokens are kept as MD5",
-        "fw_actors/rules/tokens.py",
+        "fw_actors/rules/identifiers.py",
         "return hashlib.sha256(token",
         "return hashlib.md5(token",
         _TEST_SOURCE + "hashes_are_sha_256_and_blake2b_alone",

@@ -147,7 +147,7 @@ ASVS_HOUSE: Final = (
     ),
     Mutation(
         "secrets of the configuration are not scrubbed",
-        "fw_actors/rules/redaction.py",
+        "fw_actors/rules/safe_output.py",
         're.compile("|".join(map(re.escape, self.forms)))',
         're.compile("never a secret")',
         "tests/fw_actors/rules/test_scrubbing.py::test_a_secret_is_found_in_every_usual_encoding",

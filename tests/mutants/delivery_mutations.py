@@ -91,7 +91,7 @@ DELIVERY: Final = (
     ),
     Mutation(
         "a payload is sent although its frame is not whole",
-        "fw_actors/store/packed_rows.py",
+        "fw_actors/store/statement.py",
         "if value[end:begin] != close:",
         "if False:",
         "tests/fw_actors/actors/test_claims.py",
@@ -137,7 +137,7 @@ DELIVERY: Final = (
     ),
     Mutation(
         "a job's end is not part of what it writes",
-        "fw_actors/actors/app_jobs.py",
+        "fw_actors/actors/job_workers.py",
         "if not jobs.finish(tx, job.id, job.lease):",
         "if tx is None:",
     ),

@@ -23,7 +23,7 @@ RECEIVERS: Final = (
     ),
     Mutation(
         "each claim has the whole rate of a Webhook",
-        "fw_actors/webhooks/paced_claims.py",
+        "fw_actors/webhooks/pacing.py",
         "until=allowance.used_after(found.leased)",
         "until=allowance.used_after(0)",
         "tests/fw_actors/webhooks/test_rate_limit.py",
@@ -103,7 +103,7 @@ RECEIVERS: Final = (
     ),
     Mutation(
         "a claim looks at the free slots alone, and not at the rate",
-        "fw_actors/webhooks/paced_claims.py",
+        "fw_actors/webhooks/pacing.py",
         "most = min(free, allowance.requests)",
         "most = free",
     ),
@@ -115,14 +115,14 @@ RECEIVERS: Final = (
     ),
     Mutation(
         "to resume a Webhook does not end its pause",
-        "fw_actors/webhooks/pauses.py",
+        "fw_actors/webhooks/pacing.py",
         "        _write(fw.tx, WebhookPause(webhook))\n",
         "        _write(fw.tx, before)\n",
         "tests/fw_actors/webhooks/test_pauses.py",
     ),
     Mutation(
         "nobody is told of a new device",
-        "fw_actors/access/known_devices.py",
+        "fw_actors/access/sessions.py",
         "        return bool(known)\n",
         "        return False\n",
     ),

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from fw_actors.documents.core import CORE
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.document import child_of
 from fw_actors.documents.fields import Field, Int, Link, Select, Table
-from fw_actors.rules.receiver_trouble import ENDED_EVENT, FAILING_EVENT
+from fw_actors.documents.handle import child_of
+from fw_actors.rules.receivers import ENDED_EVENT, FAILING_EVENT
 from fw_actors.rules.signing import DOCUMENT_EVENTS
 from fw_actors.webhooks.diagnostics import EVENT as TEST_EVENT
 from fw_actors.webhooks.subscriptions import UNWATCHABLE

@@ -20,7 +20,7 @@ import httpx
 import pytest
 import trio.testing
 
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime import (
     Actor,
     ActorFailed,

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import trio
 
-from fw_actors.actors.counters import Counter, DeliveryMeter
 from fw_actors.actors.gateway import Gateway
+from fw_actors.actors.metrics import Counter, DeliveryMeter
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.config import Config
 from fw_actors.hashing import HashCost, Hasher, HashQueue, PasswordCheck

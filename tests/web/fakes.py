@@ -7,8 +7,7 @@ from typing import Any, TypeVar, cast
 
 import trio
 
-from fw_actors.access.account_states import AccountStates
-from fw_actors.access.administration import SelfService, UserAdministration
+from fw_actors.access.administration import AccountStates, SelfService, UserAdministration
 from fw_actors.access.types import (
     Caller,
     LinkFacts,
@@ -21,8 +20,8 @@ from fw_actors.access.types import (
     SignInAttempt,
 )
 from fw_actors.actors.gateway import Gateway
-from fw_actors.documents.functions import Whitelisted
 from fw_actors.documents.permissions import Rights
+from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import (
     AuthenticationError,
     FwError,
@@ -34,9 +33,9 @@ from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.webhooks.bulk_replay import BulkReplays
 from fw_actors.webhooks.diagnostics import StepTimes, TrialResult
-from fw_actors.webhooks.pauses import WebhookPause
+from fw_actors.webhooks.pacing import WebhookPause
 from fw_actors.webhooks.replay import Replayed
-from fw_actors.webhooks.rotation import SecretRotation
+from fw_actors.webhooks.signing_keys import SecretRotation
 from web.app import FrontEnd, make_app
 from web.settings import Settings
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import ColumnElement
 
-from fw_actors.access.account_states import AccountCondition, AccountState, AccountStates
+from fw_actors.access.administration import AccountCondition, AccountState, AccountStates
 from fw_actors.documents.fields import iso
 from fw_actors.errors import BadRequestError, PermissionDeniedError
 from web.pages.listing import (

@@ -11,7 +11,7 @@ from fw_actors.documents.fields import iso
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.attempts import AttemptRun, AttemptTrace, AttemptTrigger, RecordedAttempt
-from fw_actors.webhooks.delivery_report import DeliveryReport, SentRequest, delivery_report
+from fw_actors.webhooks.diagnostics import DeliveryReport, SentRequest, delivery_report
 from fw_actors.webhooks.health import label_of_webhook
 from web.pages.links import destinations
 from web.pages.listing import BAD, GOOD, WARN, ListCell, badge

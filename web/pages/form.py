@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents import permissions
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.document import child_of
 from fw_actors.documents.fields import CONFIGURED, Field, Int, Link, Select, Table
+from fw_actors.documents.handle import child_of
 from fw_actors.webhooks.subscriptions import UNWATCHABLE
 from web.pages.wording import label_of
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents.doctype import Meta
-from fw_actors.documents.document import child_of
 from fw_actors.documents.fields import Check, Table
-from fw_actors.rules.redaction import is_secret
+from fw_actors.documents.handle import child_of
+from fw_actors.rules.safe_output import is_secret
 from web.pages.links import subject_of
 from web.pages.listing import display_text, shortened
 from web.pages.wording import DOCSTATUS, label_of

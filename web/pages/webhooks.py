@@ -19,7 +19,7 @@ from fw_actors.webhooks.health import (
     health_of,
     label_of_webhook,
 )
-from fw_actors.webhooks.pauses import paused_webhooks
+from fw_actors.webhooks.pacing import paused_webhooks
 from web.pages.listing import (
     BAD,
     GOOD,

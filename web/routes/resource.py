@@ -11,7 +11,7 @@ import msgspec
 
 from fw_actors.access.passwords import FIELD as NEW_PASSWORD
 from fw_actors.documents import rest
-from fw_actors.documents.functions import Whitelisted
+from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import BadRequestError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
 from web.json_input import MAX_INTEGER, CharacterRules, read_argument, read_object, read_struct

@@ -20,13 +20,14 @@ from fw_actors.ops.doctor.delivery import (
     queue_facts,
     webhook_facts,
 )
-from fw_actors.ops.doctor.mail import evaluate_mail, mail_facts
 from fw_actors.ops.doctor.system import (
     clock_facts,
     database_facts,
     evaluate_clock,
     evaluate_database,
     evaluate_front,
+    evaluate_mail,
+    mail_facts,
 )
 from fw_actors.ops.site import Site
 from fw_actors.ops.stored_secrets import secret_facts

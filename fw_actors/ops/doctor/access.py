@@ -21,7 +21,7 @@ from fw_actors.ops.site import Site
 from fw_actors.ops.stored_secrets import SecretFacts
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
-from fw_actors.rules.redaction import SHORTEST_SECRET
+from fw_actors.rules.safe_output import SHORTEST_SECRET
 from fw_actors.store import Tx
 
 _TRIES: Final = 3

@@ -17,8 +17,8 @@ from fw_actors.documents.tables import table_of
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_endpoint
-from fw_actors.http.client_certificates import UnusableCertificateError, end_of
-from fw_actors.ops import app_jobs
+from fw_actors.http.tls import UnusableCertificateError, end_of
+from fw_actors.ops import queued_jobs
 from fw_actors.ops.console_facts import queues
 from fw_actors.ops.site import Site
 from fw_actors.rules.concurrency import FAILURES
@@ -30,7 +30,7 @@ from fw_actors.store import QueueStats, Statement, Tx
 from fw_actors.store.schema import JOB, WEBHOOK_HEALTH
 from fw_actors.webhooks import events
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.pauses import paused_webhooks
+from fw_actors.webhooks.pacing import paused_webhooks
 from fw_actors.webhooks.signing_keys import receivers_of
 
 _HOOK: Final = table_of(Webhook).table.c
@@ -436,7 +436,7 @@ def _queue_findings(facts: QueueFacts, service: ServiceState) -> Iterator[Findin
                 f"{row.oldest_seconds / 60:.0f} minutes",
                 _queue_advice(row, service, any(each.receiver for each in facts.receivers)),
             )
-        if row.queue == app_jobs.QUEUE and row.failed:
+        if row.queue == queued_jobs.APP_QUEUE and row.failed:
             yield warning(
                 f"jobs of apps that failed permanently: {row.failed}",
                 "The log contains the reason of each attempt, by job number.",

@@ -21,7 +21,7 @@ from fw_actors.errors import FwError, InvalidTokenError, NotFoundError
 from fw_actors.mail import LogTransport
 from fw_actors.ops.audit import Action
 from fw_actors.ops.site import Site
-from fw_actors.rules.tokens import parse_api_key
+from fw_actors.rules.identifiers import parse_api_key
 from tests.mail_kit import Log
 
 CHOSEN: Final = "a password of the intruder"

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from fw_actors.access import attempts, sessions
-from fw_actors.access.account_states import AccountCondition, AccountState, AccountStates
+from fw_actors.access.administration import AccountCondition, AccountState, AccountStates
 from fw_actors.access.attempts import counter_key
 from fw_actors.access.types import LinkKind
 from fw_actors.documents.browsing import list_page

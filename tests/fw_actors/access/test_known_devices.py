@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from trio.testing import MockClock
 
-from fw_actors.access.known_devices import MAX_DEVICES, device_key, forget_devices, note_device
+from fw_actors.access.sessions import MAX_DEVICES, device_key, forget_devices, note_device
 from fw_actors.mail import NewDevice, Notice, Template, TemplateValues, render
 from fw_actors.store import Tx
 from tests.http_site import http_site

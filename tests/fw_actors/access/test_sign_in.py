@@ -19,8 +19,8 @@ from fw_actors.access.passwords import AdmittedChange, PasswordChanges, set_pass
 from fw_actors.access.sign_in import Admitted, SignIn, Throttled
 from fw_actors.access.types import PasswordChange, SignedIn, SignInAttempt
 from fw_actors.access.users import add_user
-from fw_actors.actors.counters import Counter as Outcomes
 from fw_actors.actors.lockout import AttemptLog, AttemptSignIn, LockoutActor
+from fw_actors.actors.metrics import Counter as Outcomes
 from fw_actors.config import Argon2
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher, usable_hash

@@ -10,9 +10,9 @@ from typing import Any
 
 import trio
 
-from fw_actors.actors.counters import DeliveryMeter
 from fw_actors.actors.delivery import DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
+from fw_actors.actors.metrics import DeliveryMeter
 from fw_actors.actors.outcome_writer import OutcomeWriter
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.documents import rest

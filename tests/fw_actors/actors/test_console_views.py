@@ -12,8 +12,8 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.console import Console
-from fw_actors.actors.console_history import MAX_SAMPLES
-from fw_actors.actors.counters import Counter
+from fw_actors.actors.console_records import MAX_SAMPLES
+from fw_actors.actors.metrics import Counter
 from fw_actors.actors.service_console import Answer, ServiceConsole
 from fw_actors.config import ProcessPlace
 from fw_actors.ops.console_facts import ConsoleFacts

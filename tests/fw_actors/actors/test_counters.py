@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.actors.counters import Counter, Histogram
+from fw_actors.actors.metrics import Counter, Histogram
 
 
 def test_known_outcomes_are_shown_at_zero_and_others_when_they_come() -> None:

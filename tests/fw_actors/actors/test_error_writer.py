@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.error_writer import UNAVAILABLE_SECONDS, ErrorWriter
+from fw_actors.actors.background import ERROR_LOG_RETRY_SECONDS, ErrorWriter
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
@@ -59,7 +59,7 @@ async def test_a_nudge_writes_what_waits_and_a_store_in_trouble_is_asked_again(
         child = actor_child("errors", lambda: ErrorWriter(store, errors))
         async with open_supervisor(runtime, "top", [child], stop_seconds=1.0):
             runtime.ref("errors").tell(WakeUp())
-            await trio.sleep(refuse * UNAVAILABLE_SECONDS + 1)
+            await trio.sleep(refuse * ERROR_LOG_RETRY_SECONDS + 1)
             assert errors.flushed == 1
             runtime.ref("errors").tell(WakeUp())  # nothing waits any more
             await trio.sleep(1)
@@ -79,8 +79,8 @@ async def test_a_long_trouble_of_the_store_gathers_no_timers_and_ends_no_actor(
             for _ in range(200):
                 runtime.ref("errors").tell(WakeUp())
                 await trio.sleep(0.1)
-            assert 10_000 - errors.refuse <= 200 * 0.1 / UNAVAILABLE_SECONDS + 1
+            assert 10_000 - errors.refuse <= 200 * 0.1 / ERROR_LOG_RETRY_SECONDS + 1
             assert [child.failed for child in supervisor.snapshot().children] == [0]
             errors.refuse = 0
-            await trio.sleep(UNAVAILABLE_SECONDS)
+            await trio.sleep(ERROR_LOG_RETRY_SECONDS)
             assert errors.flushed == 1

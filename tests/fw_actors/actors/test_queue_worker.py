@@ -18,7 +18,7 @@ from fw_actors.actors.queue_worker import (
     WakeUp,
 )
 from fw_actors.rules.delivery import Backoff, Verdict
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime import MailboxPolicy, Ref, open_runtime
 from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.store import LeasedJob, Store, Tx, jobs

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.replayer import A_DEFECT, UNAVAILABLE_SECONDS
+from fw_actors.actors.background import A_DEFECT, UNAVAILABLE_SECONDS
 from fw_actors.errors import OverloadedError
 from fw_actors.webhooks import bulk_replay
 from fw_actors.webhooks.bulk_replay import BulkReplays

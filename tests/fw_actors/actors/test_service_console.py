@@ -17,13 +17,11 @@ from fw_actors.actors.console import (
     DeadLetterShown,
     Node,
 )
-from fw_actors.actors.console_history import ConsoleSample, merged_history
-from fw_actors.actors.console_receivers import Receiver, with_stored
-from fw_actors.actors.console_traces import Trace
+from fw_actors.actors.console_records import ConsoleSample, Trace, merged_history
 from fw_actors.actors.service_console import Answer, ServiceConsole, merged_view
 from fw_actors.config import ProcessPlace
 from fw_actors.ops.console_facts import StoreFacts
-from fw_actors.webhooks.receiver_facts import StoredReceiver
+from fw_actors.webhooks.receivers import Receiver, StoredReceiver, with_stored
 
 ACTOR = Node("/service/mailer", "mailer", "actor", "running", 1, 0, 64, 1, 0, 7, 0.5, 0, 1, "")
 HEALTHY = Receiver("https://a.test:443", 1, 2, 8, "healthy")

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console_traces import KEPT_SECONDS, MESSAGES, MOST, SECONDS, Traces
+from fw_actors.actors.console_records import KEPT_SECONDS, MESSAGES, MOST, SECONDS, Traces
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import Actor, Request, SystemClock, handles, open_runtime
 from fw_actors.runtime.clock import SeededEntropy

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.store_probe import StoreProbe, answers
+from fw_actors.actors.metrics import StoreProbe, answers
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from fw_actors.app import whitelist
-from fw_actors.documents.functions import Whitelisted
+from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import BadRequestError
 
 

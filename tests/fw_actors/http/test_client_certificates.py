@@ -18,7 +18,7 @@ from fw_actors.config import ClientCertificate, Config
 from fw_actors.config.parsing import Environment, Source
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, NetworkError, Sender, open_sender
-from fw_actors.http.client_certificates import end_of
+from fw_actors.http.tls import end_of
 from fw_actors.ops.doctor.delivery import evaluate_webhooks, webhook_facts
 from fw_actors.ops.site import open_site
 from fw_actors.rules.outgoing import EgressProxy

@@ -14,7 +14,7 @@ import trio
 import trustme
 
 from fw_actors.config import Mail
-from fw_actors.mail import MailMessage, MailNotSent, MailRefused, SmtpTransport, probe, smtp
+from fw_actors.mail import MailMessage, MailNotSent, MailRefused, SmtpTransport, probe, transports
 from fw_actors.runtime import SeededEntropy, SystemClock
 from tests.fw_actors.mail.smtp_server import MailServer
 
@@ -110,7 +110,7 @@ async def test_no_auth_in_clear_text_to_another_host(
 ) -> None:
     """No sign-in in clear text; judged on the connected address, not on the name (O-55)."""
     server = make(users={"desk": "s3cret"})
-    monkeypatch.setattr(smtp, "is_loopback_peer", lambda connected: False)
+    monkeypatch.setattr(transports, "is_loopback_peer", lambda connected: False)
     with pytest.raises(MailRefused, match=r"auth: .*clear text"):
         await transport(server.port, user="desk", password="s3cret").send(MESSAGE)
     assert (server.auths, server.commands) == ([], [])
@@ -127,7 +127,7 @@ def test_which_peers_are_loopback(peer: str, loopback: bool) -> None:
         def getpeername(self) -> tuple[str, int]:
             return (peer, 25)
 
-    assert smtp.is_loopback_peer(Connected()) is loopback  # type: ignore[arg-type]
+    assert transports.is_loopback_peer(Connected()) is loopback  # type: ignore[arg-type]
 
 
 async def test_a_wrong_password_is_told_without_it(make: Make) -> None:

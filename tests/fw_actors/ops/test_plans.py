@@ -21,8 +21,8 @@ from fw_actors.errors import FwError
 from fw_actors.ops import sweeps
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.rules.findings import ServiceState
+from fw_actors.rules.identifiers import parse_api_key
 from fw_actors.rules.lockout import Budget
-from fw_actors.rules.tokens import parse_api_key
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.attempts import (
     attempts_of,

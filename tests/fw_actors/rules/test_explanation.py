@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.delivery import DeliveryStatus
-from fw_actors.rules.explanation import Waiting, WaitReason, explain
+from fw_actors.rules.delivery import DeliveryStatus, Waiting, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 
 NOW = 1_800_000_000_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.pacing import (
+from fw_actors.rules.receivers import (
     MAX_SKEW_US,
     NOT_PAUSED,
     UNTIL_RESUMED,

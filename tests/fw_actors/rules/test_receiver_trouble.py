@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.receiver_trouble import NoticePolicy, ReceiverTrouble, TroubleAct, trouble_act
+from fw_actors.rules.receivers import NoticePolicy, ReceiverTrouble, TroubleAct, trouble_act
 
 HOUR, DAY = 3_600_000, 86_400_000
 BOTH = NoticePolicy(notice_hours=24, disable_days=3)

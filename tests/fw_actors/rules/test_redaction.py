@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from fw_actors.rules.redaction import FieldRedaction, is_secret, redaction_of
+from fw_actors.rules.safe_output import FieldRedaction, is_secret, redaction_of
 
 ROWS = [  # field, type, permlevel, what an event shows
     ("title", "Data", 0, "SHOWN"),

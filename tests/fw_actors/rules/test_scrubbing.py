@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 
 QUOTED = (("", ""), ("'", "'"), ('"', '"'), ("b'", "'"))
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.tokens import (
+from fw_actors.rules.identifiers import (
     API_KEY_BYTES,
     DeliveryIds,
     base62,

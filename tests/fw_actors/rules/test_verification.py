@@ -7,7 +7,7 @@ import json
 import pytest
 import standardwebhooks
 
-from fw_actors.rules.verification import (
+from fw_actors.rules.signing import (
     SavedRequest,
     UnreadableRequest,
     event_type_of,

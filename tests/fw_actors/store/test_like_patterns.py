@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fw_actors.store import Like, Store
-from fw_actors.store.like_patterns import SHORT, like_long
+from fw_actors.store.query_limits import SHORT, like_long
 from tests.fw_actors.store.conftest import OpenStore
 
 PATTERNS = st.text("ab%_\\é.*", max_size=12).filter(

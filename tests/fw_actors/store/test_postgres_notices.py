@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.store import postgres_notices
-from fw_actors.store.postgres_notices import NoticeThread
+from fw_actors.store import postgres
+from fw_actors.store.postgres import NoticeThread
 
 BEYOND_SELECT = 1024  # select(2) takes no descriptor from here on
 
@@ -99,7 +99,7 @@ async def test_an_error_that_nobody_foresaw_costs_the_connection_and_not_the_thr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second, noticed = Wire(), Wire(), Noticed()
-    monkeypatch.setattr(postgres_notices, "Notices", lambda settings: second)
+    monkeypatch.setattr(postgres, "Notices", lambda settings: second)
     settings: Any = None
     connection: Any = first
     thread = NoticeThread(settings, connection, noticed)

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.rules.findings import ServiceState
-from fw_actors.webhooks.delivery_report import delivery_report
+from fw_actors.webhooks.diagnostics import delivery_report
 from fw_actors.webhooks.erasure import erase, erase_matching, payload_batches
 from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.test_replay import Depot

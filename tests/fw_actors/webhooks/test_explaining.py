@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from fw_actors.errors import NotFoundError
-from fw_actors.rules.explanation import Waiting, WaitReason, explain
+from fw_actors.rules.delivery import Waiting, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import jobs
 from fw_actors.webhooks.diagnostics import waiting

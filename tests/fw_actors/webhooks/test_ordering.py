@@ -12,8 +12,7 @@ import trio
 
 from fw_actors.documents import rest
 from fw_actors.errors import FwError
-from fw_actors.rules.delivery import Backoff, Ending
-from fw_actors.rules.explanation import WaitReason, explain
+from fw_actors.rules.delivery import Backoff, Ending, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx, jobs, ordered_jobs
 from fw_actors.webhooks.claims import LeasedDelivery

@@ -16,15 +16,14 @@ from fw_actors.errors import (
     PermissionDeniedError,
     ValidationError,
 )
-from fw_actors.rules.delivery import Backoff
-from fw_actors.rules.explanation import WaitReason, explain
+from fw_actors.rules.delivery import Backoff, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.health import health_of
-from fw_actors.webhooks.pauses import WebhookPause, paused_webhooks
+from fw_actors.webhooks.pacing import WebhookPause, paused_webhooks
 from tests.fw_actors.office import Office, open_office
 
 RUNS = ServiceState(running=True)

@@ -7,14 +7,13 @@ import trio
 
 from fw_actors.documents import rest
 from fw_actors.errors import ValidationError
-from fw_actors.rules.delivery import Backoff
-from fw_actors.rules.explanation import WaitReason, explain
+from fw_actors.rules.delivery import Backoff, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import waiting
-from fw_actors.webhooks.paced_claims import webhooks_at_limit
+from fw_actors.webhooks.pacing import webhooks_at_limit
 from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.test_pauses import Anywhere
 

@@ -12,7 +12,7 @@ import pytest
 
 from fw_actors.mail import FailingWebhook, Notice, Template, TemplateValues, render
 from fw_actors.ops.doctor.delivery import WebhookSince, webhook_facts
-from fw_actors.rules.receiver_trouble import TroubleAct
+from fw_actors.rules.receivers import TroubleAct
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import START_MS
 

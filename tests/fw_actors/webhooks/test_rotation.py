@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from fw_actors.documents import rest
 from fw_actors.errors import ValidationError
-from fw_actors.webhooks.rotation import SecretRotation, end_rotation, rotate
+from fw_actors.webhooks.signing_keys import SecretRotation, end_rotation, rotate
 from tests.fw_actors.actors.delivery_kit import SECRET, Got, Post, Receiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from fw_actors.version import __version__
-from fw_actors.webhooks.delivery_report import MAX_IN_LINE, SentRequest, sent_request
+from fw_actors.webhooks.diagnostics import MAX_IN_LINE, SentRequest, sent_request
 
 
 def request(payload: str) -> SentRequest:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trio
 
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime import SystemClock
 from supervisors.service.logs import configure
 from supervisors.service.run import Announcer, Service, serve

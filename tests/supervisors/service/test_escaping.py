@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.printable import escaped, escaped_json
+from fw_actors.rules.safe_output import escaped, escaped_json
 
 
 @pytest.mark.parametrize(

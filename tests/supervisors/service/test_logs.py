@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from fw_actors.rules.redaction import Scrubber
+from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime import Clock
 from supervisors.service.logs import configure, is_secret
 

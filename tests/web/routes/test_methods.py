@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.documents.functions import Whitelisted
+from fw_actors.documents.registry import Whitelisted
 from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeGateway
 

@@ -13,7 +13,7 @@ from fw_actors.documents.core import (
     Webhook,
     WebhookDelivery,
 )
-from fw_actors.documents.document import DocType
+from fw_actors.documents.handle import DocType
 from fw_actors.errors import ValidationError
 
 WEBHOOK = """

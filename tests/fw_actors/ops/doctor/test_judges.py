@@ -24,8 +24,14 @@ from fw_actors.ops.doctor.delivery import (
     evaluate_queues,
     evaluate_webhooks,
 )
-from fw_actors.ops.doctor.mail import MailFacts, evaluate_mail
-from fw_actors.ops.doctor.system import ClockFacts, DatabaseFacts, evaluate_clock, evaluate_database
+from fw_actors.ops.doctor.system import (
+    ClockFacts,
+    DatabaseFacts,
+    MailFacts,
+    evaluate_clock,
+    evaluate_database,
+    evaluate_mail,
+)
 from fw_actors.ops.stored_secrets import SecretFacts
 from fw_actors.rules.findings import Level, Section, ServiceState
 from fw_actors.store import QueueStats

@@ -1,5 +1,9 @@
-"""Runs the functions that apps enqueued with `fw.enqueue`, each in a transaction as its user.
+"""The workers of two queues: Mailer, and AppJobs, which runs functions of apps.
 
+Mailer sends the messages of the queue `mail` through the transport: ten attempts with the backoff
+of deliveries (O-58); a permanent rejection is final (O-59).
+
+AppJobs runs the functions that apps enqueued with `fw.enqueue`, each in a transaction as its user.
 The writes of the function and the end of its job are one transaction: either both happen, or
 neither and the job is retried (D-211), up to ten attempts (D-210).
 """
@@ -15,21 +19,84 @@ from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import NoteDefect
 from fw_actors.errors import FwError, OverloadedError, refuse_coroutine
-from fw_actors.ops.app_jobs import (
-    QUEUE,
+from fw_actors.mail import MailFault, MailMessage, Transport
+from fw_actors.ops import mail_queue
+from fw_actors.ops.mail_queue import MailComposer
+from fw_actors.ops.queued_jobs import (
+    APP_QUEUE,
     AppFunction,
     UnknownFunctionError,
     arguments_of,
     function_of,
 )
 from fw_actors.rules.delivery import Backoff, Verdict
-from fw_actors.rules.redaction import Scrubber, raised_at
+from fw_actors.rules.safe_output import Scrubber, raised_at
 from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
-SLOTS: Final = 2  # one runs, the next is ready when it ends
+MAIL_SLOTS: Final = 4
+MAIL_SECONDS: Final = 30.0
 LEASE_SECONDS: Final = 60.0
+
+
+class Mailer(QueueWorker):
+    """Works on the queue `mail`."""
+
+    # One more than its slots: an actor that is full of work would not take the Drain.
+    mailbox = MailboxPolicy(
+        capacity=1024, overflow=Overflow.REFUSE, max_work=MAIL_SLOTS + 1, max_timers=4
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        composer: MailComposer,
+        transport: Transport,
+        backoff: Backoff,
+        scrubber: Scrubber,
+    ) -> None:
+        super().__init__(
+            store, QueuePolicy(mail_queue.QUEUE, MAIL_SLOTS, LEASE_SECONDS, backoff), scrubber
+        )
+        self._composer, self._transport = composer, transport
+
+    async def carry_out(self, job: LeasedJob) -> None:
+        """Prepare a message, send it, and record it as sent."""
+        began = trio.current_time()
+        try:
+            message = await self._store.write(lambda tx: self._prepare(tx, job))
+            if message is None:
+                return
+            with trio.fail_after(MAIL_SECONDS):
+                await self._transport.send(message)
+        except trio.TooSlowError:
+            raise JobFailed(
+                f"timeout: the message was not accepted within {MAIL_SECONDS:g} s."
+            ) from None
+        except MailFault as fault:
+            raise JobFailed(str(fault), final=fault.final) from None
+        if await self.settle(job, lambda tx: self._composer.sent(tx, job)):
+            self.context.log.info(
+                "mail.ended",
+                delivery=job.subject,
+                template=job.function,
+                attempt=job.attempts + 1,
+                duration_ms=round((trio.current_time() - began) * MS_PER_SECOND),
+            )
+
+    def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
+        """Renew the lease first: a worker that lost it must not end the current holder's link."""
+        if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * MS_PER_SECOND)):
+            raise JobFailed("worker_lost: the lease had ended.")
+        return self._composer.prepare(tx, job)
+
+    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+        """Record a failed attempt. See `QueueWorker.write_failure`."""
+        return self._composer.failed(tx, job, verdict, error)
+
+
+APP_JOB_SLOTS: Final = 2  # one runs, the next is ready when it ends
 
 Handle = Callable[[Tx, str, str], Fw]
 """Returns the handle of a user (and a request id) inside a transaction."""
@@ -40,7 +107,7 @@ class AppJobs(QueueWorker):
 
     # One more than its slots: an actor that is full of work would not take the Drain.
     mailbox = MailboxPolicy(
-        capacity=1024, overflow=Overflow.REFUSE, max_work=SLOTS + 1, max_timers=4
+        capacity=1024, overflow=Overflow.REFUSE, max_work=APP_JOB_SLOTS + 1, max_timers=4
     )
 
     def __init__(
@@ -52,7 +119,9 @@ class AppJobs(QueueWorker):
         scrubber: Scrubber,
     ) -> None:
         """`note_defect` is called with every exception of a function that is not an FwError."""
-        super().__init__(store, QueuePolicy(QUEUE, SLOTS, LEASE_SECONDS, backoff), scrubber)
+        super().__init__(
+            store, QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff), scrubber
+        )
         self._handle, self._note_defect = handle, note_defect
 
     async def carry_out(self, job: LeasedJob) -> None:

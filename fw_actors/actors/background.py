@@ -1,0 +1,183 @@
+"""The actors that work without a caller: Sweeper, Replayer, ErrorWriter.
+
+Sweeper runs the sweeps: `core.services.auth.sweep` hourly, `core.services.webhooks.sweep` and
+`core.services.audit.sweep` daily; and looks for dead receivers each minute. It is active if the
+scheduler is on (`ops.scheduler`). A sweep deletes in batches and pauses between them, so that
+writers never wait long; two concurrent sweepers do no harm. Replayer carries out bulk replays in
+the same way, and ErrorWriter writes queued defects to the Error Log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Final
+
+from fw_actors.actors.queue_worker import REST_SECONDS, WakeUp
+from fw_actors.errors import QUERY_TIMEOUT, FwError, OverloadedError
+from fw_actors.ops.error_log import ErrorRecorder
+from fw_actors.ops.site import Site
+from fw_actors.ops.sweeps import BATCH, Batch
+from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
+from fw_actors.store import Store
+from fw_actors.webhooks.bulk_replay import ReplayRun
+
+FIRST_AFTER_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 0.05
+UNAVAILABLE_SECONDS: Final = 1.0
+HOURLY: Final = 3600.0
+DAILY: Final = 86_400.0
+EACH_MINUTE: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One sweep: its interval and its steps.
+
+    A step is repeated as long as it returns at least `batch`. A `quiet` sweep logs no end.
+    """
+
+    every_seconds: float
+    steps: tuple[Batch, ...]
+    batch: int = BATCH
+    quiet: bool = False
+
+
+class Sweep(Message, frozen=True):
+    """Continue with step `step` of a sweep that has deleted `deleted` rows so far."""
+
+    name: str
+    step: int = 0
+    deleted: int = 0
+
+
+class Sweeper(Actor):
+    """Runs the sweeps by their schedules."""
+
+    mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
+
+    def __init__(self, store: Store, log: Log, schedules: Mapping[str, Schedule]) -> None:
+        self._store, self._log, self._schedules = store, log, schedules
+
+    async def started(self) -> None:
+        """Sweep soon after the start: a process stopped every night would otherwise never sweep."""
+        for name in self._schedules:
+            self.context.after(FIRST_AFTER_SECONDS, Sweep(name))
+
+    @handles(Sweep)
+    async def sweep(self, message: Sweep) -> None:
+        """Delete one batch; then continue, or sleep until the next sweep."""
+        schedule = self._schedules[message.name]
+        if message.step >= len(schedule.steps):
+            if not schedule.quiet:
+                self._log.info("sweep.done", sweep=message.name, deleted=message.deleted)
+            self.context.after(schedule.every_seconds, Sweep(message.name))
+            return
+        try:
+            count = await self._store.write(schedule.steps[message.step])
+        except OverloadedError:
+            self.context.after(UNAVAILABLE_SECONDS, message)  # repeats the step
+            return
+        following = message.step + (count < schedule.batch)
+        self.context.after(PAUSE_SECONDS, Sweep(message.name, following, message.deleted + count))
+
+
+A_DEFECT: Final = "A defect ended the run; see the log and the Error Log."
+
+
+class Replayer(Actor):
+    """Carries out the current bulk replay. Several on one store cost only wasted polls."""
+
+    mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
+
+    def __init__(self, site: Site, log: Log) -> None:
+        self._site, self._log = site, log
+        self._pending = False
+        self._looked_at = -inf
+
+    async def started(self) -> None:
+        """Resume a run that a previous process left."""
+        self._after(UNAVAILABLE_SECONDS)
+
+    @handles(WakeUp)
+    async def go_on(self, message: WakeUp) -> None:
+        """Carry out one batch; then continue, or sleep until a run begins."""
+        rest = self._looked_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
+        if rest > 0.0:
+            self._after(rest)
+            return
+        self._looked_at = self.context.time()
+        self._pending = False
+        bulk, store = self._site.bulk, self._site.store
+        try:
+            run = await store.read(bulk.running)
+            if run is None:
+                return
+            await self._batch(run)
+        except OverloadedError:
+            self._after(UNAVAILABLE_SECONDS)
+        else:
+            self._after(PAUSE_SECONDS)
+
+    async def _batch(self, run: ReplayRun) -> None:
+        """Carry out one batch; a permanent error ends the run instead of repeating."""
+        site, bulk = self._site, self._site.bulk
+        try:
+            deliveries = await site.read(run.user, lambda fw: bulk.batch(fw, run))
+            await site.write(
+                run.user, lambda fw: bulk.carry_out(fw, run, deliveries), run.request_id
+            )
+            return
+        except OverloadedError as error:
+            if error.extra.get("reason") != QUERY_TIMEOUT:
+                raise
+            reason = error.message  # it would take as long the next time
+        except FwError as error:  # the user that began the run no longer exists
+            reason = error.message
+        except Exception as error:
+            self._log.error("replay.ended_by_defect", run=run.id, exc_info=error)
+            site.errors.note("replay of many", error, run.request_id)
+            reason = A_DEFECT
+        await site.store.write(partial(bulk.give_up, run=run, reason=reason))
+
+    def _after(self, seconds: float) -> None:
+        """Keep at most one wake-up of its own pending, however many others arrive."""
+        if not self._pending:
+            self._pending = True
+            self.context.after(seconds, WakeUp())
+
+
+ERROR_LOG_RETRY_SECONDS: Final = 5.0
+
+
+class RetryWrite(Message, frozen=True):
+    """Retry an unavailable store; at most one is pending."""
+
+
+class ErrorWriter(Actor):
+    """Writes queued defects. A wake-up may be dropped: the one before it writes everything."""
+
+    mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
+
+    def __init__(self, store: Store, errors: ErrorRecorder) -> None:
+        self._store, self._errors = store, errors
+        self._pending = False
+
+    @handles(WakeUp)
+    async def write(self, _message: WakeUp) -> None:
+        """Write all queued defects; retry an unavailable store later, not at each wake-up."""
+        if self._pending or not self._errors.waits:
+            return
+        try:
+            await self._store.write(self._errors.flush)
+        except OverloadedError:
+            self._pending = True
+            self.context.after(ERROR_LOG_RETRY_SECONDS, RetryWrite())
+
+    @handles(RetryWrite)
+    async def again(self, _message: RetryWrite) -> None:
+        """Write again after the wait."""
+        self._pending = False
+        await self.write(WakeUp())

@@ -1,0 +1,145 @@
+"""The rules of a Webhook's receiver: pauses, requests a second, and what follows from failures.
+
+A limit of requests is a bucket that fills as time passes. It is kept as one number, the time up to
+which the requests that time allows have been used; so a process that has it locked knows all of it,
+and a limit that changes has no state to convert. At most a tenth of a second can be unused: more
+would let a Webhook that was idle exceed its limit. Rules: B-300 to B-326.
+
+Failures are announced, ended, or disable the Webhook (B-340 to B-346). A trouble is
+identified by its beginning: the time of the first failure since the last success. The acts for it
+are recorded beside, so that each happens once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from fw_actors.rules.concurrency import FAILURES
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
+
+NOT_PAUSED: Final = 0
+UNTIL_RESUMED: Final = 2**53 - 1
+"""The end of a pause that has none: later than any clock."""
+MAX_RATE: Final = 10_000
+WINDOW_US: Final = 100_000
+BATCH_US: Final = WINDOW_US // 2
+"""Requests that come due within this time are claimed together."""
+MAX_SKEW_US: Final = 5_000_000
+"""A time used up further ahead than this was written before the clock was set back."""
+_US: Final = 1_000_000
+_US_PER_MS: Final = 1000
+
+
+def pause_end(since: int | None, until: int | None, now: int) -> int:
+    """Return when a pause ends (ms): `NOT_PAUSED`, `UNTIL_RESUMED` or a time after `now`.
+
+    Args:
+        since: when it began; None without one.
+        until: when it ends by itself; None: not before it is ended.
+    """
+    if since is None or (until is not None and until <= now):
+        return NOT_PAUSED
+    return UNTIL_RESUMED if until is None else until
+
+
+@dataclass(frozen=True, slots=True)
+class RateAllowance:
+    """The requests that a limit allows at one moment. Times in microseconds since the epoch."""
+
+    interval: int
+    """Between two requests."""
+    used_until: int
+    now: int
+
+    @property
+    def requests(self) -> int:
+        """The number of requests that may start now."""
+        return max(0, (self.now - self.used_until) // self.interval)
+
+    def used_after(self, requests: int) -> int:
+        """Return the time up to which the limit is used after so many requests."""
+        return self.used_until + requests * self.interval
+
+    def next_at(self, requests: int) -> int:
+        """Return when more may start after so many requests, in ms: one, or a batch of them."""
+        at = self.used_after(requests) + max(self.interval, BATCH_US)
+        return -(-at // _US_PER_MS)
+
+
+def rate_allowance(rate: int, used_until: int, now: int) -> RateAllowance:
+    """Return what a limit of `rate` requests a second allows at `now` (ms).
+
+    `used_until`: as it was stored, 0 at first. One that lies ahead by more than clocks of nodes
+    may differ is of a clock that was set back since, and counts as now.
+    """
+    interval, moment = _US // rate, now * _US_PER_MS
+    if used_until > moment + MAX_SKEW_US:
+        used_until = moment
+    return RateAllowance(interval, max(used_until, moment - max(interval, WINDOW_US)), moment)
+
+
+FAILING_EVENT: Final = "webhook.failing"
+ENDED_EVENT: Final = "webhook.failing.ended"
+
+
+class TroubleAct(StrEnum):
+    """The action about a trouble: announce its end, announce it, or disable the Webhook."""
+
+    END = "ended"
+    NOTICE = "failing"
+    DISABLE = "disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class NoticePolicy:
+    """`ops.receiverNotice` in hours and `ops.disableAfterDays`; 0 switches each off."""
+
+    notice_hours: float
+    disable_days: float
+
+    @property
+    def notice_ms(self) -> int:
+        """The duration of a trouble before it is announced."""
+        return round(self.notice_hours * MS_PER_HOUR)
+
+    @property
+    def disable_ms(self) -> int:
+        """The time between the first and the last failure at which the Webhook is disabled."""
+        return round(self.disable_days * MS_PER_DAY)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverTrouble:
+    """The failures of a Webhook in a row, and what was done about them; times in ms.
+
+    `noticed` and `disabled` are the beginnings of the troubles that were told and that disabled
+    it; `notice_open` says that the end of `noticed` has not been told.
+    """
+
+    enabled: bool
+    failures: int
+    since: int | None
+    last_failure: int | None
+    noticed: int | None = None
+    notice_open: bool = False
+    disabled: int | None = None
+
+
+def trouble_act(trouble: ReceiverTrouble, now: int, policy: NoticePolicy) -> TroubleAct | None:
+    """Return what is to be done next at `now` (ms); None for nothing.
+
+    A notice waits for time alone: events that nobody received are worth a mail, even if no
+    further one came. To disable needs failures over the whole period.
+    """
+    if trouble.notice_open and (not trouble.enabled or trouble.noticed != trouble.since):
+        return TroubleAct.END
+    since, last = trouble.since, trouble.last_failure
+    if not trouble.enabled or since is None or last is None or trouble.failures < FAILURES:
+        return None
+    if policy.disable_days and trouble.disabled != since and last - since >= policy.disable_ms:
+        return TroubleAct.DISABLE
+    if policy.notice_hours and trouble.noticed != since and now - since >= policy.notice_ms:
+        return TroubleAct.NOTICE
+    return None

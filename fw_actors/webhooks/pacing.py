@@ -1,0 +1,289 @@
+"""Pauses of Webhooks, and claims for those that limit what may be sent at a time.
+
+Pauses are kept in the rows of Webhooks, so that they hold in all processes (B-300 to B-305). A
+claim reads them with the Webhook; nothing else starts an attempt. They are no change of the
+document: its form may be open meanwhile, and its versions do not show them.
+
+One process at a time claims for a Webhook with limits: its row in `fw_webhook_claim` is locked
+until the claim is committed. A process that finds it locked does not wait, but looks again soon, so
+that deliveries of others are not delayed. Webhooks without limits have no row (B-310 to B-326).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+
+from fw_actors.documents.core import Webhook
+from fw_actors.documents.fields import iso
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import Rights
+from fw_actors.documents.tables import table_of
+from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.rules.receivers import (
+    NOT_PAUSED,
+    UNTIL_RESUMED,
+    RateAllowance,
+    pause_end,
+    rate_allowance,
+)
+from fw_actors.runtime.clock import MS_PER_SECOND, SECONDS_PER_DAY
+from fw_actors.store import Statement, Tx, jobs
+from fw_actors.store.ordered_jobs import OrderedLease, lease_first
+from fw_actors.store.schema import JOB, WEBHOOK_CLAIM
+from fw_actors.webhooks.events import QUEUE
+
+if TYPE_CHECKING:
+    from fw_actors.webhooks.claims import Hook
+
+
+MAX_SECONDS: Final = 366 * SECONDS_PER_DAY
+
+_TABLE: Final = table_of(Webhook).table
+_HOOK: Final = _TABLE.c
+_NAME: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
+_READ: Final = Statement(
+    sa.select(_HOOK.paused_since, _HOOK.paused_until)
+    .where(_HOOK.name == _NAME)
+    .with_for_update(key_share=True)  # one of two users at once sees what the other has done
+)
+_WRITE: Final = Statement(
+    sa.update(_TABLE)
+    .where(_HOOK.name == _NAME)
+    .values(paused_since=sa.bindparam("since"), paused_until=sa.bindparam("until"))
+)
+_PAUSED: Final = Statement(
+    sa.select(_HOOK.name, _HOOK.paused_since, _HOOK.paused_until)
+    .where(
+        _HOOK.enabled == 1,
+        _HOOK.paused_since.is_not(None),
+        sa.func.coalesce(_HOOK.paused_until, UNTIL_RESUMED) > sa.bindparam("now"),
+    )
+    .order_by(_HOOK.paused_since, _HOOK.name)
+)
+
+
+class WebhookPause(msgspec.Struct, frozen=True):
+    """Whether a Webhook is paused, since when and until when (ms); `until` None: until resumed."""
+
+    webhook: str
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused."""
+        return self.since is not None
+
+
+class Pauses:
+    """Pauses and resumes Webhooks in the caller's transactions.
+
+    `recorded` is called after each commit that resumes one: deliveries may be due.
+    """
+
+    def __init__(self, audit: AuditLog, recorded: Callable[[], None]) -> None:
+        self._audit, self._recorded = audit, recorded
+
+    def pause(
+        self, fw: Fw, webhook: str, seconds: int | None
+    ) -> WebhookPause | PermissionDeniedError:
+        """Pause a Webhook, or set another end of its pause; write the Audit Event.
+
+        A missing permission is recorded too, which requires a commit: the error is returned, for
+        the caller to raise after the commit.
+
+        Args:
+            seconds: how long, 1 to `MAX_SECONDS`; None: until it is resumed.
+
+        Raises: ValidationError; NotFoundError.
+        """
+        if seconds is not None and not 1 <= seconds <= MAX_SECONDS:
+            raise ValidationError(
+                f"seconds must be between 1 and {MAX_SECONDS:,}.", field="seconds"
+            )
+        error = permission_error(fw.rights)
+        if error is not None:
+            self._audit.deny(fw, webhook)
+            return error
+        before = _pause_of(fw.tx, webhook)
+        until = None if seconds is None else fw.tx.now + seconds * MS_PER_SECOND
+        pause = WebhookPause(webhook, before.since or fw.tx.now, until)
+        _write(fw.tx, pause)
+        detail = {"until": None if until is None else iso(until)}
+        self._audit.record(fw, Action.WEBHOOK_PAUSE, webhook, detail)
+        return pause
+
+    def resume(self, fw: Fw, webhook: str) -> WebhookPause | PermissionDeniedError:
+        """End the pause of a Webhook, if there is one; write the Audit Event.
+
+        A missing permission is returned as by `pause`. Raises: NotFoundError.
+        """
+        error = permission_error(fw.rights)
+        if error is not None:
+            self._audit.deny(fw, webhook)
+            return error
+        before = _pause_of(fw.tx, webhook)
+        if before.since is not None:
+            self._audit.record(fw, Action.WEBHOOK_RESUME, webhook, {"since": iso(before.since)})
+            fw.tx.after_commit(self._recorded)
+        _write(fw.tx, WebhookPause(webhook))
+        return WebhookPause(webhook)
+
+
+def paused_webhooks(tx: Tx) -> list[WebhookPause]:
+    """Return the enabled Webhooks that are paused, those first that have been for longest."""
+    return [WebhookPause(*row) for row in tx.rows(_PAUSED, now=tx.now)]
+
+
+def permission_error(rights: Rights) -> PermissionDeniedError | None:
+    """Return an error unless the user is a System Manager without access scopes."""
+    if not rights.manages:
+        return PermissionDeniedError("Pausing a Webhook requires the role System Manager.")
+    if rights.scoped:
+        return PermissionDeniedError("Your access scopes don't include Webhook.")
+    return None
+
+
+def _pause_of(tx: Tx, webhook: str) -> WebhookPause:
+    """Return the pause of a Webhook; one that is over is none. Raises: NotFoundError."""
+    row = tx.one(_READ, webhook=webhook)
+    if row is None:
+        raise NotFoundError(f"There is no Webhook {webhook[:140]}.")
+    since, until = row
+    if pause_end(since, until, tx.now) == NOT_PAUSED:
+        return WebhookPause(webhook)
+    return WebhookPause(webhook, since, until)
+
+
+def _write(tx: Tx, pause: WebhookPause) -> None:
+    tx.run(_WRITE, webhook=pause.webhook, since=pause.since, until=pause.until)
+
+
+TURN_MS: Final = 20
+"""The time after which a Webhook is looked at again that another process was claiming for."""
+MAX_HINTS: Final = 1024
+
+_C: Final = WEBHOOK_CLAIM.c
+_WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
+_LOCK: Final = Statement(
+    sa.select(_C.used_until).where(_C.webhook == _WEBHOOK).with_for_update(skip_locked=True)
+)
+_LOCK_ALL: Final = Statement(
+    sa.select(_C.webhook)
+    .where(_C.webhook.in_(sa.bindparam("webhooks", expanding=True)))
+    .order_by(_C.webhook)
+    .with_for_update()
+)
+_MAKE: Final = Statement(
+    sa.insert(WEBHOOK_CLAIM).from_select(
+        ["webhook"],
+        sa.select(sa.bindparam("webhook", type_=sa.Text()))
+        .where(sa.true())
+        .suffix_with("ON CONFLICT (webhook) DO NOTHING"),
+    )
+)
+_USE: Final = Statement(
+    sa.update(WEBHOOK_CLAIM).where(_C.webhook == _WEBHOOK).values(used_until=sa.bindparam("until"))
+)
+
+
+_AT_LIMIT: Final = Statement(
+    sa.select(sa.func.count()).where(
+        _HOOK.rate_limit > 0,
+        _HOOK.enabled == 1,
+        sa.exists().where(
+            JOB.c.queue == QUEUE,
+            JOB.c.partition == _HOOK.name,
+            JOB.c.next_at <= sa.bindparam("now"),
+        ),
+    )
+)
+
+
+class PacedLease(NamedTuple):
+    """The result of a claim for one Webhook.
+
+    `more`: due rows may remain for which no slot was free. `next_at`: when to look again (ms).
+    """
+
+    leased: int
+    more: bool = False
+    next_at: int | None = None
+
+
+class PacedClaims:
+    """Leases deliveries of Webhooks with limits, inside the transactions of claims."""
+
+    def __init__(self) -> None:
+        # When the next request of a Webhook is allowed: spares other claims the look at its row.
+        self._allowed_at: dict[str, int] = {}
+
+    def lease(self, tx: Tx, hook: Hook, free: int, lease_ms: int, token: str) -> PacedLease:
+        """Lease at most `free` due deliveries of a Webhook, and no more than its limits allow."""
+        at = self._allowed_at.get(hook.name, 0)
+        if tx.now < at <= tx.now + MS_PER_SECOND + TURN_MS:  # else the clock was changed
+            return PacedLease(0, next_at=at)
+        used_until = take_turn(tx, hook.name)
+        if used_until is None:
+            return PacedLease(0, next_at=tx.now + TURN_MS)
+        allowance, most = None, free
+        if hook.rate_limit:
+            allowance = rate_allowance(hook.rate_limit, used_until, tx.now)
+            most = min(free, allowance.requests)
+        found = OrderedLease(0, unseen=False)
+        if most and hook.ordered:
+            found = lease_first(tx, QUEUE, hook.name, most, lease_ms, token)
+        elif most:
+            found = OrderedLease(jobs.lease(tx, QUEUE, hook.name, most, lease_ms, token), False)
+        if allowance is not None and found.leased:
+            tx.run(_USE, webhook=hook.name, until=allowance.used_after(found.leased))
+        return self._found(tx, hook, allowance, found, free)
+
+    def _found(
+        self,
+        tx: Tx,
+        hook: Hook,
+        allowance: RateAllowance | None,
+        found: OrderedLease,
+        free: int,
+    ) -> PacedLease:
+        """Say when to look again."""
+        leased = found.leased
+        if allowance is not None and leased == allowance.requests:
+            at = allowance.next_at(leased)
+            if len(self._allowed_at) >= MAX_HINTS:
+                self._allowed_at.clear()
+            self._allowed_at[hook.name] = at
+            return PacedLease(leased, next_at=at)
+        if leased == free:
+            return PacedLease(leased, more=True)
+        if found.unseen:
+            return PacedLease(leased, next_at=tx.now)
+        return PacedLease(leased, next_at=jobs.next_due(tx, QUEUE, hook.name))
+
+
+def take_turn(tx: Tx, webhook: str) -> int | None:
+    """Lock the row of a Webhook until the transaction ends, and make it if there is none.
+
+    Returns: its `used_until`; None if another transaction has the lock.
+    """
+    row = tx.one(_LOCK, webhook=webhook)
+    if row is not None:
+        return int(row[0])
+    return 0 if tx.run(_MAKE, webhook=webhook) else None
+
+
+def lock_turns(tx: Tx, webhooks: Sequence[str]) -> None:
+    """Lock the rows of Webhooks, in order, so that no claim for them runs until the commit."""
+    tx.rows(_LOCK_ALL, webhooks=list(webhooks))
+
+
+def webhooks_at_limit(tx: Tx) -> int:
+    """Return how many enabled Webhooks with a rate limit have deliveries due."""
+    count: int = tx.scalar(_AT_LIMIT, now=tx.now)
+    return count
