@@ -1,5 +1,6 @@
-"""The names that apps import: field types, `DocType` and `whitelist` (D-161)."""
+"""The names that apps import: field types, `DocType`, `whitelist` and `migration` (D-161)."""
 
+from fw_actors.documents.data_migrations import migration
 from fw_actors.documents.fields import (
     JSON,
     Check,
@@ -33,5 +34,6 @@ __all__ = [
     "Table",
     "Text",
     "Vault",
+    "migration",
     "whitelist",
 ]

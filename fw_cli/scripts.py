@@ -41,14 +41,15 @@ def shielded(filename: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except SystemExit as end:  # it may end itself, but not the thread that runs it
                 raise CommandFailed(f"{filename} ended itself with {end.code!r}") from None
             except Exception as error:
-                raise CommandFailed(_describe(error, filename)) from error
+                raise CommandFailed(described(error, filename)) from error
 
         return run
 
     return wrap
 
 
-def _describe(error: Exception, filename: str) -> str:
+def described(error: Exception, filename: str) -> str:
+    """Return an error of such code in a sentence, with the line of the file that raised it."""
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == filename]

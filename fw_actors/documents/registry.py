@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 
+from fw_actors.documents.data_migrations import DataMigration, migration_problems, migrations_in
 from fw_actors.documents.doctype import DocTypeBase, Meta
 from fw_actors.documents.fields import Link, Table
 from fw_actors.documents.hooks import call_plainly
@@ -124,15 +125,22 @@ def whitelist(
 
 
 class Registry:
-    """DocTypes by name, with their tables, and the functions that apps whitelist."""
+    """DocTypes by name, with their tables; whitelisted functions and data migrations of apps."""
 
     def __init__(
-        self, doctypes: Iterable[type[DocTypeBase]], functions: Iterable[Whitelisted]
+        self,
+        doctypes: Iterable[type[DocTypeBase]],
+        functions: Iterable[Whitelisted],
+        migrations: Mapping[str, tuple[DataMigration, ...]] = MappingProxyType({}),
     ) -> None:
         """Raises: ConfigurationError naming every mistake by file, class and field."""
         metas = [cls.meta for cls in doctypes]
         functions = tuple(functions)
-        problems = [*_problems(metas), *_problems_of_functions(functions)]
+        problems = [
+            *_problems(metas),
+            *_problems_of_functions(functions),
+            *migration_problems(migrations),
+        ]
         if problems:
             raise ConfigurationError(problems)
         self.metas: Mapping[str, Meta] = MappingProxyType({m.name: m for m in metas})
@@ -140,6 +148,7 @@ class Registry:
             {m.name: table_of(m.cls) for m in metas}
         )
         self.functions: Mapping[str, Whitelisted] = MappingProxyType({f.path: f for f in functions})
+        self.migrations: Mapping[str, tuple[DataMigration, ...]] = migrations
 
     def meta(self, doctype: str) -> Meta:
         """Return a DocType's Meta. Raises: NotFoundError."""
@@ -268,6 +277,11 @@ def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocTypeBase]],
             ):
                 doctypes.append(value)
     return doctypes, functions
+
+
+def declared_migrations(modules: Iterable[ModuleType]) -> Mapping[str, tuple[DataMigration, ...]]:
+    """Return the data migrations of the modules by app, in the order of the apps."""
+    return MappingProxyType({module.__name__: migrations_in(module) for module in modules})
 
 
 def _inside(defined_in: str, module: ModuleType) -> bool:

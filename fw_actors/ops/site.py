@@ -23,13 +23,19 @@ from fw_actors.documents.handle import Fw, SiteContext
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.lifecycle import Documents
 from fw_actors.documents.permissions import ADMINISTRATOR, Rights
-from fw_actors.documents.registry import Registry, declared_in, load_apps
+from fw_actors.documents.registry import (
+    Registry,
+    declared_in,
+    declared_migrations,
+    load_apps,
+)
 from fw_actors.documents.tables import make_tables
 from fw_actors.documents.vault import VaultCipher
 from fw_actors.errors import OverloadedError
 from fw_actors.hashing import Hasher
 from fw_actors.ops import error_log, mail_queue, queued_jobs
 from fw_actors.ops.audit import AuditLog, DeletionAudit, DocumentAudit, VersionRecorder
+from fw_actors.ops.data_migrations import refuse_older_apps
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.mail_queue import Outbox
 from fw_actors.ops.queued_jobs import JobControl, JobRecorder
@@ -251,8 +257,9 @@ def _rules_of_users(
 
 def make_registry(config: Config) -> Registry:
     """Load the site's apps and validate all DocTypes together. Raises: ConfigurationError."""
-    doctypes, functions = declared_in(load_apps(config.apps, config.folder))
-    return Registry((*CORE, *doctypes), functions)
+    apps = load_apps(config.apps, config.folder)
+    doctypes, functions = declared_in(apps)
+    return Registry((*CORE, *doctypes), functions, declared_migrations(apps))
 
 
 def open_store(
@@ -283,6 +290,7 @@ def _prepare_store(tx: Tx, site: Site) -> None:
     """
     registry = site.registry
     tx.lock("fw.migrations")
+    refuse_older_apps(tx, registry)
     make_tables(tx, registry.tables.values())
     site.subscriptions.read_at_start(tx)
     fw = Fw(site.context, tx, Rights(ADMINISTRATOR, frozenset()))

@@ -218,6 +218,15 @@ _ATTEMPTS_BY_TIME: Final = Table(
     Index("fw_delivery_attempt_time", "last_attempt"),
     Index("fw_delivery_attempt_webhook", "webhook", "last_attempt"),
 )
+_DATA_MIGRATION: Final = Table(
+    "fw_data_migration",
+    MetaData(),
+    Column("app", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("cursor", Text, nullable=True),
+    Column("done", BigInteger, nullable=True),
+)
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
@@ -325,6 +334,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(12, partial(_create_table, table=_KNOWN_DEVICE)),
     MigrationStep(13, _ordering_keys),
     MigrationStep(14, _attempts_by_time),
+    MigrationStep(15, partial(_create_table, table=_DATA_MIGRATION)),
 )
 
 

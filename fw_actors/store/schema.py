@@ -53,6 +53,17 @@ META: Final = Table(
 """Facts about the installation: `schema_version`, `installation_key` (32 bytes in hex), and
 `vault_rotation` once the Vault values have been given another key."""
 
+DATA_MIGRATION: Final = Table(
+    "fw_data_migration",
+    METADATA,
+    Column("app", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("name", Text, nullable=False),  # of its function
+    Column("cursor", Text, nullable=True),  # JSON; where the next batch begins
+    _time_or_none("done"),
+)
+"""The data migrations of apps that were begun or are done."""
+
 PASSWORD: Final = Table(
     "fw_password",
     METADATA,

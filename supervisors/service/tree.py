@@ -40,6 +40,7 @@ from fw_actors.config import Config
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.http import open_sender
 from fw_actors.ops import error_log, mail_queue, queued_jobs
+from fw_actors.ops.data_migrations import pending
 from fw_actors.ops.site import Site, open_site, open_store
 from fw_actors.ops.stored_secrets import secret_facts
 from fw_actors.ops.sweeps import (
@@ -177,6 +178,7 @@ async def open_service(
         ):
             if config.place.number == 1:
                 await _warn_of_secrets(parts.site, log)
+                await _warn_of_migrations(parts.site, log)
             has_socket = front and not inline and config.place.number == 1
             paths = SitePaths(config.folder, run_folder) if has_socket else None
             async with run_parts(parts, address, paths, front=front, start=start) as service:
@@ -367,6 +369,12 @@ async def _warn_of_secrets(site: Site, log: Log) -> None:
     """Log which stored secrets do not open, because deliveries that need one fail for good."""
     for complaint in (await secret_facts(site, first_batches=True)).complaints():
         log.warning("service.secrets_unreadable", error=complaint, hint="fw doctor")
+
+
+async def _warn_of_migrations(site: Site, log: Log) -> None:
+    """Log which data migrations of apps have not run: they may be run beside the service."""
+    for each in await site.store.read(lambda tx: pending(tx, site.registry)):
+        log.warning("service.data_migration_pending", migration=str(each), hint="fw migrate")
 
 
 def _slow_reads(site: Site, *, inline: bool) -> AbstractAsyncContextManager[Store]:

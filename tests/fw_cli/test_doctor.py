@@ -34,7 +34,7 @@ def test_json_has_a_section_for_each_part(fw: CommandLine) -> None:
     assert counts == [False, 0, 0, 0, []]
     assert list(report["sections"]) == [
         "configuration", "web", "signIn", "mail", "webhooks", "secrets", "queues", "database",
-        "clock", "service",
+        "clock", "apps", "service",
     ]  # fmt: skip
 
 

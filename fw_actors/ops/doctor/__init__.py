@@ -27,7 +27,9 @@ from fw_actors.ops.doctor.system import (
     evaluate_database,
     evaluate_front,
     evaluate_mail,
+    evaluate_migrations,
     mail_facts,
+    migration_facts,
 )
 from fw_actors.ops.site import Site
 from fw_actors.ops.stored_secrets import secret_facts
@@ -54,4 +56,5 @@ async def examine(site: Site, service: ServiceState) -> list[Section]:
         evaluate_queues(await queue_facts(site), service),
         evaluate_database(await database_facts(site)),
         evaluate_clock(await clock_facts(site)),
+        evaluate_migrations(await migration_facts(site)),
     ]

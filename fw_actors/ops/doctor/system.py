@@ -16,6 +16,7 @@ import trio
 from fw_actors.config import Config, Deployment, Mail
 from fw_actors.errors import ConfigurationError
 from fw_actors.mail import MailFault, load_method, probe
+from fw_actors.ops.data_migrations import PendingMigration, pending
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
@@ -62,6 +63,26 @@ def evaluate_clock(facts: ClockFacts) -> Section:
     else:
         finding = ok(f"no row is more than {TOLERATED_MS // 1000} s in the future")
     return Section("clock", "Clock", (finding,), {"now": facts.now, "newestRow": facts.latest})
+
+
+async def migration_facts(site: Site) -> list[PendingMigration]:
+    """Query which data migrations of the site's apps have not run."""
+    return await site.store.read(lambda tx: pending(tx, site.registry))
+
+
+def evaluate_migrations(waiting: list[PendingMigration]) -> Section:
+    """Evaluate the data migrations of apps."""
+    findings = tuple(
+        warning(
+            f"the data migration {each} " + ("has begun" if each.begun else "has not run"),
+            "Make a backup, and run fw migrate.",
+        )
+        for each in waiting
+    )
+    names = [str(each) for each in waiting]
+    return Section(
+        "apps", "Apps", findings or (ok("no data migration is pending"),), {"pending": names}
+    )
 
 
 _MIB: Final = 1 << 20

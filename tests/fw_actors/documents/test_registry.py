@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fw_actors.app import Data, DocType, Link, Table, whitelist
+from fw_actors.app import Data, DocType, Link, Table, migration, whitelist
 from fw_actors.documents.doctype import DocTypeBase
-from fw_actors.documents.registry import Registry, declared_in, load_apps
+from fw_actors.documents.registry import Registry, declared_in, declared_migrations, load_apps
 from fw_actors.errors import ConfigurationError, NotFoundError
 
 
@@ -259,3 +259,41 @@ def test_a_hook_that_would_never_run_is_told_at_the_start() -> None:
 
     told = problems(Waits).splitlines()
     assert [line.split(": ")[2] for line in told] == ["validate", "on_insert"]
+
+
+def test_mistakes_in_data_migrations_are_told_at_the_start() -> None:
+    """D-173, with D-167."""
+
+    @migration(0)
+    def nought(fw: Any) -> None: ...
+
+    @migration(1)
+    async def later(fw: Any) -> None: ...
+
+    @migration(1)
+    def again(fw: Any, cursor: Any) -> None: ...
+
+    @migration(3)
+    def too_many(fw: Any, cursor: Any, more: Any) -> None: ...
+
+    with pytest.raises(ConfigurationError) as refusal:
+        Registry((), (), {"wrong": (nought,), "contacts": (later, again, too_many)})
+    assert refusal.value.problems == (
+        f"{__file__}: migration nought: its number must be a whole number from 1: @migration(1)",
+        f"{__file__}: migration later: it must be a plain function of fw, or of fw and cursor",
+        f"{__file__}: migration too_many: it must be a plain function of fw, or of fw and cursor",
+        "contacts: migrations later and again have the number 1",
+        "contacts: there is no migration 2: numbers have no gaps, and one that was released is "
+        "kept",
+    )
+
+
+def test_migrations_of_a_module_inside_are_the_packages(folder: Path) -> None:
+    """One can still be called as the function that it is."""
+    steps = "from fw_actors.app import migration\n\n@migration({})\ndef {}(fw):\n    return fw\n"
+    write(folder, "myapp_steps/steps.py", steps.format(2, "second"))
+    init = steps.format(1, "first") + "from myapp_steps.steps import second\n"
+    write(folder, "myapp_steps/__init__.py", init)
+    found = declared_migrations(load_apps(["myapp_steps"], folder))["myapp_steps"]
+    assert [(each.number, each.name) for each in found] == [(1, "first"), (2, "second")]
+    assert found[0](7) == 7

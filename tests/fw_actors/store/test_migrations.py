@@ -22,7 +22,13 @@ def add_colour(tx: Tx) -> None:
 
 
 def undo_later_steps(tx: Tx) -> None:
-    for name in ("delivery_attempt", "webhook_hour", "webhook_health", "webhook_claim"):
+    for name in (
+        "data_migration",
+        "delivery_attempt",
+        "webhook_hour",
+        "webhook_health",
+        "webhook_claim",
+    ):
         tx.run(text(f"DROP TABLE fw_{name}"))
     for name in ("ordering_key", "begun"):
         tx.run(text(f"DROP INDEX fw_job_{name}"))

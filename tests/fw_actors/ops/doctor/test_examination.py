@@ -120,6 +120,6 @@ async def test_the_whole_examination_has_every_section_and_changes_nothing(offic
     sections = await examine(office.site, ServiceState(running=False))
     assert office.site.store.statistics().committed == before
     assert [section.name for section in sections] == [
-        "signIn", "mail", "webhooks", "secrets", "queues", "database", "clock",
+        "signIn", "mail", "webhooks", "secrets", "queues", "database", "clock", "apps",
     ]  # fmt: skip
     assert not any(section.texts(Level.PROBLEM) for section in sections)

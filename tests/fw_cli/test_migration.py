@@ -1,0 +1,65 @@
+"""`fw migrate` and the data migrations of apps (C-110, D-173 to D-177)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.fw_cli.conftest import CommandLine
+
+MODULE = "ledger_of_tests"
+APP = """\
+from fw_actors.app import Data, DocType, migration
+
+class Ledger(DocType, naming="random"):
+    title = Data(required=True)
+
+@migration(1)
+def begin(fw):
+    fw.new_doc("Ledger", title="first").insert()
+
+@migration(2)
+def go_on(fw):
+    fw.new_doc("Ledger", title="second").insert()
+    fw.new_doc("Ledger").insert()
+"""
+
+
+@pytest.fixture(autouse=True)
+def app(fw: CommandLine) -> Iterator[None]:
+    """An app whose second migration fails."""
+    (fw.folder / f"{MODULE}.py").write_text(APP)
+    policy = json.loads((fw.folder / "fw.json").read_text())
+    (fw.folder / "fw.json").write_text(json.dumps({**policy, "apps": [MODULE]}))
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+    sys.modules.pop(MODULE, None)
+
+
+def test_migrate_tells_what_ran_and_what_failed_where(fw: CommandLine) -> None:
+    plan = [
+        {"app": MODULE, "number": 1, "name": "begin", "begun": False},
+        {"app": MODULE, "number": 2, "name": "go_on", "begun": False},
+    ]
+    assert fw.json("migrate", "--plan", "--json") == plan
+    assert fw.json("eval", 'fw.count("Ledger")') == 0
+    result = fw.run("migrate")
+    assert (result.exit_code, result.stdout) == (1, f"migrated {MODULE} 1 (begin)\n")
+    assert result.stderr == (
+        f"fw: {MODULE} 2 (go_on) failed, and what its transaction did is undone: "
+        f"{fw.folder / MODULE}.py, line 13: ValidationError: title is missing.\n"
+    )
+    assert fw.json("migrate", "--plan", "--json") == plan[1:]
+    assert fw.json("eval", 'fw.get_all("Ledger", fields=["title"])') == [{"title": "first"}]
+    assert "go_on" in fw.done("migrate", "--plan")
+    assert f"the data migration {MODULE} 2 (go_on) has not run" in fw.run("doctor").stdout
+
+
+def test_json_is_for_a_plan(fw: CommandLine) -> None:
+    result = fw.run("migrate", "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--json shows a plan: add --plan." in result.stderr
