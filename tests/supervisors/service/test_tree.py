@@ -15,6 +15,7 @@ from trio.testing import MockClock
 from fw_actors.access.users import add_user
 from fw_actors.errors import ConfigurationError
 from fw_actors.mail import Template
+from fw_actors.ops.data_migrations import run_pending
 from fw_actors.ops.site import Site
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import RunningService, open_service
@@ -111,3 +112,21 @@ async def test_a_service_with_a_front_fails_as_a_worker_does(tmp_path: Path) -> 
     with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD"):
         async with open_service(config, log=Log(), inline=True):
             pass
+
+
+async def test_a_start_warns_of_data_migrations_that_have_not_run(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """D-177."""
+    step = "from fw_actors.app import migration\n\n@migration(1)\ndef fill(fw):\n    pass\n"
+    (tmp_path / "tree_test_steps.py").write_text(step)
+    first, second = Log(), Log()
+    async with worker(tmp_path, first, apps=("tree_test_steps",)) as service:
+        assert [str(each) async for each in run_pending(service.site)] == [
+            "tree_test_steps 1 (fill)"
+        ]
+    async with worker(tmp_path, second, apps=("tree_test_steps",)):
+        pass
+    told = {"migration": "tree_test_steps 1 (fill)", "hint": "fw migrate"}
+    assert first.of("service.data_migration_pending") == [told]
+    assert second.of("service.data_migration_pending") == []
