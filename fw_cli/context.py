@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -100,6 +101,7 @@ class CommandContext:
             scrubber=self.config.scrubber,
             links=self.config.mail.transport == "log",
             process=None if self.config.place.is_alone else self.config.place.number,
+            traced=self.config.ops.trace_context,
         )
 
     def on_site(self, use: Callable[[Site], Awaitable[T]]) -> T:
@@ -107,7 +109,7 @@ class CommandContext:
         import trio
 
         self.logger(service=False)
-        return trio.run(partial(_opened, self.config, use))
+        return trio.run(partial(_opened, self.config, use, self.environ))
 
     def read(self, fn: Callable[[Site, Fw], T], user: str = ADMINISTRATOR) -> T:
         """Open the site, and return the result of `fn` in a read transaction of `user`."""
@@ -118,8 +120,20 @@ class CommandContext:
         return self.on_site(lambda site: site.write(user, partial(fn, site)))
 
 
-async def _opened(config: Config, use: Callable[[Site], Awaitable[T]]) -> T:
+async def _opened(
+    config: Config, use: Callable[[Site], Awaitable[T]], environ: Mapping[str, str]
+) -> T:
     from fw_actors.ops.site import open_site
 
-    async with open_site(config) as site:
-        return await use(site)
+    with _in_trace_of(environ) if config.ops.trace_context else nullcontext():
+        async with open_site(config) as site:
+            return await use(site)
+
+
+def _in_trace_of(environ: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Stand where the caller of the command stands in a trace, if the environment says so."""
+    from fw_actors.rules.trace_context import read_context
+    from fw_actors.tracing import in_trace
+
+    state = environ.get("TRACESTATE", "")
+    return in_trace(read_context([environ.get("TRACEPARENT", "")], [state]))

@@ -179,6 +179,8 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
     if explanation.due_at is not None:
         since = "since" if explanation.due_at <= report.facts.now else "at"
         say(f"It is due {since} {told['dueAt']}.")
+    if report.trace_id is not None:
+        say(f"Its trace is {report.trace_id}.")
     if told["recorded"]:
         rows = [_attempt_row(delivery, each) for each in told["recorded"]]
         show(rows, _ATTEMPT_COLUMNS, json=False)

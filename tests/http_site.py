@@ -102,6 +102,8 @@ async def http_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterato
     entropy, log = SeededEntropy(seed), Log()
     opening = open_service(config, log=log, front=False, clock=clock, entropy=entropy, inline=True)
     async with opening as service:
-        settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
+        settings = Settings(
+            name="tests", url=URL, trust=config.deployment.trust_proxy, tracer=service.site.tracer
+        )
         app = make_app(service.gateway, settings, entropy)
         yield HttpSite(service.site, service, app, clock, log)

@@ -23,7 +23,16 @@ from fw_actors.actors.gateway import Gateway
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import QUERY_TIMEOUT, FwError, InternalError, NotFoundError, OverloadedError
 from fw_actors.runtime.clock import Entropy
-from web.exchange import UNROUTED, Exchange, Traffic, has_forwarding_header, request_id_of
+from fw_actors.tracing import Tracer, in_trace
+from web.exchange import (
+    SERVER_ERROR,
+    UNROUTED,
+    Exchange,
+    Traffic,
+    has_forwarding_header,
+    request_id_of,
+    trace_of,
+)
 from web.guard import admit
 from web.operations import Route
 from web.pages.framing import UnknownPaths
@@ -52,6 +61,10 @@ from web.settings import Settings
 
 METHOD_LENGTH_LOGGED: Final = 16
 PATH_LENGTH_LOGGED: Final = 200
+METHODS: Final = frozenset(
+    {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
+)
+"""Those by which spans are named; any text may come as another."""
 API: Final = "/api/"
 ErrorPage = Callable[[Exchange, FwError], Response]
 UnknownPage = Callable[[Exchange, FwError], Awaitable[Response | None]]
@@ -198,11 +211,46 @@ class FrontEnd:
         Raises: only groups that hold a cancellation, which belongs to the server.
         """
         try:
-            return await self._respond(request)
+            tracer = self._settings.tracer
+            if tracer is None or request.path in MONITORED:
+                return await self._respond(request)
+            return await self._respond_in_trace(request, tracer)
         except Exception as error:  # outside of any operation
             request_id = request_id_of(request, self._settings, self._entropy)
             self._log.error("web.request_failed", request_id=request_id, exc_info=error)
             return self._encoder.encode(error_response(InternalError(request_id)), request_id)
+
+    async def _respond_in_trace(self, request: Request, tracer: Tracer) -> WireResponse:
+        route = self._route_of(request)
+        method = request.method if request.method in METHODS else "_OTHER"
+        name = "HTTP" if method == "_OTHER" else method
+        if route is not None:
+            name = f"{name} {route.rule}"
+        span = tracer.server(name, trace_of(request, self._settings))
+        error = ""
+        try:
+            with in_trace(span.context):
+                response = await self._respond(request)
+            if span.is_recorded:
+                span.note({"http.response.status_code": response.status})
+            if response.status >= SERVER_ERROR:
+                error = str(response.status)
+            return response
+        except BaseException as fault:
+            error = type(fault).__name__
+            raise
+        finally:
+            if span.is_recorded:
+                span.note(
+                    {
+                        "http.request.method": method,
+                        "url.scheme": request.scheme,
+                        "url.path": request.path[:PATH_LENGTH_LOGGED],
+                    }
+                )
+                if route is not None:
+                    span.note({"http.route": route.rule})
+            span.end(error)
 
     async def _respond(self, request: Request) -> WireResponse:
         route = self._route_of(request)

@@ -14,6 +14,7 @@ from quart.wrappers import Request
 from fw_actors.access.types import Caller, Reading
 from fw_actors.actors.metrics import Histogram
 from fw_actors.config import ProxyTrustPolicy
+from fw_actors.rules.trace_context import TraceContext, read_context
 from fw_actors.runtime.clock import Entropy
 from web.operations import Route
 from web.settings import Settings
@@ -196,6 +197,20 @@ def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str
         if trust.is_off or is_trusted(peer_of(request), trust):
             return value_or_none[0]
     return entropy.bytes(ID_BYTES).hex()
+
+
+def trace_of(request: Request, settings: Settings) -> TraceContext | None:
+    """Return where the request stands in a trace, if that is known (B-422).
+
+    With trusted proxies, only what comes from one of them is taken.
+    """
+    parents = request.headers.getlist("traceparent")
+    if not parents:
+        return None
+    trust = settings.trust
+    if not trust.is_off and not is_trusted(peer_of(request), trust):
+        return None
+    return read_context(parents, request.headers.getlist("tracestate"))
 
 
 UNROUTED: Final = "none"

@@ -318,7 +318,8 @@ class DeliveryExplainedResponse(Struct, frozen=True, rename="camel"):
 
     `user` and `queued`: who replayed it last, and when; of one that was not replayed null, and the
     time of its event. `ahead`: deliveries to its receiver that are due before it;
-    `leased`: those of the receiver that a process works on; both at most 1,000.
+    `leased`: those of the receiver that a process works on; both at most 1,000. `traceId`: the
+    trace of its event, if that has one.
     """
 
     delivery: str
@@ -332,6 +333,7 @@ class DeliveryExplainedResponse(Struct, frozen=True, rename="camel"):
     leased: int
     text: str
     erased: str | None
+    trace_id: str | None
     user: str | None
     queued: str
     recorded: list[AttemptDetails]

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.rules.safe_output import Scrubber
+from fw_actors.tracing import Tracer
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Settings:
     `scrubber`: removes the site's secrets from error messages.
     `hsts_include_sub_domains`: whether HSTS covers all subdomains.
     `secure_cookie`: `auth.secureCookie`; None decides per request.
+    `tracer`: takes traces in; None where `ops.traceContext` is off.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Settings:
     hsts_include_sub_domains: bool = False
     trust: ProxyTrustPolicy = field(default_factory=ProxyTrustPolicy)
     scrubber: Scrubber = field(default_factory=Scrubber)
+    tracer: Tracer | None = None
 
     @cached_property
     def is_https(self) -> bool:

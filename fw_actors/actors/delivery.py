@@ -37,6 +37,7 @@ from fw_actors.rules.delivery import (
 )
 from fw_actors.rules.safe_output import Scrubber
 from fw_actors.rules.signing import SignedHeaders, signed_headers
+from fw_actors.rules.trace_context import stored_context
 from fw_actors.runtime import (
     Actor,
     ActorError,
@@ -50,6 +51,8 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Store
+from fw_actors.tracing import Span, Tracer
+from fw_actors.webhooks.attempts import shown_url
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
@@ -121,7 +124,8 @@ class DeliveryDependencies(msgspec.Struct, frozen=True):
     """The dependencies that all DeliveryActors of a process share.
 
     `outcomes` is the OutcomeWriter; `meter` counts recorded attempts; `honour_retry_after` is
-    `ops.honourRetryAfter`; `scrubber` removes the site's secrets from errors.
+    `ops.honourRetryAfter`; `scrubber` removes the site's secrets from errors; `tracer` sends the
+    traces of events on.
     """
 
     store: Store
@@ -135,6 +139,7 @@ class DeliveryDependencies(msgspec.Struct, frozen=True):
     meter: DeliveryMeter
     honour_retry_after: bool = False
     scrubber: Scrubber = Scrubber()
+    tracer: Tracer | None = None
 
 
 class DeliveryActor(Actor):
@@ -147,12 +152,15 @@ class DeliveryActor(Actor):
         """`delivery` is its name, the key of this actor."""
         self._delivery, self._deps = delivery, dependencies
         self._signed: SignedHeaders = ()
+        self._span: Span | None = None
 
     @handles(Attempt)
     async def attempt(self, message: Attempt) -> None:
         """Sign, send, free the receiver's slot, and have the outcome recorded."""
         due, freed = message.due, SlotFreed(message.origin)
         try:
+            if due.trace:
+                self._begin_span(due)
             ended, freed = await self._send(message)
         except LeaseOver:  # delayed by the store, or with the whole process
             self._deps.log.warning("delivery.lease_over", delivery=self._delivery)
@@ -161,6 +169,8 @@ class DeliveryActor(Actor):
             await self._give_back(due)
             raise
         else:
+            if self._span is not None:
+                end_attempt(self._span, message, ended)
             # From here on the OutcomeWriter owns the lease: if a stop ends this actor, the outcome
             # is still written, or the lease expires. It answers by the end of the leases at the
             # latest, or it ends.
@@ -170,6 +180,8 @@ class DeliveryActor(Actor):
                 then=partial(OutcomeRecorded, due, ended),
             )
         finally:
+            if self._span is not None:
+                self._span.end("cancelled")  # unless it has ended
             self._deps.dispatcher.tell(freed)
             self.context.stop()  # after the answer; the next attempt is a row, due later
 
@@ -200,6 +212,9 @@ class DeliveryActor(Actor):
             DeliveryStatus.SENT: self._deps.log.debug,
             DeliveryStatus.FAILED: self._deps.log.warning,  # nothing tries it again by itself
         }.get(status, self._deps.log.info)
+        context = stored_context(due.trace) if due.trace else None
+        if context is not None:
+            log = partial(log, trace_id=context.trace_id)
         log(
             "delivery.ended",
             delivery=self._delivery,
@@ -210,6 +225,11 @@ class DeliveryActor(Actor):
             duration_ms=ended.duration_ms,
             error=ended.error or None,
         )
+
+    def _begin_span(self, due: LeasedDelivery) -> None:
+        context, tracer = stored_context(due.trace), self._deps.tracer
+        if context is not None and tracer is not None:
+            self._span = tracer.client("POST", context)
 
     async def _send(self, message: Attempt) -> tuple[AttemptOutcome, SlotFreed]:
         due, origin = message.due, message.origin
@@ -266,7 +286,10 @@ class DeliveryActor(Actor):
         old = None
         if hook is not None and hook.old_secret is not None:  # its secret is being rotated
             old = self._deps.keys.old_of(hook, now)
-        self._signed = signed = signed_headers(key, due.delivery, now, due.payload, old)
+        signed = signed_headers(key, due.delivery, now, due.payload, old)
+        if self._span is not None:
+            signed = (*signed, *self._span.context.headers)
+        self._signed = signed
         return signed
 
     def _ended(
@@ -301,6 +324,29 @@ class DeliveryActor(Actor):
 
     def _ms_since(self, began: float) -> int:
         return round((self.context.time() - began) * MS_PER_SECOND)
+
+
+def end_attempt(span: Span, message: Attempt, ended: AttemptOutcome) -> None:
+    """End the span of an attempt, with attributes as OpenTelemetry names them."""
+    due, origin, status = message.due, message.origin, ended.response_status
+    if span.is_recorded:
+        noted: dict[str, str | int] = {
+            "http.request.method": "POST",
+            "messaging.message.id": due.delivery,
+            "fw.webhook": due.job.partition,
+            "fw.attempt": due.attempts + 1,
+            "fw.queued_ms": max(0, ended.at - ended.duration_ms - due.job.created),
+        }
+        if due.hook is not None and origin is not None:
+            noted["url.full"] = shown_url(due.hook.url)
+            noted["server.address"], noted["server.port"] = origin.host, origin.port
+        if due.attempts:
+            noted["http.request.resend_count"] = due.attempts
+        if status is not None:
+            noted["http.response.status_code"] = status
+        span.note(noted)
+    kind = ended.error.partition(":")[0]
+    span.end(str(status) if kind and status is not None else kind)
 
 
 def _recorded(answer: Outcome[Recorded]) -> Recorded:

@@ -108,6 +108,7 @@ class OpsPolicy:
     disable_after_days: float = 0  # likewise
     payload_days: int = 0  # bodies of finished deliveries; 0: as long as their records
     outgoing: OutgoingSettings = OutgoingSettings()
+    trace_context: bool = False
 
 
 @dataclass(frozen=True)

@@ -301,6 +301,7 @@ SECTIONS: Final[Mapping[str, tuple[Key | Group, ...]]] = {
         Key("receiverNotice", 24, WholeKind(0, 8760)),
         Key("disableAfterDays", 0, WholeKind(0, 365)),
         Key("payloadDays", 0, WholeKind(0, 36_500)),
+        Key("traceContext", False, FlagKind()),
         Group(
             "outgoing",
             (

@@ -230,8 +230,13 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
 
     unique_together = (("webhook", "key"),)
     # The course of the last attempt, for which a new row has room: rows that grow with their
-    # outcome would split most pages of SQLite once more. And the replay that it belongs to.
-    internal_columns: ClassVar[Mapping[str, str]] = {"trace": " " * 140, "replayed": ""}
+    # outcome would split most pages of SQLite once more. The replay that it belongs to, and where
+    # its event stands in a trace.
+    internal_columns: ClassVar[Mapping[str, str]] = {
+        "trace": " " * 140,
+        "replayed": "",
+        "trace_context": "",
+    }
     # A rename finds them by their reference; the sweep and doctor by how they ended, and when;
     # pages the newest of a Webhook, of a status, and of both.
     index_together = (

@@ -44,6 +44,7 @@ from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.receivers import NoticePolicy
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
+from fw_actors.tracing import Tracer
 from fw_actors.webhooks import bulk_replay, events
 from fw_actors.webhooks.bulk_replay import BulkReplays
 from fw_actors.webhooks.custom_events import CustomEvents
@@ -93,6 +94,7 @@ class Site:
     api_keys: ApiKeys
     installation_key: bytes
     notices: ReceiverNotices
+    tracer: Tracer | None = None
 
     async def write(self, user: str, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` as `user` in a transaction and commit it. Raises what `fn` raises."""
@@ -134,6 +136,7 @@ async def open_site(
     recorded: Callable[[str], None] | None = None,
     rekeying: bool = False,
     shared: SharedSubscriptions | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Site]:
     """Open a site: create or migrate its store, load its apps, create their tables and roles.
 
@@ -141,21 +144,27 @@ async def open_site(
     `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
     and with `errors` for each queued defect; without it, the processes that serve the site are told
     of the commit. `rekeying` also opens a site whose Vault values are being moved from one key to
-    another. `shared`: the subscriptions that the processes of a service have in common.
+    another. `shared`: the subscriptions that the processes of a service have in common. `tracer`:
+    what records traces, where `ops.traceContext` is on.
 
     Raises: ConfigurationError, with all problems of apps and DocTypes at once.
     """
     clock = clock or SystemClock(config.deployment.clock_offset)
     entropy = entropy or SystemEntropy()
     registry = make_registry(config)
+    if config.ops.trace_context and tracer is None:
+        tracer = Tracer(entropy)
     async with open_store(config, clock, entropy, inline=inline) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
         told = recorded or (lambda queue: store.tell_others())
-        site = _assembled(config, store, clock, entropy, registry, hasher, key, told, shared)
+        site = _assembled(
+            config, store, clock, entropy, registry, hasher, key, told, shared, tracer
+        )
         if not rekeying:
             await store.read(lambda tx: check_rotation(tx, site.vault.key_id))
         await store.write(lambda tx: _prepare_store(tx, site))
+        store.tracer = tracer
         yield site
         if site.errors.waits:  # from a command's hooks, or the last moments of a service
             with suppress(OverloadedError):  # the log contains them, so this must not fail the exit
@@ -172,6 +181,7 @@ def _assembled(
     key: bytes,
     recorded: Callable[[str], None],
     shared: SharedSubscriptions | None,
+    tracer: Tracer | None,
 ) -> Site:
     """Put the parts together; nothing is read or written yet."""
     vault = VaultCipher(config.secrets.key, entropy)
@@ -182,7 +192,7 @@ def _assembled(
     api_keys = ApiKeys(registry, entropy, audit)
     passwords = Passwords(registry, outbox, api_keys, audit, key, config.auth.session_idle_days)
     new_passwords = NewPasswords(hasher, passwords, audit)
-    publisher, custom = _event_recorders(config, registry, subscriptions, entropy, recorded)
+    publisher, custom = _event_recorders(config, registry, subscriptions, entropy, recorded, tracer)
     policy = NoticePolicy(config.ops.receiver_notice, config.ops.disable_after_days)
     notices = ReceiverNotices(registry, policy, custom, outbox, audit)
     observers = (
@@ -212,7 +222,7 @@ def _assembled(
     return Site(
         config, store, clock, entropy, registry, accounts, hasher, vault, context, outbox,
         new_passwords, audit, subscriptions, replays, pauses, bulk, errors,
-        JobControl(registry, audit, recorded), passwords, api_keys, key, notices,
+        JobControl(registry, audit, recorded), passwords, api_keys, key, notices, tracer,
     )  # fmt: skip
 
 
@@ -222,11 +232,12 @@ def _event_recorders(
     subscriptions: SubscriptionCache,
     entropy: Entropy,
     recorded: Callable[[str], None],
+    tracer: Tracer | None,
 ) -> tuple[EventRecorder, CustomEvents]:
     """Return the recorders of events of documents and of apps, which share one of deliveries."""
     off = config.deployment.webhooks_off
     deliveries = DeliveryRecorder(
-        registry, subscriptions, DeliveryIds(entropy.bytes), partial(recorded, events.QUEUE)
+        registry, subscriptions, DeliveryIds(entropy.bytes), partial(recorded, events.QUEUE), tracer
     )
     return (
         EventRecorder(registry, subscriptions, deliveries, off=off),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -12,6 +13,7 @@ import trio
 from fw_actors.runtime.clock import Clock
 from fw_actors.store.executor import EngineCounts, Executor
 from fw_actors.store.transaction import Tx
+from fw_actors.tracing import Tracer
 
 if TYPE_CHECKING:
     from fw_actors.store.trio_sqlite import CommitNotices
@@ -109,6 +111,8 @@ class Store:
         self._poll, self._closed, self._notices = poll, closed, notices
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
         self._telling = False
+        self.tracer: Tracer | None = None
+        """Takes transactions into the traces of their callers; None: there are no traces."""
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """Run `fn` in a transaction of its own and return its result once that is durable.
@@ -130,6 +134,9 @@ class Store:
             by another process, full disk, I/O error); nothing was changed then, unless the
             disk failed during the commit itself, when only a later read can tell.
         """
+        if self.tracer is not None:
+            execute = partial(self._writes.execute, now=self._clock.now(), durable=durable)
+            return await self.tracer.transaction("write", execute, fn)
         result: T = await self._writes.execute(fn, self._clock.now(), durable=durable)
         return result
 
@@ -148,6 +155,9 @@ class Store:
             database can't be read.
         """
         executor = self._lookups if reserved else self._reads
+        if self.tracer is not None:
+            execute = partial(executor.execute, now=self._clock.now())
+            return await self.tracer.transaction("read", execute, fn)
         result: T = await executor.execute(fn, self._clock.now())
         return result
 

@@ -20,6 +20,7 @@ from fw_actors.documents.tables import table_of
 from fw_actors.errors import NotFoundError, ValidationError
 from fw_actors.http import Times, parse_endpoint
 from fw_actors.rules.signing import SignedHeaders
+from fw_actors.rules.trace_context import TraceContext, stored_context
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.schema import DELIVERY_ATTEMPT
@@ -29,6 +30,7 @@ MAX_KEPT: Final = 30
 
 _URLS: Final = 1024
 _PER_MS: Final = 1000  # microseconds
+_SIGNED: Final = 3  # headers; those of the trace follow
 NO_ITEM: Final = "-"
 """An item of a trace that is not known."""
 
@@ -42,6 +44,7 @@ class AttemptTrace(NamedTuple):
         address: where it was sent on the network, with the port; empty if that was not known.
         url: where it was sent, without the query, which may hold a token.
         worker: the process that made it, as host and process number.
+        parent_id: that of the header `traceparent`; empty if none was sent.
     """
 
     dns: int = 0
@@ -53,16 +56,21 @@ class AttemptTrace(NamedTuple):
     address: str = ""
     url: str = ""
     worker: str = ""
+    parent_id: str = ""
 
 
 def written_trace(times: Times | None, signed: SignedHeaders, address: str, url: str) -> str:
     """Return a trace as it is stored, but for the worker, which is the last of its items.
 
-    Between the items stand spaces; no item has one.
+    Between the items stand spaces; no item has one. The id of a `traceparent` is an item only where
+    one was sent.
     """
     timestamp = signature = NO_ITEM
+    parent = ""
     if signed:
         timestamp, signature = signed[1][1].decode(), signed[2][1].decode()
+        if len(signed) > _SIGNED:
+            parent = f" {signed[_SIGNED][1].decode().split('-')[2]}"
     steps = "0 0 0 0"
     if times is not None:
         answer = int(times.answer * _PER_MS)
@@ -71,7 +79,7 @@ def written_trace(times: Times | None, signed: SignedHeaders, address: str, url:
             steps = f"{dns} {connect} {int(times.tls * _PER_MS)} {answer}"
         else:
             steps = f"0 0 0 {answer}"
-    return f"{steps} {timestamp} {signature} {address or NO_ITEM} {url or NO_ITEM}"
+    return f"{steps} {timestamp} {signature} {address or NO_ITEM} {url or NO_ITEM}{parent}"
 
 
 def read_trace(text: str | None) -> AttemptTrace:
@@ -79,13 +87,16 @@ def read_trace(text: str | None) -> AttemptTrace:
     items = (text or "").split(" ")
     try:
         dns, connect, tls, answer = map(int, items[:4])
-        timestamp, signature, address, url, worker = (
+        timestamp, signature, address, url, *parent, worker = (
             "" if item == NO_ITEM else item for item in items[4:]
         )
         stamp = int(timestamp) if timestamp else None
+        (parent_id,) = parent or [""]
     except ValueError:
         return AttemptTrace()
-    return AttemptTrace(dns, connect, tls, answer, stamp, signature, address, url, worker)
+    return AttemptTrace(
+        dns, connect, tls, answer, stamp, signature, address, url, worker, parent_id
+    )  # fmt: skip
 
 
 @lru_cache(_URLS)
@@ -149,10 +160,12 @@ def trigger_of(number: int, run: AttemptRun) -> AttemptTrigger:
 
 
 class AttemptHistory(NamedTuple):
-    """The attempts of a delivery, newest first, and the latest run."""
+    """The attempts of a delivery, newest first, the latest run, and where its event stands in a
+    trace, if in any."""
 
     run: AttemptRun
     attempts: list[RecordedAttempt]
+    trace: TraceContext | None = None
 
 
 # The columns of the last attempt in the row of a delivery, which the table has too.
@@ -172,7 +185,9 @@ _DELIVERIES: Final = table_of(WebhookDelivery).table
 _D: Final = _DELIVERIES.c
 _NAME: Final[sa.BindParameter[Any]] = sa.bindparam("delivery")
 _LAST: Final = Statement(
-    sa.select(_D.creation, _D.attempts, *(_D[name] for name in _OUTCOME)).where(_D.name == _NAME)
+    sa.select(_D.creation, _D.trace_context, _D.attempts, *(_D[name] for name in _OUTCOME)).where(
+        _D.name == _NAME
+    )
 )
 _EARLIER: Final = Statement(
     sa.select(_A.number, *(_A[name] for name in _OUTCOME))
@@ -187,11 +202,11 @@ def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
     row = tx.one(_LAST, delivery=delivery)
     if row is None:
         raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
-    creation, attempts, *last = row
+    creation, trace, attempts, *last = row
     rows = [(attempts, *last)] if attempts else []
     rows += tx.rows(_EARLIER, delivery=delivery)
     found = [_attempt(creation, *each) for each in rows[:MAX_KEPT]]
-    return AttemptHistory(written_run(creation, last[-1]), found)
+    return AttemptHistory(written_run(creation, last[-1]), found, stored_context(trace))
 
 
 def _copying(which: sa.ColumnElement[bool]) -> Statement:

@@ -89,6 +89,7 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
     max_attempts: int
     status: str
     ordered: bool = False  # its job has an ordering key
+    trace: str = ""  # where its event stands in a trace, as stored
 
 
 class Head(NamedTuple):
@@ -160,6 +161,7 @@ class _Row(FramedRow):
     max_attempts: int
     status: str
     ordered: int
+    trace: str | None = None
 
 
 def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> LeasedDelivery:
@@ -174,6 +176,7 @@ def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> 
         row.max_attempts,
         row.status,
         bool(row.ordered),
+        row.trace or "",
     )
 
 
@@ -206,7 +209,8 @@ class ClaimLimits(Protocol):
 class DeliveryClaims:
     """Claims due deliveries of the `webhook` queue, and reads what was leased."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, *, traced: bool = False) -> None:
+        """`traced`: read where events stand in a trace, too."""
         hooks = registry.tables["Webhook"].table
         deliveries = registry.tables["Webhook Delivery"].table
         head = heads_of(sa.literal(QUEUE)).subquery("head")
@@ -234,7 +238,7 @@ class DeliveryClaims:
         )
         key: sa.BindParameter[str] = sa.bindparam("key")
         self._hook = Statement(sa.select(*hook).where(hooks.c.name == key))
-        self.leased_rows = _leased_rows(deliveries)
+        self.leased_rows = _leased_rows(deliveries, traced=traced)
         self._paced = PacedClaims()
         self._payload = Statement(sa.select(deliveries.c.payload).where(deliveries.c.name == key))
 
@@ -332,7 +336,7 @@ def _timeout(hook: Hook | None) -> int:
     return hook.timeout if hook is not None else DEFAULT_TIMEOUT
 
 
-def _leased_rows(deliveries: sa.Table) -> Statement:
+def _leased_rows(deliveries: sa.Table, *, traced: bool) -> Statement:
     """Select the leased jobs with their short payloads, and the number of jobs."""
     job, d = JOB.c, deliveries.c
     given = JsonRows("leases")
@@ -358,6 +362,7 @@ def _leased_rows(deliveries: sa.Table) -> Statement:
                 sa.func.coalesce(d.max_attempts, 0),
                 sa.func.coalesce(d.status, ""),
                 sa.case((job.ordering_key.is_not(None), 1), else_=0),
+                *((d.trace_context,) if traced else ()),
             ),
             sa.func.count(),
             sa.func.count(d.name),

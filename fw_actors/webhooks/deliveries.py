@@ -141,9 +141,11 @@ class OutcomeBatch(NamedTuple):
 class Deliveries(DeliveryClaims):
     """Claims deliveries of the `webhook` queue and writes their outcomes."""
 
-    def __init__(self, registry: Registry, backoff: Backoff, worker: str = "") -> None:
-        """`worker` names the process in the records of its attempts."""
-        super().__init__(registry)
+    def __init__(
+        self, registry: Registry, backoff: Backoff, worker: str = "", *, traced: bool = False
+    ) -> None:
+        """`worker` names the process in the records of its attempts; `traced`: as of claims."""
+        super().__init__(registry, traced=traced)
         deliveries = registry.tables["Webhook Delivery"].table
         settled = JsonRows("settled")
         self._backoff = backoff

@@ -34,9 +34,11 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.receivers import NOT_PAUSED, pause_end
 from fw_actors.rules.signing import signed_headers
+from fw_actors.rules.trace_context import TraceContext
 from fw_actors.store import Statement, Tx
 from fw_actors.store.ordered_jobs import first_of
 from fw_actors.store.schema import JOB
+from fw_actors.tracing import CURRENT_TRACE
 from fw_actors.version import __version__
 from fw_actors.webhooks.attempts import AttemptHistory, AttemptRun, RecordedAttempt, attempts_of
 from fw_actors.webhooks.claims import Hook
@@ -174,14 +176,21 @@ class Trial:
         event = {"type": EVENT, "timestamp": iso(now), "data": {"webhook": webhook}}
         body = msgspec.json.encode(event)
 
+        caller, tracer = CURRENT_TRACE.get(), self._site.tracer
+        span = None if caller is None or tracer is None else tracer.client("POST", caller)
+
         def headers() -> tuple[tuple[bytes, bytes], ...]:
             now = clock.now()
-            return signed_headers(key, delivery, now, body, self._keys.old_of(hook, now))
+            signed = signed_headers(key, delivery, now, body, self._keys.old_of(hook, now))
+            return signed if span is None else (*signed, *span.context.headers)
 
         try:
             answer = await self._sender.post(target, body, headers, timeout=hook.timeout, anew=True)
         except NetworkError as fault:
             return TrialResult(None, str(fault), _rounded(fault.times))
+        finally:
+            if span is not None:
+                span.end()
         error = error_of_answer(answer.status, answer.location)
         return TrialResult(answer.status, error or None, _rounded(answer.times))
 
@@ -214,13 +223,19 @@ class SentRequest(msgspec.Struct, frozen=True):
 
 
 def sent_request(
-    url: str, delivery: str, timestamp: int, signature: str, payload: str
+    url: str,
+    delivery: str,
+    timestamp: int,
+    signature: str,
+    payload: str,
+    trace: TraceContext | None = None,
 ) -> SentRequest:
     """Return the request of an attempt.
 
     Args:
         url: without its query.
         timestamp, signature: the values of `webhook-timestamp` and `webhook-signature`.
+        trace: what was sent of a trace.
     """
     headers = {
         "content-type": "application/json",
@@ -229,6 +244,8 @@ def sent_request(
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signature,
     }
+    if trace is not None:
+        headers |= {name.decode(): value.decode() for name, value in trace.headers}
     given = [word for name, value in headers.items() for word in ("-H", f"{name}: {value}")]
     body = payload if len(payload) <= MAX_IN_LINE else _FILE
     words = ["curl", "-i", "-X", "POST", url, *given, "--data-binary", body]
@@ -257,9 +274,21 @@ class DeliveryReport:
         trace = attempt.trace
         if trace.timestamp is None or self.erased is not None:
             return None
+        context = self.history.trace if trace.parent_id else None
         return sent_request(
-            trace.url, self.delivery, trace.timestamp, trace.signature, self.payload
+            trace.url,
+            self.delivery,
+            trace.timestamp,
+            trace.signature,
+            self.payload,
+            None if context is None else context.followed_by(trace.parent_id),
         )
+
+    @property
+    def trace_id(self) -> str | None:
+        """The trace of the event, if it has one."""
+        context = self.history.trace
+        return None if context is None else context.trace_id
 
     def as_json(self, service: ServiceState) -> dict[str, Any]:
         """Return all of it as `core.services.webhooks.explain` and `--json` show it."""
@@ -276,6 +305,7 @@ class DeliveryReport:
             "leased": facts.in_flight,
             "text": explanation.text,
             "erased": self.erased,
+            "traceId": self.trace_id,
             **_run(self.history.run),
             "recorded": [self._attempt(each) for each in self.history.attempts],
         }

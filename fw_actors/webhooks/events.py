@@ -26,8 +26,10 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import DuplicateError, NotFoundError
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.safe_output import FieldRedaction, redaction_of
+from fw_actors.rules.trace_context import TraceContext, written_context
 from fw_actors.store import Statement, Tx, jobs, ordered_jobs
 from fw_actors.store.schema import DELIVERY_ATTEMPT, JOB
+from fw_actors.tracing import CURRENT_TRACE, Tracer
 from fw_actors.webhooks.shared_subscriptions import Subscription
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, SubscriptionCache
 
@@ -79,9 +81,15 @@ class DeliveryRecorder:
         subscriptions: SubscriptionCache,
         ids: DeliveryIds,
         recorded: Callable[[], None],
+        tracer: Tracer | None = None,
     ) -> None:
-        """`recorded` is called after each commit that holds a delivery, on trio's thread."""
-        self._rows = rows.RowInserter(registry, "Webhook Delivery", _WRITTEN)
+        """`recorded` is called after each commit that holds a delivery, on trio's thread. With a
+        `tracer` deliveries keep where their events stand in a trace.
+        """
+        written = _WRITTEN if tracer is None else (*_WRITTEN, "trace_context")
+        self._rows = rows.RowInserter(registry, "Webhook Delivery", written)
+        self._tracer = tracer
+        self._traces: WeakKeyDictionary[Tx, TraceContext] = WeakKeyDictionary()
         self._subscriptions = subscriptions
         self._ids = ids
         self._recorded = recorded
@@ -111,12 +119,23 @@ class DeliveryRecorder:
                 else:
                     unordered.append((webhook, delivery))
         if written:
+            if self._tracer is not None:
+                context = written_context(self._trace_of(tx, self._tracer))
+                for _, columns in written:
+                    columns["trace_context"] = context
             self._rows.insert_many(tx, fw.rights.user, written)
             jobs.enqueue_many(tx, QUEUE, unordered)
             if ordered:
                 ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
             tx.after_commit(self._recorded)
         return ids
+
+    def _trace_of(self, tx: Tx, tracer: Tracer) -> TraceContext:
+        """Return where a transaction stands; one that no request caused begins a trace."""
+        context = CURRENT_TRACE.get() or self._traces.get(tx)
+        if context is None:
+            context = self._traces[tx] = tracer.root()
+        return context
 
 
 def ordering_key_of(doctype: str | None, name: str | None) -> str | None:

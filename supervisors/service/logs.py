@@ -26,6 +26,7 @@ import structlog
 
 from fw_actors.rules.safe_output import SCRUBBED, Scrubber, escaped
 from fw_actors.runtime import Clock
+from fw_actors.tracing import CURRENT_TRACE
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor, WrappedLogger
@@ -156,13 +157,15 @@ def configure(
     scrubber: Scrubber,
     links: bool = False,
     process: int | None = None,
+    traced: bool = False,
 ) -> FilteringBoundLogger:
     """Set up the logging of this process, and return the logger for its parts.
 
     `level` is a key of `LEVELS`. `scrubber` removes the site's secrets from every entry. `links`
     keeps the field `link` in the event `mail.sent`, for the transport log, where the log is the
-    mail (O-102). `process` is in every entry of one of several processes. Called once per process
-    by its entry point; a second call replaces the first.
+    mail (O-102). `process` is in every entry of one of several processes. `traced` adds the id of
+    the trace that an entry belongs to. Called once per process by its entry point; a second call
+    replaces the first.
     Logging never fails the caller.
     """
     threshold = LEVELS[level]
@@ -170,6 +173,7 @@ def configure(
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.format_exc_info,
+        *((add_trace_id,) if traced else ()),
         EntryProcessor(clock, scrubber, links=links, process=process),
     ]
     render = json_line if style == "json" else text_line
@@ -182,6 +186,16 @@ def configure(
     )
     logger: FilteringBoundLogger = structlog.get_logger()
     return logger.bind()
+
+
+def add_trace_id(
+    _logger: object, _method: str, entry: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Add the trace in which the entry was written, unless it names one (B-427)."""
+    context = CURRENT_TRACE.get()
+    if context is not None:
+        entry.setdefault("trace_id", context.trace_id)
+    return entry
 
 
 def log_unhandled(log: FilteringBoundLogger) -> None:

@@ -41,7 +41,8 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
     """Return the OutcomeWriter, the pool of DeliveryActors and the Dispatcher."""
     site, ops = parts.site, parts.site.config.ops
     backoff = Backoff(ops.backoff_seconds, ops.backoff_cap_seconds)
-    deliveries = Deliveries(site.registry, backoff, worker=process_name())
+    traced = site.tracer is not None
+    deliveries = Deliveries(site.registry, backoff, worker=process_name(), traced=traced)
     dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
     dependencies = DeliveryDependencies(
         site.store,
@@ -55,6 +56,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
         parts.delivered,
         honour_retry_after=ops.honour_retry_after,
         scrubber=site.config.scrubber,
+        tracer=site.tracer,
     )
     pool = KeyedPool(
         parts.runtime,

@@ -6,7 +6,7 @@ closes the store last. The children are defined in `access`, `queues` and `front
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -63,6 +63,7 @@ from fw_actors.runtime import (
     open_runtime,
 )
 from fw_actors.store import Store, Tx
+from fw_actors.tracing import CURRENT_TRACE
 from fw_actors.webhooks import bulk_replay, events
 from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
@@ -71,7 +72,6 @@ from supervisors.children import ChildSpec, actor_child, task_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
 from supervisors.service.front import (
-    Start,
     answering_while_starting,
     application,
     listening,
@@ -130,6 +130,7 @@ class RunningService:
     site: Site
     gateway: Gateway
     runtime: Runtime
+    app: FrontEnd | None
 
     async def failed(self) -> None:
         """Wait for ever: the supervisor raises a permanent failure out of `open_service`."""
@@ -168,9 +169,13 @@ async def open_service(
         # While another process serves requests, this one accepts none before it is ready.
         starting = address if inherited is None or inherited.alone else None
         async with (
-            _starting(config, starting, entropy) as start,
+            _starting(config, starting, entropy) as hand_over,
             open_runtime(
-                clock=clock, entropy=entropy, log=log, scrub=config.scrubber.scrub_known
+                clock=clock,
+                entropy=entropy,
+                log=log,
+                scrub=config.scrubber.scrub_known,
+                carry=(CURRENT_TRACE,) if config.ops.trace_context else (),
             ) as runtime,
             _open_parts(
                 config, runtime, log, address if front else None, inline=inline, inherited=inherited
@@ -181,7 +186,9 @@ async def open_service(
                 await _warn_of_migrations(parts.site, log)
             has_socket = front and not inline and config.place.number == 1
             paths = SitePaths(config.folder, run_folder) if has_socket else None
-            async with run_parts(parts, address, paths, front=front, start=start) as service:
+            async with run_parts(parts, address, paths, front=front) as service:
+                if service.app is not None:
+                    hand_over(service.app)
                 yield service
 
 
@@ -235,31 +242,21 @@ async def _open_parts(
 
 @asynccontextmanager
 async def run_parts(
-    parts: Parts,
-    bound: Bound | None,
-    paths: SitePaths | None = None,
-    *,
-    front: bool = True,
-    start: Start | None = None,
+    parts: Parts, bound: Bound | None, paths: SitePaths | None = None, *, front: bool = True
 ) -> AsyncIterator[RunningService]:
-    """Run the tree over open parts; `start` has served the address until now.
+    """Run the tree over open parts.
 
     Without `bound` there is no server; without `front` it answers for health and metrics alone.
     Without `paths` there is no socket of the console.
     """
     with _woken_by_external_commits(parts):
-        async with _run(parts, bound, paths, front=front, start=start) as service:
+        async with _run(parts, bound, paths, front=front) as service:
             yield service
 
 
 @asynccontextmanager
 async def _run(
-    parts: Parts,
-    bound: Bound | None,
-    paths: SitePaths | None,
-    *,
-    front: bool,
-    start: Start | None,
+    parts: Parts, bound: Bound | None, paths: SitePaths | None, *, front: bool
 ) -> AsyncIterator[RunningService]:
     lockouts, gateway = access(parts)
     site = parts.site
@@ -290,16 +287,14 @@ async def _run(
             children.append(console_socket(paths.console, paths.run_folder, console, parts.log))
         app = application(parts, gateway, console)
     if app is not None and bound is not None:
-        children.append(server_child(app, bound, None if start is None else start.connections))
+        children.append(server_child(app, bound))
     async with open_supervisor(
         parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS
     ):
         gateway.open()
-        if start is not None and app is not None:
-            start.hand_over(app)
         try:
             yield RunningService(
-                "" if bound is None else bound.url, parts.site, gateway, parts.runtime
+                "" if bound is None else bound.url, parts.site, gateway, parts.runtime, app
             )
         finally:
             gateway.drain()
@@ -325,13 +320,13 @@ def _woken_by_external_commits(parts: Parts) -> Iterator[None]:
 @asynccontextmanager
 async def _starting(
     config: Config, bound: Bound | None, entropy: Entropy
-) -> AsyncIterator[Start | None]:
-    """Serve `bound` from now on, until the service does."""
+) -> AsyncIterator[Callable[[FrontEnd], None]]:
+    """Serve `bound` until the block calls the function with the service's application."""
     if bound is None:
-        yield None
+        yield lambda _: None
         return
-    async with answering_while_starting(config, bound, entropy) as start:
-        yield start
+    async with answering_while_starting(config, bound, entropy) as hand_over:
+        yield hand_over
 
 
 def _address(

@@ -117,3 +117,27 @@ def test_emit_file_with_long_lines_is_emitted_whole(fw: CommandLine, hook: str) 
     told = fw.json("webhooks", "emit", "--file", "long.jsonl", "--json")
     assert (told["emitted"], told["deliveries"]) == (10, 10)
     assert [json.loads(row["payload"])["data"]["n"] for row in deliveries(fw)] == list(range(10))
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("on", "given", "stored"),
+    [(True, TRACE, f"{TRACE} a=1"), (False, TRACE, ""), (True, "nonsense", None)],
+)
+def test_emit_takes_the_trace_of_its_environment(
+    fw: CommandLine, hook: str, on: bool, given: str, stored: str | None
+) -> None:
+    """A script's trace goes on with its events, where `ops.traceContext` is on (B-422)."""
+    file = fw.folder / "fw.json"
+    policy = json.loads(file.read_text())
+    policy.setdefault("ops", {})["traceContext"] = on
+    file.write_text(json.dumps(policy))
+    fw.done("webhooks", "emit", "a.b", TRACEPARENT=given, TRACESTATE="a=1")
+    script = 'fw.db.sql("SELECT trace_context FROM doc_webhook_delivery")'
+    [row] = fw.json("eval", script)
+    if stored is None:
+        assert row["trace_context"].endswith("-00")
+    else:
+        assert row["trace_context"] == stored

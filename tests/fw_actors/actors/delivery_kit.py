@@ -204,13 +204,17 @@ async def delivering(
 @asynccontextmanager
 async def _actors(site: Site, receiver: Receiver, log: RuntimeLog) -> AsyncIterator[Post]:
     ops = site.config.ops
-    deliveries = Deliveries(site.registry, Backoff(ops.backoff_seconds, ops.backoff_cap_seconds))
+    deliveries = Deliveries(
+        site.registry,
+        Backoff(ops.backoff_seconds, ops.backoff_cap_seconds),
+        traced=site.tracer is not None,
+    )
     async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
         dispatcher, outcomes = runtime.ref("dispatcher"), runtime.ref("outcomes")
         keys, counter = SigningKeys(site.vault), DeliveryMeter(())
         dependencies = DeliveryDependencies(
             site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes, counter,
-            honour_retry_after=ops.honour_retry_after,
+            honour_retry_after=ops.honour_retry_after, tracer=site.tracer,
         )  # fmt: skip
         pool = KeyedPool(
             runtime, "deliveries", capacity=ops.delivery_concurrency, idle_seconds=1.0,

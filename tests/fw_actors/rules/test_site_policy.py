@@ -43,6 +43,7 @@ FLAGS = [
     ("ops", "scheduler", True),
     ("ops", "honourRetryAfter", False),
     ("ops", "subscriptionRefresh", False),
+    ("ops", "traceContext", False),
     ("web", "hstsIncludeSubDomains", False),
 ]
 TEXTS = [

@@ -42,7 +42,7 @@ async def test_each_attempt_is_on_record_with_what_was_answered(
         [delivery] = await post.emit()
         before = await history(post, delivery)
         await post.settled(delivery)
-        run, attempts = await history(post, delivery)
+        run, attempts, _ = await history(post, delivery)
     assert (before.run, before.attempts) == (run, [])
     last, late, first = attempts
     assert [(each.number, each.trigger) for each in attempts] == [
@@ -106,7 +106,7 @@ async def test_a_replay_begins_a_run_of_its_user_and_keeps_the_earlier_attempts(
         at = post.site.clock.now()
         waiting = await history(post, delivery)
         await post.settled(delivery)
-        run, attempts = await history(post, delivery)
+        run, attempts, _ = await history(post, delivery)
     assert waiting.run == run == ("Administrator", at)
     assert [each.status for each in waiting.attempts] == ["Failed"]
     assert [(each.run.user, each.number, each.trigger, each.status) for each in attempts] == [
@@ -203,6 +203,9 @@ TRACES = [
     ((Times(2.0, 1.25, 3.0, 0.0), (), "10.0.0.1:443", "https://x/"),
      AttemptTrace(2000, 1250, 3000, 0, None, "", "10.0.0.1:443", "https://x/", "w:1")),
     ((Times(7.0), (), "", "https://x/"), AttemptTrace(7000, url="https://x/", worker="w:1")),
+    ((Times(0, 0, 0, 1.0), (*SIGNED, (b"traceparent", b"00-%b-%b-01" % (b"a" * 32, b"b" * 16)),
+                            (b"tracestate", b"x=1")), "", "https://x/"),
+     AttemptTrace(0, 0, 0, 1000, 17, "v1,x", "", "https://x/", "w:1", "b" * 16)),
 ]  # fmt: skip
 
 

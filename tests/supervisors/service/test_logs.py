@@ -13,7 +13,9 @@ import pytest
 import structlog
 
 from fw_actors.rules.safe_output import Scrubber
+from fw_actors.rules.trace_context import TraceContext
 from fw_actors.runtime import Clock
+from fw_actors.tracing import in_trace
 from supervisors.service.logs import configure, is_secret
 
 MOMENT = 1_700_000_000_123
@@ -44,6 +46,7 @@ class Log:
         level: str = "info",
         links: bool = False,
         secrets: tuple[str, ...] = (),
+        traced: bool = False,
     ) -> None:
         self.stream = io.StringIO()
         clock: Clock = StoppedClock()
@@ -54,6 +57,7 @@ class Log:
             stream=self.stream,
             scrubber=Scrubber(secrets),
             links=links,
+            traced=traced,
         )
 
     @property
@@ -65,6 +69,19 @@ class Log:
         (line,) = self.lines
         entry: dict[str, Any] = json.loads(line)
         return entry
+
+
+@pytest.mark.parametrize("traced", [True, False])
+def test_an_entry_names_the_trace_that_it_belongs_to(traced: bool) -> None:
+    """B-427; one that names a trace itself keeps it."""
+    log = Log(traced=traced)
+    with in_trace(TraceContext("1" * 32, "2" * 16)):
+        log.logger.info("web.request")
+        log.logger.info("delivery.ended", trace_id="3" * 32)
+        logging.getLogger("app").warning("by the standard library")
+    log.logger.info("outside")
+    own = "1" * 32 if traced else None
+    assert [json.loads(line).get("trace_id") for line in log.lines] == [own, "3" * 32, own, None]
 
 
 def test_a_json_entry_has_time_level_event_and_fields() -> None:
