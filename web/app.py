@@ -38,12 +38,13 @@ from web.operations import Route
 from web.pages.framing import UnknownPaths
 from web.pages.rendering import Assets, Rendering
 from web.pages.routes import page_routes
-from web.request import NONE_READ, clear_every_cookie
+from web.request import NONE_READ
 from web.response import (
     EventStreams,
     Response,
     ResponseEncoder,
     WireResponse,
+    clear_every_cookie,
     common_headers,
     error_in,
     error_response,

@@ -27,8 +27,8 @@ from fw_actors.errors import (
 from web.exchange import Exchange
 from web.json_input import CONTROL_IN_NAME
 from web.operations import LARGE, Authentication, BodyRule, Operation, Route
-from web.request import COOKIE, LimitedBody
-from web.response import CSRF_HEADER, Response
+from web.request import LimitedBody
+from web.response import COOKIE, CSRF_HEADER, Response
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF_FREE_PREFIX: Final = "/api/auth/"

@@ -1,17 +1,24 @@
-"""Responses: headers, JSON, the error envelope, event streams.
+"""Responses: headers, cookies, JSON, the error envelope, event streams.
 
 Quart's Response does the same with a Headers object, an iterable body and a context manager, which
 take longer than most operations.
+
+A sibling host (evil.example.org beside fw.example.org) can give a browser a further cookie `sid`
+for the common parent domain, or for a path. The browser sends both and does not say which is
+which, so all of them are cleared.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
+from ipaddress import ip_address
+from itertools import islice
 from typing import Any, Final
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import trio
@@ -207,3 +214,70 @@ def header_lines(headers: Iterable[tuple[str, str]]) -> list[HeaderLine]:
             raise ValueError(f"The header {name} must not contain a line end.")
         found.append((name.lower().encode(), value.encode()))
     return found
+
+
+COOKIE: Final = "sid"
+MAX_DOMAINS: Final = 5
+MAX_CLEARING_BYTES: Final = 2_400  # proxies take 4 KiB of header lines, nginx for one
+PATH_SAFE: Final = "/:@!$&'()*+,=~"
+
+
+def set_cookie(sid: str, max_age: int, *, secure: bool) -> str:
+    """Return the value of Set-Cookie for a session that lives `max_age` seconds."""
+    return _line(sid, max_age, secure)
+
+
+def clear_cookie(*, secure: bool) -> str:
+    """Return the value of Set-Cookie that clears the cookie."""
+    return _line("", 0, secure)
+
+
+def clear_every_cookie(site_url: str, path: str) -> list[str]:
+    """Return the values of Set-Cookie that clear every cookie `sid` a request could bring.
+
+    Args:
+        site_url: where browsers reach the site; a cookie may be for its host or a parent domain.
+        path: of the request, unquoted; a cookie may be for it or a folder above it.
+
+    The shortest paths come first; values beyond 2,400 bytes together are left out.
+    """
+    domains = ["", *(f"; Domain={domain}" for domain in _domains(site_url))]
+    found: list[str] = []
+    room = MAX_CLEARING_BYTES
+    for folder in _folders(quote(path, safe=PATH_SAFE)):
+        for domain in domains:
+            line = f"{COOKIE}=; Max-Age=0; Path={folder}{domain}"
+            room -= len("set-cookie: \r\n") + len(line)
+            if room < 0:
+                return found
+            found.append(line)
+    return found
+
+
+def _domains(site_url: str) -> Iterator[str]:
+    """Yield the host of a URL and its parent domains; none for an address or a single name.
+
+    Public suffixes need not be known: a browser ignores them.
+    """
+    host = (urlsplit(site_url).hostname or "").rstrip(".")
+    try:
+        ip_address(host)
+    except ValueError:
+        names = host.split(".")
+        yield from islice((".".join(names[at:]) for at in range(len(names) - 1)), MAX_DOMAINS)
+
+
+def _folders(path: str) -> Iterator[str]:
+    """Yield every cookie path that matches `path`, the shortest first (RFC 6265 5.1.4)."""
+    yield "/"
+    for at, letter in enumerate(path):
+        if letter == "/" and at > 0:
+            yield path[:at]
+            yield path[: at + 1]
+    if len(path) > 1 and path[-1] != "/":
+        yield path
+
+
+def _line(value: str, max_age: int, secure: bool) -> str:
+    end = "; Secure" if secure else ""
+    return f"{COOKIE}={value}; Max-Age={max_age}; Path=/; HttpOnly; SameSite=Lax{end}"

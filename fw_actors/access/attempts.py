@@ -24,11 +24,9 @@ from fw_actors.rules.identifiers import canonical, counted_address, wider_networ
 from fw_actors.rules.lockout import (
     ADDRESS_WINDOW_MS,
     IN_FLIGHT_MS,
-    MAX_IN_REGION,
     WIDER_48,
     WIDER_56,
     Budget,
-    Region,
     Tally,
     is_closed,
     refusal_seconds,
@@ -44,6 +42,8 @@ FAILED: Final = 1
 
 IDENTIFIER: Final = "identifier"  # the counter kind of sign-in by canonical form
 
+REGION_BYTES: Final = 2  # of a counter's key: 65,536 regions
+MAX_IN_REGION: Final = 64  # counters that a region may hold: 4 million in all
 _KEY_SHOWN: Final = 12
 _T: Final = LOGIN_ATTEMPT.c
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
@@ -66,6 +66,29 @@ def counter_key(installation_key: bytes, kind: str, identifier: str) -> bytes:
 def shown_key(key: bytes) -> str:
     """Return the prefix of a counter's key that log and console show."""
     return key.hex()[:_KEY_SHOWN]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The counters whose keys share a prefix (a hash bucket). When it is full, no counter is
+    evicted (that would flush a victim's): keys without a counter share one.
+
+    Keys are HMACs, so that nobody can choose a region (A-79).
+    """
+
+    first: bytes
+    last: bytes
+
+    @classmethod
+    def of(cls, key: bytes) -> Region:
+        """Return the region of a counter."""
+        start, rest = key[:REGION_BYTES], len(key) - REGION_BYTES
+        return cls(start + b"\x00" * rest, start + b"\xff" * rest)
+
+    @property
+    def shared(self) -> bytes:
+        """The key of the counter that those without one share; no HMAC is likely to equal it."""
+        return self.first
 
 
 def _region_counters() -> sa.ScalarSelect[int]:

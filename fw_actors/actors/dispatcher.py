@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from fw_actors.actors.delivery import Attempt, RetryDue, SlotFreed
-from fw_actors.actors.queue_worker import ClockSkewRepair, Poll, PollSchedule, WakeUp
+from fw_actors.actors.queue_worker import ClockSkewRepair, Poll, PollSchedule, PollTimer, WakeUp
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots
@@ -116,6 +116,12 @@ class Dispatcher(Actor):
     def woken_up(self, message: WakeUp) -> None:
         """Poll soon."""
         self._polls.soon()
+
+    @handles(PollTimer)
+    def timer_fired(self, _message: PollTimer) -> None:
+        """Poll, unless the poll was put off."""
+        if self._polls.is_due():
+            self._polls.soon()
 
     @handles(SlotFreed)
     def slot_freed(self, message: SlotFreed) -> None:

@@ -57,7 +57,9 @@ Waiting = tuple[Record, PendingReply[Recorded]]
 
 
 class Write(Message, frozen=True):
-    """Write the collected outcomes; at most one is pending."""
+    """Write the collected outcomes; at most one is pending, and at most one timer."""
+
+    timed: bool = False
 
 
 class WaitForDisk(Message, frozen=True):
@@ -102,16 +104,17 @@ class OutcomeWriter(Actor):
         elif self._timer is None:
             # Each commit occupies the store's thread, for which a claim may wait.
             seconds = ORDERED_BATCH_SECONDS if message.due.ordered else BATCH_SECONDS
-            self._timer = self.context.after(seconds, Write())
+            self._timer = self.context.after(seconds, Write(timed=True))
         return reply
 
     @handles(Write)
     async def write(self, message: Write) -> None:
         """Write the collected outcomes."""
-        self._write_waits = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if not message.timed:
+            self._write_waits = False
+            if self._timer is not None:
+                self._timer.cancel()
+        self._timer = None
         await self._write_all()
 
     @handles(WaitForDisk)

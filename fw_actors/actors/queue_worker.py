@@ -120,6 +120,8 @@ class QueueWakeUps:
 
 MAX_SLEEP_SECONDS: Final = 1.0
 MIN_SLEEP_SECONDS: Final = 0.05
+EARLY_SECONDS: Final = 0.001
+"""A timer that fires so little before its time is not set again: sums of times are rounded."""
 REST_SECONDS: Final = 0.05
 """Between two looks into the store because of commits elsewhere; there may be hundreds a second."""
 UNAVAILABLE_SECONDS: Final = 0.5
@@ -132,8 +134,16 @@ class Poll(Message, frozen=True):
     """Poll the queue now."""
 
 
+class PollTimer(Message, frozen=True):
+    """The timer of a `PollSchedule` has fired; the poll that it was set for may be put off."""
+
+
 class PollSchedule:
-    """Schedules the polls of an actor: at most one `Poll` in its mailbox, and one timer."""
+    """Schedules the polls of an actor: at most one `Poll` in its mailbox, and one timer.
+
+    Most polls put the next one off by a second. The timer stays then, and is set again for the rest
+    when it fires.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -141,14 +151,12 @@ class PollSchedule:
         self.pending = False
         """Whether a `Poll` is in the mailbox."""
         self._timer: Timer | None = None
-        self._next = inf  # when the timer fires, on trio's clock
+        self._fires = inf  # when the timer fires at the earliest, on trio's clock
+        self._next = inf  # when the next poll is planned
 
     def begin(self) -> None:
         """Record the begin of a poll, which cancels planned ones."""
         self.pending = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         self._next = inf
 
     def soon(self) -> None:
@@ -160,16 +168,31 @@ class PollSchedule:
         """Poll in this many seconds, replacing any planned poll."""
         if self.pending:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._context.after(seconds, WakeUp())
         self._next = self._context.time() + seconds
+        if self._timer is None or self._fires > self._next:
+            self._set_timer(seconds)
+
+    def is_due(self) -> bool:
+        """Return whether to poll, now that the timer has fired; otherwise set it for the rest."""
+        self._timer = None
+        rest = self._next - self._context.time()
+        if rest <= EARLY_SECONDS:
+            return True
+        if rest < inf:
+            self._set_timer(rest)
+        return False
 
     def within(self, seconds: float) -> None:
         """Poll in this many seconds unless an earlier poll is planned."""
         seconds = max(0.0, seconds)
         if self._context.time() + seconds < self._next:
             self.after(seconds)
+
+    def _set_timer(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fires = self._context.time() + seconds
+        self._timer = self._context.after(seconds, PollTimer())
 
 
 async def write_patiently(write: Callable[[], Awaitable[T]], gave_up: Callable[[], bool]) -> T:
@@ -236,6 +259,12 @@ class QueueWorker(Actor, ABC):
             self._poll_soon()
         elif not self._draining:
             self._polls.within(rest)
+
+    @handles(PollTimer)
+    def timer_fired(self, _message: PollTimer) -> None:
+        """Poll, unless the poll was put off."""
+        if self._polls.is_due():
+            self._poll_soon()
 
     @handles(Drain)
     def drain(self, message: Drain) -> None:

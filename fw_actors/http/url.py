@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -67,13 +67,14 @@ class Endpoint:
     authority: str
     path: str
     certificate: str = ""
+    route: Origin = field(init=False, compare=False)
+    """The key of the connection pool: the receiver and the client certificate shown to it."""
 
-    @property
-    def route(self) -> Origin:
-        """The key of the connection pool: the receiver and the client certificate shown to it."""
-        if not self.certificate:
-            return self.origin
-        return self.origin._replace(certificate=self.certificate)
+    def __post_init__(self) -> None:
+        route = self.origin
+        if self.certificate:
+            route = route._replace(certificate=self.certificate)
+        object.__setattr__(self, "route", route)
 
     @property
     def display(self) -> str:

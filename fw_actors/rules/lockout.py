@@ -15,8 +15,6 @@ IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a fail
 BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight; the identifier is not locked
 ADDRESS_WINDOW_MS: Final = 15 * MS_PER_MINUTE
 RECOVERY_MAIL_WINDOW_MS: Final = 60 * MS_PER_MINUTE
-REGION_BYTES: Final = 2  # of a counter's key: 65,536 regions
-MAX_IN_REGION: Final = 64  # counters that a region may hold: 4 million in all
 SHARED_TRIES: Final = 100  # in a window, for all of a full region that have no counter
 
 
@@ -27,29 +25,6 @@ class Budget:
     limit: int
     window: int
     locks: bool = True  # the failure that reaches the limit closes the door for a whole window
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """The counters whose keys share a prefix (a hash bucket). When it is full, no counter is
-    evicted (that would flush a victim's): keys without a counter share one.
-
-    Keys are HMACs, so that nobody can choose a region (A-79).
-    """
-
-    first: bytes
-    last: bytes
-
-    @classmethod
-    def of(cls, key: bytes) -> Region:
-        """Return the region of a counter."""
-        start, rest = key[:REGION_BYTES], len(key) - REGION_BYTES
-        return cls(start + b"\x00" * rest, start + b"\xff" * rest)
-
-    @property
-    def shared(self) -> bytes:
-        """The key of the counter that those without one share; no HMAC is likely to equal it."""
-        return self.first
 
 
 WIDER_56: Final = 4  # times the address's budget, for all networks of /64 in a /56

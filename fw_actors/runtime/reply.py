@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from math import inf
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import msgspec
@@ -179,9 +180,9 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
     def _check_thread(self) -> None:
         """Raise RuntimeError in another thread, before the answer could be lost there."""
-        self._cell.runtime.check_thread(
-            self._cell.name, "An answer of", "trio.from_thread.run_sync"
-        )
+        cell = self._cell
+        if get_ident() != cell.runtime.thread:
+            cell.runtime.check_thread(cell.name, "An answer of", "trio.from_thread.run_sync")
 
     def _answered(self) -> AlreadyAnswered:
         return AlreadyAnswered(self._cell.name, type(self.message).__name__)

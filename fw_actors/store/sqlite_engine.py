@@ -63,15 +63,11 @@ class SqliteTx(CursorTx):
     refusals = REFUSALS
 
     def __init__(self, connection: SqliteConnection, guard: RawGuard, now: int) -> None:
-        cursor = connection.cursor
-        super().__init__(
-            now,
-            cursor,
-            connection.limit,
-            cursor.execute,
-            cursor.executemany,
-            writable=connection.writable,
-        )
+        # All fields are set here, without a call of the base class: each request makes a few.
+        self.now, self.writable, self.callbacks = now, connection.writable, []
+        self._cursor = cursor = connection.cursor
+        self._execute, self._execute_many = cursor.execute, cursor.executemany
+        self._limit, self._depth = connection.limit, 0
         self.connection, self._guard = connection, guard
         self.failure: BaseException | None = None
 

@@ -9,7 +9,7 @@ from tests.mutants.mutation import Mutation
 _HEADERS: Final = "web/response.py"
 _GUARD: Final = "web/guard.py"
 _APP: Final = "web/app.py"
-_COOKIES: Final = "web/request.py"
+_COOKIES: Final = "web/response.py"
 _JSON_IN: Final = "web/json_input.py"
 
 _IN_HEADERS: Final = "tests/web/test_security_headers.py::test_"

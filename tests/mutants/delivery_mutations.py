@@ -159,7 +159,7 @@ DELIVERY: Final = (
     Mutation(
         "only a wake-up makes the queue workers poll",
         "fw_actors/actors/queue_worker.py",
-        "        self._timer = self._context.after(seconds, WakeUp())\n",
+        "        self._timer = self._context.after(seconds, PollTimer())\n",
         "        pass\n",
     ),
     Mutation(

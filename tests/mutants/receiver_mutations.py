@@ -66,8 +66,8 @@ RECEIVERS: Final = (
     Mutation(
         "a connection is shared whatever certificate it has shown",
         "fw_actors/http/url.py",
-        "        return self.origin._replace(certificate=self.certificate)",
-        "        return self.origin",
+        "            route = route._replace(certificate=self.certificate)\n",
+        "            pass\n",
         "tests/fw_actors/http/test_client_certificates.py",
     ),
     Mutation(

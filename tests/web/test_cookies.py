@@ -6,7 +6,7 @@ import pytest
 
 from web.exchange import is_secure
 from web.guard import session_ids
-from web.request import clear_cookie, clear_every_cookie, set_cookie
+from web.response import clear_cookie, clear_every_cookie, set_cookie
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from fw_actors.errors import AuthenticationError, FwError, NotFoundError, Permis
 from web.exchange import Exchange
 from web.operations import Authentication, Operation, Route
 from web.pages.wording import DOCUMENTS, GROUPS, described, group_of
-from web.request import clear_cookie
-from web.response import CSRF_HEADER, Response, error_response
+from web.response import CSRF_HEADER, Response, clear_cookie, error_response
 from web.settings import Settings
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from web import response_schemas
 from web.exchange import Exchange
 from web.json_input import CharacterRules, read_struct
 from web.operations import SMALL, Authentication, BodyRule, Operation, Route
-from web.request import clear_cookie, set_cookie
-from web.response import CSRF_HEADER, Response, iso_time, json_response
+from web.response import CSRF_HEADER, Response, clear_cookie, iso_time, json_response, set_cookie
 from web.response_schemas import LinkResponse, OkResponse
 from web.routes.operations import NO_ARGUMENTS, value_or_none
 from web.settings import Settings

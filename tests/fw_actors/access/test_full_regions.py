@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from fw_actors.access import attempts
-from fw_actors.rules.lockout import MAX_IN_REGION, SHARED_TRIES, Budget, Region
+from fw_actors.access.attempts import MAX_IN_REGION, Region
+from fw_actors.rules.lockout import SHARED_TRIES, Budget
 from fw_actors.store import Tx
 from tests.fw_actors.access.test_attempts import FIVE, MINUTE, Counter
 from tests.fw_actors.office import Office

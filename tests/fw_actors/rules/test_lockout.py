@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fw_actors.access.attempts import Region
 from fw_actors.rules.lockout import (
     SHARED_TRIES,
     Budget,
-    Region,
     Tally,
     is_closed,
     may_verify,
