@@ -27,7 +27,7 @@ from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.signing import DOCUMENT_EVENTS
 from fw_actors.runtime import SeededEntropy, TrioClock
 from fw_actors.runtime.pytest_plugin import run_in_virtual_time
-from fw_actors.runtime.seeds import START_MS
+from fw_actors.runtime.testing import START_MS
 from fw_actors.store import LeasedJob, Tx, jobs
 
 T = TypeVar("T")

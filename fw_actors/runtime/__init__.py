@@ -22,7 +22,6 @@ from fw_actors.runtime.errors import (
     NotHandled,
     Refused,
 )
-from fw_actors.runtime.events import EventKind, EventTopic, RuntimeEvent
 from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason, MailboxPolicy, Overflow
 from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, Slow
 from fw_actors.runtime.messages import Message, Request, handles
@@ -33,7 +32,7 @@ from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.restarts import RestartIntensity
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
 from fw_actors.runtime.system import Log, Runtime, SilentLog, StderrLog, open_runtime
-from fw_actors.runtime.topics import Topic, TopicSnapshot
+from fw_actors.runtime.topics import EventKind, EventTopic, RuntimeEvent, Topic, TopicSnapshot
 from fw_actors.runtime.tracing import MessageTrace, TraceHooks, TraceOutcome
 from fw_actors.runtime.watches import Down, Up, Watch
 from fw_actors.runtime.worker_pool import WorkerPool

@@ -41,13 +41,13 @@ from fw_actors.runtime.errors import (
     StartOverdueError,
     passed_on,
 )
-from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.mailbox import DEFAULT_POLICY, DeadLetterReason, Item, Overflow
 from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
 from fw_actors.runtime.operations import PendingOperations, operations_of
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of, place_of
 from fw_actors.runtime.timers import TimeLimit
+from fw_actors.runtime.topics import EventKind
 from fw_actors.runtime.variables import carrying_handler
 from fw_actors.runtime.watches import Down, Up
 

@@ -22,8 +22,8 @@ from fw_actors.runtime.reply import PendingReply
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
-    from fw_actors.runtime.events import EventTopic
     from fw_actors.runtime.system import Log
+    from fw_actors.runtime.topics import EventTopic
 
 Item: TypeAlias = Message | PendingReply[Any]
 

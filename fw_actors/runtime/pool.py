@@ -38,15 +38,14 @@ from fw_actors.runtime.errors import (
     FailedTooOften,
     MailboxFull,
 )
-from fw_actors.runtime.events import EventKind
-from fw_actors.runtime.failed_keys import FailedKey, FailedKeys
 from fw_actors.runtime.keyed_cell import KeyedCell
 from fw_actors.runtime.mailbox import DEFAULT_POLICY, DeadLetterReason, Mailbox, MailboxPolicy
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.ref import KeyedRef
-from fw_actors.runtime.restarts import RestartIntensity
+from fw_actors.runtime.restarts import FailedKey, FailedKeys, RestartIntensity
 from fw_actors.runtime.snapshot import NodeSnapshot, counters_of
 from fw_actors.runtime.timers import START_SECONDS, Deadlines
+from fw_actors.runtime.topics import EventKind
 from fw_actors.runtime.watches import Presence, cancel_timers
 
 if TYPE_CHECKING:

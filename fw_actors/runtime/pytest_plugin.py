@@ -20,9 +20,8 @@ from trio.abc import Clock, Instrument
 from trio.testing import MockClock
 
 from fw_actors.runtime.clock import SeededEntropy, TrioClock
-from fw_actors.runtime.log_book import LogBook
-from fw_actors.runtime.seeds import START_MS, SeedOption
 from fw_actors.runtime.system import Runtime, open_runtime
+from fw_actors.runtime.testing import START_MS, LogBook, SeedOption
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,11 +17,11 @@ from fw_actors.runtime.actor import Context, KeyedActor, check_made
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, run_started
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
-from fw_actors.runtime.events import EventKind
 from fw_actors.runtime.mailbox import Mailbox, MailboxPolicy
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import WOKEN
 from fw_actors.runtime.snapshot import node_of, place_of
+from fw_actors.runtime.topics import EventKind
 from fw_actors.runtime.tracing import CURRENT_MESSAGE
 from fw_actors.runtime.variables import own_decimal_context
 from fw_actors.runtime.watches import cancel_timers

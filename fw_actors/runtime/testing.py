@@ -1,4 +1,6 @@
-"""Fault injection for tests: drops, delays or crashes on messages as they leave a mailbox.
+"""Tools for tests of actors: faults, probes, orders of tasks, and a logger.
+
+Faults drop, delay or crash on messages as they leave a mailbox:
 
     faults = nth({2: Drop(), 5: Delay(3.0), 7: Crash()})
     with injecting(runtime.ref("dispatcher"), faults) as injector:
@@ -15,34 +17,161 @@ A probe stands in for an actor, and keeps what it is told:
         await probe.silent(5.0)
 
 `task_order(seed)` makes the order in which trio runs its tasks repeatable, and `@seeds(50)` runs a
-test in fifty such orders. `restarted(ref)` waits for an actor's next instance. A `LogBook` keeps
-what a runtime logs. The fixtures for pytest are in `fw_actors.runtime.pytest_plugin`.
+test in fifty such orders, each with a new runtime. trio runs what is ready in batches, each in its
+order of arrival or in reverse, by a random number of its own; arrival depends on the addresses of
+objects, too. For Hypothesis it can sort a batch and shuffle it with a random generator instead;
+`task_order` uses the same switch, for any test, with a generator that belongs to the test.
+
+`restarted(ref)` waits for an actor's next instance. A `LogBook` keeps what a runtime logs. The
+fixtures for pytest are in `fw_actors.runtime.pytest_plugin`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import inspect
+import random  # noqa: TID251 - a generator of the seed, for trio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial, wraps
 from typing import Any, Final, TypeVar
 
 import trio
+import trio._core._run
+from trio.testing import MockClock
 
 from fw_actors.runtime.actor import Actor
 from fw_actors.runtime.cell import ActorCell
+from fw_actors.runtime.clock import SeededEntropy, TrioClock
 from fw_actors.runtime.errors import ActorError
-from fw_actors.runtime.events import EventKind, RuntimeEvent
-from fw_actors.runtime.log_book import LogBook
 from fw_actors.runtime.mailbox import Item
 from fw_actors.runtime.messages import Handler, Message
 from fw_actors.runtime.operations import operations_of
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import PendingReply
-from fw_actors.runtime.seeds import seeds
-from fw_actors.runtime.system import Runtime
-from fw_actors.runtime.task_order import task_order
+from fw_actors.runtime.system import Runtime, open_runtime
+from fw_actors.runtime.topics import EventKind, RuntimeEvent
 from fw_actors.runtime.worker_pool import WorkerPool
+
+
+class LogBook:
+    """A logger that keeps its entries: level, event and fields of each."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, str, dict[str, object]]] = []
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Keep an entry."""
+        self.entries.append(("debug", event, fields))
+
+    def info(self, event: str, **fields: object) -> None:
+        """Keep an entry."""
+        self.entries.append(("info", event, fields))
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Keep an entry."""
+        self.entries.append(("warning", event, fields))
+
+    def error(self, event: str, **fields: object) -> None:
+        """Keep an entry."""
+        self.entries.append(("error", event, fields))
+
+    def named(self, event: str) -> list[dict[str, object]]:
+        """Return the fields of all entries of an event."""
+        return [fields for _, name, fields in self.entries if name == event]
+
+
+_SWITCH: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"
+_DICE: Final = "_r"
+
+
+@contextmanager
+def task_order(seed: int) -> Iterator[None]:
+    """Have every `trio.run` inside the block order its tasks by `seed` alone.
+
+    The same seed gives the same order, in another process and under another hash seed too, as
+    long as the tasks themselves do the same: time from a MockClock, no threads, no sockets.
+    """
+    names = vars(trio._core._run)
+    before = _parts(names)
+    names.update({_SWITCH: True, _DICE: random.Random(seed)})
+    try:
+        yield
+    finally:
+        names.update(before)
+
+
+def _parts(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is replaced; a KeyError here means that trio does it in another way now."""
+    return {name: names[name] for name in (_SWITCH, _DICE)}
+
+
+GIVEN: Final = ("runtime", "log", "seed")
+START_MS: Final = 1_700_000_000_000
+"""The Unix time at which runtimes of tests begin, in ms."""
+
+
+class SeedOption:
+    """The seed that `--only-seed` of the pytest plugin has chosen for all tests."""
+
+    only: int | None = None
+
+
+def seeds(
+    count: int, *, only: int | None = None
+) -> Callable[[Callable[..., Awaitable[object]]], Callable[..., None]]:
+    """Run an async test in virtual time, once for each of the seeds from 0 to `count` - 1.
+
+    The seed decides the order in which trio runs its tasks, and is that of the runtime's entropy.
+    The test gets what its parameters name of `runtime`, `log` (the runtime's `LogBook`) and
+    `seed`; other parameters are left to pytest, whose async fixtures it cannot have. It is a plain
+    function, so it needs no plugin, nor pytest. A failure has a note with its seed, and with how
+    to run that one alone: `only=`, or `--only-seed` of `fw_actors.runtime.pytest_plugin`.
+    Raises ValueError if `count` is less than 1.
+    """
+    if count < 1:
+        raise ValueError("count must be at least 1")
+
+    def decorate(test: Callable[..., Awaitable[object]]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+        given = [name for name in signature.parameters if name in GIVEN]
+        others = [p for name, p in signature.parameters.items() if name not in GIVEN]
+
+        @wraps(test)
+        def run_all(*values: Any, **named: Any) -> None:
+            chosen = SeedOption.only if only is None else only
+            for seed in range(count) if chosen is None else (chosen,):
+                run = partial(_run, partial(test, *values), given, seed, named)
+                try:
+                    with task_order(seed):
+                        trio.run(run, clock=MockClock(autojump_threshold=0))
+                except BaseException as error:
+                    error.add_note(
+                        f"under seed {seed} of {count}; this one alone: "
+                        f"@seeds({count}, only={seed}), or pytest --only-seed={seed}"
+                    )
+                    raise
+
+        # For pytest, which must not look for fixtures of these names.
+        run_all.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return run_all
+
+    return decorate
+
+
+async def _run(
+    test: Callable[..., Awaitable[object]],
+    given: Iterable[str],
+    seed: int,
+    named: Mapping[str, Any],
+) -> None:
+    log = LogBook()
+    clock, entropy = TrioClock(START_MS), SeededEntropy(seed)
+    async with open_runtime(clock=clock, entropy=entropy, log=log) as runtime:
+        values = {"runtime": runtime, "log": log, "seed": seed}
+        await test(**named, **{name: values[name] for name in given})
+
 
 __all__ = [
     "Crash",

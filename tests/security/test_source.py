@@ -126,7 +126,7 @@ def test_randomness_has_one_source() -> None:
     assert importers(RANDOMNESS) | urandom == {
         "fw_actors/runtime/clock.py",
         "fw_client/randomness.py",  # a program of its own, which imports nothing of fw_actors
-        "fw_actors/runtime/task_order.py",  # of the test kit: a seed orders trio's tasks, no more
+        "fw_actors/runtime/testing.py",  # of the test kit: a seed orders trio's tasks, no more
     }
 
 
