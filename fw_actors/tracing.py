@@ -52,6 +52,9 @@ class Span:
     def note(self, attributes: Mapping[str, str | int | float | bool]) -> None:
         """Add attributes, which must hold no secret."""
 
+    def event(self, name: str) -> None:
+        """Note a moment."""
+
     def end(self, error: str = "") -> None:
         """End it, with the kind of its error; a second time does nothing."""
 
@@ -73,8 +76,8 @@ class Tracer:
         """Begin a request to another system, which gets the context of the span."""
         return Span(parent.followed_by(new_parent_id(self._entropy.bytes(PARENT_BYTES))))
 
-    def internal(self, name: str) -> Span | None:
-        """Begin a part of the present operation; None if it is not recorded."""
+    def transaction_span(self, name: str) -> Span | None:
+        """Begin a transaction of the present operation; None if it is not recorded."""
         return None
 
     def root(self) -> TraceContext:
@@ -91,10 +94,12 @@ class Tracer:
         caller = CURRENT_TRACE.get()
         if caller is None:
             return await execute(fn)
-        span = self.internal(name)
+        span = self.transaction_span(name)
         context = caller if span is None else span.context
 
         def work(tx: Any) -> T:
+            if span is not None:
+                span.event("begun")  # until then it has waited for its turn
             with in_trace(context):
                 return fn(tx)
 

@@ -63,7 +63,7 @@ from fw_actors.runtime import (
     open_runtime,
 )
 from fw_actors.store import Store, Tx
-from fw_actors.tracing import CURRENT_TRACE
+from fw_actors.tracing import CURRENT_TRACE, Tracer
 from fw_actors.webhooks import bulk_replay, events
 from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
@@ -91,6 +91,7 @@ from supervisors.service.queues import (
 )
 from supervisors.service.siblings import Siblings
 from supervisors.service.site_files import SitePaths, site_url
+from supervisors.service.telemetry import open_tracer
 from supervisors.tree import open_supervisor
 from web.app import FrontEnd
 from web.listening import Bound
@@ -170,15 +171,23 @@ async def open_service(
         starting = address if inherited is None or inherited.alone else None
         async with (
             _starting(config, starting, entropy) as hand_over,
+            open_tracer(config, entropy, log) as tracer,
             open_runtime(
                 clock=clock,
                 entropy=entropy,
                 log=log,
                 scrub=config.scrubber.scrub_known,
-                carry=(CURRENT_TRACE,) if config.ops.trace_context else (),
+                carry=() if tracer is None else (CURRENT_TRACE,),
+                hooks=None if tracer is None else tracer.hooks,
             ) as runtime,
             _open_parts(
-                config, runtime, log, address if front else None, inline=inline, inherited=inherited
+                config,
+                runtime,
+                log,
+                address if front else None,
+                tracer,
+                inline=inline,
+                inherited=inherited,
             ) as parts,
         ):
             if config.place.number == 1:
@@ -198,6 +207,7 @@ async def _open_parts(
     runtime: Runtime,
     log: Log,
     bound: Bound | None,
+    tracer: Tracer | None,
     *,
     inline: bool,
     inherited: Inherited | None,
@@ -213,6 +223,7 @@ async def _open_parts(
         inline=inline,
         recorded=QueueWakeUps(recorded, workers),
         shared=None if inherited is None else inherited.subscriptions,
+        tracer=tracer,
     )
     async with (
         opening as site,

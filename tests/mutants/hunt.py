@@ -19,7 +19,7 @@ _FOLDERS: Final = (
 )  # fmt: skip
 _FILES: Final = (
     "pyproject.toml", "constraints.txt", "constraints-dev.txt", "constraints-build.txt",
-    "constraints-audit.txt", "constraints-alone.txt",
+    "constraints-audit.txt", "constraints-alone.txt", "constraints-otel.txt",
     "README.md", "SECURITY.md", "LICENSE", "CHANGELOG.md",
 )  # fmt: skip
 _SECONDS: Final = 1800

@@ -196,6 +196,7 @@ def test_what_serves_and_what_builds_is_what_is_tested() -> None:
     assert pins("constraints.txt") < pins("constraints-dev.txt")
     assert pins("constraints-build.txt") < pins("constraints-dev.txt")
     assert pins("constraints-alone.txt") < pins("constraints-dev.txt")
+    assert pins("constraints-otel.txt") < pins("constraints-dev.txt")
 
 
 def test_nothing_is_installed_without_its_hash() -> None:

@@ -1,0 +1,148 @@
+"""Spans as a collector gets them over OTLP/HTTP, and a receiver its `traceparent`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.rules.trace_context import TraceContext
+from fw_actors.runtime import SystemEntropy
+from supervisors.service import telemetry
+from supervisors.service.telemetry import open_tracer
+from tests.http_site import http_site
+from tests.mail_kit import Log
+from tests.site_kit import make_config
+from tests.staff import PASSWORD
+
+pytest.importorskip(
+    "opentelemetry.exporter.otlp.proto.http",
+    reason="the extra opentelemetry is not installed: pip install 'fw-actors[opentelemetry]'",
+)
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+)
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+CALLER = TraceContext(TRACE, PARENT, 1, "congo=t61")
+SECRET = "a secret of the webhook"
+
+
+class Sink(ThreadingHTTPServer):
+    """Takes POSTs: a collector under /v1/traces, and a receiver of webhooks elsewhere."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Taking)
+        self.got: list[tuple[str, dict[str, str], bytes]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def exported(self) -> list[Any]:
+        """Return the spans that were exported."""
+        found = []
+        for path, _, body in self.got:
+            if path == "/v1/traces":
+                for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    for scope in resource.scope_spans:
+                        found += scope.spans
+        return found
+
+
+class Taking(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        assert isinstance(self.server, Sink)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.got.append((self.path, headers, body))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    with Sink() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+async def test_a_collector_gets_request_message_transaction_and_delivery(
+    tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All in one trace, over OTLP/HTTP, without secrets (O-349, O-351, O-353)."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", sink.url)
+    headers = [("traceparent", CALLER.parent), ("tracestate", CALLER.state)]
+    async with http_site(tmp_path, trace_context=True, mode="development") as site:
+        await site.hire("ada", "System Manager")
+        sid = await site.sid("ada", headers=headers)
+        body = {
+            "url": f"{sink.url}/hook?token=hidden", "event_type": "Custom", "custom_event": "a.b",
+            "secret": SECRET, "enabled": 1,
+        }  # fmt: skip
+        assert (await site.ask("POST", "/api/resource/Webhook", body, sid=sid)).status == 201
+        event = {"name": "a.b", "data": {"n": 1}}
+        await site.op("webhooks.emit", event, sid=sid, headers=headers)
+        with trio.fail_after(20):
+            await site.log.wait("delivery.ended", 1)
+    spans = [span for span in sink.exported() if span.trace_id.hex() == TRACE]
+    by_id = {span.span_id: span for span in spans}
+    [(_, sent, _)] = [got for got in sink.got if got[0].startswith("/hook")]
+    [delivery] = [span for span in spans if span.name == "POST"]
+    assert sent["traceparent"] == f"00-{TRACE}-{delivery.span_id.hex()}-01"
+    assert sent["tracestate"] == CALLER.state
+    write = by_id[delivery.parent_span_id]
+    request = by_id[write.parent_span_id]
+    assert (write.name, request.name) == (
+        "write transaction", "POST /api/method/core.services.webhooks.emit",
+    )  # fmt: skip
+    assert request.parent_span_id.hex() == PARENT
+    assert "lockouts AttemptSignIn" in {span.name for span in spans}
+    told = {each.key: each.value for each in delivery.attributes}
+    assert told["url.full"].string_value == f"{sink.url}/hook?…"
+    assert told["http.response.status_code"].int_value == 200
+    assert told["server.port"].int_value == sink.server_port
+    everything = b"".join(body for path, _, body in sink.got if path == "/v1/traces")
+    for secret in (SECRET, "hidden", sid, PASSWORD):
+        assert secret.encode() not in everything
+
+
+async def test_a_collector_that_is_away_does_not_hold_up_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """O-354."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(telemetry, "FLUSH_SECONDS", 0.1)
+    log = Log()
+    config = make_config(tmp_path, trace_context=True)
+    with trio.fail_after(15):
+        async with open_tracer(config, SystemEntropy(), log) as tracer:
+            assert tracer is not None
+            tracer.server("GET /x", CALLER).end()
+    assert log.of("telemetry.not_flushed") == [{"seconds": 0.1}]
+
+
+def test_nothing_of_opentelemetry_is_imported_unless_spans_are_exported() -> None:
+    """O-348."""
+    script = (
+        "import sys, supervisors.service.tree;"
+        "print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
