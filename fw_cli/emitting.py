@@ -14,7 +14,7 @@ import click
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
-from fw_cli.output import as_json, say, show_json
+from fw_cli.output import as_json, say, show_json, show_refusals
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ _STDIN: Final = "-"
 _LINES_PER_TRANSACTION: Final = 500
 _MAX_LINE_BYTES: Final = 1024 * 1024  # as of a body over HTTP
 _BYTES_PER_TRANSACTION: Final = 4 * 1024 * 1024
-_REFUSALS_SHOWN: Final = 20
 _DUPLICATE: Final = "DuplicateError"
 
 
@@ -195,7 +194,4 @@ def _show(result: Emission) -> None:
         say(f"Skipped {result.known:,} events whose key was emitted before.")
     if result.without_key:
         say(f"{result.without_key:,} events have no key: a second run would emit them again.")
-    for refusal in result.refused[:_REFUSALS_SHOWN]:
-        say(f"Line {refusal['line']:,}: {refusal['error']}")
-    if len(result.refused) > _REFUSALS_SHOWN:
-        say(f"… and {len(result.refused) - _REFUSALS_SHOWN:,} more; --json lists all.")
+    show_refusals(result.refused)

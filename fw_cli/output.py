@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+REFUSALS_SHOWN: Final = 20
 _UNBOUNDED: Final = 1_000_000  # characters; wider than any table
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -72,6 +73,14 @@ def show(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str], *, js
     if not sys.stdout.isatty():
         console = Console(width=Console(width=_UNBOUNDED).measure(table).maximum)
     console.print(table)
+
+
+def show_refusals(refused: Sequence[Mapping[str, Any]]) -> None:
+    """Print the first refused lines of a file, each a `line` and an `error`, and count the rest."""
+    for refusal in refused[:REFUSALS_SHOWN]:
+        say(f"Line {refusal['line']:,}: {refusal['error']}")
+    if len(refused) > REFUSALS_SHOWN:
+        say(f"… and {len(refused) - REFUSALS_SHOWN:,} more; --json lists all.")
 
 
 def _cell(value: object) -> str:

@@ -13,7 +13,7 @@ import click
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
-from fw_cli.output import as_json, counted, say, show_json
+from fw_cli.output import as_json, counted, say, show_json, show_refusals
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fw_actors.ops.site import Site
 
 _A_TRANSACTION: Final = 100  # accounts; keeps the waits of other writers short
-_REFUSALS_SHOWN: Final = 20
 
 
 @dataclass
@@ -151,7 +150,4 @@ def _show(result: Import, *, dry_run: bool) -> None:
         say(f"skipped {counted(result.known, 'account')} that are there already")
     if result.without_password:
         say(f"{result.without_password:,} have no password: fw user invite WHO sends a link")
-    for refusal in result.refused[:_REFUSALS_SHOWN]:
-        say(f"line {refusal['line']:,}: {refusal['error']}")
-    if len(result.refused) > _REFUSALS_SHOWN:
-        say(f"… and {len(result.refused) - _REFUSALS_SHOWN:,} more; --json lists all")
+    show_refusals(result.refused)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 import trio
 from sqlalchemy import text
-from sqlalchemy.sql import ClauseElement
 from trio.testing import MockClock
 
 from benchmarks.delivery.events import EVENT, SECRET, data
@@ -36,9 +35,9 @@ from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.http import Origin, parse_endpoint
 from fw_actors.ops.site import open_site
 from fw_actors.runtime.testing import task_order
-from fw_actors.store import Statement, Store, StoreStatistics, Tx
+from fw_actors.store import Store, StoreStatistics, Tx
 from fw_actors.store.postgres import WRITER_THREADS
-from fw_actors.store.transaction import AfterCommit, Row, TableLayout
+from tests.forwarding_tx import ForwardingTx
 from tests.simulation.faulty_store import Weather
 from tests.simulation.life import Life
 from tests.simulation.network import Wire
@@ -197,47 +196,14 @@ def _counted(fn: Callable[[Tx], T], counts: _Counts, changed: list[int], tx: Tx)
     return result
 
 
-class _CountingTx(Tx):
+class _CountingTx(ForwardingTx):
     """Counts the statements of a transaction, and notes whose health it updates."""
 
     def __init__(self, inner: Tx, counts: _Counts) -> None:
-        self.now, self.writable = inner.now, inner.writable
-        self._inner, self._counts = inner, counts
+        super().__init__(inner)
+        self._counts = counts
 
-    def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
-        self._count(params)
-        return self._inner.rows(statement, **params)
-
-    def run(self, statement: Statement | ClauseElement, /, **params: Any) -> int:
-        self._count(params)
-        return self._inner.run(statement, **params)
-
-    def run_many(
-        self, statement: Statement | ClauseElement, params: Iterable[dict[str, Any]], /
-    ) -> None:
-        self._count({})
-        self._inner.run_many(statement, params)
-
-    def savepoint(self) -> AbstractContextManager[None]:
-        return self._inner.savepoint()
-
-    def searching(self) -> AbstractContextManager[None]:
-        return self._inner.searching()
-
-    def after_commit(self, callback: AfterCommit) -> None:
-        self._inner.after_commit(callback)
-
-    def lock(self, name: str) -> None:
-        self._inner.lock(name)
-
-    def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
-        return self._inner.layouts(tables)
-
-    def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        self._count({})
-        return self._inner.raw(text, params)
-
-    def _count(self, params: Mapping[str, Any]) -> None:
+    def before_statement(self, params: Mapping[str, Any]) -> None:
         counts = self._counts
         counts.statements += 1
         if "tallies" in params and not counts.health:

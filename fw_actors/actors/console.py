@@ -17,6 +17,7 @@ import msgspec
 import trio
 
 from fw_actors.access import users
+from fw_actors.actors.background import stale_webhooks
 from fw_actors.actors.console_records import (
     SAMPLE_SECONDS,
     ConsoleHistory,
@@ -27,7 +28,6 @@ from fw_actors.actors.console_records import (
 )
 from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.actors.metrics import Counter
-from fw_actors.actors.subscription_watch import stale_webhooks
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import NotFoundError, OverloadedError, PermissionDeniedError
 from fw_actors.ops.audit import Action

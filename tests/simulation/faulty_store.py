@@ -7,17 +7,15 @@ commit and the answer. What the store promises holds all the same: nothing or al
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import trio
-from sqlalchemy.sql import ClauseElement
 
 from fw_actors.errors import OverloadedError
-from fw_actors.store import Statement, Store, StoreStatistics, Tx
-from fw_actors.store.transaction import AfterCommit, Row, TableLayout
+from fw_actors.store import Store, StoreStatistics, Tx
+from tests.forwarding_tx import ForwardingTx
 from tests.simulation.life import Life
 
 T = TypeVar("T")
@@ -119,50 +117,17 @@ class FaultyStore(Store):
         return self._inner.statistics()
 
 
-class _TornTx(Tx):
+class _TornTx(ForwardingTx):
     """A transaction whose disk is full from its `at`th statement on, at the latest at its end."""
 
     def __init__(self, inner: Tx, at: int) -> None:
-        self.now, self.writable = inner.now, inner.writable
-        self._inner, self._left = inner, at
+        super().__init__(inner)
+        self._left = at
 
-    def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
-        self._count()
-        return self._inner.rows(statement, **params)
-
-    def run(self, statement: Statement | ClauseElement, /, **params: Any) -> int:
-        self._count()
-        return self._inner.run(statement, **params)
-
-    def run_many(
-        self, statement: Statement | ClauseElement, params: Iterable[dict[str, Any]], /
-    ) -> None:
-        self._count()
-        self._inner.run_many(statement, params)
-
-    def savepoint(self) -> AbstractContextManager[None]:
-        return self._inner.savepoint()
-
-    def searching(self) -> AbstractContextManager[None]:
-        return self._inner.searching()
-
-    def after_commit(self, callback: AfterCommit) -> None:
-        self._inner.after_commit(callback)
-
-    def lock(self, name: str) -> None:
-        self._inner.lock(name)
-
-    def layouts(self, tables: Sequence[str]) -> list[TableLayout]:
-        return self._inner.layouts(tables)
-
-    def raw(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        self._count()
-        return self._inner.raw(text, params)
-
-    def fail(self) -> NoReturn:
-        raise OverloadedError("The database or its disk is full; nothing was changed.")
-
-    def _count(self) -> None:
+    def before_statement(self, params: Mapping[str, Any]) -> None:
         self._left -= 1
         if self._left < 0:
             self.fail()
+
+    def fail(self) -> NoReturn:
+        raise OverloadedError("The database or its disk is full; nothing was changed.")

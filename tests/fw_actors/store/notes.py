@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+import trio
 from sqlalchemy import Column, Integer, MetaData, Table, Text, UniqueConstraint, insert, select
 from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql import bindparam
 
-from fw_actors.store import Statement, Tx
+from fw_actors.store import Statement, Store, Tx
 
 NOTES: Final = Table(
     "notes",
@@ -48,3 +49,17 @@ def add_then_refuse(tx: Tx) -> None:
 
 def texts(tx: Tx) -> list[str]:
     return [text for (text,) in tx.rows(ALL)]
+
+
+async def answers_of_callers(store: Store, count: int) -> dict[int, int]:
+    """Let so many tasks write a note and a number at the same time; return what each was given."""
+    answers: dict[int, int] = {}
+
+    async def caller(number: int) -> None:
+        await store.write(add(str(number)))
+        answers[number] = await store.write(lambda tx: number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(caller, number)
+    return answers

@@ -21,7 +21,14 @@ from fw_actors.store import Store, Tx
 from fw_actors.store.sqlite_engine import SqliteTx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
-from tests.fw_actors.store.notes import Refused, add, add_then_refuse, create_notes, texts
+from tests.fw_actors.store.notes import (
+    Refused,
+    add,
+    add_then_refuse,
+    answers_of_callers,
+    create_notes,
+    texts,
+)
 
 
 @pytest.fixture
@@ -30,15 +37,7 @@ def kind() -> str:
 
 
 async def test_many_callers_share_commits_and_each_gets_its_own_answer(threaded: Store) -> None:
-    answers: dict[int, int] = {}
-
-    async def caller(number: int) -> None:
-        await threaded.write(add(str(number)))
-        answers[number] = await threaded.write(lambda tx: number)
-
-    async with trio.open_nursery() as nursery:
-        for number in range(100):
-            nursery.start_soon(caller, number)
+    answers = await answers_of_callers(threaded, 100)
     assert answers == {number: number for number in range(100)}
     statistics = threaded.statistics()
     assert statistics.commits < statistics.committed == 202  # two of them made the tables

@@ -15,7 +15,14 @@ from fw_actors.errors import OverloadedError
 from fw_actors.runtime.clock import SeededEntropy, TrioClock
 from fw_actors.store import Store, Tx, installation_key
 from tests.fw_actors.store.conftest import OpenStore
-from tests.fw_actors.store.notes import Refused, add, add_then_refuse, create_notes, texts
+from tests.fw_actors.store.notes import (
+    Refused,
+    add,
+    add_then_refuse,
+    answers_of_callers,
+    create_notes,
+    texts,
+)
 
 
 class Gate:
@@ -68,15 +75,7 @@ async def test_writes_run_in_the_order_of_their_calls(ordered: Store) -> None:
 
 
 async def test_each_of_many_callers_gets_its_own_answer(threaded: Store) -> None:
-    answers: dict[int, int] = {}
-
-    async def caller(number: int) -> None:
-        await threaded.write(add(str(number)))
-        answers[number] = await threaded.write(lambda tx: number)
-
-    async with trio.open_nursery() as nursery:
-        for number in range(100):
-            nursery.start_soon(caller, number)
+    answers = await answers_of_callers(threaded, 100)
     assert answers == {number: number for number in range(100)}
     assert threaded.statistics().waiting_writes == 0
 

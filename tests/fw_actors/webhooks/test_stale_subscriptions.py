@@ -12,7 +12,7 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from fw_actors.actors.subscription_watch import SubscriptionWatch, changed_webhooks, stale_webhooks
+from fw_actors.actors.background import SubscriptionWatch, changed_webhooks, stale_webhooks
 from fw_actors.runtime import open_runtime
 from fw_actors.webhooks.shared_subscriptions import Subscription, Subscriptions
 from supervisors.children import actor_child
