@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.test_webhooks import emit, make_webhook, status
 from tests.live_site import LiveReceiver, eventually
@@ -54,11 +54,28 @@ def test_a_failing_receiver_is_found_and_what_it_missed_is_replayed(page: Page) 
         hand.click(page.get_by_role("link", name=re.compile("failed in the last day")))
         hand.choose(page.get_by_label("Webhook", exact=True), "Stock of Meran")
         hand.choose(page.get_by_label("Created", exact=True), "In the last hour")
+        expect(page).to_have_url(re.compile("_since=1h"))  # what was found before is gone
         hand.click(page.get_by_role("button", name="Replay all 3 that match"))
         hand.click(page.get_by_role("dialog").get_by_role("button", name="Replay all"))
         expect(page.get_by_role("region", name="Replay of many")).to_contain_text("Done.")
         assert hand.clicks <= 5
         eventually(lambda: all(status(page, each) == "Sent" for each in missed))
+
+
+def test_a_newer_choice_ends_the_search_for_an_older_one(page: Page) -> None:
+    """Its answer never takes the place of the newer one's, and delays it neither (H-163)."""
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.goto("/app/Webhook%20Delivery")
+    page.route(re.compile("status=Failed.*_since=&"), hold)
+    with page.expect_request(re.compile("status=Failed.*_since=&")):
+        page.get_by_label("Status", exact=True).select_option("Failed")
+    page.get_by_label("Created", exact=True).select_option("In the last hour")
+    expect(page).to_have_url(re.compile("status=Failed.*_since=1h"))
+    assert len(held) == 1, "the older one was never answered"
 
 
 def test_a_delivery_is_found_by_its_id_in_one_click(page: Page, receiver: LiveReceiver) -> None:

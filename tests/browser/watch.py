@@ -45,8 +45,11 @@ WIDTHS: Final = (360, 1280)
 HEIGHT: Final = 800
 Scheme = Literal["light", "dark"]
 SCHEMES: Final[tuple[Scheme, Scheme]] = ("light", "dark")
-# A refused call is part of many tests; the browser notes each in its console.
-EXPECTED: Final = ("Failed to load resource", "Response Status Error Code")  # of htmx: the latter
+# A refused call is part of many tests; the browser notes each in its console. htmx notes it as
+# well, and each request that a newer one replaces.
+EXPECTED: Final = (
+    "Failed to load resource", "Response Status Error Code", "htmx:afterRequest", "htmx:sendAbort",
+)  # fmt: skip
 
 
 class Watch:
