@@ -11,6 +11,9 @@ away, and a `#` after white space begins a comment. Nothing is expanded, and a n
 
 A file keeps the key out of the environment, which `ps` shows to its user. In order: the file that
 FW_SECRET_KEY_FILE names; systemd's credential `fw_secret_key`; `secret.key` beside fw.json.
+
+The module has more than 500 lines because it has one parser for each of many variables, and they
+are read side by side with the sources they share.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ sign-ins does not starve recovery; each queue is shared fairly by the networks t
 that has finished one hash begins the next by itself: going by way of trio's thread would leave a
 core idle for each wake-up.
 Rules: A-112, A-113, A-114, A-115, A-116.
+
+The module has more than 500 lines because a thread serves both: it runs the hash of a job, and
+takes the next job from the queues.
 """
 
 from __future__ import annotations

@@ -138,41 +138,7 @@ class ConsoleFacts:
             .order_by(delivery.last_attempt.desc())  # by the index; of one moment, in any order
             .limit(MAX_FAILED)
         )
-
-        recent = (
-            sa.select(
-                delivery.webhook,
-                sa.func.coalesce(delivery.error, "").label("error"),
-                delivery.last_attempt,
-            )
-            .where(
-                delivery.status == DeliveryStatus.FAILED.value, delivery.last_attempt.is_not(None)
-            )
-            .order_by(delivery.last_attempt.desc())
-            .limit(MAX_GROUPED)
-            .subquery("recent")
-        )
-        hook = registry.tables["Webhook"].table.c
-        count = sa.func.count()
-        grouped = (
-            sa.select(
-                recent.c.webhook,
-                recent.c.error,
-                count.label("deliveries"),
-                sa.func.min(recent.c.last_attempt).label("first"),
-                sa.func.max(recent.c.last_attempt).label("last"),
-            )
-            .group_by(recent.c.webhook, recent.c.error)
-            .order_by(count.desc(), recent.c.webhook, recent.c.error)
-            .limit(MAX_GROUPS)
-            .subquery("grouped")
-        )
-        g = grouped.c
-        self._groups = Statement(
-            sa.select(g.webhook, hook.title, hook.url, g.error, g.deliveries, g.first, g.last)
-            .select_from(grouped.outerjoin(hook.name.table, hook.name == g.webhook))
-            .order_by(g.deliveries.desc(), g.webhook, g.error)
-        )
+        self._groups = _failures_by_error(delivery, registry.tables["Webhook"].table.c)
         self._sent_by = Statement(
             sa.select(delivery.trace, delivery.last_attempt)
             .select_from(delivery.name.table)
@@ -234,6 +200,41 @@ class ConsoleFacts:
             counter_key(self._key, IDENTIFIER_KIND, identifier): (identifier, user)
             for identifier, user in tx.rows(_KNOWN)
         }
+
+
+def _failures_by_error(delivery: Any, hook: Any) -> Statement:
+    """Group the latest failed deliveries by Webhook and error, the largest groups first."""
+    recent = (
+        sa.select(
+            delivery.webhook,
+            sa.func.coalesce(delivery.error, "").label("error"),
+            delivery.last_attempt,
+        )
+        .where(delivery.status == DeliveryStatus.FAILED.value, delivery.last_attempt.is_not(None))
+        .order_by(delivery.last_attempt.desc())
+        .limit(MAX_GROUPED)
+        .subquery("recent")
+    )
+    count = sa.func.count()
+    grouped = (
+        sa.select(
+            recent.c.webhook,
+            recent.c.error,
+            count.label("deliveries"),
+            sa.func.min(recent.c.last_attempt).label("first"),
+            sa.func.max(recent.c.last_attempt).label("last"),
+        )
+        .group_by(recent.c.webhook, recent.c.error)
+        .order_by(count.desc(), recent.c.webhook, recent.c.error)
+        .limit(MAX_GROUPS)
+        .subquery("grouped")
+    )
+    g = grouped.c
+    return Statement(
+        sa.select(g.webhook, hook.title, hook.url, g.error, g.deliveries, g.first, g.last)
+        .select_from(grouped.outerjoin(hook.name.table, hook.name == g.webhook))
+        .order_by(g.deliveries.desc(), g.webhook, g.error)
+    )
 
 
 def _queued(delivery: Any, *, leased: bool) -> sa.Select[Any]:
