@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from trio.testing import MockClock
 
 from fw_actors.rules.findings import ServiceState
@@ -16,6 +17,7 @@ from fw_actors.tracing import in_trace
 from fw_actors.webhooks.diagnostics import delivery_report
 from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
 from tests.mail_kit import Log
+from tests.site_kit import inline_site, keep_database_at
 
 CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 1, "congo=t61")
 
@@ -160,3 +162,21 @@ async def test_the_line_of_an_ended_delivery_names_its_trace(
         await log.wait("delivery.ended", 1)
     [line] = log.of("delivery.ended")
     assert line["trace_id"] == CALLER.trace_id
+
+
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def test_a_store_of_an_earlier_version_gets_the_column(
+    tmp_path: Path, autojump_clock: MockClock, store: str, request: pytest.FixtureRequest
+) -> None:
+    """The column of traces is added when the site is opened (B-426)."""
+    if store == "postgres":
+        keep_database_at(tmp_path, request.getfixturevalue("postgres_url"))
+    receiver = Receiver(["204"])
+    drop = "ALTER TABLE doc_webhook_delivery DROP COLUMN trace_context"
+    async with inline_site(tmp_path, seed=2) as site:
+        await site.store.write(lambda tx: tx.run(sa.text(drop)))
+    async with tracing(tmp_path, receiver) as post:
+        await post.webhook()
+        delivery = await emitted(post)
+        assert (await report(post, delivery))["traceId"] == CALLER.trace_id
+    assert [trace for trace, _, _ in contexts(receiver)] == [CALLER.trace_id]

@@ -339,7 +339,7 @@ class FakeTracer:
 async def test_spans_of_the_page_are_children_of_their_causes(
     log: LogBook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's code runs against stand-ins for OpenTelemetry, which is not installed."""
+    """The page's code runs against stand-ins for OpenTelemetry, which show what it calls."""
     current: ContextVar[FakeSpan | None] = ContextVar("span", default=None)
     package, context, trace = (
         ModuleType(name)
