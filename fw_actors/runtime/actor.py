@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, TypeVarTuple
 
 from outcome import Outcome
 
@@ -55,15 +55,6 @@ class Actor:
         super().__init_subclass__(**options)
         cls.handlers, cls.phases = handler_tables(cls, cls.first_phase)
 
-    if not TYPE_CHECKING:  # type checkers would take any attribute to exist
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Raise AttributeError, with the reason if it is the context that is missing."""
-            kind = type(self).__name__
-            if name == "context":
-                raise AttributeError(f"{kind} has no context in its constructor: use it in started")
-            raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
-
     async def started(self) -> None:
         """Run before the first message. An error raised here is a failure of the instance."""
 
@@ -79,6 +70,22 @@ def check_made(made: object) -> None:
     """Raise TypeError if what a function `make` has returned is no actor."""
     if not isinstance(made, Actor):
         raise TypeError(f"make must return an actor, not {made!r}")
+
+
+def construct_error(error: Exception) -> Exception:
+    """Return what a constructor has raised, with the reason if it is the context that is missing.
+
+    A `__getattr__` that says so would slow down each use of each attribute of an actor.
+    """
+    if isinstance(error, AttributeError) and error.name == "context":
+        actor = error.obj
+        if isinstance(actor, Actor):
+            kind = type(actor).__name__
+            text = f"{kind} has no context in its constructor: use it in started"
+            return AttributeError(text, name="context", obj=actor).with_traceback(
+                error.__traceback__
+            )
+    return error
 
 
 class KeyedActor(Actor):

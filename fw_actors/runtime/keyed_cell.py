@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from fw_actors.runtime.actor import Actor, KeyedContext, check_made
+from fw_actors.runtime.actor import Actor, KeyedContext, check_made, construct_error
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, run_started
 from fw_actors.runtime.errors import ActorFailed
 from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Item
@@ -189,7 +189,7 @@ class KeyedCell(ActorCell):
             self._adopt(actor, policy)
             self._passivated = False
         except Exception as error:
-            raise self.record_failure("construct", error) from error
+            raise self.record_failure("construct", construct_error(error)) from error
         self._start_due = type(actor).started is not Actor.started
         if not self._start_due:
             self._notify_up()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from trio.lowlevel import current_task, reschedule, wait_task_rescheduled
 
-from fw_actors.runtime.actor import Context, KeyedActor, check_made
+from fw_actors.runtime.actor import Context, KeyedActor, check_made, construct_error
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, run_started
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask
 from fw_actors.runtime.errors import ActorFailed, ActorGone
@@ -243,7 +243,8 @@ class SingleCell(ActorCell):
             if self._start_error is not None:
                 raise self._start_error
         except Exception as error:
-            raise self.record_failure(phase, error) from error
+            cause = construct_error(error) if phase == "construct" else error
+            raise self.record_failure(phase, cause) from error
         self._notify_up()
         return actor
 
