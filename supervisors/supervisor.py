@@ -31,10 +31,11 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.deadlock import waiting_for
+from fw_actors.runtime.errors import StartOverdueError
 from fw_actors.runtime.restarts import History
 from supervisors.children import ActorSpec, ActorT, ChildSpec
 from supervisors.events import ChildEnded, RestartDue
-from supervisors.member import Member, Phase
+from supervisors.member import EndedTooSoonError, Member, Phase
 from supervisors.strategies import (
     Escalate,
     RestartGroup,
@@ -128,9 +129,10 @@ class Supervisor:
         call that is cancelled the supervisor stops the child again. A failure to start is raised,
         is not counted, and leaves nothing behind.
 
-        Raises: TooManyChildren; ValueError if the id is in use; ActorGone if the supervisor, or
-        meanwhile the child, is stopped; ActorFailed if the actor failed, or the error of the
-        task; AskCycle in a handler if the child waits for the caller.
+        Raises: TooManyChildren; ValueError if the id is in use; ActorGone if the supervisor is
+        stopped, or the child was stopped or has ended before it was ready; ActorFailed if the actor
+        failed or the start took too long, or the error of the task; AskCycle in a handler if the
+        child waits for the caller.
         """
         if self._stopping:
             raise ActorGone(self.name)
@@ -150,10 +152,18 @@ class Supervisor:
         if error is not None:
             self._log_failure(member, error)
             await self._dismiss(member)
-            raise error
+            raise self._start_error(spec, error)
         if not self._is_present(member):
             raise ActorGone(spec.id)
         return self._runtime.ref(spec.id) if isinstance(spec, ActorSpec) else None
+
+    def _start_error(self, spec: ChildSpec, error: Exception) -> Exception:
+        """Return what `start_child` raises for the failure of a start."""
+        if isinstance(error, EndedTooSoonError):
+            return ActorGone(spec.id)
+        if isinstance(error, StartOverdueError):
+            return ActorFailed(spec.id, self._runtime.one_line(error), error)
+        return error
 
     async def stop_child(self, id: str) -> bool:
         """Stop a child in order, within its shutdown seconds, and forget it.

@@ -41,24 +41,21 @@ async def serve(
     *,
     stop: trio.Event,
     drain_seconds: float = DRAIN_SECONDS,
-    limits: ConnectionLimits | None = None,
+    connections: OpenConnections | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` on `bound` until `stop` is set; then finish the requests in progress.
 
     After `stop` idle connections are closed, and new requests get 503 except for health and
     readiness; after `drain_seconds`, or when cancelled, all connections are closed. Starts with the
-    URL as `task_status`. Closes the socket. `limits` default to those for the application's limit
-    of requests.
+    URL as `task_status`. Closes the socket. `connections` may hold those of an earlier server,
+    which end with this one.
     """
-    server = _Server(app, limits or ConnectionLimits.for_requests(app.max_requests))
-    listener = _Listener(
-        trio.SocketListener(trio.socket.from_stdlib_socket(bound.socket)), server.connections
-    )
-    async with trio.open_nursery() as connections:
+    server = _Server(app, connections_for(app) if connections is None else connections)
+    async with trio.open_nursery() as tasks:
         try:
             async with trio.open_nursery() as accepting:
-                await accepting.start(server.accept, listener, connections)
+                await accepting.start(server.accept, bound, tasks)
                 accepting.start_soon(server.connections.close_expired)
                 task_status.started(bound.url)
                 await stop.wait()
@@ -66,7 +63,38 @@ async def serve(
                 accepting.cancel_scope.cancel()
         finally:
             server.connections.close_all()
-            connections.cancel_scope.cancel()
+            tasks.cancel_scope.cancel()
+
+
+async def serve_until_handed_over(
+    app: FrontEnd,
+    bound: Bound,
+    connections: OpenConnections,
+    *,
+    handed_over: trio.Event,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve `app` on `bound` until `handed_over` is set; then accept no more connections.
+
+    Those that are open are served until they end, or until this is cancelled. The next server
+    takes `connections`, with which it limits and drains them. Closes the socket.
+    """
+    server = _Server(app, connections)
+    async with trio.open_nursery() as tasks, trio.open_nursery() as accepting:
+        await accepting.start(server.accept, bound, tasks)
+        accepting.start_soon(connections.close_expired)
+        task_status.started()
+        await handed_over.wait()
+        accepting.cancel_scope.cancel()
+
+
+def connections_for(app: FrontEnd, limits: ConnectionLimits | None = None) -> OpenConnections:
+    """Return the connections of a server; `limits` default to those for the app's requests."""
+    trust = app.trust
+    return OpenConnections(
+        limits or ConnectionLimits.for_requests(app.max_requests),
+        lambda peer: is_trusted(peer, trust),
+    )
 
 
 class _Listener(trio.abc.Listener[ClientStream]):
@@ -103,22 +131,24 @@ class _Listener(trio.abc.Listener[ClientStream]):
 class _Server:
     """Serves the connections of one application."""
 
-    def __init__(self, app: FrontEnd, limits: ConnectionLimits) -> None:
+    def __init__(self, app: FrontEnd, connections: OpenConnections) -> None:
         self._front = app
-        trust = app.trust
-        self.connections = OpenConnections(limits, lambda peer: is_trusted(peer, trust))
+        self.connections = connections
         self._date = DateLine()
         self._log = structlog.get_logger("web")
 
     async def accept(
         self,
-        listener: _Listener,
-        connections: trio.Nursery,
+        bound: Bound,
+        tasks: trio.Nursery,
         task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Start a task in `connections` for each client, until cancelled."""
+        """Start a task in `tasks` for each client, until cancelled; then close the socket."""
+        listener = _Listener(
+            trio.SocketListener(trio.socket.from_stdlib_socket(bound.socket)), self.connections
+        )
         await trio.serve_listeners(
-            self._serve_connection, [listener], handler_nursery=connections, task_status=task_status
+            self._serve_connection, [listener], handler_nursery=tasks, task_status=task_status
         )
 
     async def drain(self, seconds: float) -> None:

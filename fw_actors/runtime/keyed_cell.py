@@ -277,6 +277,7 @@ class KeyedCell(ActorCell):
                 DeadLetterReason.FAILED_TOO_OFTEN, lambda: self.pool.too_often(self.key, failed)
             )
         if not self.mailbox.depth:
+            self.mailbox_held = False  # also if a restart of siblings began after the last failure
             self.settle_instance(None)
             self._refuse_inspections()
             return False

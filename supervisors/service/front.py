@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
@@ -20,12 +21,13 @@ from supervisors.service.metrics import Readings, ServiceReadings
 from supervisors.service.parts import Parts
 from supervisors.service.process import DRAIN_SECONDS
 from web.app import FrontEnd, make_app
+from web.connections import ConnectionLimits, OpenConnections
 from web.exchange import Traffic
 from web.listening import Bound, bind
 from web.operations import LARGE
 from web.response import EventStreams, WireResponse
 from web.routes.health import ALWAYS_SERVED, HealthRoutes
-from web.server import serve
+from web.server import connections_for, serve, serve_until_handed_over
 from web.settings import Settings, login_screen
 
 MONITORING_REQUESTS: Final = 100
@@ -78,9 +80,11 @@ class StartingFrontEnd(FrontEnd):
 
     def __init__(self, config: Config, url: str, entropy: Entropy) -> None:
         settings = Settings(
-            name=config.site.name, url=url, max_requests=STARTING_REQUESTS,
+            name=config.site.name,
+            url=url,
+            max_requests=min(STARTING_REQUESTS, config.web.max_requests),
             trust=config.deployment.trust_proxy,
-        )  # fmt: skip
+        )
         gateway, traffic = cast("Any", _StartingGateway()), Traffic()
         routes = HealthRoutes(gateway, traffic).routes()
         super().__init__(routes, gateway, settings, entropy, traffic, EventStreams())
@@ -117,25 +121,42 @@ class StartingFrontEnd(FrontEnd):
             return self._app.overload_response(request)
 
 
+@dataclass(frozen=True)
+class Start:
+    """The start of a service, on whose address requests arrive already."""
+
+    app: StartingFrontEnd
+    connections: OpenConnections
+    handed_over: trio.Event
+
+    def hand_over(self, app: FrontEnd) -> None:
+        """Leave the address to the server of `app`, and the open connections to `app`."""
+        self.app.hand_over(app)
+        self.handed_over.set()
+
+
 @asynccontextmanager
 async def answering_while_starting(
     config: Config, bound: Bound, entropy: Entropy
-) -> AsyncIterator[Callable[[FrontEnd], None]]:
+) -> AsyncIterator[Start]:
     """Serve health, and report no readiness, while the service starts.
 
-    Yields the function that hands the waiting requests over to the service's application.
+    The connections that were opened meanwhile are served until the block ends.
     """
-    app, stop = StartingFrontEnd(config, bound.url, entropy), trio.Event()
-    own = Bound(bound.socket.dup(), bound.url)
-
-    def hand_over(to: FrontEnd) -> None:
-        app.hand_over(to)
-        stop.set()
-
+    app = StartingFrontEnd(config, bound.url, entropy)
+    limits = ConnectionLimits.for_requests(config.web.max_requests)
+    start = Start(app, connections_for(app, limits), trio.Event())
+    run = partial(
+        serve_until_handed_over,
+        app,
+        Bound(bound.socket.dup(), bound.url),
+        start.connections,
+        handed_over=start.handed_over,
+    )
     with unwrap_single_error():
         async with trio.open_nursery() as nursery:
-            await nursery.start(partial(serve, app, own, stop=stop))
-            yield hand_over
+            await nursery.start(run)
+            yield start
             nursery.cancel_scope.cancel()
 
 
@@ -161,14 +182,16 @@ def monitoring(parts: Parts, bound: Bound, gateway: Gateway) -> FrontEnd:
     return FrontEnd(routes, gateway, settings, parts.site.entropy, traffic, EventStreams())
 
 
-def server_child(app: FrontEnd, bound: Bound) -> ChildSpec:
-    """Return the server of `app` as a child."""
+def server_child(
+    app: FrontEnd, bound: Bound, connections: OpenConnections | None = None
+) -> ChildSpec:
+    """Return the server of `app` as a child; `connections` may hold some from its start."""
     stop = trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         # A duplicate, since the server closes its socket, and a failed server is started again.
         own = Bound(bound.socket.dup(), bound.url)
-        await serve(app, own, stop=stop, task_status=task_status)
+        await serve(app, own, stop=stop, connections=connections, task_status=task_status)
         bound.socket.close()  # stopped: new connections are refused from now on
 
     return task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS)

@@ -6,7 +6,7 @@ closes the store last. The children are defined in `access`, `queues` and `front
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -72,6 +72,7 @@ from supervisors.children import ChildSpec, actor_child, task_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
 from supervisors.service.front import (
+    Start,
     answering_while_starting,
     application,
     listening,
@@ -131,7 +132,6 @@ class RunningService:
     site: Site
     gateway: Gateway
     runtime: Runtime
-    app: FrontEnd | None
 
     async def failed(self) -> None:
         """Wait for ever: the supervisor raises a permanent failure out of `open_service`."""
@@ -170,7 +170,7 @@ async def open_service(
         # While another process serves requests, this one accepts none before it is ready.
         starting = address if inherited is None or inherited.alone else None
         async with (
-            _starting(config, starting, entropy) as hand_over,
+            _starting(config, starting, entropy) as start,
             open_tracer(config, entropy, log) as tracer,
             open_runtime(
                 clock=clock,
@@ -195,9 +195,7 @@ async def open_service(
                 await _warn_of_migrations(parts.site, log)
             has_socket = front and not inline and config.place.number == 1
             paths = SitePaths(config.folder, run_folder) if has_socket else None
-            async with run_parts(parts, address, paths, front=front) as service:
-                if service.app is not None:
-                    hand_over(service.app)
+            async with run_parts(parts, address, paths, front=front, start=start) as service:
                 yield service
 
 
@@ -253,21 +251,31 @@ async def _open_parts(
 
 @asynccontextmanager
 async def run_parts(
-    parts: Parts, bound: Bound | None, paths: SitePaths | None = None, *, front: bool = True
+    parts: Parts,
+    bound: Bound | None,
+    paths: SitePaths | None = None,
+    *,
+    front: bool = True,
+    start: Start | None = None,
 ) -> AsyncIterator[RunningService]:
-    """Run the tree over open parts.
+    """Run the tree over open parts; `start` has served the address until now.
 
     Without `bound` there is no server; without `front` it answers for health and metrics alone.
     Without `paths` there is no socket of the console.
     """
     with _woken_by_external_commits(parts):
-        async with _run(parts, bound, paths, front=front) as service:
+        async with _run(parts, bound, paths, front=front, start=start) as service:
             yield service
 
 
 @asynccontextmanager
 async def _run(
-    parts: Parts, bound: Bound | None, paths: SitePaths | None, *, front: bool
+    parts: Parts,
+    bound: Bound | None,
+    paths: SitePaths | None,
+    *,
+    front: bool,
+    start: Start | None,
 ) -> AsyncIterator[RunningService]:
     lockouts, gateway = access(parts)
     site = parts.site
@@ -298,14 +306,16 @@ async def _run(
             children.append(console_socket(paths.console, paths.run_folder, console, parts.log))
         app = application(parts, gateway, console)
     if app is not None and bound is not None:
-        children.append(server_child(app, bound))
+        children.append(server_child(app, bound, None if start is None else start.connections))
     async with open_supervisor(
         parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS
     ):
         gateway.open()
+        if start is not None and app is not None:
+            start.hand_over(app)
         try:
             yield RunningService(
-                "" if bound is None else bound.url, parts.site, gateway, parts.runtime, app
+                "" if bound is None else bound.url, parts.site, gateway, parts.runtime
             )
         finally:
             gateway.drain()
@@ -331,13 +341,13 @@ def _woken_by_external_commits(parts: Parts) -> Iterator[None]:
 @asynccontextmanager
 async def _starting(
     config: Config, bound: Bound | None, entropy: Entropy
-) -> AsyncIterator[Callable[[FrontEnd], None]]:
-    """Serve `bound` until the block calls the function with the service's application."""
+) -> AsyncIterator[Start | None]:
+    """Serve `bound` from now on, until the service does."""
     if bound is None:
-        yield lambda _: None
+        yield None
         return
-    async with answering_while_starting(config, bound, entropy) as hand_over:
-        yield hand_over
+    async with answering_while_starting(config, bound, entropy) as start:
+        yield start
 
 
 def _address(

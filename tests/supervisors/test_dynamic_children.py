@@ -221,6 +221,44 @@ async def test_start_child_raises_a_failed_start_and_leaves_nothing(
 
 
 @in_many_orders
+async def test_start_child_of_one_that_ends_before_it_is_ready_raises_actor_gone(
+    runtime: Runtime,
+) -> None:
+    """R-78: an actor that is stopped meanwhile, or a task that returns."""
+
+    async def brief(*, task_status: TaskStatus) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def stop() -> None:
+        await trio.sleep(0.5)
+        runtime.ref("b").stop(trio.current_time())
+
+    async with open_supervisor(runtime, "top", [], intensity=NONE) as supervisor:
+        with pytest.raises(ActorGone, match="'t' is not running"):
+            await supervisor.start_child(task_child("t", brief))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop)
+            with pytest.raises(ActorGone, match="'b' is not running"):
+                await supervisor.start_child(actor_child("b", Courteous))
+        assert ids(supervisor) == []
+
+
+@in_many_orders
+async def test_start_child_of_a_task_that_takes_too_long_raises_actor_failed(
+    runtime: Runtime,
+) -> None:
+    """R-77, R-78."""
+
+    async def hanging(*, task_status: TaskStatus) -> None:
+        await trio.sleep_forever()
+
+    async with open_supervisor(runtime, "top", [], intensity=NONE) as supervisor:
+        with pytest.raises(ActorFailed, match="'t' has not started within 2 s; it waits at"):
+            await supervisor.start_child(task_child("t", hanging, start_seconds=2.0))
+        assert ids(supervisor) == []
+
+
+@in_many_orders
 async def test_start_child_cancelled_stops_the_child_again(runtime: Runtime) -> None:
     """R-78."""
     diary: list[object] = []

@@ -204,3 +204,34 @@ async def test_pool_holds_a_key_that_fails_until_the_restart_is_over(runtime: Ru
         assert diary == []
         await trio.sleep(1)
         assert diary == [1]
+
+
+@in_many_orders
+async def test_pool_is_restarted_while_a_key_without_messages_fails(runtime: Runtime) -> None:
+    """R-76: before the failed instance has left, and in whatever order."""
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    specs = [actor_child("bad", Sample), pool_child("p", pool, shutdown_seconds=2.0)]
+    async with open_supervisor(runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL):
+        for _ in range(3):
+            for key in "abcdefgh":
+                pool[key].tell(Break())
+            runtime.ref("bad").tell(Break())
+            with trio.fail_after(50):
+                await trio.sleep(20)
+                assert await pool["a"].ask(Add(1), deadline=20.0) == 1
+        assert len(pool) == 1
+
+
+@in_many_orders
+async def test_pool_is_restarted_after_work_alone_was_cut(runtime: Runtime) -> None:
+    """R-61, R-76: the key waits for nothing but its work, and has no messages."""
+    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    specs = [actor_child("bad", Sample), pool_child("p", pool, shutdown_seconds=2.0)]
+    async with open_supervisor(runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL):
+        pool["a"].tell(Begin(1000.0))
+        await wait_all_tasks_blocked()
+        runtime.ref("bad").tell(Break())
+        await trio.sleep(1)
+        assert await pool["b"].ask(Add(1), deadline=5.0) == 1
+        assert trio.current_time() == 2.0
+        assert len(pool) == 1

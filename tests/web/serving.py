@@ -12,7 +12,7 @@ import trio
 from web.app import FrontEnd
 from web.connections import ConnectionLimits
 from web.listening import Bound, bind
-from web.server import serve
+from web.server import connections_for, serve
 
 BOOT = b"GET /api/boot HTTP/1.1\r\nHost: x\r\n\r\n"
 BODY = b'{"usr": "ann", "pwd": "correct horse"}'
@@ -69,7 +69,7 @@ async def served(
             bound,
             stop=stop,
             drain_seconds=drain_seconds,
-            limits=limits,
+            connections=connections_for(app, limits),
             task_status=task_status,
         )
         assert await nursery.start(run) == bound.url

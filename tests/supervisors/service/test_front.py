@@ -11,10 +11,16 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from fw_actors.runtime import SeededEntropy
-from supervisors.service.front import STARTING_REQUESTS, StartingFrontEnd, server_child
+from supervisors.service.front import (
+    STARTING_REQUESTS,
+    StartingFrontEnd,
+    answering_while_starting,
+    server_child,
+)
 from tests.site_kit import make_config
 from tests.web.client import AppClient, ClientResponse
 from tests.web.fakes import FakeGateway, app_of
+from tests.web.serving import BOOT, answer
 from web.listening import bind
 
 
@@ -48,6 +54,7 @@ def starting(tmp_path: Path) -> StartingFrontEnd:
     return StartingFrontEnd(make_config(tmp_path), "http://127.0.0.1:1", SeededEntropy(1))
 
 
+HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
 SIGN_IN = {"usr": "ann", "pwd": "x" * 2000}
 
 
@@ -95,3 +102,29 @@ async def test_at_most_a_hundred_requests_wait_for_a_start(
         for _ in range(STARTING_REQUESTS + 3):
             nursery.start_soon(boot)
     assert statuses == [(0, 503)] * 3 + [(10, 503)] * STARTING_REQUESTS
+
+
+async def test_a_connection_from_the_start_is_served_until_the_service_stops(
+    tmp_path: Path,
+) -> None:
+    """Its requests are those of the service, which drains it (H-108)."""
+    unused: Any = None
+    bound, app = bind("127.0.0.1", 0), app_of(FakeGateway())
+    port = bound.socket.getsockname()[1]
+    config = make_config(tmp_path)
+    async with (
+        answering_while_starting(config, bound, SeededEntropy(1)) as start,
+        await trio.open_tcp_stream("127.0.0.1", port) as early,
+    ):
+        await early.send_all(HEALTH)
+        assert b" 200 " in await answer(early)
+        child = server_child(app, bound, start.connections).make(unused)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(child.run)
+            start.hand_over(app)
+            async with await trio.open_tcp_stream("127.0.0.1", port) as late:
+                for stream in (early, late):
+                    await stream.send_all(BOOT)
+                    assert b" 200 " in await answer(stream)
+            assert child.request_stop(0)
+            assert await early.receive_some() == b"", "it was closed with the others"
