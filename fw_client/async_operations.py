@@ -245,7 +245,7 @@ class AsyncWebhookCalls:
         """Return attempts of all deliveries, the newest first.
 
         Args:
-            result: sent, retried or failed.
+            result: sent or failed.
             response_status: the status that the receiver answered with.
             error: a text that the error contains.
             since, until: the times between which they ended, with a time zone.

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
+from zipfile import ZipFile
 
 import pytest
 import trustme
@@ -18,6 +19,7 @@ from benchmarks.access.service import TUNABLES
 from fw_actors.config.parsing import CREDENTIAL
 from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS
 from tests.deploy.scaling_page import balancer
+from tests.installed_wheel import InstalledWheel, build_wheel
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -162,6 +164,29 @@ def test_the_image_installs_nothing_without_its_hash() -> None:
     assert set(re.findall(r"constraints[\w-]*\.txt", "".join(installs))) == {
         "constraints.txt", "constraints-build.txt",
     }  # fmt: skip
+
+
+def copied_into_the_image() -> list[str]:
+    """The sources of the COPY lines of the image's first part."""
+    image = (DEPLOY / "Dockerfile").read_text().partition("\nFROM ${PYTHON_IMAGE}\n")[0]
+    lines = re.findall(r"^COPY (.*) \S+$", image, re.MULTILINE)
+    return [each for line in lines for each in line.split()]
+
+
+def test_the_image_builds_the_whole_wheel(tmp_path: Path, installed_wheel: InstalledWheel) -> None:
+    """Its steps without an engine: the wheel of what it copies has what every wheel has."""
+    source = tmp_path / "src"
+    source.mkdir()
+    for name in copied_into_the_image():
+        each = DEPLOY.parent / name
+        copy = shutil.copytree if each.is_dir() else shutil.copy
+        copy(each, source / name)
+    wheel = build_wheel(source, tmp_path / "wheels")
+    built, whole = (
+        {name for name in ZipFile(each).namelist() if ".dist-info/" not in name}
+        for each in (wheel, installed_wheel.wheel)
+    )
+    assert {name for name in built if "__pycache__" not in name} == whole
 
 
 def test_images_and_actions_are_named_by_what_they_hold() -> None:
