@@ -10,7 +10,7 @@ from fw_cli.context import CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.since import SINCE
-from fw_cli.values import WEBHOOK, AnyCase
+from fw_cli.values import WEBHOOK, AnyCase, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -98,7 +98,10 @@ def attempts(
             found += map(_row, page.attempts)
             before = page.next
             if before is None or len(found) >= limit:
-                return found, page.newest_only
+                break
+        if webhook is not None and not found:  # a deleted one has attempts still
+            require_known(fw, "Webhook", webhook)
+        return found, page.newest_only
 
     rows, newest_only = context.read(read)
     if not as_json:

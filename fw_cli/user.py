@@ -16,7 +16,7 @@ from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, counted, say, show
 from fw_cli.passwords import password_stdin, take_password
 from fw_cli.user_import import import_accounts
-from fw_cli.values import ROLE, USER, known_user
+from fw_cli.values import ROLE, USER, known_user, require_known
 
 if TYPE_CHECKING:
     from fw_actors.access.passwords import EndedAccess
@@ -78,6 +78,8 @@ def add(
             password_hash = await site.hash_password(password, name, email)
 
         def insert(fw: Fw) -> str:
+            for role in roles:
+                require_known(fw, "Role", role)
             made = add_user(fw, name, email, full_name, roles, password_hash)["name"]
             return _invite(site, fw, made) if password is None else f"made the account {made}"
 

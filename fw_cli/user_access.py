@@ -157,6 +157,8 @@ def _with_roles(fw: Fw, user: Any, added: Sequence[str], removed: Sequence[str])
     from fw_actors.access.accounts import lock_account
 
     lock_account(fw.tx, user.name)
+    for each in added:
+        require_known(fw, "Role", each)
     user.reload()  # roles that another transaction gives meanwhile stay
     had = [row.role for row in user.roles]
     for each in added:

@@ -17,7 +17,7 @@ from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.since import DURATION
-from fw_cli.values import DELIVERY, WEBHOOK, AnyCase
+from fw_cli.values import DELIVERY, WEBHOOK, AnyCase, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -110,6 +110,8 @@ def list_deliveries(
         found = fw.get_list(
             "Webhook Delivery", filters, fields, order_by="creation desc, name desc", limit=limit
         )
+        if webhook is not None and not found:  # a deleted one has deliveries still
+            require_known(fw, "Webhook", webhook)
         # The keys of `_COLUMNS` are in the order of `fields`.
         rows = [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
         if not as_json:  # whose keys are fixed (C-115): programs know a Webhook by its id
@@ -201,7 +203,7 @@ def pause(context: CommandContext, webhook: str, duration: int | None, as_json: 
     """
 
     def change(site: Site, fw: Fw) -> WebhookPause | FwError:
-        return site.pauses.pause(fw, webhook, duration)
+        return site.pauses.pause(fw, require_known(fw, "Webhook", webhook), duration)
 
     _show_pause(context, webhook, change, as_json)
 
@@ -212,7 +214,11 @@ def pause(context: CommandContext, webhook: str, duration: int | None, as_json: 
 @click.pass_obj
 def resume(context: CommandContext, webhook: str, as_json: bool) -> None:
     """Resume WEBHOOK and send its due deliveries now. Without a pause this changes nothing."""
-    _show_pause(context, webhook, lambda site, fw: site.pauses.resume(fw, webhook), as_json)
+
+    def change(site: Site, fw: Fw) -> WebhookPause | FwError:
+        return site.pauses.resume(fw, require_known(fw, "Webhook", webhook))
+
+    _show_pause(context, webhook, change, as_json)
 
 
 def _show_pause(
@@ -257,6 +263,7 @@ def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
         from fw_actors.webhooks.diagnostics import Trial
 
         config = site.config
+        await site.read(ADMINISTRATOR, lambda fw: require_known(fw, "Webhook", webhook))
         async with open_sender(
             policy=config.outgoing,
             proxy=config.egress_proxy,

@@ -92,3 +92,14 @@ def test_sessions_are_listed_and_ended(fw: CommandLine) -> None:
         ("Administrator", {"sessions_ended": 1}),
     ]
     assert fw.run("user", "sessions", "ida", "--keys").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("add", "bob", "--email", "bob@example.test", "--role"), ("role", "ann", "--add")],
+)
+def test_a_near_miss_of_a_role_is_suggested(fw: CommandLine, args: tuple[str, ...]) -> None:
+    """C-157."""
+    fw.done("user", "add", "ann", "--email", "ann@example.test")
+    said = fw.refused("user", *args, "System Manger")
+    assert said == "fw: There is no Role System Manger. Did you mean System Manager?\n"

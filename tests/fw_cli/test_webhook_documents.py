@@ -132,3 +132,14 @@ def test_a_near_miss_is_suggested(fw: CommandLine, erp: dict[str, Any], command:
     more = ("--timeout", "3") if command == "edit" else ()
     told = fw.refused("webhooks", command, "erpp", *more)
     assert "Did you mean erp?" in told
+
+
+@pytest.mark.parametrize(
+    "args", [("list", "--webhook"), ("attempts", "--webhook"), ("pause",), ("resume",), ("test",)]
+)
+def test_a_near_miss_of_a_webhook_is_suggested(fw: CommandLine, args: tuple[str, ...]) -> None:
+    """An empty list would look as if nothing had been sent (C-157)."""
+    fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "a.b", "--name", "orders")
+    assert fw.done("webhooks", "list", "--webhook", "orders", "--json") == "[]\n"
+    said = fw.refused("webhooks", *args, "ordres")
+    assert said == "fw: There is no Webhook ordres. Did you mean orders?\n"
