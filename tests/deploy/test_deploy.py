@@ -173,6 +173,12 @@ def copied_into_the_image() -> list[str]:
     return [each for line in lines for each in line.split()]
 
 
+def test_the_engine_is_given_what_the_image_copies() -> None:
+    lines = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
+    assert lines[0] == "*"
+    assert {line[1:] for line in lines if line.startswith("!")} == set(copied_into_the_image())
+
+
 def test_the_image_builds_the_whole_wheel(tmp_path: Path, installed_wheel: InstalledWheel) -> None:
     """Its steps without an engine: the wheel of what it copies has what every wheel has."""
     source = tmp_path / "src"
