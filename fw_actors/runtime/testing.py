@@ -351,9 +351,12 @@ class ProbeActor(Actor):
         self.probe = probe
 
 
+RECEIVE: Final = Handler(lambda actor, message: actor.probe.receive(message), is_async=False)
+
+
 class _AnyMessage(dict[type[Message], Handler]):
     def __missing__(self, kind: type[Message]) -> Handler:
-        return Handler(lambda actor, message: actor.probe.receive(message), is_async=False)
+        return RECEIVE
 
 
 ProbeActor.handlers = _AnyMessage()
