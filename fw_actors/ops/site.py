@@ -48,7 +48,8 @@ from fw_actors.tracing import Tracer
 from fw_actors.webhooks import bulk_replay, events
 from fw_actors.webhooks.bulk_replay import BulkReplays
 from fw_actors.webhooks.custom_events import CustomEvents
-from fw_actors.webhooks.events import DeliveryRecorder, DeliveryRenames, EventRecorder
+from fw_actors.webhooks.deliveries import DeliveryRenames
+from fw_actors.webhooks.events import DeliveryRecorder, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.pacing import Pauses
 from fw_actors.webhooks.receiver_notices import ReceiverNotices, TroubleEnds

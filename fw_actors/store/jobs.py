@@ -203,6 +203,8 @@ SETTLED: Final = JsonRows("settled")
 def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     """The jobs of rows (job, token, …) whose lease is valid, locked until the transaction ends.
 
+    They are locked by id: the order in which every transaction locks several jobs.
+
     On PostgreSQL a row that another transaction has locked is waited for, and evaluated as it is by
     then; where the statement has nothing to join, no row may be read or locked. Nested, or the
     statement begins with WITH, and SQLite counts no rows of it.
@@ -214,6 +216,7 @@ def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     held = (
         select(JOB.c.subject, *(column.label(name) for name, column in columns.items()))
         .where(JOB.c.id == settled.item(0, int), JOB.c.lease == settled.item(1, str))
+        .order_by(JOB.c.id)
         .with_for_update(of=JOB)
         .cte("held", nesting=True)
         .prefix_with("MATERIALIZED")
@@ -221,6 +224,7 @@ def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     return select(held).subquery("settled_held")
 
 
+LOCK_HELD: Final = Statement(select(held_of(SETTLED).c.subject))
 _HELD_IDS: Final = JsonRows("held")
 DELETE_HELD: Final = Statement(
     delete(JOB).where(JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)))
@@ -383,6 +387,11 @@ def finish(tx: Tx, job_id: int, token: str) -> bool:
 def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
     """Count an attempt and keep the row, due no more. False when the lease is lost."""
     return tx.run(FAIL, job=job_id, token=token, reason=error) == 1
+
+
+def lock_held(tx: Tx, held: Sequence[tuple[int, str]]) -> None:
+    """Lock leased jobs (id, token) by id until the transaction ends."""
+    tx.rows(LOCK_HELD, settled=rows_as_json(held))
 
 
 def delete_held(tx: Tx, held: Sequence[int]) -> None:

@@ -7,7 +7,8 @@ again. When a job has ended, the next one of its key becomes due.
 
 A key with jobs always has one that is not parked: a job is parked only behind another one, and
 what has been begun is never parked. For this no claim may park while another transaction
-ends a job of the key: the callers of both hold a lock of the partition.
+ends a job of the key or moves it to another key: the callers of all hold a lock of the partition,
+which they take before they lock a job.
 """
 
 from __future__ import annotations
@@ -116,7 +117,6 @@ _HELD: Final = Statement(
     select(JOB.c.id, JOB.c.partition, JOB.c.ordering_key)
     .select_from(_GIVEN.table.join(JOB, JOB.c.id == _GIVEN.item(0, int)))
     .where(JOB.c.lease == _GIVEN.item(1, str), JOB.c.ordering_key.is_not(None))
-    .with_for_update(of=JOB)
 )
 _NEXT: Final = JOB.alias("next")
 _RELEASE: Final = Statement(
@@ -211,9 +211,10 @@ def lease_first(
 
 
 def held_ordered(tx: Tx, held: Iterable[tuple[int, str]]) -> list[OrderedJob]:
-    """Return those of leased jobs (id, token) that have a key, locked until the transaction ends.
+    """Return those of leased jobs (id, token) that have a key.
 
-    To be called before they are settled: a job that ends gives its key up.
+    To be called before they are settled: a job that ends gives its key up. The caller holds the
+    locks of their partitions, so that nobody else takes a lease over or moves a key meanwhile.
     """
     return [OrderedJob(*row) for row in tx.rows(_HELD, given=rows_as_json(list(held)))]
 

@@ -1,19 +1,27 @@
-"""Deliveries in the store: outcomes of attempts, retries, leases given back.
+"""Deliveries in the store: outcomes of attempts, retries, leases given back, renames.
 
 Rules: `fw_actors.rules.delivery`. Plain functions that run inside a transaction, called by the
 Dispatcher (claim), the OutcomeWriter (outcomes) and the DeliveryActor (give back).
+
+On PostgreSQL every transaction locks rows in one order, so that none of them waits for another in a
+circle (B-430): documents and Webhooks, turns of Webhooks (`fw_webhook_claim`) by name, jobs by id,
+deliveries, counts of Webhooks. A claim waits for none of them: it passes over what is locked.
 """
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Container, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Container, Sequence, Set
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.documents.core import BY_DOCUMENT
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
+from fw_actors.errors import DuplicateError
 from fw_actors.http import Times
 from fw_actors.rules.delivery import (
     MAX_SECONDS,
@@ -27,11 +35,13 @@ from fw_actors.rules.signing import SignedHeaders
 from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.ordered_jobs import OrderedJob, held_ordered, leave, next_after
-from fw_actors.store.schema import JOB
+from fw_actors.store.schema import DELIVERY_ATTEMPT, JOB
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
 from fw_actors.webhooks.claims import DeliveryClaims, LeasedDelivery
+from fw_actors.webhooks.events import QUEUE, ordering_key_of
 from fw_actors.webhooks.health import Noted, add_tallies, tallies_of
 from fw_actors.webhooks.pacing import lock_turns
+from fw_actors.webhooks.subscriptions import SubscriptionCache
 
 KEPT_BYTES: Final = 512
 _ERROR_CHARACTERS: Final = 500
@@ -115,8 +125,8 @@ class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
     `again`: those of deliveries that were tried before. `tallies` is what they add to their
-    Webhooks: the sum of `noted`. `ordered`: those whose jobs have ordering keys, and `drained` the
-    jobs among them whose Webhooks need no order any more.
+    Webhooks: the sum of `noted`. `ordered`: those whose jobs have ordering keys, `webhooks` the
+    Webhooks of these, and `drained` the jobs among them whose Webhooks need no order any more.
     """
 
     held: list[tuple[int, str]]
@@ -128,6 +138,7 @@ class OutcomeBatch(NamedTuple):
     noted: list[Noted]
     tallies: str
     ordered: list[tuple[int, str]]
+    webhooks: set[str]
     drained: set[int]
 
     @property
@@ -192,7 +203,7 @@ class Deliveries(DeliveryClaims):
         self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
     ) -> OutcomeBatch:
         """Decide the status of finished attempts, and encode the batch for `settle_all`."""
-        ready = OutcomeBatch([], [], "", [], [], [], [], "", [], set())
+        ready = OutcomeBatch([], [], "", [], [], [], [], "", [], set(), set())
         rows = []
         for due, ended in attempts:
             verdict = decide(
@@ -218,6 +229,7 @@ class Deliveries(DeliveryClaims):
                 ready.again.append((job, token))
             if due.ordered:
                 ready.ordered.append((job, token))
+                ready.webhooks.add(due.job.partition)
                 if due.hook is None or not due.hook.ordered or not due.hook.enabled:
                     ready.drained.add(job)
             ready.noted.append((due.job.partition, verdict.status, ended.at, error_of(ended)))
@@ -230,7 +242,9 @@ class Deliveries(DeliveryClaims):
         """
         statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
-        with_keys = held_ordered(tx, batch.ordered) if batch.ordered else []
+        with_keys = _held_with_turns(tx, batch.ordered, batch.webhooks) if batch.ordered else []
+        if 0 < len(batch.again) < len(batch.held):
+            jobs.lock_held(tx, batch.held)  # or those of `again` would be locked before the others
         if batch.again:
             keep_before_outcomes(tx, batch.again)
         if tx.run(self._settle, settled=batch.rows) < len(statuses):
@@ -260,12 +274,27 @@ class Deliveries(DeliveryClaims):
     def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
         """Give a lease back without counting the attempt. Returns False if it was lost before."""
         held = (due.job.id, due.job.lease)
-        with_keys = held_ordered(tx, [held]) if due.ordered else []
+        with_keys = _held_with_turns(tx, [held], {due.job.partition}) if due.ordered else []
         given_back = jobs.give_back(tx, *held)
         if with_keys:
-            lock_turns(tx, [with_keys[0].partition])
             next_after(tx, with_keys)
         return given_back
+
+
+def _held_with_turns(
+    tx: Tx, held: Sequence[tuple[int, str]], webhooks: Set[str]
+) -> list[OrderedJob]:
+    """Return the leased jobs that have ordering keys, the turns of their Webhooks locked.
+
+    `webhooks`: their names when the jobs were leased. They are locked before any job is
+    (see above), but for a Webhook that was renamed meanwhile.
+    """
+    lock_turns(tx, sorted(webhooks))
+    found = held_ordered(tx, held)
+    renamed = {job.partition for job in found} - webhooks
+    if renamed:
+        lock_turns(tx, sorted(renamed))
+    return found
 
 
 def _release_followers(
@@ -273,6 +302,102 @@ def _release_followers(
 ) -> None:
     """Have the next deliveries of documents follow those that are final."""
     if ended:
-        lock_turns(tx, sorted({job.partition for job in ended}))
         leave(tx, [job for job in ended if job.id not in drained], deleted=sent)
         leave(tx, [job for job in ended if job.id in drained], deleted=sent, most=MAX_DRAINED)
+
+
+_OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
+_NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
+
+
+def _counted(locked: sa.Select[Any]) -> Statement:
+    """Return the statement that locks rows and returns their number instead of a million ids."""
+    return Statement(sa.select(sa.func.count()).select_from(locked.subquery()))
+
+
+_MOVE_JOBS: Final = Statement(
+    sa.update(JOB).where(JOB.c.queue == QUEUE, JOB.c.partition == _OLD).values(partition=_NEW)
+)
+# Locked by id, and before the deliveries: as outcomes lock them.
+_LOCK_JOBS: Final = _counted(
+    sa.select(JOB.c.id)
+    .where(JOB.c.queue == QUEUE, JOB.c.partition == _OLD)
+    .order_by(JOB.c.id)
+    .with_for_update()
+)
+_MOVE_ATTEMPTS: Final = Statement(
+    sa.update(DELIVERY_ATTEMPT).where(DELIVERY_ATTEMPT.c.webhook == _OLD).values(webhook=_NEW)
+)
+
+
+class DeliveryRenames(Observer):
+    """Updates deliveries and jobs when a document or a Webhook is renamed."""
+
+    def __init__(self, registry: Registry, subscriptions: SubscriptionCache) -> None:
+        table = registry.tables["Webhook Delivery"].table
+        about = sa.and_(
+            table.c.reference_doctype == sa.bindparam("doctype"), table.c.reference_name == _OLD
+        )
+        self._subscriptions = subscriptions
+        self._move_references = Statement(sa.update(table).where(about).values(reference_name=_NEW))
+        self._move_deliveries = Statement(
+            sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
+        )
+        ordered = registry.tables["Webhook"].table.c
+        # Parked deliveries become due, so that claims see them beside those of the new key.
+        self._move_key = Statement(
+            sa.update(JOB)
+            .where(
+                JOB.c.partition.in_(sa.select(ordered.name).where(ordered.ordering == BY_DOCUMENT)),
+                JOB.c.ordering_key == sa.bindparam("before"),
+                JOB.c.ordering_key.is_not(None),
+            )
+            .values(
+                ordering_key=sa.bindparam("ordering_key"),
+                next_at=sa.func.coalesce(JOB.c.next_at, sa.bindparam("now")),
+            )
+        )
+        key_of_jobs = sa.exists().where(
+            JOB.c.partition == ordered.name,
+            JOB.c.ordering_key == sa.bindparam("before"),
+            JOB.c.ordering_key.is_not(None),
+        )
+        self._with_key = Statement(
+            sa.select(ordered.name).where(ordered.ordering == BY_DOCUMENT, key_of_jobs)
+        )
+        self._lock_jobs = _counted(
+            sa.select(JOB.c.id)
+            .join_from(table, JOB, sa.and_(JOB.c.queue == QUEUE, JOB.c.subject == table.c.name))
+            .where(about)
+            .order_by(JOB.c.id)
+            .with_for_update(of=JOB)
+        )
+        self._named = Statement(sa.select(table.c.name).where(table.c.webhook == _NEW).limit(1))
+
+    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
+        """Update the deliveries of a renamed document or Webhook.
+
+        Raises: DuplicateError if the new name of a Webhook has deliveries of a deleted Webhook,
+            which must not become another's.
+        """
+        before, now = ordering_key_of(doctype, old), fw.tx.now
+        webhooks = {name for (name,) in fw.tx.rows(self._with_key, before=before)}
+        if doctype == "Webhook":
+            webhooks.add(old)
+        if webhooks:
+            lock_turns(fw.tx, sorted(webhooks))
+        if doctype == "Webhook":
+            fw.tx.scalar(_LOCK_JOBS, old=old)
+        fw.tx.scalar(self._lock_jobs, doctype=doctype, old=old)
+        key = ordering_key_of(doctype, new)
+        fw.tx.run(self._move_key, before=before, ordering_key=key, now=now)
+        fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)
+        if doctype == "Webhook":
+            if fw.tx.one(self._named, new=new) is not None:
+                raise DuplicateError(
+                    f"{new} is the name of a deleted Webhook with deliveries.", field="name"
+                )
+            fw.tx.run(self._move_deliveries, old=old, new=new)
+            fw.tx.run(_MOVE_JOBS, old=old, new=new)
+            fw.tx.run(_MOVE_ATTEMPTS, old=old, new=new)
+            self._subscriptions.renew_after_commit(fw.tx)

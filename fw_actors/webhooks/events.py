@@ -14,21 +14,18 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
-import sqlalchemy as sa
 
 from fw_actors.documents import rows
-from fw_actors.documents.core import BY_DOCUMENT
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Table, iso
 from fw_actors.documents.handle import DocType, Fw, child_of
 from fw_actors.documents.hooks import DELETION, Observer
 from fw_actors.documents.registry import Registry
-from fw_actors.errors import DuplicateError, NotFoundError
+from fw_actors.errors import NotFoundError
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.safe_output import FieldRedaction, redaction_of
 from fw_actors.rules.trace_context import TraceContext, written_context
-from fw_actors.store import Statement, Tx, jobs, ordered_jobs
-from fw_actors.store.schema import DELIVERY_ATTEMPT, JOB
+from fw_actors.store import Tx, jobs, ordered_jobs
 from fw_actors.tracing import CURRENT_TRACE, Tracer
 from fw_actors.webhooks.shared_subscriptions import Subscription
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, SubscriptionCache
@@ -246,62 +243,3 @@ def _redactions(meta: Meta) -> tuple[tuple[str, FieldRedaction, str], ...]:
         if how in (FieldRedaction.REMOVED, FieldRedaction.BLANKED) or child:
             redactions.append((field.name, how, child))
     return tuple(redactions)
-
-
-_OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
-_NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
-_MOVE_JOBS: Final = Statement(
-    sa.update(JOB).where(JOB.c.queue == QUEUE, JOB.c.partition == _OLD).values(partition=_NEW)
-)
-_MOVE_ATTEMPTS: Final = Statement(
-    sa.update(DELIVERY_ATTEMPT).where(DELIVERY_ATTEMPT.c.webhook == _OLD).values(webhook=_NEW)
-)
-
-
-class DeliveryRenames(Observer):
-    """Updates deliveries and jobs when a document or a Webhook is renamed."""
-
-    def __init__(self, registry: Registry, subscriptions: SubscriptionCache) -> None:
-        table = registry.tables["Webhook Delivery"].table
-        about = sa.and_(
-            table.c.reference_doctype == sa.bindparam("doctype"), table.c.reference_name == _OLD
-        )
-        self._subscriptions = subscriptions
-        self._move_references = Statement(sa.update(table).where(about).values(reference_name=_NEW))
-        self._move_deliveries = Statement(
-            sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
-        )
-        ordered = registry.tables["Webhook"].table.c
-        # Parked deliveries become due, so that claims see them beside those of the new key.
-        self._move_key = Statement(
-            sa.update(JOB)
-            .where(
-                JOB.c.partition.in_(sa.select(ordered.name).where(ordered.ordering == BY_DOCUMENT)),
-                JOB.c.ordering_key == sa.bindparam("before"),
-                JOB.c.ordering_key.is_not(None),
-            )
-            .values(
-                ordering_key=sa.bindparam("ordering_key"),
-                next_at=sa.func.coalesce(JOB.c.next_at, sa.bindparam("now")),
-            )
-        )
-        self._named = Statement(sa.select(table.c.name).where(table.c.webhook == _NEW).limit(1))
-
-    def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """Update the deliveries of a renamed document or Webhook.
-
-        Raises: DuplicateError if the new name of a Webhook has deliveries of a deleted Webhook,
-            which must not become another's.
-        """
-        fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)
-        key, now = ordering_key_of(doctype, new), fw.tx.now
-        fw.tx.run(self._move_key, before=ordering_key_of(doctype, old), ordering_key=key, now=now)
-        if doctype == "Webhook":
-            if fw.tx.one(self._named, new=new) is not None:
-                raise DuplicateError(
-                    f"{new} is the name of a deleted Webhook with deliveries.", field="name"
-                )
-            fw.tx.run(self._move_deliveries, old=old, new=new)
-            fw.tx.run(_MOVE_JOBS, old=old, new=new)
-            fw.tx.run(_MOVE_ATTEMPTS, old=old, new=new)
-            self._subscriptions.renew_after_commit(fw.tx)

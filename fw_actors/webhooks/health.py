@@ -324,7 +324,7 @@ def _state(enabled: bool, failures: int, success: int | None, place: str) -> Web
 
 _OLD: Final[sa.BindParameter[Any]] = sa.bindparam("old")
 _NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
-_TABLES: Final = (WEBHOOK_HOUR, WEBHOOK_HEALTH, WEBHOOK_CLAIM)
+_TABLES: Final = (WEBHOOK_CLAIM, WEBHOOK_HOUR, WEBHOOK_HEALTH)  # in the order of locks
 _MOVES: Final = tuple(
     Statement(sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW))
     for table in _TABLES

@@ -7,10 +7,12 @@ On SQLite there is one writer, and `tests/fw_actors/webhooks` says the same of w
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
@@ -21,12 +23,14 @@ from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import Hook, LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from fw_actors.webhooks.pacing import lock_turns
 from fw_actors.webhooks.replay import Replayed
 from tests.interop import test_overlapping_writes as overlapping
 from tests.interop.test_overlapping_writes import Overlap, as_administrator
 
 site, overlap = overlapping.site, overlapping.overlap
 TOKENS = count()
+ADA = {"doctype": "Customer", "name": "Ada"}
 
 
 class Anywhere:
@@ -46,9 +50,9 @@ class Depot:
         self.site = site
         self.deliveries = Deliveries(site.registry, Backoff(30.0, 3600.0))
 
-    async def owe(self, events: int = 1) -> list[LeasedDelivery]:
-        """Make a Webhook and deliveries, and lease them."""
-        fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "a secret"}
+    async def owe(self, events: int = 1, **more: Any) -> list[LeasedDelivery]:
+        """Make a Webhook and deliveries about one Customer, and lease them."""
+        fields = {"event_type": "Custom", "custom_event": "a.b", "secret": "a secret", **more}
         url = "https://receiver.test/"
 
         def work(fw: Any) -> None:
@@ -56,8 +60,11 @@ class Depot:
 
         await self.site.write("Administrator", work)
         for _ in range(events):
-            await self.site.write("Administrator", lambda fw: fw.webhooks.emit("a.b", {}))
+            await self.site.write("Administrator", self.emit)
         return await self.site.store.write(self.claim)
+
+    def emit(self, fw: Any) -> Any:
+        return fw.webhooks.emit("a.b", {}, reference=ADA)
 
     def claim(self, tx: Tx) -> list[LeasedDelivery]:
         return self.deliveries.claim(tx, Anywhere(), f"token {next(TOKENS)}").due
@@ -263,3 +270,99 @@ async def age(depot: Depot) -> None:
         tx.raw(text, {"days": 2 * day})
 
     await depot.site.store.write(work)
+
+
+ORDERINGS = ["none", "document"]
+
+
+def halfway(depot: Depot, overlap: Overlap, dues: list[LeasedDelivery]) -> Callable[[Tx], Any]:
+    """Write outcomes, with a pause behind the first lock that they take."""
+
+    def work(tx: Tx) -> Any:
+        if dues[0].ordered:
+            lock_turns(tx, [dues[0].job.partition])
+        else:
+            tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": dues[0].job.id})
+        overlap.meet()
+        return depot.settle(dues, Ending.DELIVERED, tx)
+
+    return work
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS)
+@pytest.mark.parametrize("doctype", ["Customer", "Webhook"])
+async def test_rename_that_waits_for_an_outcome_makes_no_deadlock(
+    depot: Depot, overlap: Overlap, doctype: str, ordering: str
+) -> None:
+    """Jobs are locked before deliveries, and turns before both (B-430)."""
+    await depot.site.write("Administrator", lambda fw: fw.new_doc("Customer", title="Ada").insert())
+    dues = await depot.owe(3, ordering=ordering)
+    name = "Ada" if doctype == "Customer" else dues[0].job.partition
+
+    def rename(fw: Any) -> None:
+        fw.get_doc(doctype, name).rename("Lovelace")
+
+    told, refusal = await overlap(
+        halfway(depot, overlap, dues), partial(depot.site.write, "Administrator", rename)
+    )
+    assert (told, refusal) == ([DeliveryStatus.SENT] * len(dues), None)
+    column = "reference_name" if doctype == "Customer" else "webhook"
+    found = await depot.rows(f"SELECT DISTINCT {column} AS name FROM doc_webhook_delivery")
+    assert found == [{"name": "Lovelace"}]
+
+
+async def test_outcome_that_waits_for_a_rename_releases_what_was_moved(
+    depot: Depot, overlap: Overlap
+) -> None:
+    """Of an ordered Webhook under another name by now (B-430)."""
+    [due] = await depot.owe(2, ordering="document")
+
+    def rename(fw: Any) -> None:
+        fw.get_doc("Webhook", due.job.partition).rename("Lovelace")
+
+    outcome = partial(depot.settle, [due], Ending.DELIVERED)
+    _, told = await overlap(
+        as_administrator(depot.site, rename), partial(depot.site.store.write, outcome)
+    )
+    assert told == [DeliveryStatus.SENT]
+    [following] = await depot.site.store.write(depot.claim)
+    assert following.job.partition == "Lovelace"
+
+
+async def test_deletion_that_waits_for_an_outcome_makes_no_deadlock(
+    depot: Depot, overlap: Overlap
+) -> None:
+    """The turn of a Webhook is locked before its counts (B-430)."""
+    [before] = await depot.owe(2, ordering="document")
+    await depot.site.store.write(partial(depot.settle, [before], Ending.DELIVERED))
+    dues = await depot.site.store.write(depot.claim)
+    webhook = dues[0].job.partition
+
+    def delete(fw: Any) -> None:
+        fw.get_doc("Webhook", webhook).delete()
+
+    found = await overlap(
+        halfway(depot, overlap, dues), partial(depot.site.write, "Administrator", delete)
+    )
+    assert found == ([DeliveryStatus.SENT], None)
+
+
+@pytest.mark.parametrize("tried", [(), (2,), (0, 1, 2)])
+async def test_outcomes_lock_their_jobs_by_id(
+    depot: Depot, overlap: Overlap, tried: tuple[int, ...]
+) -> None:
+    """However they are sorted, and whichever were tried before (B-430)."""
+    dues = await depot.owe(3)
+    ids = [due.job.id for due in dues]
+    dues = [msgspec.structs.replace(due, attempts=int(at in tried)) for at, due in enumerate(dues)][
+        ::-1
+    ]
+
+    def one_by_one(tx: Tx) -> None:
+        tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": ids[0]})
+        overlap.meet()
+        tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": ids[2]})
+
+    late = partial(depot.settle, dues, Ending.DELIVERED)
+    found = await overlap(one_by_one, partial(depot.site.store.write, late))
+    assert found == (None, [DeliveryStatus.SENT] * 3)

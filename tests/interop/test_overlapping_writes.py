@@ -84,13 +84,18 @@ class Overlap:
 
     def _hold(self, first: Fn, tx: Tx) -> Any:
         result = first(tx)
+        if not self._worked.is_set():
+            self.meet()
+        return result
+
+    def meet(self) -> None:
+        """Let the second one begin, and wait until it waits; for a first one in its midst."""
         self._worked.set()
         deadline = time.monotonic() + 30
         with psycopg.connect(self._url, autocommit=True) as watcher:
             while watcher.execute(WAITS).fetchone() == (0,):
                 assert time.monotonic() < deadline, "the second transaction does not wait"
                 time.sleep(0.01)
-        return result
 
 
 @pytest.fixture

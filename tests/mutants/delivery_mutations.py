@@ -10,7 +10,7 @@ _JOBS: Final = "fw_actors/store/jobs.py"
 _OUTCOME: Final = "fw_actors/rules/delivery.py"
 _EVENTS: Final = "fw_actors/webhooks/events.py"
 _REPLAY: Final = "fw_actors/webhooks/replay.py"
-_RENAMES: Final = "fw_actors/webhooks/events.py"
+_RENAMES: Final = "fw_actors/webhooks/deliveries.py"
 
 DELIVERY: Final = (
     Mutation(
