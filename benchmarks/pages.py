@@ -31,6 +31,7 @@ from fw_actors.webhooks.bulk_replay import MAX_COUNTED, ReplayRun
 from supervisors.service import process
 from tests.postgres_cluster import postgres_cluster
 from web.pages.attempts import attempts_view
+from web.pages.desk import BULK_ACTS
 from web.pages.listing import listing
 from web.pages.rendering import Assets, Rendering, page_frame
 from web.pages.replays import shown_run
@@ -88,7 +89,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         (folder / "fw.json").write_bytes(msgspec.json.encode({"site": {"name": "bench"}}))
         for store, database in databases.items():
             config = load({"FW_SECRET_KEY": _KEY, "FW_DATABASE": database}, folder)
-            for name, taken in trio.run(_measured, config, count, effort).items():
+            for name, taken in trio.run(measured, config, count, effort).items():
                 ms = median(taken)
                 effort.tell(f"{SUITE}/{store}_{name}: {ms:.1f} ms with {count:,} deliveries")
                 yield Row(
@@ -96,7 +97,8 @@ def rows(effort: Effort) -> Iterator[Row]:
                 )
 
 
-async def _measured(config: Config, count: int, effort: Effort) -> dict[str, list[float]]:
+async def measured(config: Config, count: int, effort: Effort) -> dict[str, list[float]]:
+    """Return the milliseconds of each page beside `count` deliveries, by round."""
     async with open_site(config) as site:
         most, rare = await _subscribe(site)
         filled = await site.store.write(lambda tx: _fill(tx, count, most, rare))
@@ -180,7 +182,8 @@ def _pages(most: str, rare: str) -> dict[str, Page]:
 
         def page(fw: Fw) -> Any:
             shown = with_names(fw, listing(fw, DELIVERY, given), service)
-            return rendering.page("list.html", frame=page_frame(fw, DELIVERY), list=shown)
+            frame, acts = page_frame(fw, DELIVERY), BULK_ACTS[DELIVERY]
+            return rendering.page("list.html", frame=frame, list=shown, acts=acts)
 
         return page
 
