@@ -16,7 +16,7 @@ from fw_actors.runtime.deadlock import current_waiter
 from fw_actors.runtime.errors import Faults
 from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import Handler, HandlerTable, Message, Request, handler_tables
-from fw_actors.runtime.operations import Ticker, Timer, Work, begin_ask, operations_of
+from fw_actors.runtime.operations import Ticker, Timer, Work, operations_of
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.watches import Down, Up, Watch
 
@@ -239,7 +239,8 @@ class Context:
 
         Raises MailboxFull as `work` does.
         """
-        begin_ask(self._cell, ref, request, then, deadline, capped=capped)
+        operations = self._cell.operations or operations_of(self._cell)
+        operations.begin_question(ref, request, then, deadline, capped=capped)
 
     @property
     def room_for_work(self) -> int:

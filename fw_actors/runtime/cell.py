@@ -403,7 +403,7 @@ class ActorCell(ABC):
         if reply is None or reply.sent:  # the message was told, or its reply is kept already
             return PendingReply(self, Message(), wanted=False)
         reply.detached = True
-        operations_of(self).add(reply)
+        (self.operations or operations_of(self)).pending[reply] = None
         return reply
 
     def stash(self, message: Message) -> PendingReply[Any]:

@@ -83,6 +83,11 @@ class KeyedCell(ActorCell):
         return self.pool.watches.get(self.key, ())
 
     @property
+    def is_active(self) -> bool:
+        """Whether a worker runs the cell, or will, also once the work that it waits for ends."""
+        return self.scheduled or self.full_of_work or self.mailbox_held
+
+    @property
     def is_stopping(self) -> bool:
         """Whether the instance runs its `stopping`, or will, before the next message."""
         return self._stopping
@@ -191,7 +196,7 @@ class KeyedCell(ActorCell):
         except Exception as error:
             raise self.record_failure("construct", construct_error(error)) from error
         self._start_due = type(actor).started is not Actor.started
-        if not self._start_due:
+        if not self._start_due and (self._watch_table or self.runtime.events.has_members):
             self._notify_up()
 
     async def run(self) -> None:  # noqa: C901 - one loop, since a call costs each job as much

@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from inspect import iscoroutine
 from math import ceil, inf
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar
 
+import msgspec
 from outcome import Error, Outcome, Value
 
 from fw_actors.runtime.deadlock import WaitNode, path_between, without
@@ -93,9 +94,10 @@ class PendingOperations:
 
     def remove(self, operation: PendingOperation) -> None:
         """Record the end of an operation; does nothing for one that was abandoned."""
-        if operation in self.pending:
-            del self.pending[operation]
-            if not self.pending:
+        pending = self.pending
+        if operation in pending:
+            del pending[operation]
+            if not pending:
                 self._ended()
 
     def abandon_all(self, error: Callable[[], ActorError]) -> None:
@@ -141,7 +143,8 @@ class PendingOperations:
         most = limits.max_work + (limits.capacity if wait and limits.max_work else 0)
         if self.works >= most:
             raise MailboxFull(self._cell.name, most, "pieces of work")
-        self.add_work(work)
+        self.works += 1
+        self.pending[work] = None
         if self.works <= limits.max_work:
             self._cell.runtime.workers.submit(work)
         else:
@@ -151,10 +154,47 @@ class PendingOperations:
             # Looked at before the next message.
             self._cell.full_of_work = self._cell.control_due = True
 
-    def add_work(self, work: Work | Question) -> None:
-        """Record a piece of work, or a request that counts as one."""
-        self.works += 1
-        self.add(work)
+    def begin_question(
+        self,
+        ref: Ref,
+        request: Request[R],
+        then: Callable[[Outcome[R]], Message],
+        deadline: float | None,
+        *,
+        capped: bool,
+    ) -> None:
+        """Ask for `Context.ask`: without a task if the request finds room at once.
+
+        One function, since each delivery passes it: a call costs as much as several of its lines.
+        """
+        question: Question | None = None
+        if self.works < self._limits.max_work and (deadline is None or deadline > 0):
+            asker = self._cell
+            serves = None if asker.serves is None else kept_request(asker)
+            try:
+                cell = ref.target()
+                if cell is not asker:  # full of work, it would not take the request
+                    reply: PendingReply[R] = PendingReply(cell, request)
+                    if cell.runtime.carry:
+                        reply.carried = carried_values(cell.runtime.carry)
+                    seconds, due = deadline, None
+                    if serves is not None:
+                        if capped:
+                            seconds, due = reply.capped(serves, deadline)
+                        begin_wait_for(serves, reply, asker)
+                    question = reply.question = Question(self, reply, then, serves)
+                    if seconds is not None:
+                        reply.set_deadline(seconds, due)
+                    if cell.offer(reply):
+                        self.works += 1
+                        self.pending[question] = None
+                        return
+            except ActorError:
+                pass  # raised again below, as the outcome
+            if question is not None:
+                question.withdraw()
+        ask = partial(ref.ask, request, deadline, capped=capped)
+        self.begin_work(Work(self._cell, ask, (), then), wait=True)
 
     def end_work(self, work: Work) -> None:
         """Record the end of a piece of work that sends no message, which would wake the actor."""
@@ -169,7 +209,10 @@ class PendingOperations:
         if self._waiting_work:
             self._cell.runtime.workers.submit(self._waiting_work.popleft())
             self._cell.full_of_work = bool(self._waiting_work)
-        self.remove(work)
+        if work in self.pending:
+            del self.pending[work]
+            if not self.pending:
+                self._ended()
 
     # Messages set aside.
 
@@ -228,6 +271,14 @@ def kept_request(cell: ActorCell) -> PendingReply[Any] | None:
     """Return the request whose reply the cell keeps: what is begun now is begun for it."""
     served = cell.serves
     return served if served is not None and served.detached and not served.answered else None
+
+
+def begin_wait_for(served: PendingReply[Any], reply: PendingReply[Any], asker: ActorCell) -> None:
+    """Let the request that `asker` serves wait for another one. Raises AskCycle."""
+    path = path_between(reply, served)
+    if path:
+        raise AskCycle([asker.name, *path])
+    served.work_waits_for = (*served.work_waits_for, reply)
 
 
 def made_message(message: Message) -> Message:
@@ -362,36 +413,25 @@ class Work:
             self.scope.cancel()
 
 
-class Question:
-    """A request whose answer comes as a message, from `context.ask`; no task waits for it."""
+class Question(msgspec.Struct, eq=False):
+    """A request whose answer comes as a message, from `context.ask`; no task waits for it.
 
-    stuck: Final = False  # never a request to the actor itself
-    __slots__ = ("_cell", "_reply", "_then", "serves")
+    `operations` are those of the instance that asked; `serves` is the request whose kept reply
+    waits for this one.
+    """
 
-    def __init__(
-        self,
-        cell: ActorCell,
-        reply: PendingReply[Any],
-        then: Callable[[Outcome[Any]], Message],
-        serves: PendingReply[Any] | None,
-    ) -> None:
-        """`serves` is the request whose kept reply waits for this one."""
-        self._cell, self._reply, self._then, self.serves = cell, reply, then, serves
-        if serves is not None:
-            path = path_between(reply, serves)
-            if path:
-                raise AskCycle([cell.name, *path])
-            serves.work_waits_for = (*serves.work_waits_for, reply)
-
-    def settled(self) -> None:
-        """Queue the completion: the answer has come, or will not come."""
-        operations_of(self._cell).complete(self)
+    operations: PendingOperations
+    reply: PendingReply[Any]
+    then: Callable[[Outcome[Any]], Message]
+    serves: PendingReply[Any] | None
+    stuck: ClassVar[bool] = False  # never a request to the actor itself
 
     def take(self) -> Message:
         """End the operation and return its message."""
-        self._end_wait()
-        operations_of(self._cell).remove_work(self)
-        return made_message(self._then(self._reply.outcome))
+        if self.serves is not None:
+            self._end_wait(self.serves)
+        self.operations.remove_work(self)
+        return made_message(self.then(self.reply.outcome))
 
     def abandon(self, error: ActorError) -> None:
         """Withdraw the request because the instance has ended."""
@@ -399,65 +439,12 @@ class Question:
 
     def withdraw(self) -> None:
         """Stop waiting for the answer; no message will come."""
-        self._end_wait()
-        self._reply.withdraw()
-
-    def _end_wait(self) -> None:
         if self.serves is not None:
-            waits = without(self.serves.work_waits_for, self._reply)
-            self.serves.work_waits_for = waits
+            self._end_wait(self.serves)
+        self.reply.withdraw()
 
-
-def begin_ask(
-    cell: ActorCell,
-    ref: Ref,
-    request: Request[R],
-    then: Callable[[Outcome[R]], Message],
-    deadline: float | None,
-    *,
-    capped: bool,
-) -> None:
-    """Ask for `Context.ask`: without a task if the request finds room at once."""
-    operations = operations_of(cell)
-    if operations.room_for_work and (deadline is None or deadline > 0):
-        question = _question(cell, ref, request, then, deadline, capped)
-        if question is not None:
-            operations.add_work(question)
-            return
-    ask = partial(ref.ask, request, deadline, capped=capped)
-    operations.begin_work(Work(cell, ask, (), then), wait=True)
-
-
-def _question(
-    asker: ActorCell,
-    ref: Ref,
-    request: Request[R],
-    then: Callable[[Outcome[R]], Message],
-    deadline: float | None,
-    capped: bool,
-) -> Question | None:
-    """Send a request without a task; None if one has to wait, or to raise an error."""
-    serves = kept_request(asker)
-    due: float | None = None
-    question: Question | None = None
-    try:
-        cell = ref.target()
-        if cell is asker:  # full of work, it would not take the request
-            return None
-        reply: PendingReply[R] = PendingReply(cell, request)
-        if cell.runtime.carry:
-            reply.carried = carried_values(cell.runtime.carry)
-        if serves is not None and capped:
-            deadline, due = reply.capped(serves, deadline)
-        question = Question(asker, reply, then, serves)
-        reply.inform(question, deadline, due)
-        if cell.offer(reply):
-            return question
-    except ActorError:
-        pass
-    if question is not None:
-        question.withdraw()
-    return None
+    def _end_wait(self, served: PendingReply[Any]) -> None:
+        served.work_waits_for = without(served.work_waits_for, self.reply)
 
 
 def check_seconds(seconds: float) -> None:

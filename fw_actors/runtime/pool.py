@@ -8,6 +8,9 @@ three states:
   recently used one first, and only they are passivated;
 - waiting: it has no message, but work, timers or kept replies are pending.
 
+Active and waiting cells are in `_busy`. The counters of idle cells, and of those that have ended,
+are in one sum, so that a snapshot does not walk them.
+
 A passivated actor whose class overrides `stopping` becomes active once more to run it. It stays in
 `_cells` meanwhile, so that a message which arrives then finds the same cell and is handled by the
 next instance, but gives up its place: up to `capacity` actors may be leaving besides those that
@@ -103,33 +106,24 @@ class IdleQueue:
         self._deadlines = deadlines
         self._idle_seconds = idle_seconds
         self._passivate = passivate
-        self._idle_since: OrderedDict[KeyedCell, float] = OrderedDict()
+        self.since: OrderedDict[KeyedCell, float] = OrderedDict()
+        """The cells, with trio's time since when they are idle; may be popped."""
         self._alarm: float | None = None
-
-    def __len__(self) -> int:
-        return len(self._idle_since)
 
     @property
     def alarm_set(self) -> bool:
         """Whether `expire` is going to be called."""
         return self._alarm is not None
 
-    def __contains__(self, cell: KeyedCell) -> bool:
-        return cell in self._idle_since
-
     def add(self, cell: KeyedCell) -> None:
         """Append a cell that has just become idle."""
-        self._idle_since[cell] = self._deadlines.now()
+        self.since[cell] = self._deadlines.now()
         if self._alarm is None:
             self._set_alarm(self._idle_seconds)
 
-    def discard(self, cell: KeyedCell) -> None:
-        """Remove a cell; does nothing if it is not idle."""
-        self._idle_since.pop(cell, None)
-
     def oldest(self) -> KeyedCell | None:
         """Return the least recently used cell."""
-        return next(iter(self._idle_since), None)
+        return next(iter(self.since), None)
 
     def expire(self) -> None:
         """Passivate cells that were idle long enough; called by the runtime's deadlines.
@@ -142,13 +136,13 @@ class IdleQueue:
             oldest = self.oldest()
             if oldest is None:
                 return
-            idle_since = self._idle_since[oldest]
+            idle_since = self.since[oldest]
             if idle_since > due:
                 self._set_alarm(max(CLOCK_RESOLUTION, idle_since - due))
                 return
-            self.discard(oldest)
+            del self.since[oldest]
             self._passivate(oldest)
-        if self._idle_since:
+        if self.since:
             self._set_alarm(CLOCK_RESOLUTION)
 
     def passivate_some(self) -> bool:
@@ -163,7 +157,7 @@ class IdleQueue:
             oldest = self.oldest()
             if oldest is None:
                 return False
-            self.discard(oldest)
+            del self.since[oldest]
             self._passivate(oldest)
         return True
 
@@ -257,12 +251,13 @@ class KeyedPool:
         self.failed_keys = FailedKeys(runtime.deadlines, intensity, runtime.entropy, capacity)
         self.fault_injector: FaultInjector | None = None
         self._cells: dict[str, KeyedCell] = {}
-        self._active: dict[KeyedCell, None] = {}
+        self._busy: dict[KeyedCell, None] = {}
+        """Cells that are active or waiting."""
         self._leaving = 0
         """Passivated actors that are still to run their `stopping`; at most `capacity` more."""
         self._idle = IdleQueue(runtime.deadlines, idle_seconds, self._passivate)
         self._inactive_totals = CounterTotals()
-        """Of all actors there ever were but the active ones: a snapshot walks only these."""
+        """Of all actors there ever were but the busy ones: a snapshot walks only these."""
         self.watches: dict[str, dict[Watch, None]] = {}
         self._spare_mailboxes: list[Mailbox] = []
         self._parked: dict[KeyedCell, None] = {}
@@ -355,17 +350,15 @@ class KeyedPool:
 
     def activated(self, cell: KeyedCell) -> None:
         """Record that a cell has something to do."""
-        if cell not in self._active:
-            self._active[cell] = None
+        if cell not in self._busy:
+            self._busy[cell] = None
+            self._idle.since.pop(cell, None)
             if cell.counted:
                 cell.counted = False
                 self._inactive_totals.subtract(cell)
-        self._idle.discard(cell)
 
     def deactivated(self, cell: KeyedCell) -> None:
         """Record that a cell has nothing to do; its mailbox is empty."""
-        del self._active[cell]
-        self._count(cell)
         if cell.mailbox is not self.no_mailbox:  # else it ran completions, or its `stopping`
             self._take_mailbox(cell)
         if cell.operations is None or not cell.operations.pending:
@@ -425,6 +418,8 @@ class KeyedPool:
         elif cell.stop_requested or self._closed or self._held:
             self._passivate(cell)
         else:
+            if cell in self._busy:
+                self._count(cell)
             self._idle.add(cell)
 
     # Opening and closing.
@@ -476,7 +471,7 @@ class KeyedPool:
         with waiting_for(self.cells()):
             self._held = not self._closed
             for cell in self.cells():
-                if cell not in self._idle and not cell.is_parked:
+                if cell not in self._idle.since and not cell.is_parked:
                     cell.end_instance()
             await self._wait_until_ended(deadline)
 
@@ -496,7 +491,7 @@ class KeyedPool:
         self._closed = True
         self.no_mailbox.close()
         for cell in self.cells():
-            if cell not in self._idle:
+            if cell not in self._idle.since:
                 cell.mailbox.close()
                 cancel_timers(cell)
             if cell.is_parked:
@@ -557,15 +552,15 @@ class KeyedPool:
     def snapshot(self) -> NodeSnapshot:
         """Return the pool as one node, with the sums over all actors it ever had.
 
-        Takes time in proportion to the active actors only.
+        Takes time in proportion to the actors that are not idle.
         """
         totals = CounterTotals()
         totals.add(self._inactive_totals)
         depth = waiting = running = 0
-        for cell in self._active:
+        for cell in self._busy:
             totals.add(cell)
             depth += cell.mailbox.depth
-            running += cell.actor is not None
+            running += cell.is_active and cell.actor is not None
             waiting += cell.mailbox.waiting
         return NodeSnapshot(
             name=self.name,
@@ -583,8 +578,8 @@ class KeyedPool:
         """Return the sizes of the pool's tables."""
         return KeyedPoolStatistics(
             len(self._cells),
-            len(self._active),
-            len(self._idle),
+            sum(cell.is_active for cell in self._busy),
+            len(self._idle.since),
             self._idle.alarm_set,
             len(self.watches),
             len(self._parked),
@@ -606,7 +601,7 @@ class KeyedPool:
             oldest = self._idle.oldest()
             if oldest is None or self._leaving >= self.capacity:
                 raise MailboxFull(self.name, self.capacity, "actors")
-            self._idle.discard(oldest)
+            del self._idle.since[oldest]
             self._passivate(oldest)
         cell = self._cells[key] = KeyedCell(self, key)
         if self._held:
@@ -616,13 +611,14 @@ class KeyedPool:
                 cell.construct()
             except CrashedError as crash:
                 self.failed_keys.add(key, crash.told)
-                self._count(cell)
+                self._busy[cell] = None
                 self._remove(cell)
                 raise ActorFailed(cell.name, crash.told) from crash.error
         return cell
 
     def _count(self, cell: KeyedCell) -> None:
-        """Add the counters of a cell that is not active any more."""
+        """Add the counters of a cell that is not busy any more."""
+        del self._busy[cell]
         cell.counted = True
         self._inactive_totals.add(cell)
 
@@ -641,10 +637,10 @@ class KeyedPool:
             self._leaving += 1
 
     def _remove(self, cell: KeyedCell) -> None:
-        if cell in self._active:  # cancelled while its mailbox waited for its work
-            self._active.pop(cell)
+        if cell in self._busy:
             self._count(cell)
-        self._idle.discard(cell)
+        else:
+            self._idle.since.pop(cell, None)
         del self._cells[cell.key]
         if self._closed or self._held:
             self._check_ended()

@@ -79,7 +79,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     answered: bool = False
     """Whether the actor has answered or failed it."""
     _asker: trio.lowlevel.Task | None = None
-    _question: Question | None = None
+    question: Question | None = None
     """The asker of `Context.ask`, which no task waits for."""
     _seconds: float = 0.0
     _deadline: DeadlineQueue | None = None
@@ -125,7 +125,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """
         if self.answered:
             raise self._answered()
-        if self.detached:
+        if self.detached and get_ident() != self._cell.runtime.thread:
             self._check_thread()
         self.answered = True
         if self.wanted:
@@ -143,7 +143,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """
         if self.answered:
             raise self._answered()
-        if self.detached:
+        if self.detached and get_ident() != self._cell.runtime.thread:
             self._check_thread()
         self.answered = True
         if self.wanted:
@@ -181,8 +181,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     def _check_thread(self) -> None:
         """Raise RuntimeError in another thread, before the answer could be lost there."""
         cell = self._cell
-        if get_ident() != cell.runtime.thread:
-            cell.runtime.check_thread(cell.name, "An answer of", "trio.from_thread.run_sync")
+        cell.runtime.check_thread(cell.name, "An answer of", "trio.from_thread.run_sync")
 
     def _answered(self) -> AlreadyAnswered:
         return AlreadyAnswered(self._cell.name, type(self.message).__name__)
@@ -227,11 +226,6 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
                 raise AskTimeout(self._cell.name, max(0.0, seconds))
         return (None, None) if seconds == inf else (seconds, due)
 
-    def inform(self, question: Question, seconds: float | None, due: float | None = None) -> None:
-        """Call `question.settled` once the answer has come, instead of waking a task."""
-        self._question = question
-        self.set_deadline(seconds, due)
-
     @property
     def outcome(self) -> Outcome[R]:
         """The answer, or the error that the asker gets."""
@@ -239,7 +233,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
     def withdraw(self) -> None:
         """Stop waiting for the answer."""
-        self._asker = self._question = None
+        self._asker = self.question = None
         self._close()
         self._cell.asker_gone(self)
 
@@ -270,6 +264,6 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._deadline = None
         if self._asker is not None:
             reschedule(self._asker, WOKEN)
-        elif self._question is not None:
-            question, self._question = self._question, None  # which refers to this reply
-            question.settled()
+        elif self.question is not None:
+            question, self.question = self.question, None  # which refers to this reply
+            question.operations.complete(question)
