@@ -13,7 +13,18 @@ LONGEST: Final = 300
 
 
 class FullHelpGroup(click.Group):
-    """A group whose help does not truncate sentences."""
+    """A group whose help does not truncate sentences, and is also shown by `help [COMMAND]`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; `help COMMAND` is `COMMAND --help`, as people type it elsewhere."""
+        if args[0] == "help":
+            args = [*(word for word in args if word != "help"), "--help"]
+        if args == ["--help"]:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with the first sentence of their help."""

@@ -246,7 +246,7 @@ def _stats() -> Statement:
 
     # An expression, so that SQLite scans the table: in the order of an index on queues it would look
     # each row up, and take four times as long for a million of them.
-    queue = func.coalesce(JOB.c.queue, "")
+    queue = func.coalesce(JOB.c.queue, literal_column("''"))
     return Statement(
         select(
             queue,

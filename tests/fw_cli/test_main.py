@@ -45,6 +45,19 @@ def test_version_and_help_have_options_too(fw: CommandLine) -> None:
     assert fw.done("webhooks", "list", "-h") == fw.done("webhooks", "list", "--help")
 
 
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [
+        (["help"], ["--help"]),
+        (["help", "help"], ["--help"]),
+        (["help", "webhooks", "add"], ["webhooks", "add", "--help"]),
+        (["webhooks", "help", "add"], ["webhooks", "add", "--help"]),
+    ],
+)
+def test_help_is_a_command_too(fw: CommandLine, typed: list[str], asked: list[str]) -> None:
+    assert fw.done(*typed) == fw.done(*asked)
+
+
 def test_a_misspelt_command_is_offered_the_nearest(fw: CommandLine) -> None:
     told = fw.run("webhoks", "list")
     assert told.exit_code == 2
