@@ -11,9 +11,10 @@ from tests.mutants.asvs_front import ASVS_FRONT
 from tests.mutants.asvs_house import ASVS_HOUSE
 from tests.mutants.delivery_mutations import DELIVERY
 from tests.mutants.front_mutations import FRONT
+from tests.mutants.platform_mutations import PLATFORM
 from tests.mutants.receiver_mutations import RECEIVERS
 
-MUTATIONS: Final = (*ACCESS, *DELIVERY, *RECEIVERS, *FRONT)
+MUTATIONS: Final = (*ACCESS, *DELIVERY, *RECEIVERS, *PLATFORM, *FRONT)
 ASVS: Final = (*ASVS_FRONT, *ASVS_ACCESS, *ASVS_DATA, *ASVS_HOUSE)
 """Those that the rows of docs/asvs.toml name, each found by one test function."""
 ALL: Final = (*MUTATIONS, *ASVS)

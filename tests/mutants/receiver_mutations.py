@@ -43,6 +43,13 @@ RECEIVERS: Final = (
         "tests/fw_actors/webhooks/test_ordering.py",
     ),
     Mutation(
+        "the wait that a receiver asks for is not kept",
+        "fw_actors/actors/delivery.py",
+        "        if self._deps.honour_retry_after:\n",
+        "        if False:\n",
+        "tests/fw_actors/actors/test_retries.py",
+    ),
+    Mutation(
         "a paused Webhook is sent to",
         "fw_actors/webhooks/claims.py",
         "hook.paused_until > tx.now:",

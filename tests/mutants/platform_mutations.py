@@ -1,0 +1,85 @@
+"""Faults of data migrations, of traces, of the start of a service, and of the order of locks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutation import Mutation
+
+_MIGRATIONS: Final = "tests/fw_actors/ops/test_data_migrations.py"
+_TRACES: Final = "tests/fw_actors/actors/test_traced_deliveries.py"
+_START: Final = "tests/supervisors/service/test_front.py"
+
+PLATFORM: Final = (
+    Mutation(
+        "a migration of an app runs at each start",
+        "fw_actors/ops/data_migrations.py",
+        "        done = fw.tx.now if cursor is None else None\n",
+        "        done = None\n",
+        f"{_MIGRATIONS}::test_migrations_run_once_each_in_their_order",
+    ),
+    Mutation(
+        "a migration that another process has run is run again",
+        "fw_actors/ops/data_migrations.py",
+        "        elif record.done is not None:  # by another process\n            return True\n",
+        "",
+        f"{_MIGRATIONS}::test_two_runs_at_once_do_the_work_once",
+    ),
+    Mutation(
+        "an app may go back behind its migrations",
+        "fw_actors/ops/data_migrations.py",
+        "if max(had, default=0) > len(migrations):",
+        "if False:",
+        f"{_MIGRATIONS}::test_an_older_version_of_an_app_is_refused",
+    ),
+    Mutation(
+        "a migration whose cursor comes back runs for ever",
+        "fw_actors/ops/data_migrations.py",
+        "    if text == cursor:\n",
+        "    if False:\n",
+        f"{_MIGRATIONS}::test_a_cursor_that_leads_nowhere_is_refused",
+    ),
+    Mutation(
+        "all events of a process are in one trace",
+        "fw_actors/webhooks/events.py",
+        "context = self._traces[tx] = tracer.root()",
+        "context = self._first = getattr(self, '_first', None) or tracer.root()",
+        f"{_TRACES}::test_events_that_no_request_caused_begin_a_trace",
+    ),
+    Mutation(
+        "all attempts of a delivery have one parent-id",
+        "fw_actors/actors/delivery.py",
+        "(*signed, *self._span.context.headers)",
+        "(*signed, *(stored_context(due.trace) or self._span.context).headers)",
+        f"{_TRACES}::test_each_attempt_sends_the_trace_of_its_event",
+    ),
+    Mutation(
+        "a trace is taken from anybody although proxies are trusted",
+        "web/exchange.py",
+        "if not trust.is_off and not is_trusted(peer_of(request), trust):\n        return None\n"
+        "    return read_context",
+        "if False:\n        return None\n    return read_context",
+        "tests/web/routes/test_trace_context.py::test_with_trusted_proxies_only_they_bring_traces",
+    ),
+    Mutation(
+        "requests that come during a start are refused at once",
+        "supervisors/service/front.py",
+        "            await self._started.wait()\n",
+        "            pass\n",
+        f"{_START}::test_a_request_that_comes_early_is_served_once_the_service_has_started",
+    ),
+    Mutation(
+        "any number of requests wait for a start",
+        "supervisors/service/front.py",
+        "max_requests=min(STARTING_REQUESTS, config.web.max_requests)",
+        "max_requests=config.web.max_requests",
+        f"{_START}::test_at_most_a_hundred_requests_wait_for_a_start",
+    ),
+    Mutation(
+        "outcomes lock their jobs in any order",
+        "fw_actors/webhooks/deliveries.py",
+        "    if 0 < len(batch.again) < len(batch.held):\n",
+        "    if False:\n",
+        "tests/interop/test_overlapping_deliveries.py::test_outcomes_lock_their_jobs_by_id",
+    ),
+)
