@@ -46,9 +46,14 @@ def empty_environment(venv: Path) -> None:
 
 
 def install(wheel: Path, venv: Path) -> None:
-    """Install a wheel over what is there, as users do: without a flag that forces anything."""
+    """Install a wheel over what is there, as users do: without a flag that forces anything.
+
+    Modules are compiled at their first use: all of them would take as long as half of the tests
+    that run them.
+    """
     pip = (sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python"))
-    _run(*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel), cwd=venv)
+    options = ("--quiet", "--no-compile", "--no-index", "--no-deps")
+    _run(*pip, "install", *options, str(wheel), cwd=venv)
 
 
 def installed_wheel(folder: Path) -> InstalledWheel:

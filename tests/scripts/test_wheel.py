@@ -168,7 +168,8 @@ def test_the_wheel_without_extras_brings_the_runtime_alone(wheel: Path, tmp_path
     venv = tmp_path / "venv"
     run(sys.executable, "-m", "venv", "--without-pip", str(venv), cwd=tmp_path)
     pip = [sys.executable, "-m", "pip", "--python", str(venv / "bin" / "python")]
-    run(*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel), cwd=tmp_path)
+    options = ("--quiet", "--no-compile", "--no-index", "--no-deps")
+    run(*pip, "install", *options, str(wheel), cwd=tmp_path)
     (packages,) = venv.glob("lib/python*/site-packages")
     (packages / "libraries.pth").write_text(f"{libraries}\n")
     python = str(venv / "bin" / "python")

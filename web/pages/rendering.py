@@ -6,6 +6,7 @@ import gzip
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -116,9 +117,14 @@ class Asset:
 
 def _asset(entry: Traversable) -> Asset:
     content = entry.read_bytes()
+    return Asset(content, TYPES[entry.name.rpartition(".")[2]], _packed(content))
+
+
+@lru_cache
+def _packed(content: bytes) -> bytes | None:
+    """Return the gzip form of a file; remembered, as one process may make pages more than once."""
     # Without the time, so that equal files have equal forms.
-    packed = gzip.compress(content, mtime=0) if len(content) >= PACKED_FROM else None
-    return Asset(content, TYPES[entry.name.rpartition(".")[2]], packed)
+    return gzip.compress(content, mtime=0) if len(content) >= PACKED_FROM else None
 
 
 _ENCODING: Final = re.compile(r"\s*(gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?", re.ASCII)
