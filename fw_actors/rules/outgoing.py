@@ -11,6 +11,12 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")  # RFC 6052 2.1: a gateway sends it on as IPv4
+# Global for `ipaddress`, and no host of the public internet all the same.
+_NOT_PUBLIC: Final = (
+    IPv4Network("168.63.129.16/32"),  # Azure's platform, as each of its machines sees it
+    IPv4Network("192.88.99.0/24"),  # RFC 7526: relays of 6to4, deprecated
+    IPv6Network("3fff::/20"),  # RFC 9637: documentation
+)
 _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # all that IANA has allocated to networks
 
 IpAddress = IPv4Address | IPv6Address
@@ -99,11 +105,14 @@ def is_link_local(address: str) -> bool:
 def is_public(address: str) -> bool:
     """Return whether an address, and one that it leads to, is of a host on the public internet.
 
-    No private, shared, loopback, link-local, multicast, reserved or documentation address is.
+    No private, shared, loopback, link-local, multicast, reserved or documentation address is, nor
+    that of a cloud's own services.
     Raises ValueError for what is no address.
     """
     parsed = _parsed(address)
     destination = _destination(parsed)
+    if any(form in network for form in (parsed, destination) for network in _NOT_PUBLIC):
+        return False
     if isinstance(destination, IPv4Address):
         return destination.is_global and not (destination.is_multicast or destination.is_reserved)
     return parsed in _GLOBAL_UNICAST and parsed.is_global

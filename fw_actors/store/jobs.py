@@ -244,8 +244,8 @@ def _stats() -> Statement:
     def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
         return func.coalesce(func.sum(case((condition, literal(1)), else_=literal(0))), 0)
 
-    # An expression, so that SQLite scans the table: in the order of an index on queues it would look
-    # each row up, and take four times as long for a million of them.
+    # An expression, so that SQLite scans the table: in the order of an index on queues it would
+    # look each row up, and take four times as long for a million of them.
     queue = func.coalesce(JOB.c.queue, literal_column("''"))
     return Statement(
         select(
