@@ -39,6 +39,8 @@ async def deliver(
     *,
     bad: Sequence[str] = (),
     processes: int = 1,
+    documents: int = 0,
+    ordering: str = "none",
 ) -> float:
     """Record events in a new site in `folder`, an equal part for each URL, and deliver them.
 
@@ -47,13 +49,15 @@ async def deliver(
 
     Args:
         bad: receivers that are not waited for; each has as many events as one of `urls`.
+        documents: how many documents the events are about, in turn.
+        ordering: of the Webhooks.
 
     Returns: deliveries per second to `urls`.
     """
     config = site_in(folder, slots=SLOTS if len(urls) == 1 else None)
     async with open_site(config) as site:
-        hooks = await subscribe(site, [*urls, *bad])
-        await record(site, events // len(urls))
+        hooks = await subscribe(site, [*urls, *bad], ordering=ordering)
+        await record(site, events // len(urls), documents)
     waited_for = hooks[: len(urls)]
     count = events // len(urls) * len(urls)
     clock = HeldClock()

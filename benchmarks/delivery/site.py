@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -76,15 +78,18 @@ async def serving(config: Config, clock: Clock) -> AsyncIterator[RunningService]
             yield service
 
 
-async def subscribe(site: Site, urls: Sequence[str], event: str = EVENT) -> list[str]:
+async def subscribe(
+    site: Site, urls: Sequence[str], event: str = EVENT, *, ordering: str = "none"
+) -> list[str]:
     """Make a Webhook for each URL; return their names."""
 
     def work(fw: Fw) -> list[str]:
         made = []
         for url in urls:
             hook = fw.new_doc(
-                "Webhook", url=url, event_type="Custom", custom_event=event, secret=SECRET
-            )
+                "Webhook", url=url, event_type="Custom", custom_event=event, secret=SECRET,
+                ordering=ordering,
+            )  # fmt: skip
             hook.insert()
             made.append(hook.name)
         return made
@@ -92,24 +97,32 @@ async def subscribe(site: Site, urls: Sequence[str], event: str = EVENT) -> list
     return await site.write(ADMINISTRATOR, work)
 
 
-async def record(site: Site, events: int) -> None:
-    """Emit so many events, each to all Webhooks."""
+async def record(site: Site, events: int, documents: int = 0) -> None:
+    """Emit so many events, each to all Webhooks; about so many documents in turn, if any."""
     happened = data()
+    about = [{"doctype": "Role", "name": f"Role {number}"} for number in range(documents)]
+    await site.write(ADMINISTRATOR, partial(_make, about))
+    turn = cycle(about or [None])
     for begin in range(0, events, EVENTS_A_TRANSACTION):
         count = min(EVENTS_A_TRANSACTION, events - begin)
 
         def emit(fw: Fw, count: int = count) -> None:
             for _ in range(count):
-                fw.webhooks.emit(EVENT, happened)
+                fw.webhooks.emit(EVENT, happened, reference=next(turn))
 
         await site.write(ADMINISTRATOR, emit)
 
 
+def _make(documents: Sequence[Mapping[str, str]], fw: Fw) -> None:
+    for each in documents:
+        fw.new_doc(**each).insert()
+
+
 async def until_none_is_left(site: Site, hooks: Collection[str]) -> None:
-    """Wait until no delivery of these Webhooks is due or in flight."""
-    of_them = sa.and_(
-        JOB.c.queue == QUEUE, JOB.c.partition.in_(list(hooks)), JOB.c.next_at.is_not(None)
-    )
+    """Wait until no delivery of these Webhooks waits or is in flight."""
+    # Those that wait for an earlier one of their document are due at no time.
+    open_ones = sa.or_(JOB.c.next_at.is_not(None), JOB.c.ordering_key.is_not(None))
+    of_them = sa.and_(JOB.c.queue == QUEUE, JOB.c.partition.in_(list(hooks)), open_ones)
     some = sa.select(JOB.c.id).where(of_them).limit(LAST).subquery()
     count = Statement(sa.select(sa.func.count()).select_from(some))  # compiled once
     while left := await site.store.read(lambda tx: tx.scalar(count)):  # noqa: ASYNC110

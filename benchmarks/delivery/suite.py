@@ -33,6 +33,8 @@ MANY_EVENTS: Final = 20_000
 # A file system as a site would have it: on many machines /tmp is memory, where a commit is free.
 _FOLDER: Final = Path(__file__).parents[2] / "build"
 _THROUGHPUT: Final = ("end_to_end", "two_processes")
+_ORDERED: Final = "ordered_64"
+DOCUMENTS: Final = 64
 _LATENCY: Final = ("idle_p50_ms", "backlog", "backlog_claim", "backlog_start", "backlog_memory")
 _LOADS: Final = tuple(
     (f"receivers_{receivers}" + ("_tls" if secure else ""), receivers, secure)
@@ -46,14 +48,20 @@ _LOOP: Final = "bare h11 loop on trio, nothing durable"
 def rows(effort: Effort) -> Iterator[Row]:
     """Measure the suite."""
     _FOLDER.mkdir(exist_ok=True)
-    for measure in (_throughput, _hanging, _latency, *((_load, _retries) if effort.long else ())):
+    for measure in (
+        _throughput,
+        _ordered,
+        _hanging,
+        _latency,
+        *((_load, _retries) if effort.long else ()),
+    ):
         yield from measure(effort)
 
 
 def names(*, long: bool) -> Sequence[str]:
     """Return the names of the rows; with `long`, those of the load runs too."""
     more = (*(name for name, _, _ in _LOADS), *_LATE) if long else ()
-    return (*_THROUGHPUT, "hanging", *_LATENCY, *more)
+    return (*_THROUGHPUT, _ORDERED, "hanging", *_LATENCY, *more)
 
 
 def _throughput(effort: Effort) -> Iterator[Row]:
@@ -84,6 +92,27 @@ async def _ours(urls: Sequence[str], events: int) -> float:
 async def _ours_in_two(urls: Sequence[str], events: int) -> float:
     with TemporaryDirectory(dir=_FOLDER) as site:
         return await service.deliver(Path(site), urls, events, processes=2)
+
+
+def _ordered(effort: Effort) -> Iterator[Row]:
+    """Events about 64 documents, one at a time for each, against the same in no order."""
+    if not effort.wants(_ORDERED):
+        return
+
+    async def about_documents(ordering: str, urls: Sequence[str], events: int) -> float:
+        with TemporaryDirectory(dir=_FOLDER) as site:
+            return await service.deliver(
+                Path(site), urls, events, documents=DOCUMENTS, ordering=ordering
+            )
+
+    with _nginx() as nginx:
+        ours, reference = (
+            partial(counted_by_all, nginx, effort.events, partial(about_documents, ordering))
+            for ordering in ("document", "none")
+        )
+        yield Comparison(
+            "delivery", _ORDERED, "deliveries/s", ours, reference, "ours in no order"
+        ).measure(effort)
 
 
 def _hanging(effort: Effort) -> Iterator[Row]:

@@ -36,7 +36,7 @@ from sqlalchemy import (
 from sqlalchemy.types import Text
 
 from fw_actors.store.schema import JOB
-from fw_actors.store.statement import JsonRows, Statement, rows_as_json
+from fw_actors.store.statement import SQLITE, JsonRows, Statement, rows_as_json
 from fw_actors.store.transaction import Tx
 
 WINDOW: Final = 256
@@ -74,12 +74,18 @@ def _due_statement() -> Statement:
         other.c.ordering_key.is_not(None),
     )
     in_flight = and_(other.c.lease.is_not(None), other.c.next_at > _NOW)
-    behind_begun = exists().where(
-        same,
-        _begun(other),
-        other.c.id != JOB.c.id,
-        # Two are begun where a rename made one key of two.
-        or_(in_flight, not_(_begun(JOB)), other.c.id < JOB.c.id),
+    behind_begun = (
+        select(other.c.id)
+        .where(
+            same,
+            _begun(other),
+            other.c.id != JOB.c.id,
+            # Two are begun where a rename made one key of two.
+            or_(in_flight, not_(_begun(JOB)), other.c.id < JOB.c.id),
+        )
+        # Without statistics SQLite takes the index of all jobs with keys, however many wait.
+        .with_hint(other, "INDEXED BY fw_job_begun", SQLITE)
+        .exists()
     )
     behind_earlier = exists().where(same, other.c.id < JOB.c.id)
     first = or_(
@@ -113,10 +119,11 @@ _LEASE: Final = Statement(
 )
 _PARK: Final = Statement(update(JOB).where(_THESE).values(next_at=null()))
 _LEAVE: Final = Statement(update(JOB).where(_THESE).values(ordering_key=null()))
+# Not a join with the tokens, for which SQLite would look at all leased jobs for each of them.
 _HELD: Final = Statement(
-    select(JOB.c.id, JOB.c.partition, JOB.c.ordering_key)
-    .select_from(_GIVEN.table.join(JOB, JOB.c.id == _GIVEN.item(0, int)))
-    .where(JOB.c.lease == _GIVEN.item(1, str), JOB.c.ordering_key.is_not(None))
+    select(JOB.c.id, JOB.c.partition, JOB.c.ordering_key, JOB.c.lease).where(
+        _THESE, JOB.c.ordering_key.is_not(None)
+    )
 )
 _NEXT: Final = JOB.alias("next")
 _RELEASE: Final = Statement(
@@ -216,7 +223,12 @@ def held_ordered(tx: Tx, held: Iterable[tuple[int, str]]) -> list[OrderedJob]:
     To be called before they are settled: a job that ends gives its key up. The caller holds the
     locks of their partitions, so that nobody else takes a lease over or moves a key meanwhile.
     """
-    return [OrderedJob(*row) for row in tx.rows(_HELD, given=rows_as_json(list(held)))]
+    tokens = dict(held)
+    return [
+        OrderedJob(number, partition, key)
+        for number, partition, key, lease in tx.rows(_HELD, ids=rows_as_json(list(tokens)))
+        if lease == tokens[number]
+    ]
 
 
 def leave(

@@ -32,6 +32,7 @@ from sqlalchemy import BigInteger, Column, Insert, LargeBinary, Text, bindparam
 from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
 from sqlalchemy.dialects.postgresql.psycopg import dialect
 from sqlalchemy.dialects.sqlite import pysqlite
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import ClauseElement, ColumnElement
@@ -104,9 +105,24 @@ class PostgresDialect(dialect):
 SQLITE: Final = "sqlite"
 POSTGRESQL: Final = "postgresql"
 
+
+class _SqliteCompiler(SQLiteCompiler):
+    """Passes the hints of `with_hint` on: `INDEXED BY`, which SQLite obeys or refuses."""
+
+    def get_from_hint_text(self, table: Any, text: str | None) -> str | None:
+        return text
+
+
+class SqliteDialect(pysqlite.dialect):
+    """The dialect whose statements may name an index."""
+
+    statement_compiler = _SqliteCompiler
+    supports_statement_cache = True
+
+
 # Positional styles: a tuple is bound faster than a mapping, and its builder is made once.
 _DIALECTS: Final[Mapping[str, Dialect]] = {
-    SQLITE: pysqlite.dialect(paramstyle="qmark"),
+    SQLITE: SqliteDialect(paramstyle="qmark"),
     POSTGRESQL: PostgresDialect(),
 }
 

@@ -280,7 +280,8 @@ def take_turn(tx: Tx, webhook: str) -> int | None:
 
 def lock_turns(tx: Tx, webhooks: Sequence[str]) -> None:
     """Lock the rows of Webhooks, in order, so that no claim for them runs until the commit."""
-    tx.rows(_LOCK_ALL, webhooks=list(webhooks))
+    if tx.locks_rows:  # else a transaction that writes is alone already
+        tx.rows(_LOCK_ALL, webhooks=list(webhooks))
 
 
 def webhooks_at_limit(tx: Tx) -> int:

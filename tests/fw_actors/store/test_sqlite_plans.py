@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import text
 
-from fw_actors.store import Statement, Store, Tx, jobs
+from fw_actors.store import Statement, Store, Tx, jobs, ordered_jobs
 from fw_actors.store.jobs import CLAIM, HEADS, NEXT_DUE
 from fw_actors.store.sqlite_engine import SqliteTx
 from fw_actors.store.statement import SQLITE
@@ -78,6 +78,29 @@ async def test_heads_do_not_walk_over_what_is_due(store: Store) -> None:
     few = await work()
     await store.write(lambda tx: many(tx, 2000))
     assert await work() <= few + 10
+
+
+async def test_a_claim_costs_the_same_however_many_wait_for_an_earlier_one(store: Store) -> None:
+    """SQLite took the index of all ordered jobs, and looked at each that waited (B-320)."""
+
+    def enqueue(tx: Tx, count: int) -> None:
+        given = [("hook", f"delivery {n}", "document") for n in range(count)]
+        ordered_jobs.enqueue_ordered(tx, "webhook", given)
+        while ordered_jobs.lease_first(tx, "webhook", "hook", 9, 1000, "token").unseen:
+            pass  # all but the first are parked now, and the first is leased
+
+    def look(tx: Tx) -> int:
+        first = tx.scalar(text("SELECT id FROM fw_job WHERE lease IS NOT NULL"))
+        tx.run(text(f"DELETE FROM fw_job WHERE id = {first}"))
+        ended = [ordered_jobs.OrderedJob(first, "hook", "document")]
+        ordered_jobs.leave(tx, ended, deleted={first})
+        args = (tx, "webhook", "hook", 9, 1000, "token")
+        return instructions(tx, lambda: ordered_jobs.lease_first(*args))
+
+    await store.write(lambda tx: enqueue(tx, 10))
+    few = await store.write(look)
+    await store.write(lambda tx: enqueue(tx, 2000))
+    assert await store.write(look) <= few + 20
 
 
 def instructions(tx: Tx, fn: Callable[[], object]) -> int:
