@@ -118,7 +118,9 @@ def _emit_file(context: CommandContext, source: str, *, as_json: bool) -> None:
     else:
         _show(result)
     if result.refused:
-        raise CommandFailed(f"{len(result.refused)} events were refused; the others are emitted.")
+        count = len(result.refused)
+        refused = "1 event was refused" if count == 1 else f"{count} events were refused"
+        raise CommandFailed(f"{refused}; the others are emitted.")
 
 
 def _batches(

@@ -63,6 +63,17 @@ def field_options(command: F) -> F:
         ),
         click.option("--timeout", type=int, help="Seconds to wait for an answer."),
         click.option("--max-attempts", type=int, help="Attempts in all, before it fails."),
+        click.option("--rate-limit", type=int, help="Most requests a second; 0 is no limit."),
+        click.option(
+            "--ordering",
+            type=AnyCase(["none", "document"]),
+            help="Whether a document's deliveries wait for one another.",
+        ),
+        click.option(
+            "--client-certificate",
+            metavar="NAME",
+            help="The NAME of FW_CLIENT_CERT_<NAME>, to show to the receiver; empty for none.",
+        ),
         click.option(
             "--set",
             "more",
@@ -81,6 +92,7 @@ def field_options(command: F) -> F:
         "fw webhooks add https://erp.example/hook --event invoice.paid",
         "fw webhooks add https://erp.example/hook --name erp --doctype Invoice --on submitted",
         "fw webhooks add https://erp.example/hook --event invoice.paid --secret-env ERP",
+        "fw webhooks add https://erp.example/hook --event invoice.paid --rate-limit 10",
     )
 )
 @click.argument("url")

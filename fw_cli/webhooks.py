@@ -245,7 +245,7 @@ def _show_pause(
     elif changed.paused:
         say(f"{webhook} is paused until {until or 'it is resumed'}; its deliveries wait.")
     else:
-        say(f"{webhook} is not paused.")
+        say(f"{webhook} is sent to; it is not paused.")
 
 
 @webhooks.command("test")

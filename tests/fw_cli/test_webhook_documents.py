@@ -56,10 +56,23 @@ def test_add_watches_events_of_a_doctype(fw: CommandLine) -> None:
     assert "ERP" in fw.done("webhooks", "show")
 
 
+def test_add_and_edit_take_what_protects_a_receiver(fw: CommandLine, erp: dict[str, Any]) -> None:
+    limits = ("--rate-limit", "10", "--ordering", "DOCUMENT")
+    fw.done("webhooks", "edit", erp["name"], *limits)
+    found = shown(fw)
+    assert (found["rate_limit"], found["ordering"]) == (10, "document")
+    fw.done("webhooks", "edit", erp["name"], "--rate-limit", "0", "--ordering", "none")
+    found = shown(fw)
+    assert (found["rate_limit"], found["ordering"]) == (0, "none")
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
         ((), 1),
+        (("--event", "a.b", "--rate-limit", "-1"), 1),
+        (("--event", "a.b", "--ordering", "strict"), 2),
+        (("--event", "a.b", "--client-certificate", "missing"), 1),
         (("--event", "A B"), 1),
         (("--event", "a.b", "--on", "saved"), 2),
         (("--doctype", "Nothing", "--on", "saved"), 1),
