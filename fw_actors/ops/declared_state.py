@@ -149,19 +149,26 @@ class DeclaredStates:
     def apply(self, fw: Fw, state: DeclaredState, plan: Plan, *, prune: bool = False) -> None:
         """Carry out a plan that was shown before.
 
-        Raises: ConflictError if the site has changed since; what the writes of documents raise.
+        Raises: ConflictError if the site has changed since; ValidationError naming the document
+            whose values break a rule; what else the writes of documents raise.
         """
         if self.plan(fw, state, prune=prune) != plan:
             raise ConflictError("The site has changed since the plan was shown; run it again.")
         for change in plan.changes:
-            if change.doctype == WEBHOOK:
-                self._apply_webhook(fw, state, change)
-            elif change.doctype == USER:
-                _apply_user(fw, state, change)
-            elif change.doctype == SCOPE:
-                _apply_scope(fw, change)
-            else:
-                fw.new_doc(ROLE, name=change.name).insert()
+            try:
+                self._apply_change(fw, state, change)
+            except ValidationError as error:
+                raise ValidationError(f"{change.doctype} {change.name}: {error}") from error
+
+    def _apply_change(self, fw: Fw, state: DeclaredState, change: Change) -> None:
+        if change.doctype == WEBHOOK:
+            self._apply_webhook(fw, state, change)
+        elif change.doctype == USER:
+            _apply_user(fw, state, change)
+        elif change.doctype == SCOPE:
+            _apply_scope(fw, change)
+        else:
+            fw.new_doc(ROLE, name=change.name).insert()
 
     def _webhooks(self, fw: Fw, state: DeclaredState, notes: list[str]) -> Iterator[Change]:
         meta = fw.documents.registry.meta(WEBHOOK)

@@ -147,7 +147,7 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
         ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NONE"}}}, "needs"),
         ({"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}}, "needs"),
         ({"webhooks": {"a": {**HOOK, "colour": 1}}}, "no field colour"),
-        ({"webhooks": {"a": {**HOOK, "timeout": 61}}}, "timeout"),
+        ({"webhooks": {"a": {**HOOK, "timeout": 61}}}, "Webhook a: timeout must be between"),
         ({"webhooks": {"a": {**HOOK, "url": "nowhere"}}}, "URL"),
         ({"users": {"ann": {}}}, "needs an email"),
         ({"users": {"ann": {"email": "a@x.test", "roles": ["None"]}}}, "no role None"),
