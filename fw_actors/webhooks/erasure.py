@@ -129,7 +129,7 @@ class PayloadSweep:
     oldest delivery, for those that a transaction which was rolled back had locked (PostgreSQL).
     """
 
-    def __init__(self, status: DeliveryStatus, days: int, batch: int) -> None:
+    def __init__(self, status: DeliveryStatus, days: float, batch: int) -> None:
         self._days, self._from, self._began = days, 0, 0
         self._next = Statement(
             sa.select(_D.name, _D.last_attempt)
@@ -146,7 +146,7 @@ class PayloadSweep:
 
     def __call__(self, tx: Tx) -> int:
         """Erase the next batch; return how many there were."""
-        before = tx.now - self._days * MS_PER_DAY
+        before = tx.now - round(self._days * MS_PER_DAY)
         if not 0 <= tx.now - self._began < MS_PER_DAY:
             self._from, self._began = 0, tx.now
         found: list[tuple[Any, ...]] = tx.rows(self._next, begin=self._from, before=before)
@@ -160,7 +160,7 @@ class PayloadSweep:
         self._from = last
 
 
-def payload_batches(days: int, batch: int) -> tuple[PayloadSweep, ...]:
+def payload_batches(days: float, batch: int) -> tuple[PayloadSweep, ...]:
     """Return the steps of `core.services.webhooks.sweep` for bodies; 0 days keeps them."""
     if days == 0:
         return ()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
 from fw_actors.ops.sweeps import webhook_batches
+from fw_actors.webhooks.erasure import PayloadSweep, payload_batches
 from tests.simulation.clients import MANAGER, Client, lost, refused
 from tests.simulation.node import Up
-from tests.simulation.world import RECEIVERS
+from tests.simulation.world import PAYLOAD_SECONDS, RECEIVERS
 
 EVENT = "sim.happened"
 _NEXT = {"draft": ("update", "update", "rename", "submit", "trash"),
@@ -20,6 +22,10 @@ _NEXT = {"draft": ("update", "update", "rename", "submit", "trash"),
 _CHANGES = ("new", "enabled", "url", "secret", "numbers", "name", "gone")
 _STATE_AFTER = {"submit": "submitted", "cancel": "cancelled", "trash": "gone"}
 _EVENT_OF = {"note": "on_update"}
+
+
+async def _write(step: PayloadSweep, up: Up) -> int:
+    return await up.site.store.write(step)
 
 
 @dataclass
@@ -216,11 +222,13 @@ class EventWork:
         await self.client.ask("looks for dead receivers", work)
 
     async def sweep(self) -> None:
-        """Sweep what is old, as the command line does."""
+        """Sweep what is old, as the command line does; bodies that are a few seconds old, too."""
         await self.client.ask(
             "sweeps",
             lambda up: up.site.store.write(webhook_batches(up.site.registry, 30)[0]),
         )
+        for step in payload_batches(PAYLOAD_SECONDS / 86_400, 3):
+            await self.client.ask("sweeps bodies", partial(_write, step))
 
     def _key(self, marker: str) -> str | None:
         if self.dice.random() < 0.7:

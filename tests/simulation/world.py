@@ -32,6 +32,7 @@ DISTURBED_SECONDS: Final = 150.0
 TIMESTAMP_MS: Final = 3000  # whole seconds, and up to two on the way
 LEASE_SECONDS: Final = 61.0  # no lease is longer
 RECEIVERS: Final = 4
+PAYLOAD_SECONDS: Final = 10  # how long bodies stay, where somebody sweeps them
 APP: Final = "tickets"
 OTHER_KEY: Final = "another key of the same length"
 DELIVERED: Final = frozenset(
