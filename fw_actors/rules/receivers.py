@@ -72,11 +72,12 @@ def rate_allowance(rate: int, used_until: int, now: int) -> RateAllowance:
     """Return what a limit of `rate` requests a second allows at `now` (ms).
 
     `used_until`: as it was stored, 0 at first. One that lies ahead by more than clocks of nodes
-    may differ is of a clock that was set back since, and counts as now.
+    may differ is of a clock that was set back since. Then one request may start at once, whose
+    claim stores a time of the present clock: without one the stored time would stay.
     """
     interval, moment = _US // rate, now * _US_PER_MS
     if used_until > moment + MAX_SKEW_US:
-        used_until = moment
+        used_until = moment - interval
     return RateAllowance(interval, max(used_until, moment - max(interval, WINDOW_US)), moment)
 
 

@@ -29,6 +29,13 @@ RECEIVERS: Final = (
         "tests/fw_actors/webhooks/test_rate_limit.py",
     ),
     Mutation(
+        "a clock that was set back stops a Webhook with a limit",
+        "fw_actors/rules/receivers.py",
+        "        used_until = moment - interval\n",
+        "        used_until = moment\n",
+        "tests/fw_actors/webhooks/test_rate_limit.py",
+    ),
+    Mutation(
         "a document has two deliveries in flight",
         "fw_actors/store/ordered_jobs.py",
         "if first][: limit - leased]",

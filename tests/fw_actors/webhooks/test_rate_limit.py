@@ -64,6 +64,18 @@ async def test_two_processes_hold_the_limit_together(office: Office) -> None:
         assert 36 <= sum(second <= at < second + 1 for at in times) <= 44
 
 
+async def test_limit_goes_on_after_the_clock_was_set_back(office: Office) -> None:
+    """The stored time is hours ahead then, until a claim stores another one (B-312)."""
+    await office.subscribe(rate_limit=10)
+    await emit(office, 100)
+    node = Node(office)
+    await node.run(1)
+    await office.sql("UPDATE fw_webhook_claim SET used_until = used_until + 7200000000")
+    sent = len(node.times)
+    await node.run(4)
+    assert 36 <= len(node.times) - sent <= 44
+
+
 async def test_limit_is_changed_while_it_runs(office: Office) -> None:
     webhook = await office.subscribe(rate_limit=1)
     await emit(office, 200)
