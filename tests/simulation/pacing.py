@@ -49,7 +49,7 @@ class Pacing:
     def _judge_lease(self, now: int, number: int, job: Job, hook: Hook) -> None:
         if hook.paused_until is not None and hook.paused_until > now:
             raise Broken(f"{job.subject} was leased, and {job.partition} is paused")
-        if not hook.rate_limit:
+        if not hook.rate_limit or not hook.enabled:  # nothing is sent for a disabled one
             return
         times = self._times[job.partition]
         times.append(now)

@@ -152,9 +152,17 @@ def _notices(world: World) -> list[str]:
     """A dead receiver is told once, its end once and later, and it is disabled once (B-341)."""
     rows = _ledger(world).rows(
         "SELECT action, target, detail FROM doc_audit_event WHERE action IN"
-        " ('webhook.notice', 'webhook.notice_end', 'webhook.disable')"
+        " ('webhook.rename', 'webhook.notice', 'webhook.notice_end', 'webhook.disable')"
+        " ORDER BY creation, rowid"
     )
-    told = Counter((action, target, json.loads(detail)["since"]) for action, target, detail in rows)
+    first_names: dict[str, str] = {}
+    told: Counter[tuple[str, str, str]] = Counter()
+    for action, target, detail in rows:
+        given = json.loads(detail)
+        if action == "webhook.rename":
+            first_names[target] = first_names.get(given["old"], given["old"])
+        else:
+            told[action, first_names.get(target, target), given["since"]] += 1
     found = [f"{act} of {hook} since {since}: {n} times" for (act, hook, since), n in told.items()
              if n > 1]  # fmt: skip
     return found + [
