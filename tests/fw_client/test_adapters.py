@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,9 @@ def test_a_plain_handler_gets_each_event_once(post: Post, tmp_path: Path) -> Non
         threads.add(threading.current_thread() is threading.main_thread())
         handle(event)
 
-    made = receiver(noting, seen=SeenInSqlite(tmp_path / "seen.db"))
-    assert [post(made, BODY, signed() | JSON) for _ in range(3)] == [500, 204, 204]
+    with closing(SeenInSqlite(tmp_path / "seen.db")) as seen:
+        made = receiver(noting, seen=seen)
+        assert [post(made, BODY, signed() | JSON) for _ in range(3)] == [500, 204, 204]
     assert len(handle.events) == 2
     assert threads == {post is by_flask}
 
@@ -135,7 +137,8 @@ def test_a_body_without_a_length_is_read_up_to_the_limit(chunk: bytes) -> None:
 def served(tmp_path: Path) -> Iterator[tuple[str, list[ReceivedEvent]]]:
     """The URL of a receiver in Flask on a socket, and what it has handled."""
     got: list[ReceivedEvent] = []
-    made = WebhookReceiver([SECRET], got.append, seen=SeenInSqlite(tmp_path / "seen.db"))
+    seen = SeenInSqlite(tmp_path / "seen.db")
+    made = WebhookReceiver([SECRET], got.append, seen=seen)
     app = flask_library.Flask("tests")
     app.add_url_rule("/hook", view_func=flask.webhook_view(made), methods=["POST"])
     server = make_server("127.0.0.1", 0, app)
@@ -145,6 +148,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, list[ReceivedEvent]]]:
     server.shutdown()
     thread.join()
     server.server_close()
+    seen.close()
 
 
 def test_a_service_delivers_to_a_receiver(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,10 +18,12 @@ DAY = 86_400
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def seen(request: pytest.FixtureRequest, tmp_path: Path) -> SeenEvents:
+def seen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SeenEvents]:
     if request.param == "memory":
-        return SeenInMemory()
-    return SeenInSqlite(tmp_path / "seen.db")
+        yield SeenInMemory()
+        return
+    with closing(SeenInSqlite(tmp_path / "seen.db")) as made:
+        yield made
 
 
 def claim(seen: SeenEvents, name: str = "a", now: float = 0) -> ClaimResult:
@@ -88,7 +92,8 @@ def test_a_file_is_remembered_by_the_next_process(tmp_path: Path) -> None:
     first = SeenInSqlite(tmp_path / "seen.db")
     complete(first)
     first.close()
-    assert claim(SeenInSqlite(tmp_path / "seen.db")) is DONE
+    with closing(SeenInSqlite(tmp_path / "seen.db")) as second:
+        assert claim(second) is DONE
 
 
 def test_a_file_is_shared_by_processes_of_a_fork(tmp_path: Path) -> None:
@@ -101,6 +106,7 @@ def test_a_file_is_shared_by_processes_of_a_fork(tmp_path: Path) -> None:
     assert results.get() == [DONE, CLAIMED]
     child.join()
     assert claim(seen, "b") is BUSY
+    seen.close()
 
 
 def test_a_file_forgets_after_its_days(tmp_path: Path) -> None:
@@ -110,6 +116,7 @@ def test_a_file_forgets_after_its_days(tmp_path: Path) -> None:
     assert claim(seen, "c", now=DAY) is CLAIMED
     assert claim(seen, "a", now=DAY + 1) is CLAIMED
     assert claim(seen, "b", now=DAY + 1) is DONE
+    seen.close()
     with sqlite3.connect(tmp_path / "seen.db") as connection:
         names = connection.execute("SELECT id FROM fw_received ORDER BY id").fetchall()
     connection.close()
