@@ -12,6 +12,7 @@ import pytest
 
 import fw_client
 from fw_client import FwClient
+from fw_client.receiver import SeenInSqlite
 from tests.fw_client.test_adapters import post_asgi, post_flask, post_quart
 from tests.fw_client.test_signatures import BODY, SECRET, signed
 from tests.live_site import PASSWORD, LiveSite
@@ -43,6 +44,13 @@ def test_the_receivers_of_the_page_work(
     """All remember in one file, so what one has handled the others do not."""
     monkeypatch.setenv("WEBHOOK_SECRET", SECRET)
     monkeypatch.chdir(tmp_path)
+    opened: list[SeenInSqlite] = []
+
+    def noted(path: str) -> SeenInSqlite:
+        opened.append(SeenInSqlite(path))
+        return opened[-1]
+
+    monkeypatch.setattr("fw_client.receiver.SeenInSqlite", noted)
     now = int(time.time())
     first, second, third = (signed(name=f"msg_{n}", now=now) for n in range(3))
     in_flask, in_quart, in_fastapi = (made_by(program) for program in BLOCK.findall(RECEIVERS))
@@ -54,6 +62,8 @@ def test_the_receivers_of_the_page_work(
     assert post_flask(in_flask, BODY + b" ", first) == 401
     told = capsys.readouterr().out.splitlines()
     assert told == [f"msg_{n} order.paid {{'a': 'ünï'}}" for n in range(3)]
+    for seen in opened:
+        seen.close()
 
 
 def made_by(program: str) -> Any:
