@@ -27,7 +27,7 @@ from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx
-from fw_actors.webhooks.bulk_replay import MAX_COUNTED, ReplayRun
+from fw_actors.webhooks.replay import MAX_COUNTED, ReplayRun
 from supervisors.service import process
 from tests.postgres_cluster import postgres_cluster
 from web.pages.attempts import attempts_view

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.errors import FwError
     from fw_actors.ops.site import Site
-    from fw_actors.webhooks.bulk_replay import ReplayRun
-    from fw_actors.webhooks.replay import Replayed
+    from fw_actors.webhooks.replay import Replayed, ReplayRun
 
 _FINAL: Final = ("Failed", "Sent")
 _A_TRANSACTION: Final = 100  # deliveries per transaction; keeps the waits of other writers short
@@ -188,7 +187,7 @@ def replays(context: CommandContext, run: str | None, as_json: bool) -> None:
 
 def _run_row(fw: Fw, run: ReplayRun) -> dict[str, Any]:
     from fw_actors.documents.fields import iso
-    from fw_actors.webhooks.bulk_replay import outcomes_of
+    from fw_actors.webhooks.replay import outcomes_of
 
     outcomes = outcomes_of(fw.tx, run)
     return {

@@ -31,7 +31,7 @@ def main() -> NoReturn:
 
 
 def _serve(context: CommandContext, assignment: Assignment) -> None:
-    from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
+    from fw_actors.webhooks.subscriptions import SharedSubscriptions
     from supervisors.service.serving_process import serve_process
     from supervisors.service.siblings import Siblings
     from supervisors.service.tree import Inherited

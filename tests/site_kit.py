@@ -26,7 +26,7 @@ from fw_actors.config import (
 from fw_actors.hashing import Hasher
 from fw_actors.ops.site import Site, open_site
 from fw_actors.runtime import SeededEntropy, TrioClock
-from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
+from fw_actors.webhooks.subscriptions import SharedSubscriptions
 
 START_MS = 1_800_000_000_000
 SECRET_KEY = "a key of the tests, forty characters long"

@@ -45,11 +45,10 @@ from fw_actors.ops.site import Site
 from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
 from fw_actors.store import Tx, installation_key
-from fw_actors.webhooks.bulk_replay import BulkReplays
 from fw_actors.webhooks.diagnostics import Trial, TrialResult
 from fw_actors.webhooks.erasure import erase
 from fw_actors.webhooks.pacing import WebhookPause
-from fw_actors.webhooks.replay import Replayed
+from fw_actors.webhooks.replay import BulkReplays, Replayed
 from fw_actors.webhooks.signing_keys import SecretRotation, new_secret, rotate
 
 T = TypeVar("T")

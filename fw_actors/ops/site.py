@@ -45,17 +45,20 @@ from fw_actors.rules.receivers import NoticePolicy
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
 from fw_actors.tracing import Tracer
-from fw_actors.webhooks import bulk_replay, events
-from fw_actors.webhooks.bulk_replay import BulkReplays
+from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.custom_events import CustomEvents
 from fw_actors.webhooks.deliveries import DeliveryRenames
 from fw_actors.webhooks.events import DeliveryRecorder, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.pacing import Pauses
 from fw_actors.webhooks.receiver_notices import ReceiverNotices, TroubleEnds
-from fw_actors.webhooks.replay import Replays
-from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
-from fw_actors.webhooks.subscriptions import SubscriptionCache, SubscriptionRenewal, WebhookRules
+from fw_actors.webhooks.replay import BulkReplays, Replays
+from fw_actors.webhooks.subscriptions import (
+    SharedSubscriptions,
+    SubscriptionCache,
+    SubscriptionRenewal,
+    WebhookRules,
+)
 
 T = TypeVar("T")
 
@@ -215,7 +218,7 @@ def _assembled(
     documents = Documents(registry, vault, entropy, observers, errors.note)
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     pauses = Pauses(audit, partial(recorded, events.QUEUE))
-    bulk = BulkReplays(replays, audit, entropy, partial(recorded, bulk_replay.REPLAYS))
+    bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
     enqueue = JobRecorder(partial(recorded, queued_jobs.APP_QUEUE))
     context = SiteContext(
         documents, custom.emit, custom.emit_many, accounts.rights, enqueue, config.secrets

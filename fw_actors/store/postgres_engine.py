@@ -27,16 +27,14 @@ from fw_actors.store.postgres_connection import (
     BEGIN_LAZY,
     BEGIN_READ,
     BEGIN_WRITE,
-    ConnectionPool,
-    PostgresConnection,
-)
-from fw_actors.store.postgres_errors import (
     CANCELED,
     CAUGHT_OUTSIDE,
     LOST,
     LOST_AT_COMMIT,
     REFUSALS,
     UNREACHABLE,
+    ConnectionPool,
+    PostgresConnection,
     translate,
 )
 from fw_actors.store.query_limits import QueryLimit

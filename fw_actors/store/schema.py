@@ -197,7 +197,7 @@ BULK_REPLAY: Final = Table(
     _time("begun"),
     _time_or_none("ended"),
 )
-"""The newest replays of many: `fw_actors.webhooks.bulk_replay`."""
+"""The newest replays of many: `fw_actors.webhooks.replay`."""
 
 DELIVERY_ATTEMPT: Final = Table(
     "fw_delivery_attempt",

@@ -27,8 +27,7 @@ from fw_actors.rules.safe_output import FieldRedaction, redaction_of
 from fw_actors.rules.trace_context import TraceContext, written_context
 from fw_actors.store import Tx, jobs, ordered_jobs
 from fw_actors.tracing import CURRENT_TRACE, Tracer
-from fw_actors.webhooks.shared_subscriptions import Subscription
-from fw_actors.webhooks.subscriptions import UNWATCHABLE, SubscriptionCache
+from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, SubscriptionCache
 
 QUEUE: Final = "webhook"
 # The hooks after which a stored document may differ from the object in memory: those that run once

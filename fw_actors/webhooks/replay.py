@@ -1,22 +1,33 @@
-"""Replay of deliveries, each independently of others (B-251, O-80).
+"""Replays: of single deliveries, and of all deliveries that match a filter.
 
-Replays of all that match a filter: `fw_actors.webhooks.bulk_replay`.
+Each delivery is replayed independently of others (B-251, O-80).
+
+A run replays all that match a filter. It is stored as a row: it resumes after a restart, and one
+transaction contains a batch and the progress of the run (B-257). There is one run at a time
+(B-258); the newest ones are kept. Each delivery has the run that sent it again last, so that
+outcomes are counted from the deliveries themselves (O-300).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_MAX_ATTEMPTS
+from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_MAX_ATTEMPTS, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights
+from fw_actors.documents.query import Query
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
 from fw_actors.errors import (
+    BadRequestError,
     ConflictError,
     FwError,
     NotFoundError,
@@ -24,9 +35,10 @@ from fw_actors.errors import (
 )
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import DeliveryStatus
-from fw_actors.store import Statement, jobs
+from fw_actors.runtime import Entropy
+from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.ordered_jobs import enqueue_ordered
-from fw_actors.store.schema import JOB
+from fw_actors.store.schema import BULK_REPLAY, JOB
 from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
 
@@ -155,3 +167,313 @@ def permission_error(rights: Rights) -> PermissionDeniedError | None:
     if rights.scoped:
         return PermissionDeniedError("Your access scopes don't include Webhook Delivery.")
     return None
+
+
+REPLAYS: Final = "replays"
+"""The argument of `recorded` after a run began."""
+KEPT: Final = 20
+"""The newest runs that are kept."""
+MAX_COUNTED: Final = 100_000
+"""The most deliveries of a run whose outcomes are counted."""
+BATCH: Final = 50
+OF_LIST: Final = 1_000
+"""The same for each run of a list of them."""
+_REASONS: Final = 8
+_FINISHED: Final = ["status", "in", list(FINAL)]
+_ID_BYTES: Final = 12
+
+
+class ReplayState(StrEnum):
+    """The state of a run; all but the first are final."""
+
+    RUNNING = "running"
+    DONE = "done"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The row of a run. Times in ms; `total` counts the matching deliveries at the start."""
+
+    id: str
+    user: str
+    request_id: str
+    filters: str
+    last: str
+    """The newest delivery at the start: later ones are not replayed. Empty for a run that the
+    service does not carry out."""
+    cursor: str
+    """The last processed delivery; deliveries are processed in the order of their names."""
+    state: str
+    total: int
+    replayed: int
+    reasons: str
+    """The number of failures per reason, as a JSON object."""
+    error: str
+    begun: int
+    ended: int | None
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """The number of deliveries that could not be replayed, per reason."""
+        found: dict[str, int] = json.loads(self.reasons)
+        return found
+
+
+class RunOutcomes(NamedTuple):
+    """The outcome of the deliveries that a run sent again.
+
+    `gone`: those that were replayed again since, or deleted. `more`: there are more than were
+    counted, so that each number is the least; `gone` is 0 then.
+    """
+
+    arrived: int
+    failed: int
+    open: int
+    gone: int
+    more: bool
+
+
+class BulkReplays:
+    """Carries out runs step by step in the caller's transactions; `recorded` follows the first."""
+
+    def __init__(
+        self, replays: Replays, audit: AuditLog, entropy: Entropy, recorded: Callable[[], None]
+    ) -> None:
+        self._replays, self._audit = replays, audit
+        self._entropy, self._recorded = entropy, recorded
+
+    def begin(self, fw: Fw, filters: Sequence[Any]) -> ReplayRun | PermissionDeniedError:
+        """Begin a run over the matching deliveries that are Sent or Failed.
+
+        As in `Replays.replay`, a missing permission is recorded, and the error returned for the
+        caller to raise after the commit. `filters` are those of document lists, at least one.
+
+        Raises: BadRequestError; ConflictError while another run is in progress.
+        """
+        error = permission_error(fw.rights)
+        if error is not None:
+            self._audit.deny(fw, _DELIVERY)
+            return error
+        if not filters:
+            raise BadRequestError("filters must contain at least one filter.", field="filters")
+        fw.tx.lock("fw.bulk_replay")
+        before = self.running(fw.tx)
+        if before is not None:
+            raise ConflictError(f"A bulk replay started by {before.user} is already in progress.")
+        newest = fw.get_list(_DELIVERY, list(filters), ["name"], "name desc", 1)
+        last = newest[0]["name"] if newest else ""
+        total = fw.count(_DELIVERY, [*filters, _FINISHED])
+        run = self._new(fw, filters, total, ReplayState.RUNNING, last)
+        _keep(fw.tx, run)
+        fw.tx.after_commit(self._recorded)
+        return run
+
+    def here(self, fw: Fw, filters: Sequence[Any], total: int) -> ReplayRun:
+        """Record a run that the caller carries out itself, with `carry_out_here`.
+
+        Until that is done it counts as stopped, which it is if the caller dies.
+        """
+        run = self._new(fw, filters, total, ReplayState.STOPPED, "")
+        _keep(fw.tx, run)
+        return run
+
+    def carry_out_here(
+        self, fw: Fw, run: ReplayRun, deliveries: Sequence[str], *, last: bool
+    ) -> list[Replayed | FwError]:
+        """Replay a part of the caller's own run, the last one or not; return the results."""
+        results = self._replays.replay_many(fw, deliveries, run.id)
+        before = self.find(fw.tx, run.id)
+        if before is not None:  # else twenty others have begun since
+            state = ReplayState.DONE if last else ReplayState.STOPPED
+            _count(fw.tx, before, results)
+            fw.tx.run(_END_HERE, id=run.id, how=state.value, at=fw.tx.now)
+        return results
+
+    def _new(
+        self, fw: Fw, filters: Sequence[Any], total: int, state: ReplayState, last: str
+    ) -> ReplayRun:
+        return ReplayRun(
+            id=self._entropy.bytes(_ID_BYTES).hex(), user=fw.user, request_id=fw.request_id,
+            filters=json.dumps(list(filters)), last=last, cursor="", state=state, total=total,
+            replayed=0, reasons="{}", error="", begun=fw.tx.now,
+            ended=None if state is ReplayState.RUNNING else fw.tx.now,
+        )  # fmt: skip
+
+    def last(self, tx: Tx) -> ReplayRun | None:
+        """Return the run in progress, or else the last one."""
+        return self.running(tx) or next(_runs(tx.rows(_NEWEST, most=1)), None)
+
+    def running(self, tx: Tx) -> ReplayRun | None:
+        """Return the run in progress, or None."""
+        return next(_runs(tx.rows(_RUNNING)), None)
+
+    def find(self, tx: Tx, run: str) -> ReplayRun | None:
+        """Return a run by its id, or None."""
+        return next(_runs(tx.rows(_FIND, id=run)), None)
+
+    def all(self, fw: Fw) -> list[ReplayRun]:
+        """Return the runs that are kept, newest first. Raises: PermissionDeniedError."""
+        _require(fw)
+        return newest_runs(fw.tx)
+
+    def get(self, fw: Fw, run: str) -> ReplayRun:
+        """Return a run by its id. Raises: PermissionDeniedError, NotFoundError."""
+        _require(fw)
+        found = self.find(fw.tx, run)
+        if found is None:
+            raise NotFoundError(f"There is no bulk replay {run[:140]}; the last {KEPT} are kept.")
+        return found
+
+    def progress(self, fw: Fw) -> ReplayRun | None:
+        """Return the current or last run. Raises: PermissionDeniedError."""
+        _require(fw)
+        return self.last(fw.tx)
+
+    def stop(self, fw: Fw) -> ReplayRun | None:
+        """End the run after the current batch; does nothing without a run.
+
+        Raises: PermissionDeniedError.
+        """
+        _require(fw)
+        run = self.running(fw.tx)
+        if run is not None:
+            self._end(fw.tx, run, ReplayState.STOPPED)
+        return self.last(fw.tx)
+
+    def batch(self, fw: Fw, run: ReplayRun) -> list[str]:
+        """Return the next batch of deliveries.
+
+        Each is returned once: a delivery that fails again lies behind the cursor by then.
+        """
+        meta = fw.documents.registry.meta(_DELIVERY)
+        wanted = Query(fw, meta, [*json.loads(run.filters), _FINISHED], ignore_permissions=True)
+        return wanted.names_after(run.cursor, run.last, BATCH)
+
+    def carry_out(self, fw: Fw, run: ReplayRun, deliveries: Sequence[str]) -> None:
+        """Replay a batch as the user who began the run, or end the run if the batch is empty.
+
+        Does nothing if the run was stopped or another process was faster. If the user has lost the
+        permission, that is recorded and ends the run.
+        """
+        error = permission_error(fw.rights)
+        if error is not None:
+            self._audit.deny(fw, _DELIVERY)
+            self.give_up(fw.tx, run, error.message)
+        elif not deliveries:
+            self._end(fw.tx, run, ReplayState.DONE)
+        elif fw.tx.run(_ADVANCE, id=run.id, cursor=run.cursor, reached=deliveries[-1]):
+            _count(fw.tx, run, self._replays.replay_many(fw, deliveries, run.id))
+
+    def give_up(self, tx: Tx, run: ReplayRun, reason: str) -> None:
+        """End a run as failed."""
+        self._end(tx, run, ReplayState.FAILED, reason)
+
+    def _end(self, tx: Tx, run: ReplayRun, state: ReplayState, reason: str = "") -> None:
+        """End a run by its id: meanwhile it may have ended and another begun."""
+        tx.run(_END, id=run.id, how=state.value, reason=reason, at=tx.now)
+
+
+def newest_runs(tx: Tx) -> list[ReplayRun]:
+    """Return the runs that are kept, newest first."""
+    return list(_runs(tx.rows(_NEWEST, most=KEPT)))
+
+
+def outcomes_of(tx: Tx, run: ReplayRun, most: int = MAX_COUNTED) -> RunOutcomes:
+    """Return what became of the deliveries of a run, of which at most `most` are counted."""
+    rows = tx.rows(_OUTCOMES, run=run.id, most=most + 1)
+    found = {status: int(count) for status, count in rows}
+    counted = sum(found.values())
+    arrived, failed = (found.get(status.value, 0) for status in _ENDED)
+    more = counted > most
+    gone = 0 if more else max(run.replayed - counted, 0)
+    return RunOutcomes(arrived, failed, counted - arrived - failed, gone, more)
+
+
+def _runs(rows: Iterable[Sequence[Any]]) -> Iterator[ReplayRun]:
+    for row in rows:
+        yield ReplayRun(**dict(zip(ReplayRun.__struct_fields__, row, strict=True)))
+
+
+def _keep(tx: Tx, run: ReplayRun) -> None:
+    """Insert a run, and delete those that are not among the newest any more."""
+    tx.run(_BEGIN, **msgspec.structs.asdict(run))
+    tx.run(_FORGET)
+
+
+def _count(tx: Tx, run: ReplayRun, results: Sequence[Replayed | FwError]) -> None:
+    """Add the results of a batch to those that `run` has."""
+    replayed = sum(isinstance(each, Replayed) for each in results)
+    reasons = Counter(run.refused)
+    for each in results:
+        if isinstance(each, FwError):
+            reasons[_reason(each, reasons)] += 1
+    tx.run(_COUNT, id=run.id, more=replayed, reason=json.dumps(reasons))
+
+
+def _require(fw: Fw) -> None:
+    error = permission_error(fw.rights)
+    if error is not None:
+        raise error
+
+
+def _reason(error: FwError, known: Counter[str]) -> str:
+    """Return the reason of an error, from a small set: texts of conflicts name no delivery."""
+    reason = error.message if isinstance(error, ConflictError) else "It no longer exists."
+    return reason if reason in known or len(known) < _REASONS else "For another reason."
+
+
+_R: Final = BULK_REPLAY.c
+_COLUMNS: Final = tuple(_R[name] for name in ReplayRun.__struct_fields__)
+_KEPT: Final = BULK_REPLAY.alias("kept")
+_BY_AGE: Final = (_R.begun.desc(), _R.id.desc())
+_NEWEST: Final = Statement(sa.select(*_COLUMNS).order_by(*_BY_AGE).limit(sa.bindparam("most")))
+_RUNNING: Final = Statement(
+    sa.select(*_COLUMNS).where(_R.state == ReplayState.RUNNING.value).limit(1)
+)
+_FIND: Final = Statement(sa.select(*_COLUMNS).where(_R.id == sa.bindparam("id")))
+_FORGET: Final = Statement(
+    sa.delete(BULK_REPLAY).where(
+        _R.state != ReplayState.RUNNING.value,
+        _R.id.not_in(
+            sa.select(_KEPT.c.id).order_by(_KEPT.c.begun.desc(), _KEPT.c.id.desc()).limit(KEPT)
+        ),
+    )
+)
+_BEGIN: Final = Statement(
+    sa.insert(BULK_REPLAY).values(
+        {name: sa.bindparam(name) for name in ReplayRun.__struct_fields__}
+    )
+)
+_ADVANCE: Final = Statement(
+    sa.update(BULK_REPLAY)
+    .where(_R.id == sa.bindparam("id"), _R.cursor == sa.bindparam("cursor"))
+    .where(_R.state == ReplayState.RUNNING.value)
+    .values(cursor=sa.bindparam("reached"))
+)
+_COUNT: Final = Statement(
+    sa.update(BULK_REPLAY)
+    .where(_R.id == sa.bindparam("id"))
+    .values(replayed=_R.replayed + sa.bindparam("more"), reasons=sa.bindparam("reason"))
+)
+_END: Final = Statement(
+    sa.update(BULK_REPLAY)
+    .where(_R.id == sa.bindparam("id"), _R.state == ReplayState.RUNNING.value)
+    .values(state=sa.bindparam("how"), error=sa.bindparam("reason"), ended=sa.bindparam("at"))
+)
+_END_HERE: Final = Statement(
+    sa.update(BULK_REPLAY)
+    .where(_R.id == sa.bindparam("id"))
+    .values(state=sa.bindparam("how"), ended=sa.bindparam("at"))
+)
+_ENDED: Final = (DeliveryStatus.SENT, DeliveryStatus.FAILED)
+_D: Final = table_of(WebhookDelivery).table.c
+_OF_RUN: Final = (
+    sa.select(_D.status)
+    .where(_D.replay_run == sa.bindparam("run"))
+    .limit(sa.bindparam("most"))
+    .subquery()
+)
+_OUTCOMES: Final = Statement(
+    sa.select(_OF_RUN.c.status, sa.func.count()).group_by(_OF_RUN.c.status)
+)

@@ -16,7 +16,7 @@ from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import BUILD
 from fw_actors.webhooks.pacing import paused_webhooks, webhooks_at_limit
-from fw_actors.webhooks.shared_subscriptions import Subscriptions
+from fw_actors.webhooks.subscriptions import Subscriptions
 from supervisors.service.parts import Parts
 from supervisors.service.siblings import Siblings
 from web.exchange import Traffic

@@ -25,7 +25,7 @@ import trio
 from fw_actors.config import Config
 from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
 from fw_actors.version import __version__
-from fw_actors.webhooks.shared_subscriptions import shared_memory
+from fw_actors.webhooks.subscriptions import shared_memory
 from supervisors.children import task_child
 from supervisors.service.assignment import Assignment
 from supervisors.service.control_channel import ChannelFailed, ControlChannel

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final
 
 from fw_actors.access.links import Links
+from fw_actors.actors.background import AppJobs, Mailer
 from fw_actors.actors.console import process_name
 from fw_actors.actors.delivery import DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
-from fw_actors.actors.job_workers import AppJobs, Mailer
 from fw_actors.actors.outcome_writer import OutcomeWriter
 from fw_actors.config import Config
 from fw_actors.documents.handle import Fw

@@ -64,10 +64,10 @@ from fw_actors.runtime import (
 )
 from fw_actors.store import Store, Tx
 from fw_actors.tracing import CURRENT_TRACE, Tracer
-from fw_actors.webhooks import bulk_replay, events
+from fw_actors.webhooks import events, replay
 from fw_actors.webhooks.erasure import payload_batches
-from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
 from fw_actors.webhooks.signing_keys import end_rotation
+from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from supervisors.children import ChildSpec, actor_child, task_child
 from supervisors.service.access import PROBE, access
 from supervisors.service.console_socket import console_socket
@@ -106,7 +106,7 @@ WORKERS: Final = {
     mail_queue.QUEUE: MAILER,
     queued_jobs.APP_QUEUE: APP_JOBS,
     error_log.QUEUE: ERRORS,
-    bulk_replay.REPLAYS: REPLAYER,
+    replay.REPLAYS: REPLAYER,
 }
 """The actor that works on each queue."""
 

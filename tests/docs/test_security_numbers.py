@@ -29,7 +29,7 @@ from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECORDED_PER_MINUTE, WIDE
 from fw_actors.rules.password_policy import MAX_RUNES
 from fw_actors.rules.safe_output import SHORTEST_SECRET
 from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
-from fw_actors.webhooks.bulk_replay import BATCH
+from fw_actors.webhooks.replay import BATCH
 from web import response
 from web.connections import (
     ADDRESS_SHARE,

@@ -37,7 +37,7 @@ ACCESS: Final = (
     ),
     Mutation(
         "the Mailer hands no message to the transport",
-        "fw_actors/actors/job_workers.py",
+        "fw_actors/actors/background.py",
         "                await self._transport.send(message)\n",
         "                pass\n",
         "tests/access/test_background_actors.py",

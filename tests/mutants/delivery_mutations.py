@@ -137,7 +137,7 @@ DELIVERY: Final = (
     ),
     Mutation(
         "a job's end is not part of what it writes",
-        "fw_actors/actors/job_workers.py",
+        "fw_actors/actors/background.py",
         "if not jobs.finish(tx, job.id, job.lease):",
         "if tx is None:",
     ),

@@ -118,7 +118,7 @@ def test_nothing_from_outside_is_read_into_objects_of_its_own_choice() -> None:
 
 def test_no_memory_is_managed_by_hand() -> None:
     # The memory that the processes of one service share is read and written in whole words.
-    assert importers(FOREIGN_MEMORY) == {"fw_actors/webhooks/shared_subscriptions.py"}
+    assert importers(FOREIGN_MEMORY) == {"fw_actors/webhooks/subscriptions.py"}
 
 
 def test_randomness_has_one_source() -> None:

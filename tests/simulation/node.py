@@ -25,7 +25,7 @@ from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.concurrency import Requester
 from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
 from fw_actors.store import Store
-from fw_actors.webhooks.shared_subscriptions import SharedSubscriptions
+from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from supervisors.service.parts import Parts
 from supervisors.service.queues import kept_connections
 from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts

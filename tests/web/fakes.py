@@ -31,10 +31,9 @@ from fw_actors.errors import (
 )
 from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.runtime.clock import SeededEntropy
-from fw_actors.webhooks.bulk_replay import BulkReplays
 from fw_actors.webhooks.diagnostics import StepTimes, TrialResult
 from fw_actors.webhooks.pacing import WebhookPause
-from fw_actors.webhooks.replay import Replayed
+from fw_actors.webhooks.replay import BulkReplays, Replayed
 from fw_actors.webhooks.signing_keys import SecretRotation
 from web.app import FrontEnd, make_app
 from web.settings import Settings

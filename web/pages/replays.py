@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from fw_actors.documents.fields import iso
-from fw_actors.webhooks.bulk_replay import (
+from fw_actors.webhooks.health import labels_of
+from fw_actors.webhooks.replay import (
     MAX_COUNTED,
     OF_LIST,
     ReplayRun,
@@ -17,7 +18,6 @@ from fw_actors.webhooks.bulk_replay import (
     newest_runs,
     outcomes_of,
 )
-from fw_actors.webhooks.health import labels_of
 from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.framing import FramedPages

@@ -11,8 +11,8 @@ from trio.testing import MockClock
 
 from fw_actors.actors.background import A_DEFECT, UNAVAILABLE_SECONDS
 from fw_actors.errors import OverloadedError
-from fw_actors.webhooks import bulk_replay
-from fw_actors.webhooks.bulk_replay import BulkReplays
+from fw_actors.webhooks import replay
+from fw_actors.webhooks.replay import BulkReplays
 from tests.http_site import HttpSite, http_site
 
 FAILED = {"filters": [["status", "=", "Failed"]]}
@@ -56,7 +56,7 @@ async def manager(site: HttpSite) -> str:
 async def test_a_run_is_begun_watched_and_done(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_replay, "BATCH", 2)
+    monkeypatch.setattr(replay, "BATCH", 2)
     async with http_site(tmp_path) as site:
         sid = await manager(site)
         assert await progress(site, sid) is None
@@ -78,7 +78,7 @@ async def test_a_run_is_begun_watched_and_done(
 async def test_a_run_that_a_process_left_is_gone_on_with_by_the_next(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_replay, "BATCH", 1)
+    monkeypatch.setattr(replay, "BATCH", 1)
     async with http_site(tmp_path) as site:
         sid = await manager(site)
         await failures(site, 4)
@@ -95,7 +95,7 @@ async def test_a_run_that_a_process_left_is_gone_on_with_by_the_next(
 async def test_a_run_is_stopped(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_replay, "BATCH", 1)
+    monkeypatch.setattr(replay, "BATCH", 1)
     async with http_site(tmp_path) as site:
         sid = await manager(site)
         await failures(site, 4)
@@ -113,7 +113,7 @@ async def test_a_run_is_stopped(
 async def test_an_account_that_has_gone_ends_its_run(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_replay, "BATCH", 1)
+    monkeypatch.setattr(replay, "BATCH", 1)
     async with http_site(tmp_path) as site:
         sid = await manager(site)
         await site.hire("second", "System Manager")

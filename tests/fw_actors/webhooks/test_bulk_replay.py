@@ -16,8 +16,8 @@ from fw_actors.errors import (
     NotFoundError,
     PermissionDeniedError,
 )
-from fw_actors.webhooks import bulk_replay
-from fw_actors.webhooks.bulk_replay import ReplayRun, RunOutcomes, outcomes_of
+from fw_actors.webhooks import replay
+from fw_actors.webhooks.replay import ReplayRun, RunOutcomes, outcomes_of
 from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.test_replay import Depot
 from tests.plans import accesses, unsought
@@ -74,7 +74,7 @@ async def test_all_that_match_begin_anew_in_batches_each_with_its_audit_event(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each replay writes an Audit Event (O-80, B-257)."""
-    monkeypatch.setattr(bulk_replay, "BATCH", 2)
+    monkeypatch.setattr(replay, "BATCH", 2)
     deliveries = await bulk.failed(5)
     begun = await bulk.begin()
     assert (begun.state, begun.total, begun.replayed) == ("running", 5, 0)
@@ -104,7 +104,7 @@ async def test_only_what_matches_is_final_and_was_there_is_touched(bulk: Bulk) -
 async def test_one_that_fails_anew_does_not_come_up_again(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_replay, "BATCH", 1)
+    monkeypatch.setattr(replay, "BATCH", 1)
     await bulk.failed(2)
     await bulk.begin()
     for left in (1, 1, 0):
@@ -143,7 +143,7 @@ async def test_a_batch_that_another_process_was_faster_with_changes_nothing(bulk
 async def test_a_run_that_is_stopped_leaves_the_rest_alone(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk_replay, "BATCH", 1)
+    monkeypatch.setattr(replay, "BATCH", 1)
     await bulk.failed(3)
     run = await bulk.begin()
     await bulk.step()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fw_actors.config import ProcessPlace
-from fw_actors.webhooks.shared_subscriptions import (
+from fw_actors.webhooks.subscriptions import (
     SharedSubscriptions,
     Subscription,
     Subscriptions,

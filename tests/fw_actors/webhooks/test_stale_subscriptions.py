@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from fw_actors.actors.background import SubscriptionWatch, changed_webhooks, stale_webhooks
 from fw_actors.runtime import open_runtime
-from fw_actors.webhooks.shared_subscriptions import Subscription, Subscriptions
+from fw_actors.webhooks.subscriptions import Subscription, Subscriptions
 from supervisors.children import actor_child
 from supervisors.tree import open_supervisor
 from tests.fw_actors.office import Office
