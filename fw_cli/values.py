@@ -1,8 +1,16 @@
-"""Names of documents as arguments: shells complete them, and near misses are suggested."""
+"""Names of documents as arguments: shells complete them, and near misses are suggested.
+
+Completion only reads, and does not open the site: a shell completes while somebody types, so
+nothing may be created or migrated, no app's code may run, and a store that does not answer quickly
+has no names.
+"""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,6 +25,9 @@ if TYPE_CHECKING:
 
 _MAX_COMPARED: Final = 10_000
 _MAX_SUGGESTED: Final = 3
+MAX_NAMES: Final = 100
+_ANSWER_SECONDS: Final = 1.0
+_HIGHEST: Final = "\U0010ffff"
 
 
 class DocumentName(click.ParamType[str]):
@@ -61,13 +72,56 @@ KEY: Final = DocumentName("API Key")
 
 
 def _names(context: CommandContext, doctype: str, prefix: str) -> list[str]:
-    from fw_actors.store.name_lookup import names_in_database, names_in_file
-
     config = context.config
     table = "doc_" + doctype.lower().replace(" ", "_")
     if config.sqlite_file is not None:
         return names_in_file(config.sqlite_file, table, prefix)
     return names_in_database(config.deployment.database, table, prefix)
+
+
+def names_in_file(path: Path, table: str, prefix: str) -> list[str]:
+    """Return names in a table of an SQLite file that begin with `prefix`, the highest first.
+
+    At most `MAX_NAMES`; none without such a file or table.
+    """
+    if not path.is_file():
+        return []
+    try:
+        opened = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_ANSWER_SECONDS
+        )
+        with closing(opened) as connection:
+            rows = connection.execute(_statement(table, "?"), (prefix, prefix + _HIGHEST))
+            return [str(name) for (name,) in rows.fetchall()]
+    except sqlite3.Error:
+        return []
+
+
+def names_in_database(url: str, table: str, prefix: str) -> list[str]:
+    """Return names in a table of a PostgreSQL database, as `names_in_file`."""
+    import psycopg  # few sites need its driver
+
+    try:
+        with psycopg.connect(url, connect_timeout=2, autocommit=True) as connection:
+            connection.execute(f"SET statement_timeout = {int(_ANSWER_SECONDS * 1000)}")
+            statement = _statement(table, "%s")
+            rows = connection.execute(statement.encode(), (prefix, prefix + _HIGHEST))
+            return [str(name) for (name,) in rows.fetchall()]
+    except psycopg.Error:
+        return []
+
+
+def _statement(table: str, placeholder: str) -> str:
+    """Return the look-up; the index over names serves it, and so it begins at the highest name.
+
+    The names of deliveries are in the order of time.
+    """
+    if not table.isidentifier():
+        raise ValueError(f"{table!r} is not the name of a table")
+    return (
+        f"SELECT name FROM {table} WHERE name >= {placeholder} AND name <= {placeholder} "  # nosec B608
+        f"ORDER BY name DESC LIMIT {MAX_NAMES}"
+    )
 
 
 def require_known(fw: Fw, doctype: str, name: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fw_actors.runtime import Entropy, RestartIntensity
-from fw_actors.runtime.restarts import History, after_failure, backoff_delay
+from fw_actors.runtime.supervision import History, after_failure, backoff_delay
 
 
 class Restart(Enum):

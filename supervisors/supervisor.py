@@ -32,7 +32,7 @@ from fw_actors.runtime import (
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.deadlock import waiting_for
 from fw_actors.runtime.errors import StartOverdueError
-from fw_actors.runtime.restarts import History
+from fw_actors.runtime.supervision import History
 from supervisors.children import ActorSpec, ActorT, ChildSpec
 from supervisors.events import ChildEnded, RestartDue
 from supervisors.member import EndedTooSoonError, Member, Phase

@@ -29,12 +29,11 @@ from fw_actors.runtime.operations import Timer
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef, KeyedRef, Ref
 from fw_actors.runtime.reply import PendingReply
-from fw_actors.runtime.restarts import RestartIntensity
 from fw_actors.runtime.snapshot import Inspection, NodeSnapshot, RuntimeSnapshot
+from fw_actors.runtime.supervision import Down, RestartIntensity, Up, Watch
 from fw_actors.runtime.system import Log, Runtime, SilentLog, StderrLog, open_runtime
 from fw_actors.runtime.topics import EventKind, EventTopic, RuntimeEvent, Topic, TopicSnapshot
 from fw_actors.runtime.tracing import MessageTrace, TraceHooks, TraceOutcome
-from fw_actors.runtime.watches import Down, Up, Watch
 from fw_actors.runtime.worker_pool import WorkerPool
 
 __all__ = [

@@ -18,7 +18,7 @@ from fw_actors.runtime.mailbox import MailboxPolicy
 from fw_actors.runtime.messages import Handler, HandlerTable, Message, Request, handler_tables
 from fw_actors.runtime.operations import Ticker, Timer, Work, operations_of
 from fw_actors.runtime.reply import PendingReply
-from fw_actors.runtime.watches import Down, Up, Watch
+from fw_actors.runtime.supervision import Down, Up, Watch
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell

@@ -46,10 +46,10 @@ from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
 from fw_actors.runtime.operations import PendingOperations, operations_of
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of, place_of
+from fw_actors.runtime.supervision import Down, Up
 from fw_actors.runtime.timers import TimeLimit
 from fw_actors.runtime.topics import EventKind
 from fw_actors.runtime.variables import carrying_handler
-from fw_actors.runtime.watches import Down, Up
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from fw_actors.runtime.mailbox import Feed, Mailbox, MailboxPolicy
     from fw_actors.runtime.operations import Completion, PendingOperation
     from fw_actors.runtime.ref import Ref
+    from fw_actors.runtime.supervision import Watch
     from fw_actors.runtime.system import Runtime
-    from fw_actors.runtime.watches import Watch
 
 
 class ActorState(Enum):

@@ -20,15 +20,14 @@ from fw_actors.runtime.operations import operations_of
 from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import place_of
+from fw_actors.runtime.supervision import cancel_timers
 from fw_actors.runtime.timers import TimeLimit
 from fw_actors.runtime.topics import EventKind
 from fw_actors.runtime.variables import run_apart
-from fw_actors.runtime.watches import cancel_timers
 
 if TYPE_CHECKING:
     from fw_actors.runtime.pool import KeyedPool
-    from fw_actors.runtime.restarts import FailedKey
-    from fw_actors.runtime.watches import Watch
+    from fw_actors.runtime.supervision import FailedKey, Watch
     from fw_actors.runtime.workers import WorkerScope
 
 

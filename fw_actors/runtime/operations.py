@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fw_actors.runtime.mailbox import Item, MailboxPolicy
     from fw_actors.runtime.messages import Request
     from fw_actors.runtime.ref import Ref
-    from fw_actors.runtime.watches import EndsTold
+    from fw_actors.runtime.supervision import EndsTold
     from fw_actors.runtime.workers import WorkerScope
 
 R = TypeVar("R")

@@ -45,16 +45,21 @@ from fw_actors.runtime.keyed_cell import KeyedCell
 from fw_actors.runtime.mailbox import DEFAULT_POLICY, DeadLetterReason, Mailbox, MailboxPolicy
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.ref import KeyedRef
-from fw_actors.runtime.restarts import FailedKey, FailedKeys, RestartIntensity
 from fw_actors.runtime.snapshot import NodeSnapshot, counters_of
+from fw_actors.runtime.supervision import (
+    FailedKey,
+    FailedKeys,
+    Presence,
+    RestartIntensity,
+    cancel_timers,
+)
 from fw_actors.runtime.timers import START_SECONDS, Deadlines
 from fw_actors.runtime.topics import EventKind
-from fw_actors.runtime.watches import Presence, cancel_timers
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
+    from fw_actors.runtime.supervision import Watch
     from fw_actors.runtime.system import Runtime
-    from fw_actors.runtime.watches import Watch
 
 
 @dataclass(frozen=True, slots=True)

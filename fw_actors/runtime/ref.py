@@ -13,8 +13,8 @@ from fw_actors.runtime.errors import ActorError, AskTimeout
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection
+from fw_actors.runtime.supervision import Presence
 from fw_actors.runtime.variables import carried_values
-from fw_actors.runtime.watches import Presence
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fw_actors.runtime.mailbox import Item
     from fw_actors.runtime.pool import KeyedPool
     from fw_actors.runtime.single import SingleCell
-    from fw_actors.runtime.watches import Watch
+    from fw_actors.runtime.supervision import Watch
 
 R = TypeVar("R")
 if TYPE_CHECKING:

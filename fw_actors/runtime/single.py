@@ -21,17 +21,17 @@ from fw_actors.runtime.mailbox import Mailbox, MailboxPolicy
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.reply import WOKEN
 from fw_actors.runtime.snapshot import node_of, place_of
+from fw_actors.runtime.supervision import cancel_timers
 from fw_actors.runtime.topics import EventKind
 from fw_actors.runtime.tracing import CURRENT_MESSAGE
 from fw_actors.runtime.variables import own_decimal_context
-from fw_actors.runtime.watches import cancel_timers
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
     from fw_actors.runtime.reply import PendingReply
     from fw_actors.runtime.snapshot import NodeSnapshot
+    from fw_actors.runtime.supervision import Watch
     from fw_actors.runtime.system import Runtime
-    from fw_actors.runtime.watches import Watch
 
 
 class SingleCell(ActorCell):

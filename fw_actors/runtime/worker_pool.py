@@ -18,15 +18,15 @@ from fw_actors.runtime.mailbox import Item, Mailbox, MailboxPolicy
 from fw_actors.runtime.ref import Ref
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.single import SingleCell
-from fw_actors.runtime.watches import Presence
+from fw_actors.runtime.supervision import Presence
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
     from fw_actors.runtime.deadlock import WaitNode
     from fw_actors.runtime.messages import Message
     from fw_actors.runtime.snapshot import Inspection
+    from fw_actors.runtime.supervision import Watch
     from fw_actors.runtime.system import Runtime
-    from fw_actors.runtime.watches import Watch
 
 ActorT_co = TypeVar("ActorT_co", bound="Actor", covariant=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fw_actors.runtime import SeededEntropy
-from fw_actors.runtime.restarts import History, backoff_delay
+from fw_actors.runtime.supervision import History, backoff_delay
 from supervisors import Restart, RestartIntensity, Strategy
 from supervisors.strategies import (
     ChildRules,

@@ -15,7 +15,7 @@ from fw_actors.runtime import (
     Runtime,
     SeededEntropy,
 )
-from fw_actors.runtime.restarts import FailedKey, after_key_failure
+from fw_actors.runtime.supervision import FailedKey, after_key_failure
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,
