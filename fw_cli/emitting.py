@@ -14,7 +14,7 @@ import click
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
-from fw_cli.output import as_json, say, show_json, show_refusals
+from fw_cli.output import as_json, counted, say, show_json, show_refusals
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -191,9 +191,10 @@ def _read_json(text: str | bytes) -> Any:
 
 
 def _show(result: Emission) -> None:
-    say(f"Emitted {result.emitted:,} events, {result.deliveries:,} deliveries.")
+    deliveries = "1 delivery" if result.deliveries == 1 else f"{result.deliveries:,} deliveries"
+    say(f"Emitted {counted(result.emitted, 'event')}, {deliveries}.")
     if result.known:
-        say(f"Skipped {result.known:,} events whose key was emitted before.")
+        say(f"Skipped {counted(result.known, 'event')} whose key was emitted before.")
     if result.without_key:
-        say(f"{result.without_key:,} events have no key: a second run would emit them again.")
+        say(f"Without a key: {counted(result.without_key, 'event')}; a second run emits again.")
     show_refusals(result.refused)

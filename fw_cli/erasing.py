@@ -12,7 +12,7 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
-from fw_cli.values import DELIVERY, WEBHOOK
+from fw_cli.values import DELIVERY, WEBHOOK, require_webhook_on_record
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -60,6 +60,8 @@ def erase(
         raise click.UsageError(
             "Give one DELIVERY, or select many with --webhook, --reference or --until."
         )
+    if webhook is not None:
+        context.read(lambda site, fw: require_webhook_on_record(fw, webhook))
     confirm("Erase the bodies for good?", yes=yes)
 
     async def use(site: Site) -> list[str]:

@@ -44,6 +44,7 @@ _JOB_COLUMNS: Final = {
 _QUEUES: Final = ("app", "mail")
 _STATES: Final = ("ready", "scheduled", "leased", "failed")
 _MAX_LISTED: Final = 500
+_NUMBER: Final = click.IntRange(1, 2**63 - 1)  # of a job, as stored
 
 
 @click.group(cls=FullHelpGroup)
@@ -119,7 +120,7 @@ def _row(job: JobFacts) -> dict[str, Any]:
 
 
 @jobs.command(epilog=examples("fw jobs retry 4711", "fw jobs retry --queue mail --state failed"))
-@click.argument("job", type=int, required=False)
+@click.argument("job", type=_NUMBER, required=False)
 @_filters
 @as_json
 @click.pass_obj
@@ -139,7 +140,7 @@ def retry(context: CommandContext, /, job: int | None, as_json: bool, **given: s
 
 
 @jobs.command(epilog=examples("fw jobs cancel 4711", "fw jobs cancel --function shop.sync --yes"))
-@click.argument("job", type=int, required=False)
+@click.argument("job", type=_NUMBER, required=False)
 @_filters
 @yes_option
 @as_json

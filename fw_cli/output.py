@@ -88,6 +88,8 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping) and value.keys() == {"configured"}:  # a stored secret (B-91)
+        return "configured" if value["configured"] else ""
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))
     return str(value)

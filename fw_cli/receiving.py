@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def _secret(
     if webhook is None and not from_stdin and variable is None:
         return None
     if webhook is None:
-        return taken_secret(context.config, from_stdin=from_stdin, variable=variable)
+        return taken_secret(context, from_stdin=from_stdin, variable=variable)
 
     def read(_site: Site, fw: Fw) -> str | None:
         secret: str | None = fw.get_doc("Webhook", require_known(fw, "Webhook", webhook)).vault(
@@ -92,6 +93,8 @@ def verify(
     """
     if file == _STDIN and secret_stdin:
         raise click.UsageError("stdin cannot be both the request and the secret.")
+    if tolerance is not None and math.isnan(tolerance):  # which no range excludes
+        raise click.UsageError("--tolerance must be a number of seconds.")
     from fw_actors.rules.signing import UnreadableRequest, UnusableSecretError, judge, parse_saved
     from fw_actors.runtime import SystemClock
 
@@ -176,8 +179,11 @@ def listen(
     """
     secret = _secret(context, webhook, from_stdin=secret_stdin, variable=secret_env)
     if folder is not None:
-        folder = context.cwd / folder
-        folder.mkdir(parents=True, exist_ok=True)
+        given, folder = folder, context.cwd / folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandFailed(f"{given} can't be made: {error.strerror}.") from None
     listener = _ReceivedRequests(secret, status, folder, count, as_json=as_json)
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), listener.handler())

@@ -15,7 +15,7 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
-from fw_cli.values import DELIVERY, WEBHOOK, AnyCase
+from fw_cli.values import DELIVERY, WEBHOOK, AnyCase, require_webhook_on_record
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -89,6 +89,8 @@ def replay(
             if dry_run:
                 return ReplayedMany([{"delivery": name}])
             return ReplayedMany([_row(delivery, await _replay_one(site, delivery))])
+        if webhook is not None:
+            await site.read(ADMINISTRATOR, lambda fw: require_webhook_on_record(fw, webhook))
         filters = _filters(webhook, status, None if since is None else since(site.clock.now()))
         names = await site.read(ADMINISTRATOR, lambda fw: site.replays.find(fw, filters, limit))
         if dry_run or not names:

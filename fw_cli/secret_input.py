@@ -16,6 +16,7 @@ from fw_cli.errors import CommandFailed
 if TYPE_CHECKING:
     from fw_actors.config import Config
     from fw_actors.runtime import Entropy
+    from fw_cli.context import CommandContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,8 +37,10 @@ def secret_options(command: F) -> F:
     return from_stdin(from_environment(command))
 
 
-def taken_secret(config: Config, *, from_stdin: bool, variable: str | None) -> str | None:
+def taken_secret(context: CommandContext, *, from_stdin: bool, variable: str | None) -> str | None:
     """Return the secret that the options name; None if they name none.
+
+    One from stdin needs no site: a receiver's developer has none.
 
     Raises: click.UsageError for both options at once; CommandFailed if there is no secret.
     """
@@ -46,8 +49,11 @@ def taken_secret(config: Config, *, from_stdin: bool, variable: str | None) -> s
     if from_stdin:
         from fw_cli.passwords import first_line
 
-        return first_line("secret", "--secret-stdin")
-    return None if variable is None else secret_of(config, variable)
+        secret = first_line("secret", "--secret-stdin")
+        if not secret:
+            raise CommandFailed("--secret-stdin was given, but the first line of stdin is empty")
+        return secret
+    return None if variable is None else secret_of(context.config, variable)
 
 
 def secret_of(config: Config, variable: str) -> str:

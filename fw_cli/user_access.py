@@ -82,6 +82,10 @@ def invite(
 
     def work(site: Site, fw: Fw) -> tuple[str, str, SentLink]:
         operations = _administration(context, site)
+        if further and not _unknown(site, fw, who):
+            raise CommandFailed(
+                f"{who} has an account already: --name, --full-name and --role are for a new one"
+            )
         if further or ("@" in who and _unknown(site, fw, who)):
             for role in roles:
                 require_known(fw, "Role", role)

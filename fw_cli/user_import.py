@@ -147,7 +147,7 @@ def _import(accounts: list[tuple[int, AccountToImport]], fw: Fw) -> Import:
 def _show(result: Import, *, dry_run: bool) -> None:
     say(f"{'would import' if dry_run else 'imported'} {counted(result.imported, 'account')}")
     if result.known:
-        say(f"skipped {counted(result.known, 'account')} that are there already")
+        say(f"skipped {counted(result.known, 'account')}: already there")
     if result.without_password:
-        say(f"{result.without_password:,} have no password: fw user invite WHO sends a link")
+        say(f"without a password: {result.without_password:,}; fw user invite WHO sends a link")
     show_refusals(result.refused)

@@ -133,6 +133,15 @@ def require_known(fw: Fw, doctype: str, name: str) -> str:
     return name
 
 
+def require_webhook_on_record(fw: Fw, name: str) -> None:
+    """Check that a Webhook exists, or did: what it has left are deliveries.
+
+    Raises: CommandFailed suggesting the nearest.
+    """
+    if fw.exists("Webhook Delivery", {"webhook": name}) is None:
+        require_known(fw, "Webhook", name)
+
+
 def known_user(site: Site, fw: Fw, who: str) -> Any:
     """Return the User document of a name or e-mail in any spelling.
 

@@ -34,7 +34,13 @@ MOMENTS: Final = {
     "deleted": "on_trash",
 }
 """The events of a document as people name them, with the fields of a Webhook."""
-_OWN_OPTIONS: Final = frozenset({"secret", "name", "enabled", *MOMENTS.values()})
+_SET_OTHERWISE: Final = {
+    "name": "it is given by fw webhooks add --name, and stays",
+    "enabled": "use fw webhooks enable or disable",
+    "secret": "use fw webhooks rotate-secret, or add with --secret-stdin or --secret-env",
+    **{field: f"use --on {moment}" for moment, field in MOMENTS.items()},
+}
+"""The fields that `--set` does not take, and what sets them."""
 
 _COLUMNS: Final = {
     "name": "Webhook",
@@ -119,9 +125,11 @@ def add(
     printed.
     """
     values = {"url": url, "enabled": int(not disabled), **_fields(options)}
+    if "event_type" not in values:
+        raise click.UsageError("Say what it receives: --event, or --doctype with --on.")
     if name is not None:
         values["name"] = name
-    secret = taken_secret(context.config, from_stdin=secret_stdin, variable=secret_env)
+    secret = taken_secret(context, from_stdin=secret_stdin, variable=secret_env)
 
     async def make(site: Site) -> dict[str, Any]:
         from fw_actors.documents import rest
@@ -159,8 +167,8 @@ def _assignment(text: str) -> tuple[str, Any]:
     field, equals, value = text.partition("=")
     if not equals or not field:
         raise click.UsageError(f"--set {text[:60]} must have the form FIELD=VALUE.")
-    if field in _OWN_OPTIONS:
-        raise click.UsageError(f"--set does not take {field}: see --help for its own option.")
+    if field in _SET_OTHERWISE:
+        raise click.UsageError(f"--set does not take {field}: {_SET_OTHERWISE[field]}.")
     try:
         return field, msgspec.json.decode(value)
     except msgspec.DecodeError:
@@ -284,7 +292,7 @@ def _save(
     epilog=examples(
         "fw webhooks rotate-secret erp",
         "fw webhooks rotate-secret erp --overlap 24",
-        "fw webhooks rotate-secret erp --secret-stdin < new.secret",
+        "fw webhooks rotate-secret erp --secret-stdin --yes < new.secret",
     ),
 )
 @click.argument("webhook", type=WEBHOOK)
@@ -314,7 +322,7 @@ def rotate_secret(
     that still has the old one refuses them, and they are retried. With --overlap the old one signs
     them as well, for so many hours, and a receiver may have either.
     """
-    secret = taken_secret(context.config, from_stdin=secret_stdin, variable=secret_env)
+    secret = taken_secret(context, from_stdin=secret_stdin, variable=secret_env)
     context.read(lambda site, fw: require_known(fw, DOCTYPE, webhook))
     confirm(f"Replace the signing secret of {webhook}?", yes=yes)
     made: list[str] = []

@@ -187,7 +187,7 @@ def revoke(tx: Tx, user: str, handle: str, idle_days: int) -> None:
     """
     since = used_since(tx.now, idle_days)
     if not tx.run(_REVOKE, id=handle, user=user, now=tx.now, used_since=since):
-        raise NotFoundError("You have no such session.")
+        raise NotFoundError("There is no such session.")
 
 
 def end_all(tx: Tx, user: str, except_session: str | None = None, *, idle_days: int) -> int:

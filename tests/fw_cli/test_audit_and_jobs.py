@@ -37,6 +37,7 @@ def test_jobs_are_retried_and_cancelled(fw: CommandLine, mails: list[int]) -> No
     assert fw.done("jobs", "cancel", "--queue", "mail", "--yes") == "cancelled 2 jobs\n"
     assert fw.json("jobs", "list", "--json") == []
     assert "no job" in fw.refused("jobs", "cancel", "4711", "--yes")
+    assert fw.run("jobs", "retry", str(2**63)).exit_code == 2
 
 
 @pytest.mark.parametrize("args", [("retry",), ("cancel",), ("retry", "1", "--queue", "mail")])

@@ -50,7 +50,25 @@ def test_a_request_from_stdin_is_judged(fw: CommandLine) -> None:
     assert "No signature fits" in told
     assert fw.run("webhooks", "verify", "-", "--secret-stdin", stdin=saved).exit_code == 2
     assert fw.run("webhooks", "verify", "-", stdin=saved).exit_code == 2
+    far = fw.run("webhooks", "verify", "-", "--webhook", "x", "--tolerance", "nan", stdin=saved)
+    assert (far.exit_code, "number of seconds" in far.stderr) == (2, True)
     assert "can't be read" in fw.refused("webhooks", "verify", "none", "--webhook", "x")
     assert "empty line" in fw.refused(
         "webhooks", "verify", "-", "--secret-env", "A", stdin="no request", FW_SECRET_A="s"
     )
+
+
+def test_a_request_is_judged_without_a_site(fw: CommandLine) -> None:
+    """A receiver's developer has a secret and a request, and no fw.json."""
+    (fw.folder / "fw.json").unlink()
+    (fw.folder / "saved").write_text(
+        "webhook-id: m\nwebhook-timestamp: 1\nwebhook-signature: v1,x\n\n{}"
+    )
+    verify = ("webhooks", "verify", "saved", "--secret-stdin")
+    assert "No signature fits" in fw.refused(*verify, stdin="s\n")
+
+
+def test_a_folder_that_cannot_be_made_is_named(fw: CommandLine) -> None:
+    (fw.folder / "file").touch()
+    told = fw.refused("webhooks", "listen", "--port", "0", "--save", "file/requests")
+    assert told == "fw: file/requests can't be made: Not a directory.\n"

@@ -36,7 +36,8 @@ def test_where_mail_goes_to_the_log_the_link_is_printed(fw: CommandLine) -> None
         (("idda",), "Did you mean ida"),
         (("ida",), "has a password already"),
         (("new@example.test", "--role", "Sistem Manager"), "Did you mean System Manager"),
-        (("ida@example.test", "--name", "other"), "Another account"),
+        (("ida", "--role", "Clerk"), "ida has an account already"),
+        (("IDA@example.test", "--name", "other"), "has an account already"),
         (("nobody", "--name", "other"), "email"),
     ],
 )
@@ -81,7 +82,7 @@ def test_sessions_are_listed_and_ended(fw: CommandLine) -> None:
     rows = fw.json("user", "sessions", "ida@example.test", "--json")
     assert [(row["id"], row["ip"]) for row in rows] == [(f"s{n}", "192.0.2.7") for n in (2, 1, 0)]
     assert fw.done("user", "sessions", "ida", "--end", "s1") == "ended 1 session of ida\n"
-    assert "no such session" in fw.refused("user", "sessions", "ida", "--end", "s1")
+    assert "There is no such session" in fw.refused("user", "sessions", "ida", "--end", "s1")
     assert fw.json("user", "sessions", "ida", "--end-all", "--keys", "--json") == {
         "user": "ida", "sessionsEnded": 2, "keysEnded": 1,
     }  # fmt: skip

@@ -103,6 +103,6 @@ def test_a_table_for_people_names_the_lines(fw: CommandLine) -> None:
     (fw.folder / "in.jsonl").write_text(json.dumps(ANN) + "\n{\n")
     result = fw.run("user", "import", str(fw.folder / "in.jsonl"))
     assert result.exit_code == 1
-    assert "imported 1 account\n1 have no password" in result.stdout
+    assert "imported 1 account\nwithout a password: 1; fw user invite" in result.stdout
     assert "Line 2: " in result.stdout
     assert "1 line refused; the other accounts are imported" in result.stderr

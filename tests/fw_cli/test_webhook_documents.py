@@ -69,7 +69,7 @@ def test_add_and_edit_take_what_protects_a_receiver(fw: CommandLine, erp: dict[s
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ((), 1),
+        ((), 2),
         (("--event", "a.b", "--rate-limit", "-1"), 1),
         (("--event", "a.b", "--ordering", "strict"), 2),
         (("--event", "a.b", "--client-certificate", "missing"), 1),
@@ -78,6 +78,7 @@ def test_add_and_edit_take_what_protects_a_receiver(fw: CommandLine, erp: dict[s
         (("--doctype", "Nothing", "--on", "saved"), 1),
         (("--event", "a.b", "--set", "timeout=61"), 1),
         (("--event", "a.b", "--set", "secret=x"), 2),
+        (("--event", "a.b", "--set", "enabled=0"), 2),
         (("--event", "a.b", "--set", "timeout"), 2),
         (("--event", "a.b", "--set", "colour=1"), 1),
         (("--event", "a.b", "--secret-env", "MISSING"), 1),
@@ -132,6 +133,27 @@ def test_a_secret_is_replaced_once_it_is_confirmed(fw: CommandLine, erp: dict[st
     assert ("webhook.rotate", "Administrator") in audited(fw)
 
 
+def test_a_secret_from_stdin_replaces_the_old_one(fw: CommandLine, erp: dict[str, Any]) -> None:
+    rotate = ("webhooks", "rotate-secret", "erp", "--secret-stdin", "--yes")
+    assert "first line of stdin is empty" in fw.refused(*rotate, stdin="\n")
+    assert stored_secret(fw) == erp["secret"]
+    assert fw.done(*rotate, stdin="given-on-stdin\n") == "replaced the signing secret of erp\n"
+    assert stored_secret(fw) == "given-on-stdin"
+
+
+def test_set_names_what_sets_a_field_that_it_does_not_take(fw: CommandLine) -> None:
+    told = fw.run("webhooks", "edit", "erp", "--set", "enabled=0").stderr
+    assert "--set does not take enabled: use fw webhooks enable or disable." in told
+    assert "use --on saved" in fw.run("webhooks", "edit", "erp", "--set", "on_update=1").stderr
+
+
+def test_a_webhook_on_the_terminal_says_that_it_has_a_secret(
+    fw: CommandLine, erp: dict[str, Any]
+) -> None:
+    lines = fw.done("webhooks", "show", "erp").splitlines()
+    assert ["secret", "configured"] in [line.split() for line in lines]
+
+
 def test_delete_asks_first(fw: CommandLine, erp: dict[str, Any]) -> None:
     """A destructive command asks for confirmation; a script passes --yes (C-153)."""
     assert "--yes" in fw.refused("webhooks", "delete", "erp")
@@ -148,7 +170,16 @@ def test_a_near_miss_is_suggested(fw: CommandLine, erp: dict[str, Any], command:
 
 
 @pytest.mark.parametrize(
-    "args", [("list", "--webhook"), ("attempts", "--webhook"), ("pause",), ("resume",), ("test",)]
+    "args",
+    [
+        ("list", "--webhook"),
+        ("attempts", "--webhook"),
+        ("replay", "--webhook"),
+        ("erase", "--yes", "--webhook"),
+        ("pause",),
+        ("resume",),
+        ("test",),
+    ],
 )
 def test_a_near_miss_of_a_webhook_is_suggested(fw: CommandLine, args: tuple[str, ...]) -> None:
     """An empty list would look as if nothing had been sent (C-157)."""
