@@ -101,7 +101,7 @@ def plan(tx: Tx, statement: Statement | ClauseElement, params: dict[str, Any]) -
         else compile_form(statement, dialect)
     )
     sql, values = form.resolve(params)
-    cursor = tx._cursor  # type: ignore[attr-defined]
+    cursor = tx.connection.cursor  # type: ignore[attr-defined]
     if dialect == SQLITE:
         steps = cursor.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()
         yield from _of_sqlite([str(step[-1]) for step in steps])

@@ -299,6 +299,12 @@ class PostgresConnection:
             raise OverloadedError(LOST)
         return self.cursor.execute(text.encode() if isinstance(text, str) else text, values)
 
+    def execute_command_within(self, text: bytes) -> None:
+        """Run commands of the open transaction that take no values."""
+        if not self.is_open:
+            raise OverloadedError(LOST)
+        self.execute(text)
+
     def execute_many_within(self, text: str, values: Sequence[tuple[Any, ...]]) -> None:
         """Run a statement of the open transaction once for each of `values`."""
         if not self.is_open:
@@ -417,28 +423,37 @@ class ConnectionPool:
         self._closed = False
         self._backoff = ReconnectBackoff()
 
-    def begin(self, text: bytes) -> PostgresConnection:
-        """Return a connection on which the transaction `text` has begun.
-
-        Nothing has run yet, so a connection that turns out to be lost is replaced at once.
+    def take(self) -> PostgresConnection:
+        """Return an idle connection, or else a new one.
 
         Raises: OverloadedError when the server can't be reached or refuses us. Between two tries
             it is left alone for up to `MAX_WAIT_SECONDS`, and callers are refused at once.
         """
-        while (connection := self._take_idle()) is not None:
+        return self._take_idle() or self._connect()
+
+    def begin(self, connection: PostgresConnection, text: bytes) -> PostgresConnection:
+        """Begin a transaction by `text` on a connection that was taken; return the connection.
+
+        Nothing has run yet, so a connection that turns out to be lost is replaced at once.
+
+        Raises: OverloadedError, as `take`.
+        """
+        taken: PostgresConnection | None = connection
+        while taken is not None:
             try:
-                connection.execute(text)
+                taken.execute(text)
             except psycopg.Error:  # the server was restarted, or has ended the connection
-                connection.close()
+                taken.close()
+                taken = self._take_idle()
             else:
-                return connection
-        connection = self._connect()
+                return taken
+        new = self._connect()
         try:
-            connection.execute(text)
+            new.execute(text)
         except psycopg.Error as error:
-            connection.close()
+            new.close()
             raise translate(error) from None
-        return connection
+        return new
 
     def give_back(self, connection: PostgresConnection) -> None:
         """Keep a connection for the next call if no transaction is left on it."""

@@ -127,6 +127,9 @@ _LAYOUTS: Final = (
 class PostgresTx(CursorTx):
     """A PostgreSQL transaction.
 
+    Commands without an answer (BEGIN, SAVEPOINT, RELEASE) are deferred until the next statement,
+    and share a round trip to the server. Those that no statement follows are never sent.
+
     A statement that fails spoils the transaction up to the innermost savepoint; what is caught
     outside one is refused at the commit.
     """
@@ -135,17 +138,28 @@ class PostgresTx(CursorTx):
     refusals = REFUSALS
 
     def __init__(
-        self, connection: PostgresConnection, now: int, limit: QueryLimit, *, writable: bool
+        self,
+        pool: ConnectionPool,
+        connection: PostgresConnection,
+        begin: bytes,
+        now: int,
+        limit: QueryLimit,
+        *,
+        writable: bool,
     ) -> None:
+        """`begin`: the command that begins the transaction on `connection`, one of `pool`."""
         super().__init__(
-            now,
-            connection.cursor,
-            limit,
-            connection.execute_within,
-            connection.execute_many_within,
-            writable=writable,
+            now, limit, self._execute_within, self._execute_many_within, writable=writable
         )
-        self._connection = connection
+        self.connection = connection
+        self._pool = pool
+        self._begin = begin
+        self._deferred = [begin]
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a statement was run, or tried."""
+        return self._deferred[:1] != [self._begin]
 
     def lock(self, name: str) -> None:
         if self.writable:
@@ -164,7 +178,7 @@ class PostgresTx(CursorTx):
         try:
             with self.savepoint():  # a refused statement leaves the transaction as it was
                 rows = self._fetched(statement, params or {})
-                names = [column.name for column in self._cursor.description or ()]
+                names = [column.name for column in self.connection.cursor.description or ()]
                 return [dict(zip(names, row, strict=True)) for row in rows]
         except StatementError as error:
             raise ValidationError(str(error)) from None
@@ -177,15 +191,60 @@ class PostgresTx(CursorTx):
             raise self._limit.refusal() from None
         raise translate(error, writable=self.writable) from None
 
-    def _is_open(self) -> bool:
-        return self._connection.is_open
+    def interrupt(self) -> None:
+        self.connection.cancel()
 
-    def _interrupt(self) -> None:
-        self._connection.cancel()
+    def _execute_within(self, text: str | bytes, values: Any = ()) -> Any:
+        if self._deferred:
+            self._send_deferred()
+        return self.connection.execute_within(text, values)
+
+    def _execute_many_within(self, text: str, values: Sequence[tuple[Any, ...]]) -> None:
+        if self._deferred:
+            self._send_deferred()
+        self.connection.execute_many_within(text, values)
+
+    def _send_deferred(self) -> None:
+        begins, text = not self.has_begun, b"; ".join(self._deferred)
+        self._deferred.clear()
+        if begins:
+            self.connection = self._pool.begin(self.connection, text)
+        else:
+            self.connection.execute_command_within(text)
+
+    def _begin_part(self, name: str) -> None:
+        self._deferred.append(_savepoint(name))
 
     def _part_returned(self) -> None:
-        if self._connection.status == TransactionStatus.INERROR:
+        if self.connection.status == TransactionStatus.INERROR:
             raise StatementError(CAUGHT_OUTSIDE)
+
+    def _end_part(self, name: str) -> None:
+        if not self._withdraw_part(name):
+            self._deferred.append(b"RELEASE " + name.encode())
+
+    def _undo_part(self, name: str) -> None:
+        if self._withdraw_part(name):
+            return
+        self._deferred.clear()  # these concern parts of this one
+        if not self.connection.is_open:
+            return
+        try:
+            self.connection.execute(f"ROLLBACK TO {name}; RELEASE {name}".encode())
+        except self.refusals as error:
+            self._refuse(error)
+
+    def _withdraw_part(self, name: str) -> bool:
+        """Withdraw a savepoint that no statement has followed; return whether there was none."""
+        savepoint = _savepoint(name)
+        if savepoint not in self._deferred:
+            return False
+        del self._deferred[self._deferred.index(savepoint) :]
+        return True
+
+
+def _savepoint(name: str) -> bytes:
+    return b"SAVEPOINT " + name.encode()
 
 
 _log: Final = logging.getLogger(__name__)
@@ -227,19 +286,27 @@ class PostgresEngine:
 
     def _serve(self, item: WorkItem, taken: list[WorkItem], pull: Pull) -> list[WorkItem]:
         try:
-            connection = self._pool.begin(self._beginning(item))
+            connection = self._pool.take()
         except Exception as error:
             self._refuse_waiting(taken, pull, error)
             return taken
+        tx = PostgresTx(
+            self._pool,
+            connection,
+            self._beginning(item),
+            item.now,
+            self.limit,
+            writable=self._writable,
+        )
         try:
             if item.begin():  # or it was cancelled meanwhile
-                self._run(connection, item)
+                self._run(tx, item)
         except BaseException:  # a defect here must not leave the caller waiting for ever
             _log.exception("a transaction failed")
             item.refuse(OverloadedError(LOST))
         finally:
-            connection.roll_back()
-            self._pool.give_back(connection)
+            tx.connection.roll_back()
+            self._pool.give_back(tx.connection)
         return taken
 
     def _beginning(self, item: WorkItem) -> bytes:
@@ -255,10 +322,9 @@ class PostgresEngine:
         """Close the pool."""
         self._pool.close()
 
-    def _run(self, connection: PostgresConnection, item: WorkItem) -> None:
-        tx = PostgresTx(connection, item.now, self.limit, writable=self._writable)
+    def _run(self, tx: PostgresTx, item: WorkItem) -> None:
         if not self._writable:
-            self.limit.begin(connection.cancel, item, tx)
+            self.limit.begin(tx.interrupt, item, tx)
         try:
             item.answer = outcome.Value(item.fn(tx))
         except BaseException as error:
@@ -268,11 +334,12 @@ class PostgresEngine:
         tx.end()
         if not self._writable:
             self.counts.reads += 1
-            with suppress(psycopg.Error):
-                connection.execute(b"COMMIT")  # a ROLLBACK makes psycopg forget prepared statements
+            if tx.has_begun:
+                with suppress(psycopg.Error):  # a ROLLBACK makes psycopg forget prepared statements
+                    tx.connection.execute(b"COMMIT")
         elif isinstance(item.answer, outcome.Error):
             self.counts.rolled_back += 1
-        elif (refusal := self._commit(connection)) is not None:
+        elif (refusal := self._commit(tx)) is not None:
             self.counts.refused += 1
             item.refuse(refusal)
         else:
@@ -282,8 +349,11 @@ class PostgresEngine:
         if isinstance(item.answer, outcome.Value):
             item.callbacks = tx.callbacks
 
-    def _commit(self, connection: PostgresConnection) -> Exception | None:
+    def _commit(self, tx: PostgresTx) -> Exception | None:
         """Commit what a function did that returned; give the reason when that is impossible."""
+        connection = tx.connection
+        if not tx.has_begun:
+            return None
         if connection.status == TransactionStatus.INERROR:
             return StatementError(CAUGHT_OUTSIDE)
         if connection.status != TransactionStatus.INTRANS:

@@ -65,7 +65,7 @@ class SqliteTx(CursorTx):
     def __init__(self, connection: SqliteConnection, guard: RawGuard, now: int) -> None:
         # All fields are set here, without a call of the base class: each request makes a few.
         self.now, self.writable, self.callbacks = now, connection.writable, []
-        self._cursor = cursor = connection.cursor
+        cursor = connection.cursor
         self._execute, self._execute_many = cursor.execute, cursor.executemany
         self._limit, self._depth = connection.limit, 0
         self.connection, self._guard = connection, guard
@@ -109,14 +109,14 @@ class SqliteTx(CursorTx):
             return self.connection.limit.refusal()
         return translate(error, writable=self.writable)
 
-    def _is_open(self) -> bool:
-        return self.connection.raw.in_transaction
-
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
         self.connection.raw.interrupt()
 
-    def _part_undone(self) -> None:
-        self.connection.rolled_back = True  # at worst the log is waited for twice
+    def _undo_part(self, name: str) -> None:
+        if self.connection.raw.in_transaction:
+            self._fetched(f"ROLLBACK TO {name}")
+            self.connection.rolled_back = True  # at worst the log is waited for twice
+            self._fetched(f"RELEASE {name}")
 
 
 def _lost(*_statement: object) -> NoReturn:

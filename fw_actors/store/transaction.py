@@ -150,18 +150,17 @@ class CursorTx(Tx):
     def __init__(
         self,
         now: int,
-        cursor: Any,
         limit: QueryLimit,
         execute: Callable[..., Any],
         execute_many: Callable[..., Any],
         *,
         writable: bool,
     ) -> None:
-        """`execute`, `execute_many`: run SQL with values on `cursor`; the former returns it."""
+        """`execute`, `execute_many`: run SQL with values; the former returns the cursor."""
         self.now = now
         self.writable = writable
         self.callbacks: list[AfterCommit] = []
-        self._cursor, self._limit = cursor, limit
+        self._limit = limit
         self._execute, self._execute_many = execute, execute_many
         self._depth = 0
 
@@ -209,20 +208,17 @@ class CursorTx(Tx):
     def savepoint(self) -> Iterator[None]:
         name = f"part_{self._depth}"
         kept = len(self.callbacks)
-        self._fetched(f"SAVEPOINT {name}")
+        self._begin_part(name)
         self._depth += 1
         try:
             yield
             self._part_returned()
         except BaseException:
             del self.callbacks[kept:]
-            if self._is_open():
-                self._fetched(f"ROLLBACK TO {name}")
-                self._part_undone()
-                self._fetched(f"RELEASE {name}")
+            self._undo_part(name)
             raise
         else:
-            self._fetched(f"RELEASE {name}")
+            self._end_part(name)
         finally:
             self._depth -= 1
 
@@ -231,7 +227,7 @@ class CursorTx(Tx):
         if not self.writable:
             yield
             return
-        self._limit.begin(self._interrupt)
+        self._limit.begin(self.interrupt)
         try:
             yield
         finally:
@@ -289,18 +285,23 @@ class CursorTx(Tx):
         """Raise what stands for one of `refusals`."""
 
     @abstractmethod
-    def _is_open(self) -> bool:
-        """Return whether the database still has this transaction."""
-
-    @abstractmethod
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
         """Interrupt the statement that runs. Called in another thread."""
+
+    def _begin_part(self, name: str) -> None:
+        """Set a savepoint."""
+        self._fetched(f"SAVEPOINT {name}")
 
     def _part_returned(self) -> None:
         """Raise what keeps a savepoint from being kept. Called before it is released."""
 
-    def _part_undone(self) -> None:
-        """Note that a savepoint was rolled back."""
+    def _end_part(self, name: str) -> None:
+        """Release a savepoint."""
+        self._fetched(f"RELEASE {name}")
+
+    @abstractmethod
+    def _undo_part(self, name: str) -> None:
+        """Roll back to a savepoint and release it, if the database still has the transaction."""
 
 
 def _ended(*_statement: object) -> NoReturn:

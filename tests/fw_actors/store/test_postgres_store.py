@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.runtime.clock import SeededEntropy, SystemClock
 from fw_actors.store import StatementError, Store, Tx
 from fw_actors.store.postgres import open_postgres
+from fw_actors.store.postgres_connection import BEGIN_WRITE, PostgresConnection
 from fw_actors.store.statement import POSTGRESQL
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import ADD, Refused, add, create_notes, texts
@@ -288,3 +290,64 @@ async def test_only_a_write_that_need_not_be_durable_does_not_wait_for_the_disk(
 
     for durable in (True, False, True):
         assert (await store.write(setting, durable=durable) == "off") is not durable
+
+
+@pytest.fixture
+def commands(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The commands about transactions that are sent from here on, an item for each round trip."""
+    sent: list[bytes] = []
+    execute = PostgresConnection.execute
+
+    def recorded(connection: PostgresConnection, text: bytes) -> None:
+        if not text.startswith((b"LISTEN", b"NOTIFY")):
+            sent.append(text)
+        execute(connection, text)
+
+    monkeypatch.setattr(PostgresConnection, "execute", recorded)
+    return sent
+
+
+async def test_commands_without_an_answer_share_round_trips(
+    store: Store, commands: list[bytes]
+) -> None:
+    def work(tx: Tx) -> None:
+        for text in "ab":
+            with tx.savepoint():
+                tx.run(ADD, owner="ada", text=text)
+
+    await store.write(work)
+    begin, between, commit = commands
+    assert begin == BEGIN_WRITE + b"; SAVEPOINT part_0"
+    assert between == b"RELEASE part_0; SAVEPOINT part_0"
+    assert commit.endswith(b"COMMIT")
+    assert await store.read(texts) == ["a", "b"]
+
+
+async def test_a_transaction_without_statements_sends_nothing(
+    store: Store, commands: list[bytes]
+) -> None:
+    def work(tx: Tx) -> str:
+        with suppress(Refused), tx.savepoint():
+            raise Refused
+        with tx.savepoint(), tx.savepoint():
+            return "done"
+
+    assert await store.write(work) == "done"
+    assert await store.read(lambda tx: tx.now) > 0
+    assert commands == []
+
+
+async def test_a_part_that_failed_is_undone_in_one_round_trip(
+    store: Store, commands: list[bytes]
+) -> None:
+    def work(tx: Tx) -> None:
+        with suppress(Refused), tx.savepoint():
+            with tx.savepoint():
+                tx.run(ADD, owner="ada", text="a")
+            raise Refused
+        tx.run(ADD, owner="ada", text="b")
+
+    await store.write(work)
+    assert b"ROLLBACK TO part_0; RELEASE part_0" in commands
+    assert not any(b"RELEASE part_1" in each for each in commands)
+    assert await store.read(texts) == ["b"]

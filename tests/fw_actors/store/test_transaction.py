@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    delete,
     func,
     insert,
     select,
@@ -317,3 +321,42 @@ async def test_sql_of_our_own_runs_after_raw_sql_was_refused(store: Store, kind:
         return tx.scalar(sql(ours))
 
     assert await store.write(work) in ("wal", "3s")
+
+
+def _parts(tx: Tx, choice: random.Random, depth: int, number: Iterator[int]) -> None:
+    """Add notes in savepoints of any nesting, of which some fail, some are empty."""
+    for _ in range(choice.randrange(3)):
+        if choice.random() < 0.5:
+            tx.run(ADD, owner="ada", text=str(next(number)))
+        with suppress(Refused), tx.savepoint():
+            if depth:
+                _parts(tx, choice, depth - 1, number)
+            if choice.random() < 0.5:
+                tx.run(ADD, owner="ada", text=str(next(number)))
+            if choice.random() < 0.4:
+                raise Refused
+
+
+def _expected(choice: random.Random, depth: int, number: Iterator[int]) -> list[str]:
+    """Return the notes that `_parts` leaves: the same draws, in a list that parts are cut off."""
+    found: list[str] = []
+    for _ in range(choice.randrange(3)):
+        if choice.random() < 0.5:
+            found.append(str(next(number)))
+        part: list[str] = []
+        if depth:
+            part += _expected(choice, depth - 1, number)
+        if choice.random() < 0.5:
+            part.append(str(next(number)))
+        if choice.random() >= 0.4:
+            found += part
+    return found
+
+
+async def test_savepoints_of_any_nesting_keep_what_did_not_fail(store: Store) -> None:
+    for seed in range(40):
+        await store.write(lambda tx: tx.run(delete(NOTES)))
+        work = partial(_parts, choice=random.Random(seed), depth=3, number=count())
+        await store.write(work)
+        expected = _expected(random.Random(seed), 3, count())
+        assert await store.read(texts) == expected, f"seed {seed}"
