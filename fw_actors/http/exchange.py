@@ -201,18 +201,25 @@ async def run_exchange(
         Stale: a kept connection broke or ended before one byte came.
         TlsError, ProtocolError: there was no answer.
     """
-    progress.step = ExchangeStep.SEND
+    began = progress.enter(ExchangeStep.SEND)
     sent = await connection.start(request)
-    if sent == len(request):
-        progress.step = ExchangeStep.ANSWER
-        await _read(connection, reader, progress, kept)
-        return reader.reusable and not connection.broken
-    whole = await _read_while_sending(connection, request[sent:], reader, progress, kept)
-    return whole and reader.reusable and not connection.broken
+    if sent < len(request):
+        rest = request[sent:]
+        whole = await _read_while_sending(connection, rest, reader, progress, began, kept=kept)
+        return whole and reader.reusable and not connection.broken
+    progress.step = ExchangeStep.ANSWER
+    await _read(connection, reader, progress, began, kept=kept)
+    return reader.reusable and not connection.broken
 
 
 async def _read_while_sending(
-    connection: Connection, rest: bytes, reader: ResponseReader, progress: Progress, kept: bool
+    connection: Connection,
+    rest: bytes,
+    reader: ResponseReader,
+    progress: Progress,
+    began: float,
+    *,
+    kept: bool,
 ) -> bool:
     """Read like `_read` while a task sends the rest; return whether everything was sent."""
     whole = False
@@ -228,7 +235,7 @@ async def _read_while_sending(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send)
         try:
-            await _read(connection, reader, progress, kept)
+            await _read(connection, reader, progress, began, kept=kept)
         except Exception as error:  # raised below, without the nursery's group around it
             fault = error
         nursery.cancel_scope.cancel()
@@ -238,9 +245,13 @@ async def _read_while_sending(
 
 
 async def _read(
-    connection: Connection, reader: ResponseReader, progress: Progress, kept: bool
+    connection: Connection,
+    reader: ResponseReader,
+    progress: Progress,
+    began: float,
+    *,
+    kept: bool,
 ) -> None:
-    began = progress.now()
     satisfied = False
     while not satisfied:
         try:

@@ -91,12 +91,16 @@ class Pool:
         self._secure_in_use: Counter[Origin] = Counter()
         self._waiting: dict[Origin, deque[PendingCheckout]] = {}
 
-    def take(self, origin: Origin) -> Connection | None:
-        """Reserve an idle connection that is still good; None when a new one must be dialled."""
+    def take(self, origin: Origin, now: float | None = None) -> Connection | None:
+        """Reserve an idle connection that is still good; None when a new one must be dialled.
+
+        `now` is trio's time, if the caller has just read it.
+        """
+        oldest = (self._current_time() if now is None else now) - self.limits.idle_seconds
         while (own := self._by_origin.get(origin)) is not None:
             connection = next(reversed(own))
             self._forget(connection)
-            if not self._expired(connection) and connection.is_reusable():
+            if connection.idle_since > oldest and connection.is_reusable():
                 self._begin(connection)
                 self._reused += 1
                 return connection
@@ -162,8 +166,9 @@ class Pool:
 
     def sweep(self) -> None:
         """Close what lies idle too long, and what its receiver closed or spoke on."""
+        oldest = self._current_time() - self.limits.idle_seconds
         for connection in list(self._idle):
-            if self._expired(connection) or not connection.is_reusable():
+            if connection.idle_since <= oldest or not connection.is_reusable():
                 self._forget(connection)
                 self._close(connection)
 
@@ -213,9 +218,6 @@ class Pool:
         waiter.given.set()
         self._reused += 1
         return True
-
-    def _expired(self, connection: Connection) -> bool:
-        return self._current_time() - connection.idle_since >= self.limits.idle_seconds
 
     def _forget(self, connection: Connection) -> None:
         del self._idle[connection]

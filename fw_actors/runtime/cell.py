@@ -113,6 +113,7 @@ class ActorCell(ABC):
     """One actor as the runtime sees it, over all its instances."""
 
     needs_deadline = True
+    any_of: Sequence[WaitNode] = ()  # it waits for all of `waits_for`
 
     __slots__ = (
         "__weakref__",
@@ -356,24 +357,22 @@ class ActorCell(ABC):
         """Return this cell, as a node of the graph."""
         return self
 
-    @property
-    def any_of(self) -> Sequence[WaitNode]:
-        """Nothing: it waits for all of `waits_for`."""
-        return ()
-
     def begin_wait(self, other: WaitNode) -> None:
         """Add an edge to `other`, to be removed by `end_wait`.
 
         Raises AskCycle, and adds nothing, if the edge would close a cycle.
         """
-        path = path_between(other, self)
-        if path:
-            raise AskCycle([self.name, *path])
-        self.waits_for = (*self.waits_for, other)
+        target = other.cell
+        waits_for_nobody = not (target.waits_for or target.any_of or target is self)
+        if not waits_for_nobody or type(other) is not PendingReply or other.work_waits_for:
+            path = path_between(other, self)
+            if path:
+                raise AskCycle([self.name, *path])
+        self.waits_for = (*self.waits_for, other) if self.waits_for else (other,)
 
     def end_wait(self, other: WaitNode) -> None:
         """Remove one edge to `other`: the wait is over."""
-        self.waits_for = without(self.waits_for, other)
+        self.waits_for = () if len(self.waits_for) == 1 else without(self.waits_for, other)
 
     # Pending operations.
 

@@ -23,18 +23,11 @@ if TYPE_CHECKING:
     from fw_actors.runtime.reply import PendingReply
 
 
-class Named(Protocol):
-    """An actor's cell or a topic: what the names of a cycle are those of."""
-
-    @property
-    def name(self) -> str: ...
-
-
 class WaitNode(Protocol):
     """An actor's cell, a request or a topic, in the wait-for graph."""
 
     @property
-    def cell(self) -> Named:
+    def cell(self) -> NamedNode:
         """The actor or the topic: itself, or the one that the request was sent to."""
 
     @property
@@ -44,6 +37,13 @@ class WaitNode(Protocol):
     @property
     def any_of(self) -> Sequence[WaitNode]:
         """Edges of which one is enough: the workers of a pool."""
+
+
+class NamedNode(WaitNode, Protocol):
+    """An actor's cell or a topic, of which an error of a cycle gives the names."""
+
+    @property
+    def name(self) -> str: ...
 
 
 class Waiter(Protocol):
@@ -135,7 +135,7 @@ def path_between(
     queue = [start]
     for node in queue:
         if node is goal or node in assumed:
-            cells: list[Named] = []
+            cells: list[NamedNode] = []
             step: WaitNode | None = node
             while step is not None:
                 if not cells or cells[-1] is not step.cell:  # a request, then its actor

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
-from fw_actors.runtime.deadlock import CURRENT, Waiter, current_waiter
+from fw_actors.runtime.deadlock import CURRENT, current_waiter
 from fw_actors.runtime.errors import ActorError, AskTimeout
 from fw_actors.runtime.messages import Message, Request
 from fw_actors.runtime.reply import PendingReply
@@ -125,30 +126,23 @@ class Ref(ABC):
         reply: PendingReply[R] = PendingReply(cell, request)
         if cell.runtime.carry:
             reply.carried = carried_values(cell.runtime.carry)
-        if CURRENT.get() is not None:
-            waiter = current_waiter()
-            if waiter is not None:
-                return await self._ask_for(waiter, reply, deadline, capped)
-        if cell.offer(reply):
-            return await reply.wait(deadline)
-        await self._wait_for_room(reply, deadline)
-        return await reply.wait(None)
-
-    async def _ask_for(
-        self, waiter: Waiter, reply: PendingReply[R], deadline: float | None, capped: bool
-    ) -> R:
-        """Ask in a handler, or in work."""
-        deadline, due = reply.capped(waiter.serves if capped else None, deadline)
-        if deadline is None and waiter.needs_deadline:
-            raise TypeError(f"ask of {self.name!r} in a handler needs a deadline")
-        waiter.begin_wait(reply)
+        due: float | None = None
+        waiter = None if CURRENT.get() is None else current_waiter()
+        if waiter is not None:
+            served = waiter.serves if capped else None
+            if served is not None or deadline == inf:
+                deadline, due = reply.capped(served, deadline)
+            if deadline is None and waiter.needs_deadline:
+                raise TypeError(f"ask of {self.name!r} in a handler needs a deadline")
+            waiter.begin_wait(reply)
         try:
-            if reply.cell.offer(reply):
+            if cell.offer(reply):
                 return await reply.wait(deadline, due)
             await self._wait_for_room(reply, deadline, due)
             return await reply.wait(None)
         finally:
-            waiter.end_wait(reply)
+            if waiter is not None:
+                waiter.end_wait(reply)
 
     async def inspect(self, deadline: float = 1.0) -> Inspection:
         """Return the actor's state, read between two messages, ahead of its mailbox.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from math import inf
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar, cast
 
 import msgspec
 import trio
@@ -60,11 +60,11 @@ WOKEN: Final = NoValue()
 class PendingReply(msgspec.Struct, Generic[R], eq=False):
     """A request in a mailbox, and the place for its answer. See `Context.keep_reply`.
 
-    `wanted` says whether the asker still waits, `detached` whether a handler left the answer for
-    later, which makes it a pending operation of the actor.
+    `cell` is the actor that it was sent to. `wanted` says whether the asker still waits, `detached`
+    whether a handler left the answer for later, which makes it a pending operation of the actor.
     """
 
-    _cell: ActorCell
+    cell: ActorCell
     message: Message
     wanted: bool = True
     parent: PendingReply[Any] | None = None
@@ -75,6 +75,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     """Whether nobody waits for an answer: the message was sent, with `carried`."""
     work_waits_for: tuple[WaitNode, ...] = ()
     """Edges of the wait-for graph: what work for the kept reply waits for."""
+    any_of: ClassVar[Sequence[WaitNode]] = ()
     detached: bool = False
     answered: bool = False
     """Whether the actor has answered or failed it."""
@@ -87,19 +88,9 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     _error: Exception | None = None
 
     @property
-    def cell(self) -> ActorCell:
-        """The actor that the request was sent to."""
-        return self._cell
-
-    @property
     def waits_for(self) -> Sequence[WaitNode]:
         """Edges of the wait-for graph; see `deadlock`."""
-        return (self._cell, *self.work_waits_for)
-
-    @property
-    def any_of(self) -> Sequence[WaitNode]:
-        """Nothing: it waits for all of the nodes above."""
-        return ()
+        return (self.cell, *self.work_waits_for)
 
     @property
     def due(self) -> float:
@@ -125,15 +116,15 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """
         if self.answered:
             raise self._answered()
-        if self.detached and get_ident() != self._cell.runtime.thread:
+        if self.detached and get_ident() != self.cell.runtime.thread:
             self._check_thread()
         self.answered = True
         if self.wanted:
             self._value = value
             self._close()
         else:
-            self._cell.runtime.count_late_reply()
-        if self.detached and (operations := self._cell.operations) is not None:
+            self.cell.runtime.count_late_reply()
+        if self.detached and (operations := self.cell.operations) is not None:
             operations.remove(self)
 
     def fail(self, error: Exception) -> None:
@@ -143,20 +134,16 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """
         if self.answered:
             raise self._answered()
-        if self.detached and get_ident() != self._cell.runtime.thread:
+        if self.detached and get_ident() != self.cell.runtime.thread:
             self._check_thread()
         self.answered = True
         if self.wanted:
             self._error = error
             self._close()
         else:
-            self._cell.runtime.count_late_reply()
-        if self.detached and (operations := self._cell.operations) is not None:
+            self.cell.runtime.count_late_reply()
+        if self.detached and (operations := self.cell.operations) is not None:
             operations.remove(self)
-
-    def assign(self, cell: ActorCell) -> None:
-        """Make it a request to this worker of the pool that it was sent to."""
-        self._cell = cell
 
     def settle(self, error: Exception) -> bool:
         """Fail the request if it was not answered yet; return whether that was so."""
@@ -175,16 +162,16 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """Time out if the request is orphaned; return whether it is."""
         if not self.orphaned:
             return False
-        self.abandon(AskTimeout(self._cell.name, 0.0))
+        self.abandon(AskTimeout(self.cell.name, 0.0))
         return True
 
     def _check_thread(self) -> None:
         """Raise RuntimeError in another thread, before the answer could be lost there."""
-        cell = self._cell
+        cell = self.cell
         cell.runtime.check_thread(cell.name, "An answer of", "trio.from_thread.run_sync")
 
     def _answered(self) -> AlreadyAnswered:
-        return AlreadyAnswered(self._cell.name, type(self.message).__name__)
+        return AlreadyAnswered(self.cell.name, type(self.message).__name__)
 
     # The asker's side.
 
@@ -219,11 +206,11 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         due: float | None = None
         if served is not None and not served.answered:
             self.parent = served
-            left = served.due - self._cell.runtime.deadlines.now()
+            left = served.due - self.cell.runtime.deadlines.now()
             if seconds is None or left < seconds:
                 seconds, due = left, served.due
             if seconds <= 0 or not served.wanted or served.orphaned:
-                raise AskTimeout(self._cell.name, max(0.0, seconds))
+                raise AskTimeout(self.cell.name, max(0.0, seconds))
         return (None, None) if seconds == inf else (seconds, due)
 
     @property
@@ -235,23 +222,23 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         """Stop waiting for the answer."""
         self._asker = self.question = None
         self._close()
-        self._cell.asker_gone(self)
+        self.cell.asker_gone(self)
 
     def set_deadline(self, seconds: float | None, due: float | None = None) -> None:
         """Let the asker stop waiting in so many seconds, or at the time `due`."""
         if due is not None:
             self._seconds = seconds or 0.0
-            self._deadline = self._cell.runtime.deadlines.add_at(self, due)
+            self._deadline = self.cell.runtime.deadlines.add_at(self, due)
         elif seconds is not None and seconds != inf:
             self._seconds = seconds
-            self._deadline = self._cell.runtime.deadlines.add(self, seconds)
+            self._deadline = self.cell.runtime.deadlines.add(self, seconds)
 
     def expire(self) -> None:
         """Raise AskTimeout in the asker because its deadline has passed."""
         if self.wanted:
-            self._error = AskTimeout(self._cell.name, self._seconds)
+            self._error = AskTimeout(self.cell.name, self._seconds)
             self._close()
-            self._cell.asker_gone(self)
+            self.cell.asker_gone(self)
 
     def _withdraw(self, _: RaiseCancel) -> Abort:
         self.withdraw()  # trio itself reschedules a task whose wait is cancelled

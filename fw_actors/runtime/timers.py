@@ -139,12 +139,13 @@ class Deadlines:
     def __len__(self) -> int:
         return sum(map(len, self._lengths.values())) + len(self._sorted)
 
-    def add(self, entry: Expiring, seconds: float) -> DeadlineQueue:
+    def add(self, entry: Expiring, seconds: float, now: float | None = None) -> DeadlineQueue:
         """Call `entry.expire()` in `seconds` from now, unless it is withdrawn before.
 
+        `now` is trio's time, if the caller has just read it.
         Returns the queue of this length: to pop the entry there is the fastest withdrawal.
         """
-        due = self.now() + seconds
+        due = (self.now() if now is None else now) + seconds
         pending: DeadlineQueue | None = self._lengths.get(seconds)
         if pending is None:
             pending = self._of_new_length(seconds)

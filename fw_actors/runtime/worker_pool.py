@@ -22,7 +22,6 @@ from fw_actors.runtime.supervision import Presence
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor
-    from fw_actors.runtime.deadlock import WaitNode
     from fw_actors.runtime.messages import Message
     from fw_actors.runtime.snapshot import Inspection
     from fw_actors.runtime.supervision import Watch
@@ -34,14 +33,15 @@ ActorT_co = TypeVar("ActorT_co", bound="Actor", covariant=True)
 class PoolFront(ActorCell):
     """The side of a worker pool that senders use: mailbox and free workers. It has no instance."""
 
-    __slots__ = ("_free", "pool", "workers")
+    __slots__ = ("_free", "any_of", "pool")
 
     def __init__(self, pool: WorkerPool[Any], policy: MailboxPolicy) -> None:
         closed = Mailbox(policy.capacity)
         closed.close()
         super().__init__(pool.runtime, pool.name, closed, {})
         self.pool = pool
-        self.workers: tuple[WorkerCell, ...] = ()
+        self.any_of: tuple[WorkerCell, ...] = ()
+        """The workers: one of them is enough to go on."""
         self._free: OrderedDict[WorkerCell, None] = OrderedDict()
         """Parked workers that would take a message, the one that is free for longest first."""
         self.policy = policy
@@ -60,11 +60,6 @@ class PoolFront(ActorCell):
     def watches(self) -> Collection[Watch]:
         """None: a pool is not watched."""
         return ()
-
-    @property
-    def any_of(self) -> Sequence[WaitNode]:
-        """The nodes of the wait-for graph of which one is enough to go on."""
-        return self.workers
 
     @property
     def free(self) -> int:
@@ -124,7 +119,7 @@ class WorkerMailbox(Mailbox):
             raise trio.EndOfChannel  # it ends, the pool goes on
         item = shared.take()
         if isinstance(item, PendingReply):
-            item.assign(self._worker)
+            item.cell = self._worker
         return item
 
     async def put_when_room(self, item: Item) -> None:
@@ -203,7 +198,7 @@ class WorkerPool(Ref, Generic[ActorT_co]):
         self.make = make
         self.size = size
         self._front = PoolFront(self, mailbox or MailboxPolicy())
-        self._front.workers = tuple(
+        self._front.any_of = tuple(
             WorkerCell(self._front, f"{name}/{number}") for number in range(1, size + 1)
         )
 
@@ -215,7 +210,7 @@ class WorkerPool(Ref, Generic[ActorT_co]):
     @property
     def workers(self) -> Sequence[WorkerCell]:
         """The cells of the workers; for supervisors and tests."""
-        return self._front.workers
+        return self._front.any_of
 
     @property
     def free(self) -> int:
