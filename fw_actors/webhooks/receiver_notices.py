@@ -33,7 +33,7 @@ from fw_actors.rules.receivers import (
 )
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import WEBHOOK_HEALTH
-from fw_actors.webhooks.custom_events import CustomEvents
+from fw_actors.webhooks.events import CustomEvents
 from fw_actors.webhooks.health import public_label
 
 MAX_RECIPIENTS: Final = 50

@@ -16,7 +16,7 @@ RECEIVERS: Final = (
     ),
     Mutation(
         "a failing Webhook is told of itself",
-        "fw_actors/webhooks/custom_events.py",
+        "fw_actors/webhooks/events.py",
         "if each.webhook != skipped",
         "if each.webhook != ''",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
