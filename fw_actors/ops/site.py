@@ -50,7 +50,7 @@ from fw_actors.webhooks.deliveries import DeliveryRenames
 from fw_actors.webhooks.events import CustomEvents, DeliveryRecorder, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.pacing import Pauses
-from fw_actors.webhooks.receiver_notices import ReceiverNotices, TroubleEnds
+from fw_actors.webhooks.receivers import ReceiverNotices, TroubleEnds
 from fw_actors.webhooks.replay import BulkReplays, Replays
 from fw_actors.webhooks.subscriptions import (
     SharedSubscriptions,

@@ -27,7 +27,7 @@ from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_HOUR
 from fw_actors.store import Statement, Tx
 from fw_actors.webhooks.claims import Hook
-from fw_actors.webhooks.receiver_notices import HandleOf
+from fw_actors.webhooks.receivers import HandleOf
 
 MAX_KEPT: Final = 1024
 
