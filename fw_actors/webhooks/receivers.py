@@ -24,8 +24,7 @@ from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, USER_PERMISSION
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
-from fw_actors.errors import FwError, ValidationError
-from fw_actors.http import parse_endpoint
+from fw_actors.errors import FwError
 from fw_actors.mail import FailingWebhook, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import Outbox
@@ -41,7 +40,12 @@ from fw_actors.rules.receivers import (
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import WEBHOOK_HEALTH
 from fw_actors.webhooks.events import CustomEvents
-from fw_actors.webhooks.health import MAX_WAITING, public_label, waiting_deliveries
+from fw_actors.webhooks.health import (
+    MAX_WAITING,
+    public_label,
+    receiver_of,
+    waiting_deliveries,
+)
 
 MAX_WEBHOOKS: Final = 200
 """The most Webhooks that are looked at, those first that fail longest in a row."""
@@ -87,8 +91,8 @@ def stored_receivers(tx: Tx) -> list[StoredReceiver]:
     """Return the receivers of enabled Webhooks, by origin."""
     found: dict[str, StoredReceiver] = {}
     for name, url, failures, since, error, success in tx.rows(_HOOKS):
-        origin = _origin(url)
-        if origin is None:
+        origin = receiver_of(url)
+        if not origin:
             continue
         waiting = waiting_deliveries(tx, name)
         own = StoredReceiver(
@@ -104,13 +108,6 @@ def stored_receivers(tx: Tx) -> list[StoredReceiver]:
         known = found.get(origin)
         found[origin] = own if known is None else _together(known, own)
     return [found[origin] for origin in sorted(found)]
-
-
-def _origin(url: str | None) -> str | None:
-    try:
-        return str(parse_endpoint(url or "", development=True).origin)
-    except ValidationError:
-        return None
 
 
 def _together(one: StoredReceiver, other: StoredReceiver) -> StoredReceiver:
