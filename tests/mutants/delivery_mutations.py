@@ -171,7 +171,7 @@ DELIVERY: Final = (
     Mutation(
         "the sweep takes what is still open",
         "fw_actors/ops/sweeps.py",
-        "table.c.status.in_(_FINAL), ",
+        "table.c.status.in_(FINAL), ",
         "",
         "tests/fw_actors/ops/test_sweeps.py",
     ),
