@@ -150,6 +150,11 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         "Repair the receiver, then fw webhooks enable WEBHOOK; events since then are not sent "
         "later.",
     )
+    yield from _misconfigured(facts)
+
+
+def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
+    """Report Webhooks whose documents say what can't be used, or not for long."""
     if facts.lost_certificates:
         names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
         yield problem(
