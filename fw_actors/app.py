@@ -1,6 +1,5 @@
 """The names that apps import: field types, `DocType`, `whitelist` and `migration` (D-161)."""
 
-from fw_actors.documents.data_migrations import migration
 from fw_actors.documents.fields import (
     JSON,
     Check,
@@ -17,7 +16,7 @@ from fw_actors.documents.fields import (
     Vault,
 )
 from fw_actors.documents.handle import DocType
-from fw_actors.documents.registry import whitelist
+from fw_actors.documents.registry import migration, whitelist
 
 __all__ = [
     "JSON",

@@ -1,8 +1,15 @@
-"""Lists of documents: filters, fields, order, paging; never a caller's text in SQL."""
+"""Lists of documents: filters, fields, order, paging; never a caller's text in SQL.
+
+Pages for people take a time that does not grow with the number of documents (H-200). The DocTypes
+that only the service writes (deliveries, audit, versions, mails, errors) have millions of rows.
+Filters with an index search all of them; others, such as a text anywhere in a field, search the
+newest. A range of times selects which are the newest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Final
@@ -22,8 +29,9 @@ from fw_actors.documents.fields import (
 )
 from fw_actors.documents.handle import Filters, Fw
 from fw_actors.documents.naming import NAME_CHARACTERS
+from fw_actors.documents.tables import is_selective, split_by_index
 from fw_actors.errors import BadRequestError, ValidationError
-from fw_actors.store import Like, Octets
+from fw_actors.store import Like, Octets, Row
 
 DEFAULT_ORDER: Final = "creation desc"
 MAX_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
@@ -138,7 +146,6 @@ class Query:
         order = self._order(order_by or DEFAULT_ORDER)
         if self._fw.rights.excludes(self._meta):
             return []
-        readers = [_reader(self._meta, name) for name in wanted]
         with self._fw.tx.searching():
             if limit is not None and limit * self._most_of_a_row(wanted) > most_bytes:
                 names = self._page(sa.select(self._table.c.name), order, limit, start)
@@ -149,10 +156,7 @@ class Query:
             else:
                 statement = self._page(sa.select(*columns), order, limit, start)
             found = self._fw.tx.rows(statement)
-        return [
-            {name: read(value) for name, read, value in zip(wanted, readers, row, strict=True)}
-            for row in found
-        ]
+        return self._shown(wanted, found)
 
     def narrow(self, newest: int, filters: Sequence[Any], fields: Sequence[str]) -> None:
         """Keep of the `newest` documents that match so far those that match `filters` as well.
@@ -188,7 +192,6 @@ class Query:
         columns = [self._column(name) for name in wanted]
         if self._fw.rights.excludes(self._meta):
             return [], 0
-        readers = [_reader(self._meta, name) for name in wanted]
         # Both at once: what was narrowed has no index, so that a count would read it once more.
         select = sa.select(*columns, sa.func.count().over())
         with self._fw.tx.searching():
@@ -197,10 +200,7 @@ class Query:
             )
         if not rows:
             return [], self.count(most) if start else 0
-        found = [
-            {name: read(value) for name, read, value in zip(wanted, readers, row[:-1], strict=True)}
-            for row in rows
-        ]
+        found = self._shown(wanted, [row[:-1] for row in rows])
         return found, min(int(rows[0][-1]), most)
 
     def _page(
@@ -210,6 +210,14 @@ class Query:
         if limit is not None:
             select = select.limit(limit)
         return select.offset(start) if start else select
+
+    def _shown(self, wanted: Sequence[str], found: Iterable[Row]) -> list[dict[str, Any]]:
+        """Return rows of these columns as dicts, their values as JSON shows them."""
+        readers = [_reader(self._meta, name) for name in wanted]
+        return [
+            {name: read(value) for name, read, value in zip(wanted, readers, row, strict=True)}
+            for row in found
+        ]
 
     def _most_of_a_row(self, wanted: Sequence[str]) -> float:
         """Return how many bytes a row of these fields has at most, as JSON shows it."""
@@ -316,6 +324,63 @@ class Query:
         # The name makes the order total, so that pages neither repeat nor skip a row.
         by_name = self._table.c.name
         return [*terms.values(), by_name.desc() if down else by_name.asc()]
+
+
+MOST_COUNTED: Final = 10_000
+"""How many matches are counted, and how far one can turn the pages of records."""
+MOST_SEARCHED: Final = 5_000
+"""How many of the newest records are searched for what no index finds."""
+_ORDERS: Final = (None, DEFAULT_ORDER, "creation asc", "creation")
+
+
+@dataclass(frozen=True)
+class ListPage:
+    """Rows of a list, and how many match: `more` says that they are more than `total`.
+
+    `newest_only`: the newest `MOST_SEARCHED` were searched, and there are others.
+    """
+
+    rows: list[dict[str, Any]]
+    total: int
+    more: bool
+    newest_only: bool
+
+
+def list_page(
+    fw: Fw,
+    doctype: str,
+    filters: Sequence[Any],
+    fields: Sequence[str],
+    order_by: str | None,
+    limit: int,
+    start: int,
+    also: Sequence[sa.ColumnElement[bool]] = (),
+) -> ListPage:
+    """Return a page of a list as the user may see it; `also`: conditions on the columns of its
+    table, beside the filters.
+
+    Raises: BadRequestError, PermissionDeniedError.
+    """
+    meta = fw.documents.registry.meta(doctype)
+    if meta.child:
+        raise BadRequestError(f"{doctype} rows are part of their parent's document.")
+    fw.rights.require_reach(meta)
+    fw.rights.require(meta, "list")
+    sought, rest = (list(filters), []) if not meta.read_only else split_by_index(meta, filters)
+    narrowed = bool(rest) or (
+        meta.read_only and order_by not in _ORDERS and not is_selective(meta, sought)
+    )
+    query = Query(fw, meta, sought, ignore_permissions=False, also=also)
+    if meta.read_only and start >= MOST_COUNTED:
+        limit = 0  # to walk there takes longer than a page may
+    if narrowed:
+        sorted_by = [part.split()[0] for part in (order_by or "").split(",") if part.split()]
+        newest_only = query.count(MOST_SEARCHED + 1) > MOST_SEARCHED
+        query.narrow(MOST_SEARCHED, rest, [*fields, *sorted_by])
+    else:
+        newest_only = False
+    rows, total = query.page(fields, order_by, limit, start, MOST_COUNTED + 1)
+    return ListPage(rows, min(total, MOST_COUNTED), total > MOST_COUNTED, newest_only)
 
 
 def _is_list_of_names(fields: object) -> bool:

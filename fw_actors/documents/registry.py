@@ -1,5 +1,8 @@
-"""All DocTypes of a site, built-in and from apps, validated together at start; and the functions
-of apps that HTTP may call, with the roles that may (D-180)."""
+"""What the apps of a site declare, validated together at start.
+
+That is DocTypes, which the built-in ones join; functions that HTTP may call, with the roles that
+may (D-180); and data migrations, which `fw migrate` runs once each, in their order (D-173).
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType, ModuleType, NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 
-from fw_actors.documents.data_migrations import DataMigration, migration_problems, migrations_in
 from fw_actors.documents.doctype import DocTypeBase, Meta
 from fw_actors.documents.fields import Link, Table
 from fw_actors.documents.hooks import call_plainly
@@ -124,6 +127,49 @@ def whitelist(
     return lambda target: Whitelisted(target, roles)
 
 
+class DataMigration:
+    """A numbered function of an app; still callable as itself.
+
+    Attributes:
+        number: its place among those of the app, from 1 without gaps.
+        in_batches: whether it takes a cursor as its second parameter. Such a function does a part
+            of the work, in a transaction of its own, and returns the cursor of the next part, or
+            None when it is done. The first cursor is None.
+    """
+
+    def __init__(self, number: int, function: Callable[..., Any]) -> None:
+        self.number = number
+        self.function = function
+        self.name = getattr(function, "__name__", "")
+        self.module = function.__module__
+        self._parameters = tuple(inspect.signature(function).parameters.values())
+        self.in_batches = len(self._parameters) == 2
+        functools.update_wrapper(self, function)
+
+    def __call__(self, /, *args: Any) -> Any:
+        """Call it; see `call_plainly`."""
+        return call_plainly(f"{self.module}.{self.name}", self.function, *args)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it takes fw, or fw and a cursor, and has done its work when it returns."""
+        return (
+            len(self._parameters) in (1, 2)
+            and all(each.kind in _POSITIONAL for each in self._parameters)
+            and not inspect.iscoroutinefunction(self.function)
+            and not inspect.isgeneratorfunction(self.function)
+        )
+
+
+def migration(number: int) -> Callable[[Callable[..., Any]], DataMigration]:
+    """Make a function of an app its data migration with this number, from 1 without gaps.
+
+    `fw migrate` runs it once for a site, as Administrator, in a transaction: `function(fw)`. With
+    a second parameter it runs in batches, see `DataMigration`.
+    """
+    return functools.partial(DataMigration, number)
+
+
 class Registry:
     """DocTypes by name, with their tables; whitelisted functions and data migrations of apps."""
 
@@ -137,9 +183,9 @@ class Registry:
         metas = [cls.meta for cls in doctypes]
         functions = tuple(functions)
         problems = [
-            *_problems(metas),
+            *_problems_of_doctypes(metas),
             *_problems_of_functions(functions),
-            *migration_problems(migrations),
+            *_problems_of_migrations(migrations),
         ]
         if problems:
             raise ConfigurationError(problems)
@@ -168,7 +214,7 @@ class Registry:
         return tuple(sorted(named | {r for f in self.functions.values() for r in f.roles}))
 
 
-def _problems(metas: list[Meta]) -> Iterator[str]:
+def _problems_of_doctypes(metas: list[Meta]) -> Iterator[str]:
     names: dict[str, Meta] = {}
     tables: dict[str, Meta] = {}
     for meta in metas:
@@ -204,6 +250,31 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
         for role in function.roles:
             if not is_name(role):
                 yield f"{where}: roles: {role!r} can't be a role: {NAME_RULE}"
+
+
+def _problems_of_migrations(apps: Mapping[str, tuple[DataMigration, ...]]) -> Iterator[str]:
+    """Yield what is wrong with the data migrations of each app."""
+    for app, migrations in apps.items():
+        numbered = True
+        for each in migrations:
+            where = f"{_file_of_module(each.module)}: migration {each.name}"
+            if type(each.number) is not int or each.number < 1:
+                numbered = False
+                yield f"{where}: its number must be a whole number from 1: @migration(1)"
+            if not each.is_plain:
+                yield f"{where}: it must be a plain function of fw, or of fw and cursor"
+        if not numbered:
+            continue
+        for one, other in pairwise(migrations):
+            if one.number == other.number:
+                yield f"{app}: migrations {one.name} and {other.name} have the number {one.number}"
+        numbers = {each.number for each in migrations}
+        lacking = sorted(set(range(1, len(numbers) + 1)) - numbers)
+        if lacking:
+            yield (
+                f"{app}: there is no migration {lacking[0]}: numbers have no gaps, and one that "
+                "was released is kept"
+            )
 
 
 def _is_target(meta: Meta | None) -> bool:
@@ -281,7 +352,18 @@ def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocTypeBase]],
 
 def declared_migrations(modules: Iterable[ModuleType]) -> Mapping[str, tuple[DataMigration, ...]]:
     """Return the data migrations of the modules by app, in the order of the apps."""
-    return MappingProxyType({module.__name__: migrations_in(module) for module in modules})
+    return MappingProxyType({module.__name__: _migrations_in(module) for module in modules})
+
+
+def _migrations_in(module: ModuleType) -> tuple[DataMigration, ...]:
+    """Return the data migrations of an app, sorted by number."""
+    found = {
+        id(value): value
+        for value in vars(module).values()
+        if isinstance(value, DataMigration) and _inside(value.module, module)
+    }
+    # Not a number: it is reported, and must not end the sorting.
+    return tuple(sorted(found.values(), key=lambda each: (str(type(each.number)), each.number)))
 
 
 def _inside(defined_in: str, module: ModuleType) -> bool:

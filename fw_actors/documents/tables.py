@@ -1,9 +1,9 @@
-"""The tables of DocTypes: creation, widening, indexes."""
+"""The tables of DocTypes: creation, widening, indexes, and which filters an index answers."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -266,3 +266,49 @@ def _make_indexes(tx: Tx, table: DocTable, there: Container[str]) -> Iterable[st
                 f"class {table.meta.cls.__name__}: {columns}: it can't be unique, since stored "
                 "documents share a value; change these first"
             )
+
+
+_CREATION: Final = "creation"
+# The column after a state in an index is a time, because one state has any number of documents.
+_TIMED: Final = (_CREATION, "modified", "last_attempt")
+
+
+def split_by_index(meta: Meta, filters: Iterable[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the filters that an index answers together with the order of creation, and the others.
+
+    Of several indexes the one counts that answers most.
+    """
+    filters = list(filters)
+    equal = {each[0] for each in filters if _is_equality(each)}
+    if is_selective(meta, filters):
+        return filters, []
+    indexes = [*meta.index_together, *(names for names, _ in meta.partial_indexes)]
+    ordered = [set(names[:-1]) for names in indexes if names[-1] == _CREATION]
+    best = max((names for names in ordered if names <= equal), key=len, default=set())
+    sought: list[Any] = []
+    rest: list[Any] = []
+    for each in filters:
+        of_index = _is_equality(each) and each[0] in best
+        of_time = isinstance(each, list | tuple) and each and each[0] == _CREATION
+        (sought if of_index or of_time else rest).append(each)
+    return sought, rest
+
+
+def is_selective(meta: Meta, filters: Sequence[Any]) -> bool:
+    """Say whether an index leaves few documents by itself: of one name, or of one reference."""
+    equal = {each[0] for each in filters if _is_equality(each)}
+    alone = {field.name for field in meta.columns if field.unique or isinstance(field, Link)}
+    if equal & {"name", *alone}:
+        return True
+    together = (*meta.unique_together, *meta.index_together)
+    return any(set(names) <= equal for names in together if names[-1] not in _TIMED)
+
+
+def _is_equality(each: Any) -> bool:
+    return (
+        isinstance(each, list | tuple)
+        and len(each) == 3
+        and isinstance(each[0], str)
+        and each[1] == "="
+        and each[2] is not None
+    )

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.data_migrations import DataMigration
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
-from fw_actors.documents.registry import Registry
+from fw_actors.documents.registry import DataMigration, Registry
 from fw_actors.errors import ConfigurationError, OverloadedError, ValidationError
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import DATA_MIGRATION

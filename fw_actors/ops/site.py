@@ -46,12 +46,11 @@ from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
 from fw_actors.tracing import Tracer
 from fw_actors.webhooks import events, replay
-from fw_actors.webhooks.custom_events import CustomEvents
 from fw_actors.webhooks.deliveries import DeliveryRenames
-from fw_actors.webhooks.events import DeliveryRecorder, EventRecorder
+from fw_actors.webhooks.events import CustomEvents, DeliveryRecorder, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.pacing import Pauses
-from fw_actors.webhooks.receiver_notices import ReceiverNotices, TroubleEnds
+from fw_actors.webhooks.receivers import ReceiverNotices, TroubleEnds
 from fw_actors.webhooks.replay import BulkReplays, Replays
 from fw_actors.webhooks.subscriptions import (
     SharedSubscriptions,

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from fw_actors.access.attempts import KNOWN_DAYS
 from fw_actors.access.sessions import DEVICE_DAYS
 from fw_actors.documents.registry import Registry
-from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.rules.delivery import FINAL
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
@@ -25,7 +25,6 @@ from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
 
 BATCH: Final = 1000
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
-_FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 
 Batch = Callable[[Tx], int]
 """Deletes at most a batch of rows and returns how many; fewer than `BATCH` ends the sweep."""
@@ -82,7 +81,7 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
     table = registry.tables["Webhook Delivery"].table
     old = (
         sa.select(table.c.name)
-        .where(table.c.status.in_(_FINAL), table.c.last_attempt <= _BEFORE)
+        .where(table.c.status.in_(FINAL), table.c.last_attempt <= _BEFORE)
         .limit(BATCH)
         # Locked (PostgreSQL): otherwise a concurrent replay would be deleted.
         .with_for_update(skip_locked=True)

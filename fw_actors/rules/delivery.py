@@ -49,6 +49,10 @@ class DeliveryStatus(StrEnum):
     FAILED = "Failed"
 
 
+FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
+"""The states of deliveries that have ended: only they are replayed, erased and swept."""
+
+
 class Ending(Enum):
     """The kinds of results that an attempt can have: the rows B-162 to B-167."""
 

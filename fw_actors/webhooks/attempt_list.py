@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.browsing import MOST_SEARCHED
 from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.fields import to_ms
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.query import MOST_SEARCHED
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import BadRequestError
 from fw_actors.rules.delivery import DeliveryStatus

@@ -44,7 +44,8 @@ from fw_actors.webhooks.attempts import AttemptHistory, AttemptRun, RecordedAtte
 from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys, receivers_of
+from fw_actors.webhooks.health import receivers_of
+from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
 _NAME: Final[sa.BindParameter[Any]] = sa.bindparam("key")
 
@@ -66,7 +67,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
     hook = registry.tables["Webhook"].fetch(tx, row["webhook"])
     job = tx.one(_JOB, key=delivery) or (0, None, None, 0, "", None)
     number, next_at, lease, deaths, partition, ordering_key = job
-    receivers = receivers_of(tx, registry)
+    receivers = receivers_of(tx)
     receiver = receivers.get(row["webhook"], "")
     same = [name for name, at in receivers.items() if at == receiver] if receiver else [partition]
     behind = None

@@ -17,14 +17,13 @@ from fw_actors.documents.handle import Fw
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.rules.delivery import FINAL, DeliveryStatus
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx
 from fw_actors.webhooks.attempts import forget_answers
 
 MAX_AT_ONCE: Final = 100
 """The most deliveries that one transaction of `erase_matching` erases."""
-FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 _TABLE: Final = table_of(WebhookDelivery).table
 _D: Final = _TABLE.c
 _OPEN: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))

@@ -254,6 +254,22 @@ def public_label(title: str | None, url: str | None) -> str:
     return title or label_of_webhook(None, url).partition("/")[0]
 
 
+def receiver_of(url: str | None) -> str:
+    """Return the receiver that a Webhook's URL names, as `https://host:port`; empty for none."""
+    try:
+        return str(parse_endpoint(url or "", development=True).origin)
+    except ValidationError:  # written by raw SQL
+        return ""
+
+
+_URLS: Final = Statement(sa.select(_HOOK.name, _HOOK.url))
+
+
+def receivers_of(tx: Tx) -> dict[str, str]:
+    """Return the receiver of each Webhook by name."""
+    return {str(name): receiver_of(url) for name, url in tx.rows(_URLS)}
+
+
 _CALLED: Final = Statement(
     sa.select(_HOOK.name, _HOOK.title, _HOOK.url).where(_HOOK.name.in_(_NAMES))
 )
@@ -276,7 +292,7 @@ def _with_counts(
     counts = {name: tuple(map(int, numbers)) for name, *numbers in rows}
     for name, title, url, enabled, failures, failing_since, error, success, since, until in hooks:
         paused = pause_end(since, until, tx.now) != NOT_PAUSED
-        place = "paused" if paused else _place(url, service)
+        place = "paused" if paused else service.health.get(receiver_of(url), "")
         numbers = counts.get(name, (0,) * 9)
         yield WebhookHealth(
             name=name,
@@ -301,13 +317,6 @@ _PERIODS: Final = {"hour": 1, "day": 24, "week": 7 * 24}
 
 def _hours_ago(tx: Tx, hours: int) -> int:
     return tx.now - tx.now % MS_PER_HOUR - hours * MS_PER_HOUR
-
-
-def _place(url: str | None, service: ServiceState) -> str:
-    try:
-        return service.health.get(str(parse_endpoint(url or "", development=True).origin), "")
-    except ValidationError:
-        return ""
 
 
 def _state(enabled: bool, failures: int, success: int | None, place: str) -> WebhookState:

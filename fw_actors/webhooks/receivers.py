@@ -1,25 +1,51 @@
-"""The receivers of the console: what the store tells of them, with what processes see of them.
+"""What operators are told of receivers: a list for the console, and notices of those that are dead.
 
-A receiver is an origin, to which several Webhooks may point. The facts come from the small table
-of outcomes and from bounded counts, so that they cost the same however many deliveries there are.
+To the console a receiver is an origin, to which several Webhooks may point. The facts come from the
+small table of outcomes and from bounded counts, so that they cost the same however many deliveries
+there are.
+
+Notices are of one Webhook, which is also disabled where the site wants that. The Sweeper takes a
+step each minute (B-340 to B-346). A step is one act for one Webhook in one transaction: it first
+marks the trouble, so that of several processes one acts on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core import Webhook
+from fw_actors.documents.fields import iso
+from fw_actors.documents.handle import DocType, Fw
+from fw_actors.documents.hooks import Observer
+from fw_actors.documents.permissions import ADMINISTRATOR, SYSTEM_MANAGER, USER_PERMISSION
+from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
-from fw_actors.errors import ValidationError
-from fw_actors.http import parse_endpoint
+from fw_actors.errors import FwError
+from fw_actors.mail import FailingWebhook, Notice, Template
+from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.ops.mail_queue import Outbox
 from fw_actors.rules.concurrency import FAILURES
+from fw_actors.rules.receivers import (
+    ENDED_EVENT,
+    FAILING_EVENT,
+    NoticePolicy,
+    ReceiverTrouble,
+    TroubleAct,
+    trouble_act,
+)
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import WEBHOOK_HEALTH
-from fw_actors.webhooks.health import MAX_WAITING, waiting_deliveries
+from fw_actors.webhooks.events import CustomEvents
+from fw_actors.webhooks.health import (
+    MAX_WAITING,
+    public_label,
+    receiver_of,
+    waiting_deliveries,
+)
 
 MAX_WEBHOOKS: Final = 200
 """The most Webhooks that are looked at, those first that fail longest in a row."""
@@ -65,8 +91,8 @@ def stored_receivers(tx: Tx) -> list[StoredReceiver]:
     """Return the receivers of enabled Webhooks, by origin."""
     found: dict[str, StoredReceiver] = {}
     for name, url, failures, since, error, success in tx.rows(_HOOKS):
-        origin = _origin(url)
-        if origin is None:
+        origin = receiver_of(url)
+        if not origin:
             continue
         waiting = waiting_deliveries(tx, name)
         own = StoredReceiver(
@@ -82,13 +108,6 @@ def stored_receivers(tx: Tx) -> list[StoredReceiver]:
         known = found.get(origin)
         found[origin] = own if known is None else _together(known, own)
     return [found[origin] for origin in sorted(found)]
-
-
-def _origin(url: str | None) -> str | None:
-    try:
-        return str(parse_endpoint(url or "", development=True).origin)
-    except ValidationError:
-        return None
 
 
 def _together(one: StoredReceiver, other: StoredReceiver) -> StoredReceiver:
@@ -174,3 +193,258 @@ def _with_stored(receiver: Receiver, stored: StoredReceiver | None) -> Receiver:
         failing_since=stored.failing_since,
         last_error=stored.last_error,
     )
+
+
+MAX_RECIPIENTS: Final = 50
+"""The most mails about one act. The owner is the first; the managers follow by name."""
+_REASON_CHARACTERS: Final = 300
+
+HandleOf = Callable[[Tx], Fw]
+"""Returns a handle for Administrator."""
+Told = Callable[[TroubleAct, str], None]
+"""Called on trio's thread after the commit of an act, with the Webhook's name."""
+
+_WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook_is")
+_SINCE: Final[sa.BindParameter[Any]] = sa.bindparam("since_is", type_=sa.BigInteger())
+_ENABLED: Final = sa.func.coalesce(_HOOK.enabled, 0)
+_COLUMNS: Final = (
+    _HEALTH.webhook, _HOOK.title, _HOOK.url, _HOOK.owner, _HEALTH.last_error, _HEALTH.last_success,
+    _ENABLED, _HEALTH.failures, _HEALTH.failing_since, _HEALTH.last_failure, _HEALTH.noticed,
+    _HEALTH.notice_open, _HEALTH.disabled,
+)  # fmt: skip
+_FAILING: Final = sa.and_(_ENABLED == 1, _HEALTH.failures >= FAILURES)
+_TROUBLED: Final = sa.select(*_COLUMNS).select_from(
+    WEBHOOK_HEALTH.outerjoin(_HOOK.name.table, _HOOK.name == _HEALTH.webhook)
+)
+_NOT_ENDED: Final = sa.and_(
+    _HEALTH.notice_open == 1,
+    sa.or_(_ENABLED == 0, _HEALTH.noticed.is_distinct_from(_HEALTH.failing_since)),
+)
+_TO_TELL: Final = sa.and_(
+    sa.bindparam("notices", type_=sa.Integer()) > 0,
+    _FAILING,
+    _HEALTH.failing_since <= sa.bindparam("told_from", type_=sa.BigInteger()),
+    _HEALTH.noticed.is_distinct_from(_HEALTH.failing_since),
+)
+_TO_DISABLE: Final = sa.and_(
+    sa.bindparam("disables", type_=sa.Integer()) > 0,
+    _FAILING,
+    _HEALTH.last_failure - _HEALTH.failing_since
+    >= sa.bindparam("disabled_after", type_=sa.BigInteger()),
+    _HEALTH.disabled.is_distinct_from(_HEALTH.failing_since),
+)
+_NEXT: Final = Statement(
+    _TROUBLED.where(sa.or_(_NOT_ENDED, _TO_TELL, _TO_DISABLE)).order_by(_HEALTH.webhook).limit(1)
+)
+_OPEN: Final = Statement(_TROUBLED.where(_HEALTH.webhook == _WEBHOOK, _HEALTH.notice_open == 1))
+
+
+def _mark(condition: sa.ColumnElement[bool], **values: object) -> Statement:
+    """Return the statement that takes an act for this process: it changes the row only once."""
+    return Statement(
+        sa.update(WEBHOOK_HEALTH).where(_HEALTH.webhook == _WEBHOOK, condition).values(**values)
+    )
+
+
+_MARKS: Final[Mapping[TroubleAct, Statement]] = {
+    TroubleAct.END: _mark(
+        sa.and_(_HEALTH.notice_open == 1, _HEALTH.noticed == _SINCE), notice_open=0
+    ),
+    TroubleAct.NOTICE: _mark(
+        sa.and_(_HEALTH.failing_since == _SINCE, _HEALTH.noticed.is_distinct_from(_SINCE)),
+        noticed=_SINCE, notice_open=1,
+    ),
+    TroubleAct.DISABLE: _mark(
+        sa.and_(_HEALTH.failing_since == _SINCE, _HEALTH.disabled.is_distinct_from(_SINCE)),
+        disabled=_SINCE,
+    ),
+}  # fmt: skip
+_BEGIN_ANEW: Final = Statement(
+    sa.update(WEBHOOK_HEALTH)
+    .where(_HEALTH.webhook == _WEBHOOK)
+    .values(failures=0, failing_since=None)
+)
+
+
+class _Troubled:
+    """A row of `_TROUBLED`."""
+
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        self.name, title, url, owner, error, self.last_success, *state = row
+        self.label = public_label(title, url)
+        self.owner, self.error = owner or "", error or ""
+        enabled, failures, since, last, noticed, notice_open, disabled = state
+        self.trouble = ReceiverTrouble(
+            bool(enabled), failures, since, last, noticed, bool(notice_open), disabled
+        )
+
+    def event_data(self, since: int, **further: object) -> dict[str, object]:
+        """Return `data` of the events: no path of the URL, which may hold a token."""
+        return {"webhook": self.name, "title": self.label, "since": iso(since), **further}
+
+
+class ReceiverNotices:
+    """Does what is to be done about troubles, one act in each step."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        policy: NoticePolicy,
+        events: CustomEvents,
+        outbox: Outbox,
+        audit: AuditLog,
+    ) -> None:
+        self._policy, self._events = policy, events
+        self._outbox, self._audit = outbox, audit
+        self.acts = {act.value: 0 for act in TroubleAct}
+        """The acts of this process, for `/metrics`."""
+        self._recipients = _recipients_of(registry)
+
+    def step(self, tx: Tx, handle: HandleOf, told: Told) -> int:
+        """Do what is due for one Webhook; return 1, or 0 if nothing is due."""
+        row = tx.one(
+            _NEXT,
+            notices=int(self._policy.notice_hours > 0),
+            told_from=tx.now - self._policy.notice_ms,
+            disables=int(self._policy.disable_days > 0),
+            disabled_after=self._policy.disable_ms,
+        )
+        if row is None:
+            return 0
+        found = _Troubled(row)
+        act = trouble_act(found.trouble, tx.now, self._policy)
+        assert act is not None  # by the same rule as the statement
+        do = {
+            TroubleAct.END: self._end,
+            TroubleAct.NOTICE: self._tell,
+            TroubleAct.DISABLE: self._disable,
+        }[act]
+        if do(handle(tx), found):
+            tx.after_commit(lambda: told(act, found.name))
+        return 1
+
+    def end_of_deleted(self, fw: Fw, webhook: str) -> None:
+        """Tell the end of a trouble whose Webhook is being deleted."""
+        row = fw.tx.one(_OPEN, webhook_is=webhook)
+        if row is not None:
+            self._end(fw, _Troubled(row), reason="deleted")
+
+    def _end(self, fw: Fw, found: _Troubled, reason: str = "") -> bool:
+        since = found.trouble.noticed
+        assert since is not None
+        if not self._take(fw.tx, TroubleAct.END, found, since):
+            return False
+        delivered = found.last_success is not None and found.last_success >= since
+        by_now = "delivered" if delivered else "enabled"
+        reason = reason or (by_now if found.trouble.enabled else "disabled")
+        data = found.event_data(since, ended=iso(fw.tx.now), reason=reason)
+        self._events.emit_beside(fw, ENDED_EVENT, data, skipped=found.name)
+        self._record(fw, Action.NOTICE_END, found, {"since": iso(since), "reason": reason})
+        return True
+
+    def _tell(self, fw: Fw, found: _Troubled) -> bool:
+        since, failures = found.trouble.since, found.trouble.failures
+        assert since is not None
+        if not self._take(fw.tx, TroubleAct.NOTICE, found, since):
+            return False
+        data = found.event_data(since, failures=failures, error=found.error)
+        # Not for the Webhook itself: its receiver is the one that takes nothing.
+        self._events.emit_beside(fw, FAILING_EVENT, data, skipped=found.name)
+        self._mail(fw, Template.WEBHOOK_FAILING, found, since)
+        self._record(fw, Action.NOTICE, found, {"since": iso(since), "failures": failures})
+        return True
+
+    def _disable(self, fw: Fw, found: _Troubled) -> bool:
+        since, failures = found.trouble.since, found.trouble.failures
+        assert since is not None
+        # The document first, then its health: as a deletion locks them.
+        doc, stored = fw.documents.open(fw, "Webhook", found.name)
+        if not stored.__dict__["enabled"] or not self._take(
+            fw.tx, TroubleAct.DISABLE, found, since
+        ):
+            return False
+        detail: dict[str, object] = {"since": iso(since), "failures": failures}
+        reason = (
+            f"Disabled by ops.disableAfterDays: {failures} attempts in a row have failed since "
+            f"{iso(since)}. {found.error}"
+        )
+        try:
+            with fw.tx.savepoint(), self._audit.suppressed(fw.tx):
+                doc.__dict__.update(enabled=0, disabled_reason=reason[:_REASON_CHARACTERS])
+                fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
+        except FwError as refusal:  # raw SQL has made it a document that no save accepts
+            self._record(fw, Action.WEBHOOK_DISABLE, found, {**detail, "refused": refusal.message})
+            return False
+        self._mail(fw, Template.WEBHOOK_DISABLED, found, since)
+        self._record(fw, Action.WEBHOOK_DISABLE, found, detail)
+        return True
+
+    def _take(self, tx: Tx, act: TroubleAct, found: _Troubled, since: int) -> bool:
+        """Mark an act as done; False if another process has done it."""
+        if not tx.run(_MARKS[act], webhook_is=found.name, since_is=since):
+            return False
+        tx.after_commit(lambda: self._count(act))
+        return True
+
+    def _count(self, act: TroubleAct) -> None:
+        self.acts[act.value] += 1
+
+    def _mail(self, fw: Fw, template: Template, found: _Troubled, since: int) -> None:
+        about = FailingWebhook(found.label, found.name, since, found.trouble.failures, found.error)
+        for (user,) in fw.tx.rows(self._recipients, owner=found.owner):
+            notice = Notice(failing_webhook=about)
+            self._outbox.to_user(fw.tx, template, user, owner=ADMINISTRATOR, notice=notice)
+
+    def _record(
+        self, fw: Fw, action: Action, found: _Troubled, detail: Mapping[str, object]
+    ) -> None:
+        self._audit.record(fw, action, found.name, detail)
+
+
+def _recipients_of(registry: Registry) -> Statement:
+    """Return the accounts that are told: the owner and the System Managers, none with scopes.
+
+    Those with scopes may not know of any Webhook (B-2).
+    """
+    users = registry.tables["User"].table.c
+    roles = registry.tables["Has Role"].table.c
+    scopes = registry.tables[USER_PERMISSION].table.c
+    manages = sa.and_(
+        roles.parent == users.name, roles.parenttype == "User", roles.role == SYSTEM_MANAGER
+    )
+    owns = users.name == sa.bindparam("owner")
+    return Statement(
+        sa.select(users.name)
+        .where(
+            users.enabled == 1,
+            sa.or_(owns, sa.select(roles.name).where(manages).exists()),
+            ~sa.select(scopes.name).where(scopes.user == users.name).exists(),
+        )
+        .order_by(sa.case((owns, 0), else_=1), users.name)
+        .limit(MAX_RECIPIENTS)
+    )
+
+
+class TroubleEnds(Observer):
+    """Begins anew with a Webhook that is enabled again; tells the end for one that is deleted."""
+
+    doctypes = frozenset({"Webhook"})
+
+    def __init__(self, notices: ReceiverNotices) -> None:
+        self._notices = notices
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Drop the reason with which a Webhook was disabled, once it is enabled."""
+        values = doc.__dict__
+        if event != "on_trash" and values["enabled"]:
+            values["disabled_reason"] = None
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Forget the failures of before: the next one begins another trouble."""
+        before = doc._before
+        if before is not None and doc.__dict__["enabled"] and not before.__dict__["enabled"]:
+            fw.tx.run(_BEGIN_ANEW, webhook_is=str(doc.name))
+
+    def deleting(self, fw: Fw, doc: DocType) -> None:
+        """Tell the end of an open notice, before its row goes."""
+        self._notices.end_of_deleted(fw, str(doc.name))

@@ -34,16 +34,13 @@ from fw_actors.errors import (
     PermissionDeniedError,
 )
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.rules.delivery import FINAL, DeliveryStatus
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx, jobs
 from fw_actors.store.ordered_jobs import enqueue_ordered
 from fw_actors.store.schema import BULK_REPLAY, JOB
 from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
-
-FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
-"""Where a replay begins; the other two are refused."""
 
 _DELIVERY: Final = "Webhook Delivery"
 _FORGET_JOB: Final = Statement(

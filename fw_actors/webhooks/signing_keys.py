@@ -1,4 +1,4 @@
-"""Signing keys of Webhooks, the receivers that their URLs name, and the rotation of secrets.
+"""Signing keys of Webhooks, and the rotation of their secrets.
 
 While a secret is rotated both sign for a time (B-350 to B-354). The old secret is kept sealed
 beside the new one until its end. An attempt looks at that time itself, so that nothing depends on
@@ -16,18 +16,16 @@ import sqlalchemy as sa
 from fw_actors.documents.core import Webhook
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ValidationError
-from fw_actors.http import parse_endpoint
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.signing import PREFIX, UnusableSecretError, key_of, mac_of
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_HOUR
 from fw_actors.store import Statement, Tx
 from fw_actors.webhooks.claims import Hook
-from fw_actors.webhooks.receiver_notices import HandleOf
+from fw_actors.webhooks.receivers import HandleOf
 
 MAX_KEPT: Final = 1024
 
@@ -82,20 +80,6 @@ class SigningKeys:
             raise NoSigningKey(reason) from None
         except UnusableSecretError as error:
             raise NoSigningKey(f"secret_unreadable: {error}") from None
-
-
-def receivers_of(tx: Tx, registry: Registry) -> dict[str, str]:
-    """Return the receiver of each Webhook by name, as `https://host:port`; empty if the URL is
-    invalid."""
-    c = registry.tables["Webhook"].table.c
-    return {str(name): _receiver(url) for name, url in tx.rows(sa.select(c.name, c.url))}
-
-
-def _receiver(url: str | None) -> str:
-    try:
-        return str(parse_endpoint(url or "", development=True).origin)  # validated before
-    except ValidationError:
-        return ""
 
 
 MAX_OVERLAP_HOURS: Final = 720

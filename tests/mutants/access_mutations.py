@@ -245,8 +245,8 @@ ACCESS: Final = (
     Mutation(
         "ignorePermissions lifts the scope of Webhook",
         "fw_actors/documents/query.py",
-        "        if self._fw.rights.excludes(self._meta):\n            return []\n        readers",
-        "        readers",
+        "        if self._fw.rights.excludes(self._meta):\n            return []\n        with ",
+        "        with ",
     ),
     Mutation(
         "a job's error keeps the secret that its refusal tells",

@@ -70,7 +70,7 @@ DELIVERY: Final = (
     ),
     Mutation(
         "a batch fails as a whole when another transaction uses one of its keys",
-        "fw_actors/webhooks/custom_events.py",
+        "fw_actors/webhooks/events.py",
         "each if isinstance(each, FwError) else self._record_apart(fw, each)",
         'each if isinstance(each, FwError) else _duplicate("")',
         "tests/fw_actors/webhooks/test_event_batches.py",
@@ -171,7 +171,7 @@ DELIVERY: Final = (
     Mutation(
         "the sweep takes what is still open",
         "fw_actors/ops/sweeps.py",
-        "table.c.status.in_(_FINAL), ",
+        "table.c.status.in_(FINAL), ",
         "",
         "tests/fw_actors/ops/test_sweeps.py",
     ),

@@ -9,14 +9,14 @@ from tests.mutants.mutation import Mutation
 RECEIVERS: Final = (
     Mutation(
         "two processes tell of one dead receiver twice",
-        "fw_actors/webhooks/receiver_notices.py",
+        "fw_actors/webhooks/receivers.py",
         "if not self._take(fw.tx, TroubleAct.NOTICE, found, since):",
         "if self._take(fw.tx, TroubleAct.NOTICE, found, since) is None:",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
     Mutation(
         "a failing Webhook is told of itself",
-        "fw_actors/webhooks/custom_events.py",
+        "fw_actors/webhooks/events.py",
         "if each.webhook != skipped",
         "if each.webhook != ''",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
@@ -142,14 +142,14 @@ RECEIVERS: Final = (
     ),
     Mutation(
         "a Webhook that failures have disabled stays enabled",
-        "fw_actors/webhooks/receiver_notices.py",
+        "fw_actors/webhooks/receivers.py",
         "doc.__dict__.update(enabled=0, ",
         "doc.__dict__.update(",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
     Mutation(
         "nobody is told by mail that a Webhook was disabled",
-        "fw_actors/webhooks/receiver_notices.py",
+        "fw_actors/webhooks/receivers.py",
         "        self._mail(fw, Template.WEBHOOK_DISABLED, found, since)\n",
         "",
     ),

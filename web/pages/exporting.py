@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import trio
 
-from fw_actors.documents.browsing import MOST_COUNTED, list_page
 from fw_actors.documents.doctype import Meta
+from fw_actors.documents.query import MOST_COUNTED, list_page
 from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.accounts import state_conditions

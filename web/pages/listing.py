@@ -14,10 +14,9 @@ from urllib.parse import quote, urlencode
 
 import sqlalchemy as sa
 
-from fw_actors.documents.browsing import list_page
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Check, Field, Link, Select, iso, to_ms
-from fw_actors.documents.query import MAX_FIELDS
+from fw_actors.documents.query import MAX_FIELDS, list_page
 from fw_actors.errors import BadRequestError
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from web.pages.links import destinations, fields_beside

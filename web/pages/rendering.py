@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fw_actors.documents.browsing import MOST_SEARCHED
+from fw_actors.documents.query import MOST_SEARCHED
 from fw_actors.errors import AuthenticationError, FwError, NotFoundError, PermissionDeniedError
 from web.exchange import Exchange
 from web.operations import Authentication, Operation, Route

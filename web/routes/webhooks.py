@@ -11,8 +11,8 @@ import trio
 
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
-from fw_actors.webhooks.custom_events import MAX_EVENTS
 from fw_actors.webhooks.diagnostics import TrialResult, delivery_report
+from fw_actors.webhooks.events import MAX_EVENTS
 from fw_actors.webhooks.pacing import WebhookPause
 from fw_actors.webhooks.replay import MAX_COUNTED, OF_LIST, ReplayRun, outcomes_of
 from web.exchange import Exchange

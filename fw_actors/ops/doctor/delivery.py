@@ -30,8 +30,8 @@ from fw_actors.store import QueueStats, Statement, Tx
 from fw_actors.store.schema import JOB, WEBHOOK_HEALTH
 from fw_actors.webhooks import events
 from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.health import receivers_of
 from fw_actors.webhooks.pacing import paused_webhooks
-from fw_actors.webhooks.signing_keys import receivers_of
 
 _HOOK: Final = table_of(Webhook).table.c
 _HEALTH: Final = WEBHOOK_HEALTH.c
@@ -150,6 +150,11 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         "Repair the receiver, then fw webhooks enable WEBHOOK; events since then are not sent "
         "later.",
     )
+    yield from _misconfigured(facts)
+
+
+def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
+    """Report Webhooks whose documents say what can't be used, or not for long."""
     if facts.lost_certificates:
         names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
         yield problem(
@@ -299,7 +304,7 @@ def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]
     due = _counts(tx, JOB.c.next_at <= tx.now)
     leased = _counts(tx, (JOB.c.next_at > tx.now) & JOB.c.lease.is_not(None))
     by_receiver: dict[str, dict[str, int]] = defaultdict(dict)
-    receivers = receivers_of(tx, registry)
+    receivers = receivers_of(tx)
     paused = {each.webhook for each in paused_webhooks(tx)}
     for webhook, count in due.items():
         by_receiver[receivers.get(webhook, "")][webhook] = count

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from fw_actors.documents import browsing
-from fw_actors.documents.browsing import ListPage, list_page, split
+from fw_actors.documents import query
 from fw_actors.documents.core import ErrorLogEntry, Version, WebhookDelivery
+from fw_actors.documents.query import ListPage, list_page
+from fw_actors.documents.tables import split_by_index
 from fw_actors.errors import BadRequestError, PermissionDeniedError
 from tests.fw_actors.office import Office
 
@@ -20,8 +21,8 @@ SEEN = ["name", "event", "attempts"]
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten records are many."""
-    monkeypatch.setattr(browsing, "MOST_COUNTED", 6)
-    monkeypatch.setattr(browsing, "MOST_SEARCHED", 4)
+    monkeypatch.setattr(query, "MOST_COUNTED", 6)
+    monkeypatch.setattr(query, "MOST_SEARCHED", 4)
 
 
 @pytest.fixture
@@ -57,14 +58,14 @@ async def listed(office: Office, *filters: Any, **more: Any) -> ListPage:
 def test_split_gives_an_index_what_it_answers_in_the_order_of_creation(
     filters: list[Any], sought: int
 ) -> None:
-    found, rest = split(WebhookDelivery.meta, filters)
+    found, rest = split_by_index(WebhookDelivery.meta, filters)
     assert (len(found), len(rest)) == (sought, len(filters) - sought)
 
 
 def test_split_knows_the_indexes_of_other_records() -> None:
     one = [["ref_doctype", "=", "Note"], ["docname", "=", "N"]]
-    assert split(Version.meta, one) == (one, [])
-    assert split(ErrorLogEntry.meta, one[:1]) == ([], one[:1])
+    assert split_by_index(Version.meta, one) == (one, [])
+    assert split_by_index(ErrorLogEntry.meta, one[:1]) == ([], one[:1])
 
 
 @pytest.mark.usefixtures("on_both_stores")

@@ -75,7 +75,7 @@ async def test_an_export_that_is_cut_says_so(
 ) -> None:
     """O-305."""
     monkeypatch.setattr(exporting, "MOST_COUNTED", 1)
-    monkeypatch.setattr("fw_actors.documents.browsing.MOST_COUNTED", 1)
+    monkeypatch.setattr("fw_actors.documents.query.MOST_COUNTED", 1)
     reply = await site.ask("GET", "/export/User", sid=await site.sid("boss"))
     assert reply.body.count(b"\r\n") == 2
     told = reply.header("Content-Disposition")
