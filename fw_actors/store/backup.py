@@ -205,9 +205,18 @@ def _run(command: list[str], environ: Mapping[str, str]) -> None:
         command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     if done.returncode != 0:
-        raise ConfigurationError(
-            error_lines(done.stderr) or [f"{Path(command[0]).name} failed without a message"]
-        )
+        name = Path(command[0]).name
+        problems = error_lines(done.stderr) or [f"{name} failed without a message"]
+        if any(said in done.stderr for said in _TOO_OLD):
+            problems.append(
+                f"{command[0]} is too old: install the client programs of the server's version "
+                "of PostgreSQL, or of a newer one, such as Debian's package postgresql-client-17."
+            )
+        raise ConfigurationError(problems)
+
+
+_TOO_OLD: Final = (b"server version mismatch", b"unsupported version (")
+"""What pg_dump says of a newer server, and pg_restore of a newer pg_dump's file."""
 
 
 def error_lines(stderr: bytes) -> list[str]:

@@ -210,6 +210,17 @@ def test_images_and_actions_are_named_by_what_they_hold() -> None:
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", use) for use in used)
 
 
+def test_the_image_can_back_up_the_servers_that_the_page_names() -> None:
+    """pg_dump refuses a newer server; Debian 13 has client programs of version 17 alone."""
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert re.search(r"^ARG PYTHON_IMAGE=python:[\d.]+-slim-trixie@", image, re.MULTILINE)
+    assert re.findall(r"postgresql-client-(\d+)", image) == ["17"]
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    assert "`pg_dump` of PostgreSQL 17" in page
+    database: str = load("compose.yaml")["services"]["database"]["image"]
+    assert int(database.removeprefix("postgres:").partition("-")[0]) <= 17
+
+
 def test_the_pages_install_by_hashes() -> None:
     for name in ("operating.md", "getting-started.md"):
         page = (DEPLOY.parent / "docs" / name).read_text()
