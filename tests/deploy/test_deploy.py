@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
@@ -208,6 +209,15 @@ def test_images_and_actions_are_named_by_what_they_hold() -> None:
     used = [use for file in workflows for use in re.findall(r"uses: (\S+)", file.read_text())]
     assert used
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", use) for use in used)
+
+
+def test_all_tests_run_on_the_oldest_and_the_newest_python() -> None:
+    root = DEPLOY.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    versions = re.findall(r":: Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    jobs = yaml.safe_load((root / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
+    assert jobs["test"]["strategy"]["matrix"]["python"] == [versions[0], versions[-1]]
+    assert jobs["alone"]["strategy"]["matrix"]["python"] == versions
 
 
 def test_the_image_can_back_up_the_servers_that_the_page_names() -> None:
