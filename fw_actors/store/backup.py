@@ -164,6 +164,9 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 PG_DUMP: Final = "pg_dump"
+KEPT_SCHEMAS: Final = "before_[0-9][0-9][0-9][0-9]*t*z"
+"""What restores have kept, as a pattern of pg_dump: no part of the site, and in the way of the
+restore of a dump that has it."""
 _PREFIX: Final = "FW_"
 _MAX_LINES: Final = 5
 
@@ -183,6 +186,7 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     arguments, passed = connection_of(url, environ)
     with new_file(target) as draft:
         command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
+        command.append(f"--exclude-schema={KEPT_SCHEMAS}")
         _run([*command, f"--dbname={arguments}"], passed)
     return target.stat().st_size
 

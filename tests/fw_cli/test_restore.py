@@ -158,4 +158,12 @@ def test_a_dump_is_restored_and_the_old_schema_kept(
         schema = told["kept"].removeprefix("schema ")
         counted = f"fw.db.sql('SELECT count(*) AS n FROM {schema}.doc_user')"
         assert fw.json("eval", counted) == [{"n": 3}]
+        earlier = "before_20200131t235959z"
+        rename = f"fw.db.sql('ALTER SCHEMA {schema} RENAME TO {earlier}')"
+        fw.done("eval", rename, "--commit")
+        fw.done("backup", "again.dump")
+        fw.done("user", "add", "last", "--email", "last@x.test")
+        fw.done("restore", "again.dump", "--replace", "--yes")
+        assert names(fw) == ["ann", "bob"]
+        assert fw.json("eval", counted.replace(schema, earlier)) == [{"n": 3}]
         assert "of sqlite" in fw.refused("restore", "copy.dump", "--yes", FW_DATABASE="sqlite:///a")
