@@ -1,7 +1,7 @@
 """Traces of the service: where each operation stands in its trace, and how it is passed on.
 
 Without `ops.traceContext` nothing of this runs. With it, a `Tracer` makes the contexts of traces;
-one that also records its spans is made by `supervisors.service.telemetry`. Rules: B-421 to B-428.
+one that also records its spans is made by `supervisors.service.telemetry`. Rules: B-421 to B-429.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from fw_actors.rules.trace_context import (
     ID_BYTES,
@@ -67,6 +68,7 @@ class Tracer:
 
     def __init__(self, entropy: Entropy) -> None:
         self._entropy = entropy
+        self._begun: WeakKeyDictionary[Any, TraceContext] = WeakKeyDictionary()
 
     def server(self, name: str, parent: TraceContext | None) -> Span:
         """Begin a request that came in, with the context that it came with."""
@@ -76,6 +78,10 @@ class Tracer:
         """Begin a request to another system, which gets the context of the span."""
         return Span(parent.followed_by(new_parent_id(self._entropy.bytes(PARENT_BYTES))))
 
+    def consumer(self, name: str, parent: TraceContext) -> Span:
+        """Begin what another operation has queued, with the context that was stored with it."""
+        return Span(parent)
+
     def transaction_span(self, name: str) -> Span | None:
         """Begin a transaction of the present operation; None if it is not recorded."""
         return None
@@ -83,6 +89,14 @@ class Tracer:
     def root(self) -> TraceContext:
         """Return the beginning of a trace of what no request has caused."""
         return new_context(self._entropy.bytes(ID_BYTES + PARENT_BYTES))
+
+    def context_of(self, tx: Any) -> TraceContext:
+        """Return where the present transaction stands; one that no request caused begins a trace,
+        which is that of all that it records (B-423)."""
+        context = CURRENT_TRACE.get() or self._begun.get(tx)
+        if context is None:
+            context = self._begun[tx] = self.root()
+        return context
 
     async def transaction(
         self,

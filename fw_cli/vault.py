@@ -17,7 +17,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.exclusive import service_stopped
 from fw_cli.lazy import FullHelpGroup
-from fw_cli.output import as_json, show
+from fw_cli.output import as_json, counted, show
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def rekey(
         moved, found = _move(context, keys, leave_unreadable=leave_unreadable)
         keys.put_in_place()
     already = f", {found.new} had the new one already" if found.new else ""
-    click.echo(f"gave {moved} values the new key{already}")
+    click.echo(f"gave {counted(moved, 'value')} the new key{already}")
     _report_lost(found.lost)
     click.echo(keys.advice)
 

@@ -181,6 +181,8 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
     if explanation.due_at is not None:
         since = "since" if explanation.due_at <= report.facts.now else "at"
         say(f"It is due {since} {told['dueAt']}.")
+    if report.erased is not None:
+        say(f"What it carried was erased at {report.erased}.")
     if report.trace_id is not None:
         say(f"Its trace is {report.trace_id}.")
     if told["recorded"]:

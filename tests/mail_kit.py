@@ -168,7 +168,12 @@ async def mail_site(
                 actor_child(
                     "app_jobs",
                     lambda: AppJobs(
-                        site.store, site.handle, backoff, site.errors.note, site.config.scrubber
+                        site.store,
+                        site.handle,
+                        backoff,
+                        site.errors.note,
+                        site.config.scrubber,
+                        tracer=site.tracer,
                     ),
                 ),
             ]

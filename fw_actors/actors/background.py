@@ -50,9 +50,11 @@ from fw_actors.ops.site import Site
 from fw_actors.ops.sweeps import BATCH, Batch
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.safe_output import Scrubber, raised_at
+from fw_actors.rules.trace_context import stored_context
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
+from fw_actors.tracing import Span, Tracer
 from fw_actors.webhooks.replay import ReplayRun
 from fw_actors.webhooks.subscriptions import SubscriptionCache, Subscriptions
 
@@ -381,12 +383,26 @@ class AppJobs(QueueWorker):
         backoff: Backoff,
         note_defect: NoteDefect,
         scrubber: Scrubber,
+        tracer: Tracer | None = None,
     ) -> None:
-        """`note_defect` is called with every exception of a function that is not an FwError."""
+        """`note_defect` is called with every exception of a function that is not an FwError. With
+        a `tracer` a job runs in the trace of what queued it (B-429).
+        """
         super().__init__(
             store, QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff), scrubber
         )
-        self._handle, self._note_defect = handle, note_defect
+        self._handle, self._note_defect, self._tracer = handle, note_defect, tracer
+
+    def begin_span(self, job: LeasedJob) -> Span | None:
+        """Return the span of an attempt. See `QueueWorker.begin_span`."""
+        context = None if self._tracer is None else stored_context(job.trace_context)
+        if self._tracer is None or context is None:
+            return None
+        span = self._tracer.consumer(job.function, context)
+        if span.is_recorded:
+            queued_ms = self.context.clock.now() - job.created
+            span.note({"fw.job": job.id, "fw.attempt": job.attempts + 1, "fw.queued_ms": queued_ms})
+        return span
 
     async def carry_out(self, job: LeasedJob) -> None:
         """Run the function and finish the job."""
@@ -394,7 +410,7 @@ class AppJobs(QueueWorker):
         try:
             function = function_of(job)
         except UnknownFunctionError as error:
-            raise JobFailed(f"{error}.") from None
+            raise JobFailed(f"{error}.", kind=type(error).__name__) from None
         try:
             await self._store.write(lambda tx: self._run(tx, job, function))
         except JobFailed as failed:
@@ -428,7 +444,7 @@ class AppJobs(QueueWorker):
             raise JobFailed(f"{type(error).__name__}: {error}") from None
         except (Exception, SystemExit) as error:
             text = self._scrubber.scrub(str(error))  # may contain anything the app put into it
-            raise JobFailed(f"{raised_at(error)}: {text}") from error
+            raise JobFailed(f"{raised_at(error)}: {text}", kind=type(error).__name__) from error
 
 
 def _request_id(job: LeasedJob) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeVar
@@ -27,6 +28,7 @@ from fw_actors.rules.safe_output import Scrubber, raised_at
 from fw_actors.runtime import Actor, Context, Log, Message, Ref, Timer, handles
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
+from fw_actors.tracing import Span, in_trace
 
 MAX_TRIES: Final = 10
 
@@ -34,10 +36,16 @@ T = TypeVar("T")
 
 
 class JobFailed(Exception):
-    """Raised for a failed attempt; the text is the job's error. `final`: do not retry."""
+    """Raised for a failed attempt; the text is the job's error.
 
-    def __init__(self, error: str, *, final: bool = False) -> None:
+    `final`: do not retry. `kind` is the kind of error for a span, in which the text may not be;
+    without one, the word before the text's colon.
+    """
+
+    def __init__(self, error: str, *, final: bool = False, kind: str = "") -> None:
         super().__init__(error)
+        before, colon, _ = error.partition(":")
+        self.kind = kind or (before if colon and before.isidentifier() else "failed")
         self.final = final
 
 
@@ -246,6 +254,10 @@ class QueueWorker(Actor, ABC):
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
         """Write the result of a failed attempt. Returns False if the lease is lost."""
 
+    def begin_span(self, job: LeasedJob) -> Span | None:
+        """Return the span of an attempt, in whose trace it runs; None if it is in no trace."""
+        return None
+
     async def started(self) -> None:
         """Poll at once: there may be jobs from before the start."""
         self._polls = PollSchedule(self.context)
@@ -350,7 +362,17 @@ class QueueWorker(Actor, ABC):
         )
 
     async def _process(self, job: LeasedJob) -> None:
-        """Process one job from its lease to its end."""
+        span = self.begin_span(job)
+        with nullcontext() if span is None else in_trace(span.context):
+            error = "cancelled"
+            try:
+                error = await self._process_leased(job)
+            finally:
+                if span is not None:
+                    span.end(error)
+
+    async def _process_leased(self, job: LeasedJob) -> str:
+        """Process one job from its lease to its end; return the kind of what prevented it."""
         # Not keyed by the job's id: a job that outlives its lease may be processed twice at once.
         self._scopes.add(scope := trio.CancelScope(deadline=self._drain_deadline))
         failure: JobFailed | None = None
@@ -359,18 +381,22 @@ class QueueWorker(Actor, ABC):
                 failure = await self._attempt(job)
             if scope.cancelled_caught:
                 await self._give_back(job)
+                return "cancelled"
         except trio.Cancelled:
             await self._give_back(job)
             raise
-        except OverloadedError:  # the store is unavailable: not an attempt
+        except OverloadedError as error:  # the store is unavailable: not an attempt
             try:
                 await trio.sleep(UNAVAILABLE_SECONDS)
             finally:
                 await self._give_back(job)
+            return type(error).__name__
         finally:
             self._scopes.remove(scope)
-        if failure is not None:
-            await self._fail(job, failure)
+        if failure is None:
+            return ""
+        await self._fail(job, failure)
+        return failure.kind
 
     async def _attempt(self, job: LeasedJob) -> JobFailed | None:
         try:

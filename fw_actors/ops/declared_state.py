@@ -60,12 +60,26 @@ class DeclaredState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     users: dict[str, DeclaredUser] = {}
 
 
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    webhooks: dict[str, dict[str, Any]] = {}
+    roles: tuple[str, ...] = ()
+    users: dict[str, Any] = {}
+
+
 def state_of(content: object) -> DeclaredState:
     """Return the state that a decoded file declares. Raises: ValidationError naming the place."""
+    file = _converted(content, _File, "")
+    users = {name: _converted(v, DeclaredUser, f"users.{name}") for name, v in file.users.items()}
+    return DeclaredState(file.webhooks, file.roles, users)
+
+
+def _converted(content: object, kind: type[T], place: str) -> T:
     try:
-        return msgspec.convert(content, DeclaredState)
+        return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
-        raise ValidationError(f"{str(error).replace('`', '')}.") from None
+        what, _, path = str(error).replace("`", "").partition(" - at $")
+        place = f"{place}{path}".lstrip(".")
+        raise ValidationError(f"{place}: {what}." if place else f"{what}.") from None
 
 
 def merged(states: Sequence[DeclaredState]) -> DeclaredState:
@@ -158,7 +172,7 @@ class DeclaredStates:
             try:
                 self._apply_change(fw, state, change)
             except ValidationError as error:
-                raise ValidationError(f"{change.doctype} {change.name}: {error}") from error
+                raise ValidationError(f"{change.doctype} {_name_of(change)}: {error}") from error
 
     def _apply_change(self, fw: Fw, state: DeclaredState, change: Change) -> None:
         if change.doctype == WEBHOOK:
@@ -177,6 +191,8 @@ class DeclaredStates:
             for key in declared:
                 if key not in meta.fields:
                     raise ValidationError(f"{place}: a Webhook has no field {key[:60]}.")
+                if meta.fields[key].read_only:
+                    raise ValidationError(f"{place}: {key} is written by the service alone.")
             exists = fw.exists(WEBHOOK, name) is not None
             stored = rest.read(fw, WEBHOOK, name) if exists else {}
             fields = [
@@ -321,6 +337,11 @@ def _scope_change(kind: str, user: str, scope: DeclaredScope, name: str = "") ->
         for field, value in values.items()
     )
     return Change(kind, SCOPE, name, fields)
+
+
+def _name_of(change: Change) -> str:
+    """Return the name, or of a scope, which gets one when it is made, what it is."""
+    return change.name or " ".join(str(each.new) for each in change.fields)
 
 
 def _apply_scope(fw: Fw, change: Change) -> None:

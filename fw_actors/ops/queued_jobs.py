@@ -33,8 +33,10 @@ from fw_actors.errors import (
 from fw_actors.ops import mail_queue
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.rules.trace_context import written_context
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import JOB
+from fw_actors.tracing import Tracer
 
 APP_QUEUE: Final = "app"
 
@@ -48,9 +50,11 @@ class UnknownFunctionError(Exception):
 class JobRecorder:
     """Implements `fw.enqueue` for one site."""
 
-    def __init__(self, recorded: Callable[[], None]) -> None:
-        """`recorded` is called on trio's thread after each commit that contains a job."""
-        self._recorded = recorded
+    def __init__(self, recorded: Callable[[], None], tracer: Tracer | None = None) -> None:
+        """`recorded` is called on trio's thread after each commit that contains a job. With a
+        `tracer` jobs keep where what queued them stands in a trace (B-429).
+        """
+        self._recorded, self._tracer = recorded, tracer
 
     def __call__(self, fw: Fw, function: object, arguments: dict[str, object]) -> int:
         """Record a job in the writer's transaction; return its number.
@@ -60,8 +64,14 @@ class JobRecorder:
         """
         path = _path_of(function)
         _validate_call(function, arguments)
+        tracer = self._tracer
         number = jobs.enqueue_numbered(
-            fw.tx, queue=APP_QUEUE, function=path, arguments=_json(arguments), user=fw.user
+            fw.tx,
+            queue=APP_QUEUE,
+            function=path,
+            arguments=_json(arguments),
+            user=fw.user,
+            trace_context=None if tracer is None else written_context(tracer.context_of(fw.tx)),
         )
         fw.tx.after_commit(self._recorded)
         return number

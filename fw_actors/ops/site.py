@@ -218,7 +218,7 @@ def _assembled(
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     pauses = Pauses(audit, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
-    enqueue = JobRecorder(partial(recorded, queued_jobs.APP_QUEUE))
+    enqueue = JobRecorder(partial(recorded, queued_jobs.APP_QUEUE), tracer)
     context = SiteContext(
         documents, custom.emit, custom.emit_many, accounts.rights, enqueue, config.secrets
     )

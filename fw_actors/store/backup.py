@@ -164,6 +164,9 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 PG_DUMP: Final = "pg_dump"
+KEPT_SCHEMAS: Final = "before_[0-9][0-9][0-9][0-9]*t*z"
+"""What restores have kept, as a pattern of pg_dump: no part of the site, and in the way of the
+restore of a dump that has it."""
 _PREFIX: Final = "FW_"
 _MAX_LINES: Final = 5
 
@@ -183,6 +186,7 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     arguments, passed = connection_of(url, environ)
     with new_file(target) as draft:
         command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
+        command.append(f"--exclude-schema={KEPT_SCHEMAS}")
         _run([*command, f"--dbname={arguments}"], passed)
     return target.stat().st_size
 
@@ -205,9 +209,18 @@ def _run(command: list[str], environ: Mapping[str, str]) -> None:
         command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
     if done.returncode != 0:
-        raise ConfigurationError(
-            error_lines(done.stderr) or [f"{Path(command[0]).name} failed without a message"]
-        )
+        name = Path(command[0]).name
+        problems = error_lines(done.stderr) or [f"{name} failed without a message"]
+        if any(said in done.stderr for said in _TOO_OLD):
+            problems.append(
+                f"{command[0]} is too old: install the client programs of the server's version "
+                "of PostgreSQL, or of a newer one, such as Debian's package postgresql-client-17."
+            )
+        raise ConfigurationError(problems)
+
+
+_TOO_OLD: Final = (b"server version mismatch", b"unsupported version (")
+"""What pg_dump says of a newer server, and pg_restore of a newer pg_dump's file."""
 
 
 def error_lines(stderr: bytes) -> list[str]:

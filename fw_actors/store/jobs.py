@@ -47,7 +47,7 @@ class LeasedJob(msgspec.Struct, frozen=True):
 
     `attempts` counts the tries that came to an outcome, `deaths` the holders in a row that
     vanished without one. `lease` is the token that every outcome is fenced by. `created` (ms) is
-    when the job was written.
+    when the job was written, `trace_context` where what queued a job of an app stood in a trace.
     """
 
     id: int
@@ -61,6 +61,7 @@ class LeasedJob(msgspec.Struct, frozen=True):
     deaths: int = 0
     lease: str = ""
     created: int = 0
+    trace_context: str | None = None
 
 
 _NEW: Final = insert(JOB).values(
@@ -79,7 +80,9 @@ _NEW: Final = insert(JOB).values(
     }
 )
 ENQUEUE: Final = Statement(_NEW)
-ENQUEUE_NUMBERED: Final = Statement(_NEW.returning(JOB.c.id))  # half as dear again on SQLite
+ENQUEUE_NUMBERED: Final = Statement(  # half as dear again on SQLite
+    _NEW.values(trace_context=bindparam("trace_context")).returning(JOB.c.id)
+)
 
 _GIVEN: Final = JsonRows("given")
 ENQUEUE_MANY: Final = Statement(
@@ -304,6 +307,12 @@ class JobFields(TypedDict, total=False):
     """When it is due; left out: now."""
 
 
+class NumberedJobFields(JobFields, total=False):
+    """The fields of a new job whose number is returned."""
+
+    trace_context: str | None
+
+
 def enqueue(tx: Tx, **job: Unpack[JobFields]) -> None:
     """Write a job."""
     tx.run(ENQUEUE, **{**_BLANK, "next_at": tx.now, "created": tx.now, **job})
@@ -317,11 +326,10 @@ def enqueue_many(tx: Tx, queue: str, given: Sequence[tuple[str, str]]) -> None:
         tx.run(ENQUEUE_MANY, queue=queue, given=rows_as_json(given), now=tx.now)
 
 
-def enqueue_numbered(tx: Tx, **job: Unpack[JobFields]) -> int:
+def enqueue_numbered(tx: Tx, **job: Unpack[NumberedJobFields]) -> int:
     """Write a job and return its id."""
-    number: int = tx.scalar(
-        ENQUEUE_NUMBERED, **{**_BLANK, "next_at": tx.now, "created": tx.now, **job}
-    )
+    blank = {**_BLANK, "next_at": tx.now, "created": tx.now, "trace_context": None}
+    number: int = tx.scalar(ENQUEUE_NUMBERED, **{**blank, **job})
     return number
 
 

@@ -227,6 +227,7 @@ _DATA_MIGRATION: Final = Table(
     Column("cursor", Text, nullable=True),
     Column("done", BigInteger, nullable=True),
 )
+_JOB_TRACES: Final = Table("fw_job", MetaData(), Column("trace_context", Text, nullable=True))
 _HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
@@ -319,6 +320,11 @@ def _attempts_by_time(tx: Tx) -> None:
     _create_indexes(tx, _ATTEMPTS_BY_TIME)
 
 
+def _job_traces(tx: Tx) -> None:
+    """Give jobs a column for the trace of what queued them; those that wait have none."""
+    tx.run(AddColumn(_JOB_TRACES.c.trace_context))
+
+
 # In order, from FIRST_VERSION + 1, without gaps. A step that has been released is never changed.
 STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(2, partial(_create_table, table=_API_KEY)),
@@ -335,6 +341,7 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
     MigrationStep(13, _ordering_keys),
     MigrationStep(14, _attempts_by_time),
     MigrationStep(15, partial(_create_table, table=_DATA_MIGRATION)),
+    MigrationStep(16, _job_traces),
 )
 
 

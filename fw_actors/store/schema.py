@@ -276,6 +276,7 @@ JOB: Final = Table(
     _time("created"),
     Column("error", Text, nullable=True),
     Column("ordering_key", Text, nullable=True),  # of its partition; null for a job in no order
+    Column("trace_context", Text, nullable=True),  # of an app's job: where what queued it stood
     # Partial, so that finished rows cost nothing; leads with the columns of a claim.
     Index(
         "fw_job_due",

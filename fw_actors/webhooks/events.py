@@ -28,7 +28,7 @@ from fw_actors.errors import DuplicateError, FwError, NotFoundError, ValidationE
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.safe_output import FieldRedaction, redaction_of
 from fw_actors.rules.signing import UnusableEventNameError, validate_event_name
-from fw_actors.rules.trace_context import TraceContext, written_context
+from fw_actors.rules.trace_context import written_context
 from fw_actors.store import (
     JsonRows,
     Statement,
@@ -38,7 +38,7 @@ from fw_actors.store import (
     ordered_jobs,
     rows_as_json,
 )
-from fw_actors.tracing import CURRENT_TRACE, Tracer
+from fw_actors.tracing import Tracer
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, SubscriptionCache
 
 QUEUE: Final = "webhook"
@@ -78,7 +78,6 @@ class DeliveryRecorder:
         written = _WRITTEN if tracer is None else (*_WRITTEN, "trace_context")
         self._rows = rows.RowInserter(registry, "Webhook Delivery", written)
         self._tracer = tracer
-        self._traces: WeakKeyDictionary[Tx, TraceContext] = WeakKeyDictionary()
         self._subscriptions = subscriptions
         self._ids = ids
         self._recorded = recorded
@@ -109,7 +108,7 @@ class DeliveryRecorder:
                     unordered.append((webhook, delivery))
         if written:
             if self._tracer is not None:
-                context = written_context(self._trace_of(tx, self._tracer))
+                context = written_context(self._tracer.context_of(tx))
                 for _, columns in written:
                     columns["trace_context"] = context
             self._rows.insert_many(tx, fw.rights.user, written)
@@ -118,13 +117,6 @@ class DeliveryRecorder:
                 ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
             tx.after_commit(self._recorded)
         return ids
-
-    def _trace_of(self, tx: Tx, tracer: Tracer) -> TraceContext:
-        """Return where a transaction stands; one that no request caused begins a trace."""
-        context = CURRENT_TRACE.get() or self._traces.get(tx)
-        if context is None:
-            context = self._traces[tx] = tracer.root()
-        return context
 
 
 def ordering_key_of(doctype: str | None, name: str | None) -> str | None:

@@ -368,17 +368,22 @@ _OF_NO_WEBHOOK: Final = Statement(
 class HealthRenames(Observer):
     """Keeps the counts of a Webhook that is renamed with it, and drops those of a deleted one."""
 
+    doctypes = frozenset({"Webhook"})
+    events = frozenset({"on_insert"})
+
+    def changed(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Begin without what deliveries that outlived a Webhook of the same name have left."""
+        _forget(fw.tx, str(doc.name))
+
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
         """Give the counts of a Webhook its new name."""
-        if doctype == "Webhook":
-            _forget(fw.tx, new)  # of one that raw SQL deleted
-            for statement in _MOVES:
-                fw.tx.run(statement, old=old, new=new)
+        _forget(fw.tx, new)  # of one that raw SQL deleted
+        for statement in _MOVES:
+            fw.tx.run(statement, old=old, new=new)
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
         """Drop the counts of a Webhook."""
-        if doc.doctype == "Webhook":
-            _forget(fw.tx, str(doc.name))
+        _forget(fw.tx, str(doc.name))
 
 
 def _forget(tx: Tx, webhook: str) -> None:

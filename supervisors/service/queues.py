@@ -107,7 +107,14 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
         ),
         actor_child(
             APP_JOBS,
-            lambda: AppJobs(site.store, site.handle, backoff, site.errors.note, config.scrubber),
+            lambda: AppJobs(
+                site.store,
+                site.handle,
+                backoff,
+                site.errors.note,
+                config.scrubber,
+                tracer=site.tracer,
+            ),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
     )

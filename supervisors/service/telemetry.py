@@ -179,6 +179,10 @@ class OpenTelemetryTracer(Tracer):
         """Begin a request to another system, which gets the context of the span."""
         return self._begin(name, self._api.SpanKind.CLIENT, parent, remote=True)
 
+    def consumer(self, name: str, parent: TraceContext) -> Span:
+        """Begin what another operation has queued, with the context that was stored with it."""
+        return self._begin(name, self._api.SpanKind.CONSUMER, parent, remote=True)
+
     def message(self, name: str, caller: TraceContext) -> Span | None:
         """Begin a part of what `caller` has begun; None if that is not sampled."""
         if not caller.is_sampled:

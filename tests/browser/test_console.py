@@ -6,6 +6,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -35,7 +36,7 @@ def tab(page: Page, title: str) -> None:
 
 def enqueue(site: LiveSite) -> int:
     """Return the number of a job that is due in an hour."""
-    with sqlite3.connect(site.folder / "data" / "fw.db") as database:
+    with closing(sqlite3.connect(site.folder / "data" / "fw.db", isolation_level=None)) as database:
         later = round(time.time() * 1000) + 3_600_000
         made = database.execute(
             "INSERT INTO fw_job (queue, function, next_at, created) VALUES ('app', 'shop.x', ?, ?)",

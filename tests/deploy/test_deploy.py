@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
@@ -208,6 +209,26 @@ def test_images_and_actions_are_named_by_what_they_hold() -> None:
     used = [use for file in workflows for use in re.findall(r"uses: (\S+)", file.read_text())]
     assert used
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", use) for use in used)
+
+
+def test_all_tests_run_on_the_oldest_and_the_newest_python() -> None:
+    root = DEPLOY.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    versions = re.findall(r":: Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    jobs = yaml.safe_load((root / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
+    assert jobs["test"]["strategy"]["matrix"]["python"] == [versions[0], versions[-1]]
+    assert jobs["alone"]["strategy"]["matrix"]["python"] == versions
+
+
+def test_the_image_can_back_up_the_servers_that_the_page_names() -> None:
+    """pg_dump refuses a newer server; Debian 13 has client programs of version 17 alone."""
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert re.search(r"^ARG PYTHON_IMAGE=python:[\d.]+-slim-trixie@", image, re.MULTILINE)
+    assert re.findall(r"postgresql-client-(\d+)", image) == ["17"]
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    assert "`pg_dump` of PostgreSQL 17" in page
+    database: str = load("compose.yaml")["services"]["database"]["image"]
+    assert int(database.removeprefix("postgres:").partition("-")[0]) <= 17
 
 
 def test_the_pages_install_by_hashes() -> None:

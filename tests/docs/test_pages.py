@@ -12,14 +12,16 @@ from typing import Any
 
 import click
 import click.testing
+import msgspec
 import pytest
 
 from fw_actors import app, errors
-from fw_actors.documents.core import CORE
+from fw_actors.documents.core import CORE, Webhook
 from fw_actors.documents.doctype import HOOKS, DocTypeBase
 from fw_actors.documents.fields import Field, Int
 from fw_actors.documents.query import OPERATORS
 from fw_actors.ops.audit import Action
+from fw_actors.ops.declared_state import DeclaredScope, DeclaredState, DeclaredUser
 from fw_cli.main import cli
 from tests.pages.__main__ import PAGES, main, outdated
 from tests.pages.building import BuildFailed, build, navigation, unlisted
@@ -104,6 +106,21 @@ def test_fields_page_has_the_types_options_and_hooks_of_the_code() -> None:
 def test_filters_page_has_the_operators_of_the_code() -> None:
     page = (DOCS / "filters.md").read_text().split("## Filters\n")[1].split("\n## ")[0]
     assert named_first(page) == set(OPERATORS)
+
+
+def test_operating_page_names_each_key_of_a_declared_state() -> None:
+    page = (DOCS / "operating.md").read_text().split("\n## Declare ")[1].split("\n## ")[0]
+    assert tomllib.loads(page.split("```")[1].partition("\n")[2])
+    top, webhook, user = page.split("\n| Key")[1:]
+    fields = Webhook.meta.fields.values()
+    assert named_first(top) == keys_of(DeclaredState)
+    assert named_first(webhook) == {field.name for field in fields if not field.read_only}
+    assert named_first(user) == keys_of(DeclaredUser)
+    assert all(f"`{key}`" in user for key in keys_of(DeclaredScope))
+
+
+def keys_of(struct: type[msgspec.Struct]) -> set[str]:
+    return {field.encode_name for field in msgspec.structs.fields(struct)}
 
 
 def named_first(text: str) -> set[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
 from tests.fw_cli.conftest import CommandLine
 from tests.postgres_cluster import PostgresCluster
 
@@ -51,6 +53,37 @@ def test_postgresql_is_dumped_and_restored_by_its_own_tools(
         assert line.endswith("Connection refused")
         assert "which was not found" in fw.refused("backup", "no.dump", PATH="/nowhere")
     assert not (fw.folder / "no.dump").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "args", "said"),
+    [
+        (
+            "pg_dump",
+            ("backup", "no.dump"),
+            "pg_dump: error: aborting because of server version mismatch\n"
+            "pg_dump: detail: server version: 17.5; pg_dump version: 15.18",
+        ),
+        (
+            "pg_restore",
+            ("restore", "newer.dump", "--dry-run"),
+            "pg_restore: error: unsupported version (1.16) in file header",
+        ),
+    ],
+)
+def test_a_program_that_is_older_than_the_server_is_named_with_the_remedy(
+    fw: CommandLine, program: str, args: tuple[str, ...], said: str
+) -> None:
+    """The program knows both versions; which package helps is ours to say (O-151)."""
+    tools = fw.folder / "tools"
+    tools.mkdir()
+    (tools / program).write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
+    (tools / program).chmod(0o755)
+    (fw.folder / "newer.dump").write_bytes(b"PGDMP" + bytes(100))
+    database = "postgresql://x:pw@127.0.0.1:1/none"
+    told = fw.refused(*args, FW_DATABASE=database, PATH=f"{tools}:/usr/bin:/bin").splitlines()
+    assert [line.removeprefix("fw: ") for line in told[:-1]] == said.splitlines()
+    assert f"{tools / program} is too old: install the client programs" in told[-1]
 
 
 def test_pg_dump_is_told_no_secret_of_ours(fw: CommandLine) -> None:

@@ -133,6 +133,7 @@ def refusal(fw: CommandLine, declared: Any) -> str:
     result = fw.run("apply", "bad.json", "--yes")  # the plan may be shown before
     assert result.exit_code == 1
     assert "Traceback" not in result.stderr
+    assert "whsec_literal" not in result.stdout
     return result.stderr
 
 
@@ -147,12 +148,19 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
         ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NONE"}}}, "needs"),
         ({"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}}, "needs"),
         ({"webhooks": {"a": {**HOOK, "colour": 1}}}, "no field colour"),
+        ({"webhooks": {"a": {**HOOK, "old_secret": "whsec_literal"}}}, "by the service alone"),
         ({"webhooks": {"a": {**HOOK, "timeout": 61}}}, "Webhook a: timeout must be between"),
         ({"webhooks": {"a": {**HOOK, "url": "nowhere"}}}, "URL"),
         ({"users": {"ann": {}}}, "needs an email"),
         ({"users": {"ann": {"email": "a@x.test", "roles": ["None"]}}}, "no role None"),
-        ({"users": {"ann": {"email": 1}}}, "users"),
-        ([], "object"),
+        ({"users": {"ann": {"email": 1}}}, "users.ann.email: Expected str, got int."),
+        ({"users": {"ann": {"emails": "a@x.test"}}}, "users.ann: "),
+        ({"webhooks": 1}, "webhooks: Expected object, got int."),
+        (
+            {"users": {"ann": {"email": "a@x.test", "scopes": [{"allow": "X", "for_value": "y"}]}}},
+            "User Permission ann X y: allow: there is no DocType X",
+        ),
+        ([], ": Expected object, got array."),
     ],
 )
 def test_an_unusable_declaration_changes_nothing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,7 @@ def test_a_restore_ends_what_it_would_revive(fw: CommandLine) -> None:
     assert fw.json("eval", "fw.db.sql('SELECT id FROM fw_session')") == []
     assert [row["label"] for row in fw.json("key", "list", "--json")] == ["kept"]
     kept = Path(told["kept"])
-    with sqlite3.connect(kept) as old:
+    with closing(sqlite3.connect(kept)) as old:
         assert old.execute("SELECT count(*) FROM doc_user").fetchone() == (3,)
     assert data(fw) == ["fw.db", kept.name]
     (event,) = fw.json("audit", "--action", "site.restore", "--json")
@@ -85,7 +86,7 @@ def test_nothing_is_restored_beside_a_running_service(fw: CommandLine) -> None:
 def test_a_worker_is_noticed_by_its_connection(fw: CommandLine) -> None:
     fw.done("migrate")
     fw.done("backup", "copy.db")
-    with sqlite3.connect(fw.folder / "data" / "fw.db") as worker:
+    with closing(sqlite3.connect(fw.folder / "data" / "fw.db")) as worker:
         worker.execute("SELECT count(*) FROM doc_user").fetchone()
         told = fw.refused("restore", "copy.db", "--replace", "--yes")
         assert "stop every worker" in told
@@ -98,13 +99,13 @@ def broken(fw: CommandLine) -> None:
 
 
 def foreign(fw: CommandLine) -> None:
-    with sqlite3.connect(fw.folder / "bad.db") as other:
+    with closing(sqlite3.connect(fw.folder / "bad.db", isolation_level=None)) as other:
         other.execute("CREATE TABLE a (b)")
 
 
 def newer(fw: CommandLine) -> None:
     (fw.folder / "bad.db").write_bytes((fw.folder / "copy.db").read_bytes())
-    with sqlite3.connect(fw.folder / "bad.db") as backup:
+    with closing(sqlite3.connect(fw.folder / "bad.db", isolation_level=None)) as backup:
         backup.execute("UPDATE fw_meta SET value = '999' WHERE key = 'schema_version'")
 
 
@@ -157,4 +158,12 @@ def test_a_dump_is_restored_and_the_old_schema_kept(
         schema = told["kept"].removeprefix("schema ")
         counted = f"fw.db.sql('SELECT count(*) AS n FROM {schema}.doc_user')"
         assert fw.json("eval", counted) == [{"n": 3}]
+        earlier = "before_20200131t235959z"
+        rename = f"fw.db.sql('ALTER SCHEMA {schema} RENAME TO {earlier}')"
+        fw.done("eval", rename, "--commit")
+        fw.done("backup", "again.dump")
+        fw.done("user", "add", "last", "--email", "last@x.test")
+        fw.done("restore", "again.dump", "--replace", "--yes")
+        assert names(fw) == ["ann", "bob"]
+        assert fw.json("eval", counted.replace(schema, earlier)) == [{"n": 3}]
         assert "of sqlite" in fw.refused("restore", "copy.dump", "--yes", FW_DATABASE="sqlite:///a")

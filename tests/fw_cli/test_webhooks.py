@@ -131,3 +131,15 @@ def test_a_delivery_is_explained_in_words_and_as_json(fw: CommandLine, hooks: li
     assert (told["delivery"], told["reason"], told["maxAttempts"]) == (name, "slot", 6)
     assert told["dueAt"].endswith("Z")
     assert "There is no Webhook Delivery" in fw.refused("webhooks", "explain", "msg_none")
+
+
+def test_an_erased_delivery_is_explained_as_erased(fw: CommandLine, hooks: list[str]) -> None:
+    name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
+    assert "in progress" in fw.refused("webhooks", "erase", name, "--yes")
+    ended = "UPDATE doc_webhook_delivery SET status = 'Sent'"
+    fw.done("eval", f'[fw.db.sql("{ended}"), fw.db.sql("DELETE FROM fw_job")]', "--commit")
+    assert "erased" not in fw.done("webhooks", "explain", name)
+    assert name in fw.done("webhooks", "erase", name, "--yes")
+    at = fw.json("webhooks", "explain", name, "--json")["erased"]
+    assert f"\nWhat it carried was erased at {at}.\n" in fw.done("webhooks", "explain", name)
+    assert "was erased" in fw.refused("webhooks", "replay", name)

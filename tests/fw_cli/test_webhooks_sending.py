@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import re
 import threading
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.live_site import SECRET, LiveReceiver
 
 OWE = """
 import json
+import re
 ids = [fw.webhooks.emit("a.b", {"n": n})["deliveries"][0] for n in range(4)]
 fw.db.sql("UPDATE doc_webhook_delivery SET status = 'Failed' WHERE name <> :it", {"it": ids[3]})
 fw.db.sql("UPDATE fw_job SET next_at = NULL WHERE subject <> :it", {"it": ids[3]})
@@ -138,7 +140,7 @@ def test_a_test_event_is_signed_sent_at_once_and_kept_nowhere(fw: CommandLine) -
     with LiveReceiver(200) as receiver:
         hook = make_hook(fw, receiver.url, enabled=0)
         told = fw.json("webhooks", "test", hook, "--json")
-        assert fw.done("webhooks", "test", hook).startswith("200 (dns 0.0 ms, connect ")
+        assert re.match(r"200 \(dns \d\.\d ms, connect ", fw.done("webhooks", "test", hook))
     assert (told["status"], told["error"]) == (200, None)
     assert set(told["times"]) == {"dns", "connect", "tls", "answer"}
     assert told["times"]["answer"] > 0

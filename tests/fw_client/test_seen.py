@@ -117,9 +117,8 @@ def test_a_file_forgets_after_its_days(tmp_path: Path) -> None:
     assert claim(seen, "a", now=DAY + 1) is CLAIMED
     assert claim(seen, "b", now=DAY + 1) is DONE
     seen.close()
-    with sqlite3.connect(tmp_path / "seen.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "seen.db")) as connection:
         names = connection.execute("SELECT id FROM fw_received ORDER BY id").fetchall()
-    connection.close()
     assert names == [("a",), ("b",), ("c",)]
 
 

@@ -15,8 +15,10 @@ import trio
 
 from fw_actors.rules.trace_context import TraceContext
 from fw_actors.runtime import SystemEntropy
+from fw_actors.tracing import in_trace
 from supervisors.service import telemetry
 from supervisors.service.telemetry import open_tracer
+from tests.fw_actors.actors import jobs_app
 from tests.http_site import http_site
 from tests.mail_kit import Log
 from tests.site_kit import make_config
@@ -119,6 +121,36 @@ async def test_a_collector_gets_request_message_transaction_and_delivery(
     everything = b"".join(body for path, _, body in sink.got if path == "/v1/traces")
     for secret in (SECRET, "hidden", sid, PASSWORD):
         assert secret.encode() not in everything
+
+
+async def test_a_collector_gets_the_tries_of_jobs(
+    tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As children of what queued them, with the kind of their error alone (O-349, O-353)."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", sink.url)
+    async with http_site(tmp_path, trace_context=True) as site:
+        with in_trace(CALLER):
+            await site.do(lambda fw: fw.enqueue(jobs_app.note, text="done"))
+            await site.do(lambda fw: fw.enqueue(jobs_app.fail_after_writing, text="undone"))
+        with trio.fail_after(20):
+            await site.log.wait("job.done", 1)
+            await site.log.wait("job.failed", 1)
+    spans = [span for span in sink.exported() if span.trace_id.hex() == TRACE]
+    by_id = {span.span_id: span for span in spans}
+    done, failed = (
+        next(span for span in spans if span.name == f"{jobs_app.__name__}.{function}")
+        for function in ("note", "fail_after_writing")
+    )
+    for span in (done, failed):
+        write = by_id[span.parent_span_id]
+        assert (write.name, write.parent_span_id.hex()) == ("write transaction", PARENT)
+    own = [span.name for span in spans if span.parent_span_id == done.span_id]
+    assert own == ["write transaction"]
+    told = {each.key: each.value for each in failed.attributes}
+    assert told["error.type"].string_value == "RuntimeError"
+    assert told["fw.attempt"].int_value == 1
+    assert {"fw.job", "fw.queued_ms"} <= set(told)
+    assert b"the other system is down" not in b"".join(body for _, _, body in sink.got)
 
 
 async def test_a_collector_that_is_away_does_not_hold_up_the_stop(

@@ -8,6 +8,7 @@ from tests.mutants.mutation import Mutation
 
 _MIGRATIONS: Final = "tests/fw_actors/ops/test_data_migrations.py"
 _TRACES: Final = "tests/fw_actors/actors/test_traced_deliveries.py"
+_TRACED_JOBS: Final = "tests/fw_actors/actors/test_traced_jobs.py"
 _START: Final = "tests/supervisors/service/test_front.py"
 
 PLATFORM: Final = (
@@ -41,10 +42,24 @@ PLATFORM: Final = (
     ),
     Mutation(
         "all events of a process are in one trace",
-        "fw_actors/webhooks/events.py",
-        "context = self._traces[tx] = tracer.root()",
-        "context = self._first = getattr(self, '_first', None) or tracer.root()",
+        "fw_actors/tracing.py",
+        "context = self._begun[tx] = self.root()",
+        "context = self._first = getattr(self, '_first', None) or self.root()",
         f"{_TRACES}::test_events_that_no_request_caused_begin_a_trace",
+    ),
+    Mutation(
+        "a job is stored without the trace of what queued it",
+        "fw_actors/ops/queued_jobs.py",
+        "None if tracer is None else written_context(tracer.context_of(fw.tx))",
+        "None",
+        f"{_TRACED_JOBS}::test_a_job_runs_in_the_trace_of_what_queued_it",
+    ),
+    Mutation(
+        "a failed try of a job is logged outside of its trace",
+        "fw_actors/actors/queue_worker.py",
+        "with nullcontext() if span is None else in_trace(span.context):",
+        "with nullcontext():",
+        f"{_TRACED_JOBS}::test_each_try_of_a_job_is_in_its_trace",
     ),
     Mutation(
         "all attempts of a delivery have one parent-id",

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -86,11 +87,10 @@ class Soak:
             "threads": float(status["Threads"]),
             "WAL MB": (data / "fw.db-wal").stat().st_size / 2**20,
         }
-        with sqlite3.connect(f"file:{data / 'fw.db'}?mode=ro", uri=True) as database:
+        with closing(sqlite3.connect(f"file:{data / 'fw.db'}?mode=ro", uri=True)) as database:
             for table in _TABLES:
                 (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
                 seen[f"{table} rows"] = float(count)
-        database.close()
         self.times.append(at)
         for name, value in seen.items():
             self.series.setdefault(name, []).append(value)

@@ -17,6 +17,12 @@ def fail_after_writing(fw: Any, text: str) -> None:
     raise RuntimeError("the other system is down")
 
 
+def emit(fw: Any) -> None:
+    """Emit an event, and enqueue another job, whose number is the event's."""
+    number = fw.enqueue(note, text="later")
+    fw.as_user("Administrator").webhooks.emit("job.ran", {"next": number})
+
+
 async def _later() -> None:
     """A coroutine that is never awaited."""
 

@@ -32,7 +32,8 @@ def undo_later_steps(tx: Tx) -> None:
         tx.run(text(f"DROP TABLE fw_{name}"))
     for name in ("ordering_key", "begun"):
         tx.run(text(f"DROP INDEX fw_job_{name}"))
-    tx.run(text("ALTER TABLE fw_job DROP COLUMN ordering_key"))
+    for name in ("ordering_key", "trace_context"):
+        tx.run(text(f"ALTER TABLE fw_job DROP COLUMN {name}"))
     tx.run(text("DROP TABLE fw_known_address"))
     tx.run(text("DROP TABLE fw_known_device"))
     for name in ("network_56", "network_48"):

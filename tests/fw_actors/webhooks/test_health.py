@@ -144,6 +144,21 @@ async def test_the_counts_go_with_a_webhook_that_is_renamed_or_deleted(
     assert day == (0, 0, 0)
 
 
+async def test_a_webhook_begins_without_the_counts_of_a_deleted_one_of_its_name(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """They come from deliveries that outlived it (B-242)."""
+    async with delivering(tmp_path, Receiver(["503"])) as post:
+        await post.webhook(name="erp")
+        [delivery] = await post.emit()
+        await trio.sleep(1)
+        await post.site.write("Administrator", lambda fw: fw.get_doc("Webhook", "erp").delete())
+        assert (await post.settled(delivery))["status"] == "Failed"
+        await post.webhook(name="erp")
+        again = await health(post, "erp")
+    assert (again.state, again.failures, again.day) == ("untried", 0, (0, 0, 0))
+
+
 async def test_a_sweep_drops_what_a_delivery_writes_after_its_webhook_was_deleted(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -38,6 +38,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import (
     InMemorySpanExporter,
 )
+from opentelemetry.trace import SpanKind
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 CALLER = TraceContext(TRACE, PARENT, 1, "congo=t61")
@@ -116,6 +117,16 @@ def test_a_request_is_a_child_of_its_caller_and_the_state_stays() -> None:
     assert ids(recorded) == (TRACE, span.context.parent_id, PARENT)
     assert (span.context.flags, span.context.state) == (1, CALLER.state)
     assert dict(recorded.attributes or {}) == {"http.response.status_code": 200}
+
+
+def test_a_job_is_a_consumer_and_a_child_of_what_queued_it() -> None:
+    """B-429."""
+    recording = Recording()
+    span = recording.tracer.consumer("notes.report", CALLER)
+    span.end()
+    recorded = recording.spans["notes.report"]
+    assert ids(recorded) == (TRACE, span.context.parent_id, PARENT)
+    assert recorded.kind is SpanKind.CONSUMER
 
 
 def test_an_error_is_the_status_of_its_span() -> None:

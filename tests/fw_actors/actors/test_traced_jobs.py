@@ -1,0 +1,173 @@
+"""Traces of jobs: stored when they are queued, and held while they run (B-429)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+import trio
+from trio.testing import MockClock
+
+from fw_actors.rules.trace_context import TraceContext, stored_context
+from fw_actors.tracing import CURRENT_TRACE, in_trace
+from tests.fw_actors.actors import jobs_app
+from tests.mail_kit import MailSite, mail_site
+from tests.site_kit import inline_site, keep_database_at
+
+CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 1, "congo=t61")
+STORED = f"{CALLER.parent} {CALLER.state}"
+HOOK = {
+    "url": "https://receiver.test/", "event_type": "Custom", "custom_event": "job.ran",
+    "secret": "a signing secret",
+}  # fmt: skip
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A site's folder, with either store."""
+    if request.param == "postgres":
+        keep_database_at(tmp_path, request.getfixturevalue("postgres_url"))
+    return tmp_path
+
+
+async def enqueue(
+    site: MailSite, function: Any, caller: TraceContext | None = CALLER, **arguments: Any
+) -> int:
+    with in_trace(caller):
+        number: int = await site.do(lambda fw: fw.enqueue(function, **arguments))
+    return number
+
+
+def remember_traces(site: MailSite, monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
+    """Return the trace in which each event is logged, by its name, from now on."""
+    seen: dict[str, str | None] = {}
+    for level in ("info", "warning"):
+        write = getattr(site.log, level)
+
+        def note(event: str, write: Any = write, **fields: object) -> None:
+            context = CURRENT_TRACE.get()
+            seen[event] = None if context is None else context.trace_id
+            write(event, **fields)
+
+        monkeypatch.setattr(site.log, level, note)
+    return seen
+
+
+async def test_a_job_runs_in_the_trace_of_what_queued_it(
+    folder: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it logs, emits and enqueues is in that trace, too; what follows in this task is not."""
+    async with mail_site(folder, trace_context=True) as site:
+        seen = remember_traces(site, monkeypatch)
+        await site.do(lambda fw: fw.new_doc("Webhook", **HOOK).insert())
+        number = await enqueue(site, jobs_app.emit)
+        rows = [(job["id"], job["trace_context"]) for job in await site.jobs()]
+        assert (number, STORED) in rows
+        await trio.sleep(0.1)
+        assert seen["job.done"] == CALLER.trace_id
+        (delivery,) = await site.rows("SELECT trace_context FROM doc_webhook_delivery")
+        assert delivery["trace_context"] == STORED
+        done = [str(line["function"]).rpartition(".")[2] for line in site.log.of("job.done")]
+        assert done == ["emit", "note"]
+        await enqueue(site, jobs_app.note, None, text="apart")
+        await trio.sleep(0.1)
+    assert seen["job.done"] not in (None, CALLER.trace_id)
+
+
+async def test_each_try_of_a_job_is_in_its_trace(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with mail_site(tmp_path, trace_context=True) as site:
+        seen = remember_traces(site, monkeypatch)
+        await enqueue(site, jobs_app.fail_after_writing, text="half")
+        for _ in range(2):
+            await trio.sleep(200)
+            assert seen.pop("job.failed") == CALLER.trace_id
+        (job,) = await site.jobs()
+    assert (job["attempts"] > 1, job["trace_context"]) == (True, STORED)
+
+
+async def test_jobs_and_events_that_no_request_caused_share_a_trace(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """One for all that a transaction records (B-423)."""
+    async with mail_site(tmp_path, trace_context=True) as site:
+        await site.do(lambda fw: fw.new_doc("Webhook", **HOOK).insert())
+
+        def record(fw: Any) -> None:
+            for _ in range(2):
+                fw.enqueue(jobs_app.note, text="x")
+            fw.webhooks.emit("job.ran", {})
+
+        await site.do(record)
+        queued = [job["trace_context"] for job in await site.jobs() if job["queue"] == "app"]
+        (delivery,) = await site.rows("SELECT trace_context FROM doc_webhook_delivery")
+        await site.do(lambda fw: fw.enqueue(jobs_app.note, text="y"))
+        other = (await site.jobs())[-1]["trace_context"]
+    context = stored_context(queued[0])
+    assert context is not None
+    assert not context.is_sampled
+    assert queued == [delivery["trace_context"]] * 2
+    assert other != queued[0]
+
+
+async def test_without_the_setting_no_trace_of_a_job_is_stored_or_held(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-428."""
+    async with mail_site(tmp_path) as site:
+        seen = remember_traces(site, monkeypatch)
+        await enqueue(site, jobs_app.note, text="x")
+        assert [job["trace_context"] for job in await site.jobs()] == [None]
+        set_trace = "UPDATE fw_job SET trace_context = :stored"
+        await site.do(lambda fw: fw.db.sql(set_trace, {"stored": STORED}))
+        await trio.sleep(0.1)
+    assert seen["job.done"] is None
+
+
+@pytest.mark.parametrize("stored", [None, "", "garbage"])
+async def test_a_job_without_a_usable_trace_runs_without_one(
+    tmp_path: Path,
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    stored: str | None,
+) -> None:
+    """It was queued before the setting was on, or raw SQL has damaged it."""
+    async with mail_site(tmp_path, trace_context=True) as site:
+        seen = remember_traces(site, monkeypatch)
+
+        def damaged(fw: Any) -> None:
+            fw.enqueue(jobs_app.note, text="x")
+            fw.db.sql("UPDATE fw_job SET trace_context = :stored", {"stored": stored})
+
+        await site.do(damaged)
+        await trio.sleep(0.1)
+    assert seen["job.done"] is None
+
+
+async def test_a_job_of_an_earlier_version_runs_after_the_upgrade(
+    folder: Path, autojump_clock: MockClock
+) -> None:
+    """The column comes with a migration; jobs that wait have none."""
+    async with inline_site(folder, seed=2) as before:
+
+        def older(tx: Any) -> None:
+            tx.run(sa.text("ALTER TABLE fw_job DROP COLUMN trace_context"))
+            tx.run(sa.text("UPDATE fw_meta SET value = '15' WHERE key = 'schema_version'"))
+            tx.run(
+                sa.text(
+                    'INSERT INTO fw_job (queue, function, arguments, "user", next_at, created)'
+                    " VALUES ('app', :function, :arguments, 'Administrator', 1, 1)"
+                ),
+                function=f"{jobs_app.__name__}.note",
+                arguments='{"text": "old"}',
+            )
+
+        await before.store.write(older)
+    async with mail_site(folder, trace_context=True) as site:
+        await enqueue(site, jobs_app.note, text="new")
+        await trio.sleep(0.1)
+        assert len(site.log.of("job.done")) == 2
+        assert await site.jobs() == []
