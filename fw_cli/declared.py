@@ -88,7 +88,7 @@ def apply(
 def export(context: CommandContext) -> None:
     """Print Webhooks, roles, users and their scopes as JSON for fw apply.
 
-    Secrets and passwords are not part of it: the variable that is to hold a secret is named.
+    It contains no secrets and no passwords, only the name of the variable for each secret.
     """
     from fw_actors.ops.declared_state import exported
 

@@ -73,7 +73,7 @@ def _secret(
 @_webhook_option
 @secret_options
 @click.option(
-    "--tolerance", type=click.FloatRange(0), help="The greatest age in seconds; by default any."
+    "--tolerance", type=click.FloatRange(0), help="The maximum age in seconds; by default any."
 )
 @as_json
 @click.pass_obj
@@ -86,10 +86,10 @@ def verify(
     tolerance: float | None,
     as_json: bool,
 ) -> None:
-    """Judge the request saved in FILE as its receiver must; - is stdin.
+    """Verify the request saved in FILE as its receiver must; - is stdin.
 
     FILE has header lines, an empty line and the body, as fw webhooks listen --save writes them; or
-    JSON with headers and body. Exits 1 if a receiver must refuse it, and says why.
+    JSON with headers and body. Exits 1 if a receiver must refuse the request, and says why.
     """
     if file == _STDIN and secret_stdin:
         raise click.UsageError("stdin cannot be both the request and the secret.")

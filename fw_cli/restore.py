@@ -1,4 +1,4 @@
-"""`fw restore`: a backup in the place of the store."""
+"""`fw restore`: replaces the store by a backup."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def restore(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Put the backup FILE in the place of the store, which is kept beside.
+    """Replace the store by the backup FILE; the replaced store is kept.
 
     The service and every worker must be stopped. The backup is checked and migrated before anything
-    is replaced. Its sessions and links end, and so do the API keys that the replaced store had no
-    more; accounts that it had disabled since are named. Keep the FW_SECRET_KEY of the backup.
+    is replaced. Its sessions and links end, and so do API keys that no longer exist in the replaced
+    store; accounts disabled since are listed. Keep the FW_SECRET_KEY of the backup.
     """
     from fw_actors.store.backup import kind_of_backup
 

@@ -48,7 +48,7 @@ def serve(context: CommandContext) -> None:
     """Serve the site in the foreground, until SIGTERM or Ctrl-C.
 
     Prints one line `ready <url>` on stdout when it accepts requests; the log goes to stderr. With
-    `ops.processes` above 1 this process supervises so many, which all serve the site.
+    `ops.processes` above 1 this process supervises that many processes, which all serve the site.
     """
     from fw_actors.version import __version__
     from supervisors.service import run
@@ -95,13 +95,13 @@ def serve(context: CommandContext) -> None:
     "--metrics",
     metavar="HOST:PORT",
     callback=_address,
-    help="Answer /metrics, /api/health and /api/ready there; port 0 picks a free one.",
+    help="Serve /metrics, /api/health and /api/ready there; port 0 selects a free port.",
 )
 @click.pass_obj
 def worker(context: CommandContext, metrics: tuple[str, int] | None) -> None:
-    """Deliver webhooks and mail from the same store, beside the service, until a signal.
+    """Deliver webhooks and mail from the store, in addition to the service, until a signal.
 
-    It listens nowhere unless `--metrics` is given.
+    It opens no port unless `--metrics` is given.
     """
     from fw_actors.version import __version__
     from supervisors.service import run

@@ -42,10 +42,10 @@ _CONTINUED: Final = "... "
 def shell(context: CommandContext, commit: bool, user: str) -> None:
     """Open a Python prompt, in which `fw` is the site.
 
-    Each input is a transaction of its own, which is rolled back unless --commit is given. begin()
+    Each input runs in its own transaction, which is rolled back unless --commit is given. begin()
     opens one for several inputs, commit() and rollback() end it; while it is open, writes of the
-    service wait for it on SQLite. The history is kept in data/shell.history, for the site's user
-    alone. Where stdin is no terminal, its lines are run, and a failed input makes the exit code 1.
+    service wait for it on SQLite. The history is in data/shell.history, readable only by the site's
+    user. If stdin is not a terminal, its lines are run, and the exit code is 1 if one fails.
     """
     import trio
 

@@ -205,7 +205,7 @@ class AsyncWebhookCalls:
         return await self._client.run(calls.replay(delivery))
 
     async def replay_many(self, filters: Filters) -> BulkReplay:
-        """Begin to replay the deliveries that match, some at a time.
+        """Start a bulk replay of the matching deliveries, in batches.
 
         Raises: Conflict while another such run goes on.
         """
@@ -405,7 +405,7 @@ class AsyncSessionCalls:
         await self._client.run(calls.revoke_session(session))
 
     async def revoke_others(self) -> int:
-        """End the own sessions except the client's; return how many were ended."""
+        """End all your sessions except the client's; return how many were ended."""
         return await self._client.run(calls.revoke_other_sessions())
 
 
@@ -446,7 +446,7 @@ class AsyncUserCalls:
         full_name: str | None = None,
         roles: Sequence[str] | None = None,
     ) -> InvitedUser:
-        """Create an account, and mail the link for choosing a password. Raises: Duplicate."""
+        """Create an account, and mail the link for setting a password. Raises: Duplicate."""
         return await self._client.run(calls.invite(email, name, full_name, roles))
 
     async def resend_invite(self, user: str) -> MailedLink:

@@ -206,7 +206,7 @@ class WebhookCalls:
         return self._client.run(calls.replay(delivery))
 
     def replay_many(self, filters: Filters) -> BulkReplay:
-        """Begin to replay the deliveries that match, some at a time.
+        """Start a bulk replay of the matching deliveries, in batches.
 
         Raises: Conflict while another such run goes on.
         """
@@ -402,7 +402,7 @@ class SessionCalls:
         self._client.run(calls.revoke_session(session))
 
     def revoke_others(self) -> int:
-        """End the own sessions except the client's; return how many were ended."""
+        """End all your sessions except the client's; return how many were ended."""
         return self._client.run(calls.revoke_other_sessions())
 
 
@@ -443,7 +443,7 @@ class UserCalls:
         full_name: str | None = None,
         roles: Sequence[str] | None = None,
     ) -> InvitedUser:
-        """Create an account, and mail the link for choosing a password. Raises: Duplicate."""
+        """Create an account, and mail the link for setting a password. Raises: Duplicate."""
         return self._client.run(calls.invite(email, name, full_name, roles))
 
     def resend_invite(self, user: str) -> MailedLink:
