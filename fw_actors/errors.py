@@ -131,7 +131,7 @@ class MethodNotAllowedError(FwError):
 
     def __init__(self, allowed: Sequence[str]) -> None:
         self.allowed = tuple(allowed)
-        super().__init__(f"This path takes {' or '.join(self.allowed)}.")
+        super().__init__(f"This path accepts {' or '.join(self.allowed)}.")
 
     @property
     def headers(self) -> dict[str, str]:

@@ -33,7 +33,7 @@ _SIGNS = {"create": "+", "change": "~", "delete": "-"}
 def diff(
     context: CommandContext, files: tuple[Path, ...], prune: bool, exit_code: bool, as_json: bool
 ) -> None:
-    """Show what fw apply would change; the site stays as it is.
+    """Show the changes that fw apply would make; the site is not changed.
 
     FILES are .toml or .json with webhooks, roles and users. Anything that they do not mention
     stays. A secret is the name of its variable, FW_SECRET_<NAME>.
@@ -102,7 +102,7 @@ def _states(context: CommandContext) -> DeclaredStates:
 
 
 def _declared(context: CommandContext, files: Sequence[Path]) -> DeclaredState:
-    """Return what the files declare together. Raises: CommandFailed naming the file."""
+    """Return the merged declarations of the files. Raises: CommandFailed naming the file."""
     from fw_actors.errors import ValidationError
     from fw_actors.ops.declared_state import merged, state_of
 

@@ -143,7 +143,7 @@ def _restored_dump(context: CommandContext, file: Path, *, dry_run: bool) -> Ite
 
 
 def _moment() -> str:
-    """Return the time for the name of what is kept."""
+    """Return the time for the name of the kept store."""
     from datetime import UTC, datetime
 
     from fw_actors.runtime import SystemClock
@@ -215,11 +215,11 @@ def _tell(restored: Restored, kept: str | None, file: Path, *, dry_run: bool) ->
         say(f"{counted(restored.keys, 'API key')} of the backup can be used; fw key list")
     if restored.users_revived:
         names = ", ".join(restored.users_revived[:20])
-        say(f"enabled again, though disabled or deleted since: {names}; fw user disable")
+        say(f"enabled again, though disabled or deleted later: {names}; fw user disable")
     waiting = restored.waiting
     if any(waiting.values()):
         jobs = ", ".join(f"{queue} {count:,}" for queue, count in waiting.items())
-        say(f"the service will run, some of them again: {jobs}")
+        say(f"the service will run these jobs, some of them again: {jobs}")
     say("passwords, roles and Webhooks are those of the backup")
     if kept is not None:
-        say(f"the store from before is kept: {kept}")
+        say(f"the replaced store is kept: {kept}")

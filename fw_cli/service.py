@@ -236,7 +236,7 @@ def run_logged(
     from supervisors.service.process import prepare
 
     if tuned:
-        import_module("supervisors.service.tree")  # or its modules come after those that are frozen
+        import_module("supervisors.service.tree")  # or its modules come after the frozen ones
         prepare()
     log_unhandled(log)
     with contextlib.suppress(ValueError, AttributeError, RuntimeError):  # stderr is no file
@@ -281,7 +281,7 @@ def _print_ready(context: CommandContext, url: str) -> None:
 
 
 def _output_is_log() -> bool:
-    """Return whether output and log are one file, as those of `fw start` are."""
+    """Return whether output and log are one file, as for `fw start`."""
     try:
         output, log = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
     except (OSError, ValueError, AttributeError):

@@ -75,7 +75,7 @@ class _Wish(Enum):
 
 
 class _RolledBackInput(Exception):
-    """Raised to roll a transaction back whose failure or end was told already."""
+    """Raised to roll back a transaction whose failure or end was already reported."""
 
 
 class _EndOfShell(Exception):
@@ -146,7 +146,7 @@ class ShellSession:
                 raise _RolledBackInput
 
     def _execute(self, source: CodeType, fw: Fw) -> None:
-        """Run an input; tell its failure, and have its transaction rolled back."""
+        """Run an input; if it fails, report this and roll back its transaction."""
         self.names["fw"] = fw
         try:
             exec(source, self.names)  # the purpose of `fw shell`  # nosec B102
@@ -161,7 +161,7 @@ class ShellSession:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Tell a failure of the transaction itself, such as a full disk at its commit."""
+        """Report a failure of the transaction itself, such as a full disk at its commit."""
         try:
             yield
         except (_RolledBackInput, _EndOfShell) as end:

@@ -1,4 +1,4 @@
-"""`fw user invite`, `role` and `sessions`: who comes in, with which rights, from where."""
+"""`fw user invite`, `role` and `sessions`: invitations, roles and sessions of accounts."""
 
 from __future__ import annotations
 

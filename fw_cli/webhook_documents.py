@@ -125,7 +125,7 @@ def add(
     """
     values = {"url": url, "enabled": int(not disabled), **_fields(options)}
     if "event_type" not in values:
-        raise click.UsageError("Say what it receives: --event, or --doctype with --on.")
+        raise click.UsageError("Give the events: --event, or --doctype with --on.")
     if name is not None:
         values["name"] = name
     secret = taken_secret(context, from_stdin=secret_stdin, variable=secret_env)
@@ -230,7 +230,7 @@ def _shown(values: Mapping[str, Any], health: Any) -> dict[str, Any]:
 
 
 def events_of(values: Mapping[str, Any]) -> str:
-    """Return what a Webhook receives, in words."""
+    """Return the events of a Webhook, in words."""
     if values["event_type"] == "Custom":
         return str(values["custom_event"])
     moments = [moment for moment, field in MOMENTS.items() if values[field]]
@@ -244,7 +244,7 @@ def events_of(values: Mapping[str, Any]) -> str:
     )
 )
 @click.argument("webhook", type=WEBHOOK)
-@click.option("--url", help="Where it sends.")
+@click.option("--url", help="The URL that it sends to.")
 @field_options
 @as_json
 @click.pass_obj
@@ -349,7 +349,7 @@ def rotate_secret(
 @as_json
 @click.pass_obj
 def delete(context: CommandContext, webhook: str, yes: bool, as_json: bool) -> None:
-    """Delete WEBHOOK; its deliveries stay on record, and those that wait fail."""
+    """Delete WEBHOOK; its deliveries are kept, and waiting deliveries fail."""
     context.read(lambda site, fw: require_known(fw, DOCTYPE, webhook))
     confirm(f"Delete the Webhook {webhook}?", yes=yes)
     from fw_actors.documents import rest
@@ -377,7 +377,7 @@ def _tell(context: CommandContext, told: dict[str, Any], sentence: str, *, as_js
         return
     say(sentence)
     if "oldSecretUntil" in told:
-        say(f"the old secret signs too until {told['oldSecretUntil']}")
+        say(f"the old secret also signs until {told['oldSecretUntil']}")
     if "secret" in told:
         say(f"its secret, shown only now: {told['secret']}")
     if used is False:

@@ -245,7 +245,7 @@ def _show_pause(
     elif changed.paused:
         say(f"{webhook} is paused until {until or 'it is resumed'}; its deliveries wait.")
     else:
-        say(f"{webhook} is sent to; it is not paused.")
+        say(f"{webhook} is not paused; its deliveries are sent.")
 
 
 @webhooks.command("test")
@@ -253,7 +253,7 @@ def _show_pause(
 @as_json
 @click.pass_obj
 def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
-    """Send a signed test event to WEBHOOK now, and show how long each step took.
+    """Send a signed test event to WEBHOOK now, and show the duration of each step.
 
     The event is not stored. Exits 1 if the receiver did not answer with 2xx.
     """

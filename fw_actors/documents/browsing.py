@@ -20,16 +20,16 @@ from fw_actors.documents.query import DEFAULT_ORDER, Query
 from fw_actors.errors import BadRequestError
 
 MOST_COUNTED: Final = 10_000
-"""How many matches are counted, and how far one can turn the pages of records."""
+"""The maximum number of matches that are counted and paged through."""
 MOST_SEARCHED: Final = 5_000
-"""How many of the newest records are searched for what no index finds."""
+"""The number of newest records that a search without an index covers."""
 _CREATION: Final = "creation"
 _ORDERS: Final = (None, DEFAULT_ORDER, f"{_CREATION} asc", _CREATION)
 
 
 @dataclass(frozen=True)
 class ListPage:
-    """Rows of a list, and how many match: `more` says that they are more than `total`.
+    """Rows of a list, and the number of matches: `more` means that there are more than `total`.
 
     `newest_only`: the newest `MOST_SEARCHED` were searched, and there are others.
     """

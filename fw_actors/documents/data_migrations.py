@@ -70,7 +70,7 @@ def migrations_in(module: ModuleType) -> tuple[DataMigration, ...]:
 
 
 def migration_problems(apps: Mapping[str, tuple[DataMigration, ...]]) -> Iterator[str]:
-    """Yield what is wrong with the data migrations of each app."""
+    """Yield the problems of the data migrations of each app."""
     for app, migrations in apps.items():
         numbered = True
         for each in migrations:

@@ -11,7 +11,7 @@ from fw_actors.errors import ValidationError, refuse_coroutine
 AFTER_COMMIT = "after_commit"
 
 NoteDefect = Callable[[str, BaseException, str], None]
-"""Takes what failed (`Sales Order.after_commit`), the exception, and the request's id."""
+"""Takes the failed part (`Sales Order.after_commit`), the exception, and the request's id."""
 
 DB_SET: Final = "db_set"  # passed to observers for a field written directly; never an event
 DELETION: Final = "on_trash"

@@ -95,7 +95,7 @@ def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool
     if meta.child:
         raise ValidationError(f"{meta.name} rows must be saved with their parent.")
     if meta.read_only:
-        raise PermissionDeniedError(f"{meta.name} is written by the service alone.")
+        raise PermissionDeniedError(f"{meta.name} may only be written by the service.")
     if not ignore_permissions:
         fw.rights.require(meta, action)
         if doc._stored is not None:

@@ -70,7 +70,7 @@ class Whitelisted:
         known = {p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         for name in arguments:
             if name not in known and (not anything or name == handle.name):
-                raise BadRequestError(f"{self.path} takes no {name}.", field=name)
+                raise BadRequestError(f"{self.path} has no parameter {name}.", field=name)
         for parameter in taken:
             needed = parameter.default is parameter.empty and parameter.name in known
             if needed and parameter.name not in arguments:
@@ -87,7 +87,7 @@ class Whitelisted:
         except msgspec.ValidationError as error:
             text = str(error).replace("`", "")[:_LONGEST_SHOWN]  # it may quote the value
             raise BadRequestError(f"{name} is of a wrong type: {text}.", field=name) from None
-        except TypeError:  # a union that msgspec can't tell apart
+        except TypeError:  # a union that msgspec can't distinguish
             return
 
 
@@ -115,9 +115,9 @@ def whitelist(*, roles: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Wh
 def whitelist(
     function: Callable[..., Any] | None = None, /, *, roles: Sequence[str] = ()
 ) -> Whitelisted | Callable[[Callable[..., Any]], Whitelisted]:
-    """Let HTTP call a function, by POST, in a write transaction.
+    """Make a function callable over HTTP, by POST, in a write transaction.
 
-    `roles`: may call it besides a System Manager; none means every signed-in user.
+    `roles`: may call it in addition to System Managers; none means every signed-in user.
     """
     if function is not None:
         return Whitelisted(function, roles)
@@ -188,7 +188,7 @@ def _problems(metas: list[Meta]) -> Iterator[str]:
             if isinstance(field, Table) and isinstance(field.child, type):
                 child = getattr(field.child, "meta", None)
                 if not isinstance(child, Meta) or not child.child:
-                    yield f"{where}: {field.name}: {field.child.__name__} is no child DocType"
+                    yield f"{where}: {field.name}: {field.child.__name__} is not a child DocType"
                 elif names.get(child.name) is not child:
                     yield f"{where}: {field.name}: {child.name} is declared in no app of the site"
 
@@ -247,7 +247,7 @@ def _where(error: BaseException) -> str:
 
 
 def _missing_import(error: BaseException) -> str:
-    """Return the import that a NameError lacks, if it is one of what apps are made of."""
+    """Return the missing import of a NameError, if the name is one of `fw_actors.app`."""
     if not isinstance(error, NameError):
         return ""
     name, modules = error.name, ("fw_actors.app", "fw_actors.errors")

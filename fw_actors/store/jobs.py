@@ -281,7 +281,7 @@ class QueueHead(NamedTuple):
 
 
 class QueueStats(NamedTuple):
-    """One queue in numbers; `oldest_seconds` is how long the longest-waiting ready row waits."""
+    """One queue in numbers; `oldest_seconds` is the wait of the oldest ready row."""
 
     queue: str
     ready: int
@@ -340,9 +340,9 @@ def next_due(tx: Tx, queue: str, partition: str) -> int | None:
 
 
 def reschedule(tx: Tx, queue: str, latest: int) -> int:
-    """Make due whatever waits for a time after `latest`, which only a wrong clock can have given.
+    """Make jobs due that wait for a time after `latest`, which only a wrong clock can have set.
 
-    A lease that was given by such a clock ends with it. Returns: how many rows there were.
+    A lease that such a clock has set also ends. Returns: the number of rows.
     """
     return tx.run(RESCHEDULE, queue=queue, latest=latest, now=tx.now)
 
@@ -398,7 +398,7 @@ def lock_held(tx: Tx, held: Sequence[tuple[int, str]]) -> None:
 
 
 def delete_held(tx: Tx, held: Sequence[int]) -> None:
-    """Delete finished jobs whose leases were found valid in this transaction.
+    """Delete finished jobs whose leases this transaction has found valid.
 
     A statement with `held_of` has locked them, so that nobody else can have them by now: to look
     for the tokens once more would be half of the work. No other jobs may be given.
@@ -408,7 +408,7 @@ def delete_held(tx: Tx, held: Sequence[int]) -> None:
 
 
 def settle_all(tx: Tx, settled: Sequence[Settlement]) -> int:
-    """`retry` and `fail` for many at once; return how many leases held."""
+    """`retry` and `fail` for many at once; return the number of valid leases."""
     return tx.run(SETTLE_ALL, settled=rows_as_json(settled)) if settled else 0
 
 
@@ -425,8 +425,8 @@ def give_back(tx: Tx, job_id: int, token: str) -> bool:
 def stats(tx: Tx) -> list[QueueStats]:
     """Return the numbers of every queue that has rows, by name.
 
-    Ready counts what is due, expired leases included; scheduled also what waits for earlier jobs
-    of its ordering key; failed what is kept and due no more.
+    Ready counts due jobs, including expired leases; scheduled also jobs that wait for earlier ones
+    of their ordering key; failed counts jobs kept without further attempts.
     """
     found = []
     for queue, ready, scheduled, leased, failed, oldest in tx.rows(STATS, now=tx.now):

@@ -350,7 +350,7 @@ class PostgresEngine:
             item.callbacks = tx.callbacks
 
     def _commit(self, tx: PostgresTx) -> Exception | None:
-        """Commit what a function did that returned; give the reason when that is impossible."""
+        """Commit the work of a function that has returned; return the reason if impossible."""
         connection = tx.connection
         if not tx.has_begun:
             return None

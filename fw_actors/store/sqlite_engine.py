@@ -255,7 +255,7 @@ class GroupCommit:
         self._execute("RELEASE member")
 
     def _succeeds(self, item: WorkItem) -> bool:
-        """Run the function once and keep what came of it.
+        """Run the function once and keep its result.
 
         Raises: _GroupLost when SQLite ended the transaction by itself (full disk, I/O error, no
             memory). The work of earlier members is gone then, so they can't be told otherwise,
@@ -291,7 +291,7 @@ class GroupCommit:
             self._ahead_of_disk = False
 
     def _wait_for_log(self) -> None:
-        """Have the disk take the write-ahead log: what a commit that wrote something waits for."""
+        """Sync the write-ahead log to the disk, which a commit with writes waits for."""
         try:
             log = os.open(self._connection.log, os.O_RDONLY | os.O_CLOEXEC)
             try:

@@ -154,9 +154,9 @@ class Readings:
 
 
 class ServiceReadings:
-    """Returns the samples of all processes of a service of several when called.
+    """Returns the samples of all processes of a multi-process service when called.
 
-    Samples have the label `process`; those of the store are there once. Sums over the label are
+    Samples have the label `process`; those of the store appear once. Sums over the label are
     right, also when a process was restarted and counts from 0.
     """
 

@@ -347,7 +347,7 @@ def test_a_secret_is_rotated_and_a_body_erased_after_a_question(
     look(page, "webhook-rotated")
     secret = made.inner_text()
     page.reload()
-    expect(section).to_contain_text("The old secret signs too until")
+    expect(section).to_contain_text("The old secret also signs until")
     assert secret not in page.content()
     delivery = emit(page, "page.rotated", {"private": "Ada"})
     eventually(lambda: status(page, delivery) == "Sent")

@@ -1,6 +1,6 @@
-"""Lists as CSV files: what the list shows for the same address, with all fields that fit a cell.
+"""Lists as CSV files: the rows of the list at the same address, with all fields that fit a cell.
 
-A cell that a spreadsheet would take for a formula begins with an apostrophe (O-305): what users of
+A cell that looks like a formula begins with an apostrophe (O-305): text that users of
 a site type must not run on the computer of the person who opens the file.
 """
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ListJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of jobs.list; what is left out matches all. `before` is the last id of a page."""
+    """The body of jobs.list; omitted fields match all. `before` is the last id of a page."""
 
     queue: str = ""
     state: str = ""
@@ -36,7 +36,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MatchingJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of jobs.retryMatching and jobs.cancelMatching; what is left out matches all."""
+    """The body of jobs.retryMatching and jobs.cancelMatching; omitted fields match all."""
 
     queue: str = ""
     state: str = ""

@@ -179,7 +179,7 @@ class WebhookRoutes(GatewayRoutes):
         pause = CHARACTERS_PER_CHECKPOINT
         for item, read in reader.items():
             if len(given) == MAX_EVENTS:
-                raise ValidationError(f"events must hold 1 to {MAX_EVENTS:,} events.", "events")
+                raise ValidationError(f"events must contain 1 to {MAX_EVENTS:,} events.", "events")
             given.append(_event_or_refusal(item))
             if read >= pause:  # other requests are served meanwhile
                 pause = read + CHARACTERS_PER_CHECKPOINT
@@ -223,7 +223,7 @@ class WebhookRoutes(GatewayRoutes):
         )
 
     async def erase(self, exchange: Exchange) -> Response:
-        """Erase the body of a final delivery and what the receiver answered; its record stays."""
+        """Erase the body of a final delivery and the receiver's answers; its record stays."""
         body: EraseRequest = exchange.body
         erased = await self._gateway.erase(
             exchange.known_caller, body.delivery, exchange.request_id
