@@ -145,7 +145,7 @@ class NetworksKind:
             try:
                 ip_network(entry if isinstance(entry, str) else "")
             except ValueError:
-                return f"must hold networks such as 10.1.0.0/16; entry {number} is not one"
+                return f"must contain networks such as 10.1.0.0/16; entry {number} is not one"
         return None
 
 
@@ -163,7 +163,7 @@ class HostsKind:
         for number, entry in enumerate(value, 1):
             if not isinstance(entry, str) or not _is_host_or_network(entry):
                 return (
-                    "must hold hosts, domains such as .example.org or networks such as "
+                    "must contain hosts, domains such as .example.org or networks such as "
                     f"10.0.0.0/8; entry {number} is not one"
                 )
         return None
@@ -342,7 +342,7 @@ def parse_policy(text: str) -> ParsedPolicy:
         document = {}
         problems.append("this is not a policy: it is nested too deeply")
     if not isinstance(document, dict):
-        problems.append(f"the file must hold an object, not {kind_of(document)}")
+        problems.append(f"the file must contain an object, not {kind_of(document)}")
         document = {}
     known = (*SECTIONS, APPS)
     problems += [_unknown(name, "", known) for name in document if name not in known]
