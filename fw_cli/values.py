@@ -59,7 +59,7 @@ class AnyCase(click.Choice[str]):
     """One of some words, typed in any case of letters."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word as it is listed."""
+        """Return the word as listed."""
         words = {str(word).lower(): str(word) for word in self.choices}
         return super().convert(words.get(str(value).lower(), value), param, ctx)
 

@@ -146,7 +146,7 @@ class AsyncFwClient:
         *,
         repeatable: bool = False,
     ) -> Any:
-        """Call a function of an app by its dotted path; return what it returned.
+        """Call a function of an app by its dotted path; return its result.
 
         Args:
             repeatable: whether the function is idempotent, so that the call may

@@ -1,6 +1,6 @@
 """The client for programs without tasks.
 
-Made of async_client.py by `python -m tests.fw_client.sync_client`. Do not edit.
+Generated from async_client.py by `python -m tests.fw_client.sync_client`. Do not edit.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class FwClient:
         *,
         repeatable: bool = False,
     ) -> Any:
-        """Call a function of an app by its dotted path; return what it returned.
+        """Call a function of an app by its dotted path; return its result.
 
         Args:
             repeatable: whether the function is idempotent, so that the call may

@@ -1,6 +1,6 @@
 """The operations of the service in groups, for programs without tasks.
 
-Made of operations.py by `python -m tests.fw_client.sync_client`. Do not edit.
+Generated from async_operations.py by `python -m tests.fw_client.sync_client`. Do not edit.
 """
 
 from __future__ import annotations

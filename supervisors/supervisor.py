@@ -102,7 +102,7 @@ class Supervisor:
         self._stopped = trio.Event()
 
     async def start(self) -> None:
-        """Start the children in order. Raises SupervisorFailed; `stop` undoes what was started."""
+        """Start the children in order. Raises SupervisorFailed; `stop` ends the started ones."""
         for member in list(self._members.values()):
             error = await member.start(self._start_soon)
             if error is not None:

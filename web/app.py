@@ -127,7 +127,7 @@ def api_routes(
 def _url_map(rules: tuple[str, ...]) -> Map:
     """Return the matcher of a path's rule; compiling it is most of an application's cost.
 
-    Without redirects from paths with two slashes, and without methods: only the guard tells 405
+    Without redirects from paths with two slashes, and without methods: only the guard separates 405
     from 404.
     """
     return Map([Rule(rule, endpoint=rule) for rule in rules], merge_slashes=False)
@@ -149,7 +149,7 @@ class FrontEnd:
         unknown: UnknownPage | None = None,
     ) -> None:
         """`not_found` renders the error of a path that no route has, outside of `/api/`; `unknown`
-        is asked first, and answers those who are signed in."""
+        is called first, and answers signed-in users."""
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy

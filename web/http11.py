@@ -302,7 +302,7 @@ class Http11Connection:
         return bool(part)
 
     def _end_chunks(self) -> None:
-        """Take back what was passed to h11 beyond the last chunk. Raises: _RejectedRequest.
+        """Remove data passed to h11 beyond the last chunk. Raises: _RejectedRequest.
 
         h11 accepts a lone LF as the end of the trailer section; this server does not.
         """

@@ -433,7 +433,7 @@ class AccountStates:
             try:
                 found.append(counter_key(self._key, IDENTIFIER, canonical(identifier or "")))
             except UnusableIdentifierError:
-                continue  # nobody can sign in by it
+                continue  # it cannot be used to sign in
         return found
 
 

@@ -7,7 +7,7 @@ repairs it on the command line.
 
 Accounts of another system are imported with their password hashes. A hash is stored as it came,
 verified by its own scheme, and made anew at its owner's first sign-in, as one with outdated
-parameters is. An import may be run again: accounts that are there are skipped.
+parameters is. An import may be run again: existing accounts are skipped.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def _is_foreign_scope(rights: Rights, doc: DocType) -> bool:
 
 
 def _is_own_scope(rights: Rights, table: sa.Table) -> Any:
-    """The user's rows that still apply: `as_user` keeps those that both users have."""
+    """The user's rows that still apply: `as_user` keeps the rows that both users have."""
     c = table.c
     held = (
         sa.and_(c.allow == doctype, c.for_value.in_(sorted(names)))
@@ -229,7 +229,7 @@ _PROFILE: Final = frozenset({"fullName", "language"})  # written by self-service
 def require_write(fw: Fw, doc: DocType) -> None:
     """Refuse an insert or a change that would make an account a System Manager.
 
-    `doc` is the document as it will be, `doc._before` as it is stored. The own name and language
+    `doc` is the new document, `doc._before` the stored one. The own name and language
     are everybody's. Raises: PermissionDeniedError.
     """
     if fw.rights.scoped and _concerns_managers(fw, doc) and not _changes_own_profile(fw, doc):

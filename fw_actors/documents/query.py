@@ -27,7 +27,7 @@ from fw_actors.store import Like, Octets
 
 DEFAULT_ORDER: Final = "creation desc"
 MAX_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
-MAX_FIELDS: Final = 20  # of one filter, any of which may match
+MAX_FIELDS: Final = 20  # per filter, any of which may match
 MAX_VALUES: Final = 30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
 LONGEST_PATTERN: Final = 1000
 _VALUE_OVERHEAD: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself

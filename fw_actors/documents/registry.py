@@ -221,7 +221,7 @@ def _file_of_module(name: str) -> str:
 def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     """Import the site's apps; their folder comes last on sys.path, so that no app hides a module.
 
-    `names` are those that the configuration let pass (`rules.site_policy`).
+    `names` were validated by the configuration (`rules.site_policy`).
 
     Raises: ConfigurationError naming app, file and line of every one that fails.
     """

@@ -232,7 +232,7 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
 def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) -> DocType:
     """Return the document that an insert (`name` None) or a save would write, and write nothing.
 
-    For what is done before the transaction, because it takes long.
+    For slow work before the transaction.
 
     Raises: what the write would raise for its caller and for the body's shape.
     """

@@ -52,7 +52,7 @@ def listed(meta: Meta, rights: Rights) -> Schema:
 
 
 def accepted(meta: Meta, rights: Rights, *, new: bool) -> Schema:
-    """Return the schema of a request's body: all of a `new` document, or what a save changes."""
+    """Return the schema of a request's body: all of a `new` document, or the fields of a save."""
     properties: Schema = {"doctype": {"const": meta.name}}
     if meta.naming.kind == "given" or not new:
         properties["name"] = dict(_NAME)

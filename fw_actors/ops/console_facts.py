@@ -86,7 +86,7 @@ class FailureGroup(msgspec.Struct, frozen=True, rename="camel"):
 class SendingProcess(msgspec.Struct, frozen=True, rename="camel"):
     """A process that has sent deliveries in the last hour, as `host:process number`.
 
-    `attempts` are those among the latest 600 deliveries; `last` is the latest one (ms).
+    `attempts` counts those among the latest 600 deliveries; `last` is the latest one (ms).
     """
 
     name: str

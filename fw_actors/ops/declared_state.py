@@ -1,7 +1,7 @@
 """Declared state: Webhooks, roles, users and scopes in a file, compared with a site and applied.
 
 A document is found by its name, so that applying a file twice changes nothing the second time.
-Anything that a file does not mention stays as it is. Secrets are never in a file: it names the
+Anything that a file does not mention is not changed. Secrets are never in a file: it names the
 FW_SECRET_<NAME> of the environment that holds one.
 """
 

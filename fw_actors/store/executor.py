@@ -1,6 +1,6 @@
 """Executors: run functions on database engines in threads, or inline, for trio tasks.
 
-`ThreadExecutor` is what a service uses, `InlineExecutor` what deterministic tests use; both have
+A service uses `ThreadExecutor`, deterministic tests use `InlineExecutor`; both have
 `execute`, `poll` and `close`, called on trio's thread.
 """
 
@@ -175,7 +175,7 @@ class SerialisingLock:
     """A lock that serialises threads, but whose waiters give up on a long holder.
 
     Two threads with short work pass the interpreter's lock to and fro with each statement:
-    measured, 64 callers, reads of 50 µs took 52 µs in turn and 60 to 110 µs side by side.
+    measured, 64 callers, reads of 50 µs took 52 µs alternating and 60 to 110 µs in parallel.
     """
 
     def __init__(self, patience: float) -> None:

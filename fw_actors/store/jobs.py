@@ -203,7 +203,7 @@ SETTLED: Final = JsonRows("settled")
 def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     """The jobs of rows (job, token, …) whose lease is valid, locked until the transaction ends.
 
-    They are locked by id: the order in which every transaction locks several jobs.
+    They are locked by id, the order in which every transaction locks several jobs.
 
     On PostgreSQL a row that another transaction has locked is waited for, and evaluated as it is by
     then; where the statement has nothing to join, no row may be read or locked. Nested, or the

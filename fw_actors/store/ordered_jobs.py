@@ -236,7 +236,7 @@ def leave(
 ) -> int:
     """Remove the keys of ended jobs, and make the next ones due, `most` of each key.
 
-    `deleted`: those of the jobs whose rows are gone.
+    `deleted`: the keys of jobs whose rows were deleted.
 
     Returns: the number of jobs that became due.
     """

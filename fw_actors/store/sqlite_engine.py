@@ -33,7 +33,7 @@ _RAW_PREFIX: Final = "/* fw.db.sql */ "
 class RawGuard:
     """SQLite's authorizer: while `active`, refuses what reaches beyond the transaction.
 
-    It stays installed, because installing one makes SQLite prepare every statement anew.
+    It stays installed, because installing one makes SQLite prepare every statement again.
     """
 
     _REFUSED: Final = frozenset(
@@ -337,7 +337,7 @@ class SnapshotReads:
     """The engine of a reader.
 
     A few reads that wait are served together, because each way back to trio's thread costs
-    more than a short read; a long one is answered at once. Those that were asked for before the
+    more than a short read; a long one is answered at once. Reads that were requested before the
     snapshot of the first began share it: each statement, BEGIN and ROLLBACK too, takes the
     interpreter's lock from trio's thread.
     """

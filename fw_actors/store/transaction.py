@@ -85,8 +85,8 @@ class Tx(ABC):
     def searching(self) -> AbstractContextManager[None]:
         """Apply the time limit of queries to the statements of a part.
 
-        For statements whose work depends on what a user asks for, so that a search inside a write
-        can't hold up all others. Inside a read there is nothing to do: all of it is held to that.
+        For statements whose cost depends on a user's request, so that a search inside a write
+        can't block all others. Inside a read there is nothing to do: all of it is held to that.
 
         Raises: OverloadedError, with `extra.reason`, by the statement that is ended.
         """

@@ -38,7 +38,7 @@ class Readings:
         self._parts = parts
 
     async def __call__(self) -> Sequence[Reading]:
-        """Return all samples; those of the store only if it answers."""
+        """Return all samples; samples of the store only if it answers."""
         return [*self.of_process(), *await self.of_store()]
 
     def of_process(self) -> Sequence[Reading]:
@@ -166,7 +166,7 @@ class ServiceReadings:
         siblings.answers("metrics", self._answer)
 
     async def __call__(self) -> Sequence[Reading]:
-        """Return all samples; of the other processes, those that answer."""
+        """Return all samples, including those of other processes that answer."""
         place = self._siblings.place
         answers = await self._siblings.gather("metrics")
         found = {n: msgspec.convert(answer, list[Reading]) for n, answer in answers.items()}

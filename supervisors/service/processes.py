@@ -142,7 +142,7 @@ class Processes:
             process.stop()
 
     def end_at_once(self) -> None:
-        """Ask all processes to end without draining; kill those that do not."""
+        """Ask all processes to end without draining; kill the remaining ones."""
         self._bound.socket.close()
         for process in self.all:
             process.end_at_once()

@@ -103,8 +103,8 @@ async def work(
 ) -> None:
     """Run an additional delivery process on the site's store until a signal, as `serve` does.
 
-    It takes no lock: any number may run beside the serving process. `url` is where it answers for
-    its health, if it does.
+    It takes no lock: any number may run next to the serving process. `url` is the address of its
+    health checks, if any.
 
     Raises: StoppedAtOnce; ServiceFailed; UnusableDataFolder; the errors of `open_service`.
     """

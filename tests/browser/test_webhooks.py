@@ -64,7 +64,7 @@ def test_the_form_shows_what_applies_and_makes_a_strong_secret_once(
     page.get_by_role("button", name="Create").click()
     secret = page.locator("[data-secret=secret] input")
     expect(secret).to_have_accessible_description(re.compile("Secret is missing."))
-    page.get_by_role("button", name="Make a strong one").click()
+    page.get_by_role("button", name="Generate a strong one").click()
     expect(secret).not_to_have_accessible_description(re.compile("missing"))
     made = page.locator("[data-made] code").inner_text()
     assert re.fullmatch(r"whsec_[A-Za-z0-9+/]{43}=", made)

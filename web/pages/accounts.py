@@ -59,7 +59,7 @@ def state_conditions(
 ) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions for the state in the query of the list of accounts.
 
-    Raises: BadRequestError for an unknown state; PermissionDeniedError for those who see none.
+    Raises: BadRequestError for an unknown state; PermissionDeniedError without permission.
     """
     wanted = asked.get(STATE, "")
     if doctype != "User" or not wanted:

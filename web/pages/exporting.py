@@ -75,7 +75,7 @@ class ExportPages(FramedPages):
 
 
 def columns_of(fw: Fw, meta: Meta) -> tuple[str, ...]:
-    """Return the fields of a file: those of every document, then all that fit a cell."""
+    """Return the fields of a file: the standard fields, then all that fit a cell."""
     state = ("docstatus",) if meta.submittable else ()
     fields = [f.name for f in visible_fields(fw, meta).values() if listable(f) and f.stored]
     return (*_STANDARD, *state, *fields)

@@ -46,7 +46,7 @@ LONGEST: Final = 80
 class ListCell:
     """A value to show: `kind` is text, words, time, number, check or badge; `tone` colours a badge.
 
-    `path` is the page that the value leads to; `note` stands beside it, such as an id.
+    `path` is the page that the value leads to; `note` is shown next to it, such as an id.
     """
 
     kind: str

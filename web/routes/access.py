@@ -115,7 +115,7 @@ class AccessRoutes:
         """End the session, if there is one, and clear the cookie in any case.
 
         Clear-Site-Data has the browser drop cached pages too, so that the back button shows none.
-        It leaves out cookies: that would clear those of all hosts of the domain.
+        It leaves out cookies: this would clear the cookies of all hosts of the domain.
         """
         if exchange.sid is not None:
             await self._gateway.sign_out(exchange.sid)
