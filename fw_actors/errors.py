@@ -1,9 +1,9 @@
-"""Every refusal that a caller may see: one class for each `error.type` (H-51 to H-67).
+"""The errors that callers see: one class for each `error.type` (H-51 to H-67).
 
-The web layer makes the envelope from `status`, the class's name, the message and `extra`;
-the command line prints the message. A message is one sentence for a person and says what to do.
+The web layer builds the envelope from `status`, the class's name, the message and `extra`; the
+command line prints the message. A message is one sentence for people and states the rule.
 
-Besides, `refuse_coroutine`, for all packages that call functions of apps.
+The module also has `refuse_coroutine`, for all packages that call functions of apps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUERY_TIMEOUT: Final = "queryTimeout"
 
 
 def _whole(text: str) -> str:
-    """Code may ask for anything by name, but no answer can be written of half a character."""
+    """Escape lone surrogates, which a message may contain but a response cannot encode."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -32,14 +32,14 @@ def _reworded(value: Any, reword: Callable[[str], str]) -> Any:
 
 
 class FwError(Exception):
-    """A refusal that a caller may see. Raise one of its children.
+    """An error that callers see. Raise one of its subclasses.
 
-    `extra` holds facts for programs (`extra.field`, `extra.retryAfter`); empty means absent.
+    `extra` holds details for programs (`extra.field`, `extra.retryAfter`); if empty, it is absent.
     """
 
     status: ClassVar[int] = 500
     retry_after: int | None = None
-    """Seconds after which the caller may try again, if that is known."""
+    """Seconds after which the caller may retry, if known."""
 
     def __init__(self, message: str, field: str | None = None, **extra: object) -> None:
         if type(self) is FwError:
@@ -52,7 +52,7 @@ class FwError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """HTTP headers that belong to this refusal."""
+        """The HTTP headers of this error's response."""
         return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
     @property
@@ -62,7 +62,7 @@ class FwError(Exception):
         return {**shown, "extra": self.extra} if self.extra else shown
 
     def reworded(self, reword: Callable[[str], str]) -> Self:
-        """Return this refusal with `reword` of its texts: itself where they stay as they are."""
+        """Return this error with `reword` applied to its texts; itself if nothing changes."""
         message = reword(self.message)
         extra = _reworded(self.extra, reword)
         if message == self.message and extra == self.extra:
@@ -74,16 +74,16 @@ class FwError(Exception):
 
 
 class BadRequestError(FwError):
-    """Raised for the shape of a request: a malformed body, a missing or unknown argument.
+    """Raised for the form of a request: a malformed body, a missing or unknown argument.
 
-    `field` names the argument, where one is to blame.
+    `field` names the argument, if a single one is wrong.
     """
 
     status = 400
 
 
 class InvalidTokenError(FwError):
-    """Raised by recovery and invitation; one text for every cause, so that it tells nothing."""
+    """Raised by recovery and invitation; one text for every cause, so that it reveals nothing."""
 
     status = 400
 
@@ -101,7 +101,7 @@ class AuthenticationError(FwError):
 
 
 class PermissionDeniedError(FwError):
-    """Raised when the caller is known and not allowed."""
+    """Raised when the caller is authenticated but not permitted."""
 
     status = 403
 
@@ -119,19 +119,19 @@ class CSRFError(FwError):
 
 
 class NotFoundError(FwError):
-    """Raised for a path, document, delivery, session handle or key that is not there."""
+    """Raised for a path, document, delivery, session handle or key that does not exist."""
 
     status = 404
 
 
 class MethodNotAllowedError(FwError):
-    """Raised for a verb that a path does not take."""
+    """Raised for a verb that a path does not accept."""
 
     status = 405
 
     def __init__(self, allowed: Sequence[str]) -> None:
         self.allowed = tuple(allowed)
-        super().__init__(f"This path takes {' or '.join(self.allowed)}.")
+        super().__init__(f"This path accepts {' or '.join(self.allowed)}.")
 
     @property
     def headers(self) -> dict[str, str]:
@@ -148,7 +148,7 @@ class RequestTimeoutError(FwError):
 
 
 class PayloadTooLargeError(FwError):
-    """Raised when a request's body is larger than its path takes; `limit` in bytes."""
+    """Raised when a request's body is larger than its path accepts; `limit` in bytes."""
 
     status = 413
 
@@ -172,15 +172,15 @@ class DuplicateError(FwError):
 
 
 class ConflictError(FwError):
-    """Raised when the state of a thing does not allow the operation."""
+    """Raised when the state of a document or other object does not allow the operation."""
 
     status = 409
 
 
 class ValidationError(FwError):
-    """Raised when a document or a value breaks a rule; application hooks raise it to refuse.
+    """Raised when a document or a value breaks a rule; hooks of apps raise it to refuse a change.
 
-    `field` names the field, where one is to blame.
+    `field` names the field, if a single one is wrong.
     """
 
     status = 422
@@ -199,7 +199,7 @@ class PasswordPolicyError(FwError):
 
 
 class TooManyRequestsError(FwError):
-    """Raised when an identifier or an address has used up its tries; `retry_after` in seconds."""
+    """Raised when an identifier or address has used up its attempts; `retry_after` in seconds."""
 
     status = 429
     retry_after: int
@@ -226,14 +226,14 @@ class OverloadedError(FwError):
 
 
 def query_timeout(seconds: float) -> OverloadedError:
-    """Return the refusal of a query that was ended after `seconds` (`ops.queryTimeoutSeconds`)."""
+    """Return the error of a query that was ended after `seconds` (`ops.queryTimeoutSeconds`)."""
     return OverloadedError(
         f"The query took longer than {seconds:g} seconds; narrow its filters.", reason=QUERY_TIMEOUT
     )
 
 
 class InternalError(FwError):
-    """Stands for a defect: its message holds nothing but the request id."""
+    """Stands for a defect: its message contains only the request id."""
 
     status = 500
 
@@ -242,9 +242,9 @@ class InternalError(FwError):
 
 
 class ConfigurationError(Exception):
-    """Raised when the site can't be opened as configured; all problems at once.
+    """Raised when the site can't be opened as configured; reports all problems at once.
 
-    Not an answer to a request: the command line prints each problem on a line and exits with 1.
+    Not a response to a request: the command line prints one problem per line and exits with 1.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -253,13 +253,13 @@ class ConfigurationError(Exception):
 
 
 class UnawaitedCoroutineError(RuntimeError):
-    """Raised for a function of an app that returned a coroutine, of which nothing has run."""
+    """Raised for a function of an app that returned a coroutine, none of which has run."""
 
 
 def refuse_coroutine(function: str, value: object) -> None:
-    """Close a coroutine that `function`, which must be a plain one, has returned.
+    """Close the coroutine that `function`, which must be a plain function, has returned.
 
-    A function that is declared async is refused at start; behind a decorator it is seen here.
+    A function declared async is refused at start; this finds one that a decorator hides.
     Raises: UnawaitedCoroutineError.
     """
     if iscoroutine(value):

@@ -70,8 +70,8 @@ def attempts(
 ) -> None:
     """Show the attempts of all deliveries, newest first; 30 of each are kept.
 
-    By response, by the text of an error, and by Webhook for those that succeeded, the newest 5,000
-    are searched; --since and --until make others the newest.
+    Filters by response, by error text, and by Webhook for successes search the newest 5,000 only;
+    use --since and --until to reach older ones.
     """
 
     def read(site: Site, fw: Fw) -> tuple[list[dict[str, Any]], bool]:

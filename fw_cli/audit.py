@@ -34,8 +34,8 @@ _MOST: Final = 10_000
         "fw audit --actor Administrator --json",
     )
 )
-@click.option("--action", help="Only this operation; user.* stands for all of a user.")
-@click.option("--actor", type=USER, help="Only what this user did.")
+@click.option("--action", help="Only this action; user.* matches all actions on users.")
+@click.option("--actor", type=USER, help="Only actions of this user.")
 @click.option("--target", help="Only events of this document.")
 @click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option(
@@ -53,7 +53,7 @@ def audit(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Show what was done to accounts, roles, keys and Webhooks, and by whom, the newest first.
+    """Show the recorded changes of accounts, roles, keys and Webhooks, newest first.
 
     Administrator is the user of the command line.
     """

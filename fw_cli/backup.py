@@ -18,9 +18,9 @@ from fw_cli.progress import progress
 def backup(context: CommandContext, file: Path) -> None:
     """Copy the whole store to FILE, which must not exist; the service may run meanwhile.
 
-    The copy is consistent and is checked. It does not migrate anything, so it can be made before an
-    upgrade. fw restore puts it back. For SQLite the copy is an SQLite file, for PostgreSQL a dump.
-    Stored secrets stay encrypted: keep FW_SECRET_KEY as well, in another place.
+    The copy is consistent and is verified. Nothing is migrated, so it can be made before an
+    upgrade. fw restore restores it. For SQLite the copy is an SQLite file, for PostgreSQL a dump.
+    Stored secrets stay encrypted: keep FW_SECRET_KEY too, in another place.
     """
     copy_store(context, file)
 

@@ -10,7 +10,7 @@ import click
 from fw_cli.errors import CommandFailed
 
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-"""The option of every command that asks (C-153)."""
+"""The option of every command that asks for confirmation (C-153)."""
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -19,9 +19,9 @@ from fw_cli.output import as_json, show_json
 def console(context: CommandContext, as_json: bool) -> None:
     """Inspect the running service: actors, receivers, failures, jobs, lockouts; and act on them.
 
-    Press ? for the keys. It goes on when the service is restarted, and ends with q.
+    Press ? for the keys and q to quit. The console continues when the service is restarted.
 
-    The connection is a socket that only the service's own user can open; data/console.address names
+    It connects to a socket that only the service's own user can open; data/console.address names
     it. --json prints the current state once.
     """
     from fw_cli.console_client import ConsoleClient

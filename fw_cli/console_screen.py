@@ -183,7 +183,7 @@ class ConsoleScreen(App[None]):
         self._hint()
 
     def _hint(self) -> None:
-        """Tell the keys of the visible tab, and how its rows are arranged."""
+        """Show the keys of the visible tab, and the order of its rows."""
         board = self._board()
         parts = (HINTS.get(board.id, ""), described(self._orders[board.id], board.columns))
         self.query_one("#hint", Static).update("   ".join(part for part in parts if part))
@@ -197,13 +197,13 @@ class ConsoleScreen(App[None]):
         self._hint()
 
     def action_help(self) -> None:
-        """Show what the keys do."""
+        """Show the actions of the keys."""
         width = max(len(key) for key, _ in KEYS)
         lines = [Text(f"{key:<{width}}  {does}") for key, does in KEYS]
         self.push_screen(TextDialog("Keys", lines))
 
     def action_details(self) -> None:
-        """Show all cells of the chosen row, of which a narrow terminal cuts some off."""
+        """Show all cells of the chosen row, some of which a narrow terminal cuts off."""
         board = self._board()
         key = self._chosen(board.id)
         cells = next((cells for found, cells in board.rows(self.view) if found == key), None)
@@ -229,7 +229,7 @@ class ConsoleScreen(App[None]):
         typed.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Show only the rows that have what is typed."""
+        """Show only the rows that contain the typed text."""
         self._arrange(replace(self._orders[self._board().id], text=event.value))
 
     def on_input_submitted(self) -> None:

@@ -33,7 +33,7 @@ class CommandContext:
     environ: Mapping[str, str]
     cwd: Path
     exposed: bool = False
-    """Whether the system still shows the environment that the process was started with."""
+    """Whether the system still shows the initial environment of the process."""
     _config: Config | None = field(default=None, repr=False)
 
     @property
@@ -74,7 +74,7 @@ class CommandContext:
     def scrubber(self) -> Scrubber:
         """Removes the site's secrets from the errors of a command.
 
-        Before the configuration is read, or if it is invalid, those of the environment.
+        Before the configuration is read, or if it is invalid, it removes those of the environment.
         """
         if self._config is not None:
             return self._config.scrubber
@@ -131,7 +131,7 @@ async def _opened(
 
 
 def _in_trace_of(environ: Mapping[str, str]) -> AbstractContextManager[None]:
-    """Stand where the caller of the command stands in a trace, if the environment says so."""
+    """Continue the trace of the command's caller, if the environment has one."""
     from fw_actors.rules.trace_context import read_context
     from fw_actors.tracing import in_trace
 

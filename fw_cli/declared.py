@@ -33,7 +33,7 @@ _SIGNS = {"create": "+", "change": "~", "delete": "-"}
 def diff(
     context: CommandContext, files: tuple[Path, ...], prune: bool, exit_code: bool, as_json: bool
 ) -> None:
-    """Show what fw apply would change; the site stays as it is.
+    """Show the changes that fw apply would make; the site is not changed.
 
     FILES are .toml or .json with webhooks, roles and users. Anything that they do not mention
     stays. A secret is the name of its variable, FW_SECRET_<NAME>.
@@ -88,7 +88,7 @@ def apply(
 def export(context: CommandContext) -> None:
     """Print Webhooks, roles, users and their scopes as JSON for fw apply.
 
-    Secrets and passwords are not part of it: the variable that is to hold a secret is named.
+    It contains no secrets and no passwords, only the name of the variable for each secret.
     """
     from fw_actors.ops.declared_state import exported
 
@@ -102,7 +102,7 @@ def _states(context: CommandContext) -> DeclaredStates:
 
 
 def _declared(context: CommandContext, files: Sequence[Path]) -> DeclaredState:
-    """Return what the files declare together. Raises: CommandFailed naming the file."""
+    """Return the merged declarations of the files. Raises: CommandFailed naming the file."""
     from fw_actors.errors import ValidationError
     from fw_actors.ops.declared_state import merged, state_of
 

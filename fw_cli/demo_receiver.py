@@ -30,7 +30,7 @@ class Post:
 
 @dataclass
 class DemoReceiver:
-    """Answers with `answers` in turn, then repeats the last; calls `seen` for each POST."""
+    """Answers with `answers` in order, then repeats the last; calls `seen` for each POST."""
 
     name: str
     secret: str

@@ -50,11 +50,11 @@ def erase(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Erase what DELIVERY carried, or all final deliveries that the options select.
+    """Erase the body of DELIVERY, or of all final deliveries that the options select.
 
-    The body that was sent and the answers of receivers are gone for good, and no replay is
-    possible; the record, its attempts and its Audit Events stay. Deliveries in progress are left
-    out.
+    The sent body and the answers of receivers are erased permanently, and a replay is no longer
+    possible; the record, its attempts and its Audit Events stay. Deliveries in progress are
+    skipped.
     """
     if (delivery is None) == (webhook is None and reference is None and until is None):
         raise click.UsageError(

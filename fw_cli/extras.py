@@ -10,7 +10,7 @@ EXTRAS: Final = {
     "textual": ("fw console", "console"),
     "bcrypt": ("an account with a hash of bcrypt", "bcrypt"),
 }
-"""By library: what needs it, and the extra. Every other library is one of the service."""
+"""By library: its user, and the extra. All other libraries belong to the service."""
 
 
 def advice(error: ModuleNotFoundError) -> str | None:

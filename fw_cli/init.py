@@ -51,7 +51,7 @@ _IGNORED: Final = ".env\nsecret.key*\ndata/\n"
 @click.command()
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=".")
 @click.option(
-    "--app", metavar="NAME", help="Make a first app too: the example of the manual, as NAME.py."
+    "--app", metavar="NAME", help="Also create a first app: the manual's example, as NAME.py."
 )
 @click.pass_obj
 def init(context: CommandContext, folder: Path, app: str | None) -> None:

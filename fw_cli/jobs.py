@@ -49,7 +49,7 @@ _NUMBER: Final = click.IntRange(1, 2**63 - 1)  # of a job, as stored
 
 @click.group(cls=FullHelpGroup)
 def jobs() -> None:
-    """Jobs: count them; list, retry and cancel those of apps and mails."""
+    """Jobs: counts; list, retry and cancel jobs of apps and mails."""
 
 
 @jobs.command()
@@ -173,7 +173,7 @@ def _one_or_many(job: int | None, given: dict[str, str | None]) -> None:
 def _repeated(context: CommandContext, act: Callable[[Site, Fw], int]) -> int:
     """Act in transactions of 500 jobs each until few are left; return how many.
 
-    Not until none is left: a retried job may have failed again by then.
+    It does not run until none is left, because a retried job may have failed again by then.
     """
 
     async def use(site: Site) -> int:

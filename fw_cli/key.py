@@ -41,8 +41,8 @@ def key() -> None:
 )
 @click.argument("account", metavar="WHO", type=USER)
 @click.option("--label", required=True, help="Purpose of the key.")
-@click.option("--days", type=int, help="How long it is valid, 1 to 3650; default: the policy's.")
-@click.option("--email", help="Make the account WHO first, with this address and no password.")
+@click.option("--days", type=int, help="Validity in days, 1 to 3650; default: the policy's.")
+@click.option("--email", help="Create the account WHO first, with this address and no password.")
 @click.option(
     "--role", "roles", multiple=True, type=ROLE, help="With --email: a role; may be repeated."
 )
@@ -57,10 +57,10 @@ def create(
     roles: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Create an API key of the account WHO, and print it; it is shown only now.
+    """Create an API key of the account WHO, and print it; it is shown only once.
 
-    A mail tells the owner. With --email the account is made as well, as a machine's: it has no
-    password, so it can do nothing but use its keys, and there is no mail.
+    The owner gets a mail. With --email a machine account is created first: it has no password, can
+    only be used through its keys, and gets no mail.
     """
     if roles and email is None:
         raise click.UsageError("--role is for a new account: give its --email too.")

@@ -1,6 +1,6 @@
 """The command line `fw`: its commands, and the handler of all their errors (C-100).
 
-The only module besides fw_actors.config that reads the environment, which it passes on.
+Apart from fw_actors.config, only this module reads the environment; it passes it on.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ cli.params.append(
 def main() -> None:
     """Run the command line, and exit.
 
-    Takes secrets out of the process's own environment, because apps and the programs that they
+    Removes secrets from the process's own environment, because apps and the programs that they
     start must not see them (C-84).
     """
     environ, gone = take_secrets(os.environ, posix.environ)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 @click.pass_obj
 def migrate(context: CommandContext, plan: bool, as_json: bool) -> None:
     """Create or migrate the store: tables, columns, roles; nothing is ever dropped. Then run the
-    data migrations of the site's apps that have not run yet, each in a transaction.
+    pending data migrations of the site's apps, each in a transaction.
 
-    When one fails, it is undone and later ones are not run. With --plan the store is brought up to
-    date, as by every command, and documents stay as they are.
+    If one fails, it is undone and later ones are not run. With --plan the store is brought up to
+    date, as by every command, but documents are not changed.
     """
     if as_json and not plan:
         raise click.UsageError("--json shows a plan: add --plan.")

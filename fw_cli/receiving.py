@@ -73,7 +73,7 @@ def _secret(
 @_webhook_option
 @secret_options
 @click.option(
-    "--tolerance", type=click.FloatRange(0), help="The greatest age in seconds; by default any."
+    "--tolerance", type=click.FloatRange(0), help="The maximum age in seconds; by default any."
 )
 @as_json
 @click.pass_obj
@@ -86,10 +86,10 @@ def verify(
     tolerance: float | None,
     as_json: bool,
 ) -> None:
-    """Judge the request saved in FILE as its receiver must; - is stdin.
+    """Verify the request saved in FILE as its receiver must; - is stdin.
 
     FILE has header lines, an empty line and the body, as fw webhooks listen --save writes them; or
-    JSON with headers and body. Exits 1 if a receiver must refuse it, and says why.
+    JSON with headers and body. Exits 1 if a receiver must refuse the request, and says why.
     """
     if file == _STDIN and secret_stdin:
         raise click.UsageError("stdin cannot be both the request and the secret.")
@@ -146,13 +146,13 @@ def _read(folder: Path, file: str) -> bytes:
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=9000, show_default=True,
-    help="The port of this machine to listen on; 0 takes a free one.",
+    help="The local port to listen on; 0 selects a free one.",
 )  # fmt: skip
 @_webhook_option
 @secret_options
 @click.option(
     "--status", type=click.IntRange(200, 599), default=204, show_default=True,
-    help="The status to answer with.",
+    help="The status of the response.",
 )  # fmt: skip
 @click.option(
     "--save", "folder", type=click.Path(file_okay=False, path_type=Path),
@@ -245,7 +245,7 @@ class _ReceivedRequests:
         return ReceivingHandler
 
     def attend(self, handler: BaseHTTPRequestHandler) -> None:
-        """Read a request, judge and print it, and answer."""
+        """Read, verify and print a request, and respond."""
         from fw_actors.rules.signing import SavedRequest
 
         length = handler.headers.get("content-length", "")

@@ -110,7 +110,7 @@ def replay(
 
 
 def _filters(webhook: str | None, status: str | None, since: int | None) -> list[list[str]]:
-    """Return what the options select, as filters of documents; `since` in ms."""
+    """Return the options as filters of documents; `since` in ms."""
     from fw_actors.documents.fields import iso
 
     filters = [["status", "=", status or _FINAL[0]]]
@@ -168,7 +168,7 @@ def _row(delivery: str, result: Any) -> dict[str, Any]:
 @as_json
 @click.pass_obj
 def replays(context: CommandContext, run: str | None, as_json: bool) -> None:
-    """Show the last 20 bulk replays and what became of their deliveries, or one REPLAY in full.
+    """Show the last 20 bulk replays and their results, or one REPLAY in full.
 
     Arrived, failed again or still open: as the deliveries are now. Those that were replayed again
     since, or deleted, count for none of them.

@@ -1,4 +1,4 @@
-"""`fw restore`: a backup in the place of the store."""
+"""`fw restore`: replaces the store by a backup."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def restore(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Put the backup FILE in the place of the store, which is kept beside.
+    """Replace the store by the backup FILE; the replaced store is kept.
 
     The service and every worker must be stopped. The backup is checked and migrated before anything
-    is replaced. Its sessions and links end, and so do the API keys that the replaced store had no
-    more; accounts that it had disabled since are named. Keep the FW_SECRET_KEY of the backup.
+    is replaced. Its sessions and links end, and so do API keys that no longer exist in the replaced
+    store; accounts disabled since are listed. Keep the FW_SECRET_KEY of the backup.
     """
     from fw_actors.store.backup import kind_of_backup
 
@@ -143,7 +143,7 @@ def _restored_dump(context: CommandContext, file: Path, *, dry_run: bool) -> Ite
 
 
 def _moment() -> str:
-    """Return the time for the name of what is kept."""
+    """Return the time for the name of the kept store."""
     from datetime import UTC, datetime
 
     from fw_actors.runtime import SystemClock
@@ -215,11 +215,11 @@ def _tell(restored: Restored, kept: str | None, file: Path, *, dry_run: bool) ->
         say(f"{counted(restored.keys, 'API key')} of the backup can be used; fw key list")
     if restored.users_revived:
         names = ", ".join(restored.users_revived[:20])
-        say(f"enabled again, though disabled or deleted since: {names}; fw user disable")
+        say(f"enabled again, though disabled or deleted later: {names}; fw user disable")
     waiting = restored.waiting
     if any(waiting.values()):
         jobs = ", ".join(f"{queue} {count:,}" for queue, count in waiting.items())
-        say(f"the service will run, some of them again: {jobs}")
+        say(f"the service will run these jobs, some of them again: {jobs}")
     say("passwords, roles and Webhooks are those of the backup")
     if kept is not None:
-        say(f"the store from before is kept: {kept}")
+        say(f"the replaced store is kept: {kept}")

@@ -48,7 +48,7 @@ def serve(context: CommandContext) -> None:
     """Serve the site in the foreground, until SIGTERM or Ctrl-C.
 
     Prints one line `ready <url>` on stdout when it accepts requests; the log goes to stderr. With
-    `ops.processes` above 1 this process supervises so many, which all serve the site.
+    `ops.processes` above 1 this process supervises that many processes, which all serve the site.
     """
     from fw_actors.version import __version__
     from supervisors.service import run
@@ -95,13 +95,13 @@ def serve(context: CommandContext) -> None:
     "--metrics",
     metavar="HOST:PORT",
     callback=_address,
-    help="Answer /metrics, /api/health and /api/ready there; port 0 picks a free one.",
+    help="Serve /metrics, /api/health and /api/ready there; port 0 selects a free port.",
 )
 @click.pass_obj
 def worker(context: CommandContext, metrics: tuple[str, int] | None) -> None:
-    """Deliver webhooks and mail from the same store, beside the service, until a signal.
+    """Deliver webhooks and mail from the store, in addition to the service, until a signal.
 
-    It listens nowhere unless `--metrics` is given.
+    It opens no port unless `--metrics` is given.
     """
     from fw_actors.version import __version__
     from supervisors.service import run
@@ -236,7 +236,7 @@ def run_logged(
     from supervisors.service.process import prepare
 
     if tuned:
-        import_module("supervisors.service.tree")  # or its modules come after those that are frozen
+        import_module("supervisors.service.tree")  # or its modules come after the frozen ones
         prepare()
     log_unhandled(log)
     with contextlib.suppress(ValueError, AttributeError, RuntimeError):  # stderr is no file
@@ -281,7 +281,7 @@ def _print_ready(context: CommandContext, url: str) -> None:
 
 
 def _output_is_log() -> bool:
-    """Return whether output and log are one file, as those of `fw start` are."""
+    """Return whether output and log are one file, as for `fw start`."""
     try:
         output, log = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
     except (OSError, ValueError, AttributeError):

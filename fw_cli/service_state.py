@@ -20,7 +20,7 @@ _ASK_SECONDS: Final = 5.0  # a view is computed at most once a second
 
 
 def service_state(config: Config) -> ServiceState:
-    """Return whether a site's service runs here, and what it says of its receivers and Webhooks.
+    """Return whether a site's service runs here, and its state of receivers and Webhooks.
 
     Raises: UnusableDataFolder.
     """

@@ -42,10 +42,10 @@ _CONTINUED: Final = "... "
 def shell(context: CommandContext, commit: bool, user: str) -> None:
     """Open a Python prompt, in which `fw` is the site.
 
-    Each input is a transaction of its own, which is rolled back unless --commit is given. begin()
+    Each input runs in its own transaction, which is rolled back unless --commit is given. begin()
     opens one for several inputs, commit() and rollback() end it; while it is open, writes of the
-    service wait for it on SQLite. The history is kept in data/shell.history, for the site's user
-    alone. Where stdin is no terminal, its lines are run, and a failed input makes the exit code 1.
+    service wait for it on SQLite. The history is in data/shell.history, readable only by the site's
+    user. If stdin is not a terminal, its lines are run, and the exit code is 1 if one fails.
     """
     import trio
 
@@ -75,7 +75,7 @@ class _Wish(Enum):
 
 
 class _RolledBackInput(Exception):
-    """Raised to roll a transaction back whose failure or end was told already."""
+    """Raised to roll back a transaction whose failure or end was already reported."""
 
 
 class _EndOfShell(Exception):
@@ -146,7 +146,7 @@ class ShellSession:
                 raise _RolledBackInput
 
     def _execute(self, source: CodeType, fw: Fw) -> None:
-        """Run an input; tell its failure, and have its transaction rolled back."""
+        """Run an input; if it fails, report this and roll back its transaction."""
         self.names["fw"] = fw
         try:
             exec(source, self.names)  # the purpose of `fw shell`  # nosec B102
@@ -161,7 +161,7 @@ class ShellSession:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Tell a failure of the transaction itself, such as a full disk at its commit."""
+        """Report a failure of the transaction itself, such as a full disk at its commit."""
         try:
             yield
         except (_RolledBackInput, _EndOfShell) as end:

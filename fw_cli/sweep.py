@@ -20,10 +20,10 @@ _PAUSE_SECONDS: Final = 0.05  # so that a running service's writers never wait l
 @click.argument("what", type=click.Choice(["auth", "webhooks", "audit"]))
 @click.pass_obj
 def sweep(context: CommandContext, what: str) -> None:
-    """Delete expired rows: for auth sessions, link tokens and login attempts; for webhooks the
-    deliveries, and their bodies alone, and for audit the Audit Events, beyond their retention.
+    """Delete expired rows: auth: sessions, link tokens and login attempts; webhooks: deliveries,
+    or only their bodies, beyond their retention; audit: Audit Events beyond their retention.
 
-    Safe beside a running service and beside another sweep. Every rule holds without it.
+    Safe while the service or another sweep runs. All rules hold without sweeps.
     """
 
     async def use(site: Site) -> int:

@@ -49,7 +49,7 @@ for _command in (*user_access.COMMANDS, import_accounts):
 )
 @click.argument("name")
 @click.option("--email", required=True, help="The account's e-mail address.")
-@click.option("--full-name", default="", help="The name for display.")
+@click.option("--full-name", default="", help="The display name.")
 @click.option(
     "--role", "roles", multiple=True, type=ROLE, help="A role of the account; may be repeated."
 )

@@ -1,4 +1,4 @@
-"""`fw user invite`, `role` and `sessions`: who comes in, with which rights, from where."""
+"""`fw user invite`, `role` and `sessions`: invitations, roles and sessions of accounts."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def _administration(context: CommandContext, site: Site) -> UserAdministration:
 @click.command(
     epilog=examples(
         'fw user invite ann@example.org --name ann --role "System Manager"',
-        "fw user invite ann                          # once more",
+        "fw user invite ann                          # send it again",
     )
 )
 @click.argument("who", type=USER)
 @click.option("--name", help="The new account's name; default: its e-mail address.")
-@click.option("--full-name", help="The name for display.")
+@click.option("--full-name", help="The display name.")
 @click.option(
     "--role", "roles", multiple=True, type=ROLE, help="A role of the account; may be repeated."
 )
@@ -75,8 +75,8 @@ def invite(
 ) -> None:
     """Invite WHO by mail: a new account with that e-mail address, or an account without a password.
 
-    The service sends the mail; earlier invitations of the account end. Where mail goes to the log,
-    the link is printed instead. Without any mail: fw user add prints a link.
+    The service sends the mail; earlier invitations of the account end. If mail goes to the log,
+    the link is printed instead. Without mail, use fw user add, which prints a link.
     """
     further = name is not None or full_name is not None or bool(roles)
 
@@ -117,14 +117,14 @@ def _unknown(site: Site, fw: Fw, email: str) -> bool:
 
 @click.command(
     epilog=examples(
-        "fw user role ann                                 # which roles",
+        "fw user role ann                                 # show the roles",
         'fw user role ann --add "Event Publisher" --remove Clerk',
     )
 )
 @click.argument("account", metavar="WHO", type=USER)
-@click.option("--add", "added", multiple=True, type=ROLE, help="A role to give; may be repeated.")
+@click.option("--add", "added", multiple=True, type=ROLE, help="A role to add; may be repeated.")
 @click.option(
-    "--remove", "removed", multiple=True, type=ROLE, help="A role to take; may be repeated."
+    "--remove", "removed", multiple=True, type=ROLE, help="A role to remove; may be repeated."
 )
 @as_json
 @click.pass_obj
@@ -135,7 +135,7 @@ def role(
     removed: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Give WHO roles or take them, and print all that it has then.
+    """Add or remove roles of WHO, and print all its roles.
 
     The last enabled System Manager keeps the role.
     """

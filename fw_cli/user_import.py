@@ -52,9 +52,9 @@ def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json:
     """Import the accounts of FILE with their password hashes; nobody gets a mail.
 
     A line is JSON {name, email, fullName?, roles?, enabled?, hash?}; FILE may be a .csv with these
-    columns and roles separated by semicolons. A hash is of argon2, bcrypt, scrypt or PBKDF2 and is
-    made anew at the first sign-in; without one fw user invite lets the owner set a password.
-    Refused lines are named and leave the others as they are; a second run skips what is there.
+    columns and roles separated by semicolons. A hash must be argon2, bcrypt, scrypt or PBKDF2; it
+    is replaced at the first sign-in. Without a hash, fw user invite lets the owner set a password.
+    Refused lines are listed and do not affect the others; a second run skips existing accounts.
     """
     result = Import()
     try:

@@ -1,6 +1,6 @@
 """Names of documents as arguments: shells complete them, and near misses are suggested.
 
-Completion only reads, and does not open the site: a shell completes while somebody types, so
+Completion only reads, and does not open the site: it runs while the user types, so
 nothing may be created or migrated, no app's code may run, and a store that does not answer quickly
 has no names.
 """
@@ -59,7 +59,7 @@ class AnyCase(click.Choice[str]):
     """One of some words, typed in any case of letters."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the word as it is listed."""
+        """Return the word as listed."""
         words = {str(word).lower(): str(word) for word in self.choices}
         return super().convert(words.get(str(value).lower(), value), param, ctx)
 
@@ -134,7 +134,7 @@ def require_known(fw: Fw, doctype: str, name: str) -> str:
 
 
 def require_webhook_on_record(fw: Fw, name: str) -> None:
-    """Check that a Webhook exists, or did: what it has left are deliveries.
+    """Check that a Webhook exists, or has deliveries from before its deletion.
 
     Raises: CommandFailed suggesting the nearest.
     """

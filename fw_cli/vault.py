@@ -96,7 +96,7 @@ def rekey(
             copy_store(context, backup)
         moved, found = _move(context, keys, leave_unreadable=leave_unreadable)
         keys.put_in_place()
-    already = f", {found.new} had the new one already" if found.new else ""
+    already = f", {found.new} already had the new key" if found.new else ""
     click.echo(f"gave {counted(moved, 'value')} the new key{already}")
     _report_lost(found.lost)
     click.echo(keys.advice)
@@ -165,7 +165,7 @@ class _Keys:
             )
 
     def put_in_place(self) -> None:
-        """Have secret.key hold the new key, and keep the old one; at every moment it is there."""
+        """Write the new key to secret.key, which exists at every moment, and keep the old one."""
         from fw_actors.store.backup import remove_draft_of
 
         if not self._replaces:
@@ -182,7 +182,7 @@ class _Keys:
 
     @property
     def advice(self) -> str:
-        """Return what the user still has to do."""
+        """Return the remaining steps for the user."""
         if self._replaces:
             return (
                 f"the new key is in {self._own}; {self._kept} opens backups from before: keep "

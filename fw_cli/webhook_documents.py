@@ -57,7 +57,7 @@ def field_options(command: F) -> F:
     """Add the options for the fields of a Webhook."""
     options = (
         click.option("--title", help="Display name."),
-        click.option("--description", help="A text for its readers."),
+        click.option("--description", help="A description for people."),
         click.option("--event", "custom_event", help="The custom event it receives."),
         click.option("--doctype", "webhook_doctype", help="The DocType whose events it receives."),
         click.option(
@@ -67,18 +67,18 @@ def field_options(command: F) -> F:
             type=AnyCase(list(MOMENTS)),
             help="An event of the DocType; may be repeated.",
         ),
-        click.option("--timeout", type=int, help="Seconds to wait for an answer."),
-        click.option("--max-attempts", type=int, help="Attempts in all, before it fails."),
-        click.option("--rate-limit", type=int, help="Most requests a second; 0 is no limit."),
+        click.option("--timeout", type=int, help="Seconds to wait for a response."),
+        click.option("--max-attempts", type=int, help="Maximum number of attempts."),
+        click.option("--rate-limit", type=int, help="Maximum requests a second; 0: no limit."),
         click.option(
             "--ordering",
             type=AnyCase(["none", "document"]),
-            help="Whether a document's deliveries wait for one another.",
+            help="Whether deliveries of a document are sent one after the other.",
         ),
         click.option(
             "--client-certificate",
             metavar="NAME",
-            help="The NAME of FW_CLIENT_CERT_<NAME>, to show to the receiver; empty for none.",
+            help="The NAME of the FW_CLIENT_CERT_<NAME> to present; empty for none.",
         ),
         click.option(
             "--set",
@@ -102,7 +102,7 @@ def field_options(command: F) -> F:
     )
 )
 @click.argument("url")
-@click.option("--name", help="Its name; by default a random one.")
+@click.option("--name", help="The Webhook's name; random by default.")
 @field_options
 @click.option("--disabled", is_flag=True, help="Do not enable it yet.")
 @secret_options
@@ -119,14 +119,13 @@ def add(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Make a Webhook that sends to URL, and print its name and its new signing secret.
+    """Create a Webhook that sends to URL, and print its name and its new signing secret.
 
-    The secret is shown only now. With --secret-stdin or --secret-env it is that one, and is not
-    printed.
+    The secret is shown only once. A secret given by --secret-stdin or --secret-env is not printed.
     """
     values = {"url": url, "enabled": int(not disabled), **_fields(options)}
     if "event_type" not in values:
-        raise click.UsageError("Say what it receives: --event, or --doctype with --on.")
+        raise click.UsageError("Give the events: --event, or --doctype with --on.")
     if name is not None:
         values["name"] = name
     secret = taken_secret(context, from_stdin=secret_stdin, variable=secret_env)
@@ -231,7 +230,7 @@ def _shown(values: Mapping[str, Any], health: Any) -> dict[str, Any]:
 
 
 def events_of(values: Mapping[str, Any]) -> str:
-    """Return what a Webhook receives, in words."""
+    """Return the events of a Webhook, in words."""
     if values["event_type"] == "Custom":
         return str(values["custom_event"])
     moments = [moment for moment, field in MOMENTS.items() if values[field]]
@@ -245,7 +244,7 @@ def events_of(values: Mapping[str, Any]) -> str:
     )
 )
 @click.argument("webhook", type=WEBHOOK)
-@click.option("--url", help="Where it sends.")
+@click.option("--url", help="The URL that it sends to.")
 @field_options
 @as_json
 @click.pass_obj
@@ -262,7 +261,7 @@ def edit(context: CommandContext, /, webhook: str, as_json: bool, **options: Any
 @as_json
 @click.pass_obj
 def enable(context: CommandContext, webhook: str, as_json: bool) -> None:
-    """Enable WEBHOOK: it receives the events from now on."""
+    """Enable WEBHOOK: it receives events from now on."""
     _save(context, webhook, {"enabled": 1}, "enabled", as_json=as_json)
 
 
@@ -271,7 +270,7 @@ def enable(context: CommandContext, webhook: str, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def disable(context: CommandContext, webhook: str, as_json: bool) -> None:
-    """Disable WEBHOOK: it receives no events, and the deliveries that wait for it fail."""
+    """Disable WEBHOOK: it receives no events, and its waiting deliveries fail."""
     _save(context, webhook, {"enabled": 0}, "disabled", as_json=as_json)
 
 
@@ -301,7 +300,7 @@ def _save(
     metavar="HOURS",
     type=click.IntRange(0, 720),
     default=0,
-    help="How long the old secret signs beside the new one; by default not at all.",
+    help="Hours for which the old secret also signs; default: 0.",
 )
 @secret_options
 @yes_option
@@ -316,11 +315,11 @@ def rotate_secret(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Give WEBHOOK a new signing secret, and print it unless it was given.
+    """Replace the signing secret of WEBHOOK, and print the new one unless it was given.
 
-    Attempts from now on are signed with the new one, also those of deliveries that wait; a receiver
-    that still has the old one refuses them, and they are retried. With --overlap the old one signs
-    them as well, for so many hours, and a receiver may have either.
+    All further attempts are signed with the new secret, including those of waiting deliveries. A
+    receiver that still has the old secret refuses them, and they are retried. With --overlap they
+    are also signed with the old secret for that many hours, and a receiver may have either.
     """
     secret = taken_secret(context, from_stdin=secret_stdin, variable=secret_env)
     context.read(lambda site, fw: require_known(fw, DOCTYPE, webhook))
@@ -350,7 +349,7 @@ def rotate_secret(
 @as_json
 @click.pass_obj
 def delete(context: CommandContext, webhook: str, yes: bool, as_json: bool) -> None:
-    """Delete WEBHOOK; its deliveries stay on record, and those that wait fail."""
+    """Delete WEBHOOK; its deliveries are kept, and waiting deliveries fail."""
     context.read(lambda site, fw: require_known(fw, DOCTYPE, webhook))
     confirm(f"Delete the Webhook {webhook}?", yes=yes)
     from fw_actors.documents import rest
@@ -378,7 +377,7 @@ def _tell(context: CommandContext, told: dict[str, Any], sentence: str, *, as_js
         return
     say(sentence)
     if "oldSecretUntil" in told:
-        say(f"the old secret signs too until {told['oldSecretUntil']}")
+        say(f"the old secret also signs until {told['oldSecretUntil']}")
     if "secret" in told:
         say(f"its secret, shown only now: {told['secret']}")
     if used is False:

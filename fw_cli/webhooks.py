@@ -97,8 +97,8 @@ def list_deliveries(
 ) -> None:
     """Show the most recent deliveries, newest first.
 
-    A Webhook is called by its title, or else by host and path, with its id. With --attempts a row
-    for each attempt on record; in JSON these are the key `recorded`.
+    A Webhook is shown by its title, or by host and path, with its id. With --attempts there is a
+    row for each recorded attempt; in JSON they are under the key `recorded`.
     """
     from fw_actors.webhooks.health import labels_of
 
@@ -154,7 +154,7 @@ def _attempt_row(delivery: str, attempt: Mapping[str, Any]) -> dict[str, Any]:
 @as_json
 @click.pass_obj
 def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
-    """Show why DELIVERY waits, since or until when, and its attempts on record, newest first.
+    """Show why DELIVERY waits, since or until when, and its recorded attempts, newest first.
 
     It waits for its receiver, for the end of a backoff, or for an attempt in progress; or it is
     final, its Webhook is disabled or deleted, or the process that leased it has died.
@@ -194,14 +194,14 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
     epilog=examples("fw webhooks pause 0ACEcIcPZYbaR --for 2h", "fw webhooks pause 0ACEcIcPZYbaR")
 )
 @click.argument("webhook", type=WEBHOOK)
-@click.option("--for", "duration", type=DURATION, help="How long: 30m, 2h or 7d.")
+@click.option("--for", "duration", type=DURATION, help="The duration: 30m, 2h or 7d.")
 @as_json
 @click.pass_obj
 def pause(context: CommandContext, webhook: str, duration: int | None, as_json: bool) -> None:
     """Pause WEBHOOK for a time, or until it is resumed: its deliveries wait.
 
-    It holds in all processes of the site, at the latest when their attempts in progress have
-    ended. Nothing is lost: order and attempts of what waits stay as they are.
+    The pause applies to all processes of the site, at the latest when their attempts in progress
+    have ended. Nothing is lost: order and attempts of the waiting deliveries are unchanged.
     """
 
     def change(site: Site, fw: Fw) -> WebhookPause | FwError:
@@ -247,7 +247,7 @@ def _show_pause(
     elif changed.paused:
         say(f"{webhook} is paused until {until or 'it is resumed'}; its deliveries wait.")
     else:
-        say(f"{webhook} is sent to; it is not paused.")
+        say(f"{webhook} is not paused; its deliveries are sent.")
 
 
 @webhooks.command("test")
@@ -255,7 +255,7 @@ def _show_pause(
 @as_json
 @click.pass_obj
 def send_test(context: CommandContext, webhook: str, as_json: bool) -> None:
-    """Send a signed test event to WEBHOOK now, and show how long each step took.
+    """Send a signed test event to WEBHOOK now, and show the duration of each step.
 
     The event is not stored. Exits 1 if the receiver did not answer with 2xx.
     """

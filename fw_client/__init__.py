@@ -1,6 +1,6 @@
-"""A client of fw, sync and async, and what a receiver of its webhooks needs (`receiver`).
+"""A client of fw, sync and async, and tools for receivers of its webhooks (`receiver`).
 
-It imports nothing else of the project, and httpx alone: `pip install 'fw-actors[client]'`.
+It imports nothing else of the project, and only httpx: `pip install 'fw-actors[client]'`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The operations of the service in groups, async; operations.py is made of this file."""
+"""The operations of the service in groups, async; operations.py is generated from this file."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class AsyncDocumentCalls:
         limit: int = 20,
         start: int = 0,
     ) -> DocumentPage:
-        """Return some documents that match, and the number of all that do.
+        """Return matching documents, and the total number of matches.
 
         Args:
             filters: `{"status": "Open"}`, or triples `("total", ">", 5)`; all must hold.
             fields: by default the name and the standard fields.
             order_by: by default `creation desc`.
             limit: from 1 to 500.
-            start: how many are left out.
+            start: the number of documents to skip.
         """
         return await self._client.run(
             calls.list_documents(doctype, filters, fields, order_by, limit, start)
@@ -83,7 +83,7 @@ class AsyncDocumentCalls:
         order_by: str | None = None,
         page: int = 200,
     ) -> AsyncIterator[Document]:
-        """Go through all documents that match, a page of them at a time.
+        """Iterate over all matching documents, page by page.
 
         Args:
             order_by: by default the name; then no document is left out or comes twice because
@@ -139,7 +139,7 @@ class AsyncDocumentCalls:
         return await self._client.run(calls.cancel_document(doctype, name))
 
     async def rename(self, doctype: str, name: str, new_name: str) -> Document:
-        """Rename a document, and all that links to it. Raises: NotFound, Duplicate."""
+        """Rename a document, and update all links to it. Raises: NotFound, Duplicate."""
         return await self._client.run(calls.rename_document(doctype, name, new_name))
 
     async def export(self, doctype: str, name: str) -> Document:
@@ -180,9 +180,9 @@ class AsyncWebhookCalls:
     async def emit_many(self, events: Iterable[Event]) -> list[EmitResult]:
         """Emit events in requests of at most 1,000 and 4 MiB; return a result for each.
 
-        One that is refused does not keep the others from being recorded.
+        A refused event does not prevent the others from being recorded.
 
-        Raises: EmitInterrupted when a request fails for good; it has the results until then.
+        Raises: EmitInterrupted if a request fails permanently; it has the results so far.
         """
         results: list[EmitResult] = []
         for batch in batches(events):
@@ -200,14 +200,14 @@ class AsyncWebhookCalls:
     async def replay(self, delivery: str) -> QueuedReplay:
         """Send a Sent or Failed delivery again. It is not repeated by the client.
 
-        Raises: NotFound, Conflict for one that is still on its way.
+        Raises: NotFound, Conflict for a delivery in progress.
         """
         return await self._client.run(calls.replay(delivery))
 
     async def replay_many(self, filters: Filters) -> BulkReplay:
-        """Begin to replay the deliveries that match, some at a time.
+        """Start a bulk replay of the matching deliveries, in batches.
 
-        Raises: Conflict while another such run goes on.
+        Raises: Conflict while another bulk replay runs.
         """
         return await self._client.run(calls.replay_many(filters))
 
@@ -227,7 +227,7 @@ class AsyncWebhookCalls:
         return await self._client.run(calls.stop_replay())
 
     async def explain(self, delivery: str) -> dict[str, Any]:
-        """Return the attempts of a delivery, and what it waits for. Raises: NotFound."""
+        """Return the attempts of a delivery, and the reason why it waits. Raises: NotFound."""
         return await self._client.run(calls.explain(delivery))
 
     async def attempts(
@@ -268,9 +268,9 @@ class AsyncWebhookCalls:
         until: datetime | None = None,
         page: int = 200,
     ) -> AsyncIterator[AttemptInfo]:
-        """Go through all attempts that match, as `attempts`, the newest first.
+        """Iterate over all matching attempts, filtered as by `attempts`, newest first.
 
-        Those that end meanwhile are not among them.
+        Attempts that end meanwhile are not included.
         """
         wanted = calls.WantedAttempts(webhook, result, response_status, error, since, until)
         found = await self._client.run(calls.attempts(wanted, page, None))
@@ -286,7 +286,7 @@ class AsyncWebhookCalls:
         return await self._client.run(calls.send_test_event(webhook))
 
     async def pause(self, webhook: str, *, seconds: int | None = None) -> PausedWebhook:
-        """Pause a Webhook: its deliveries wait. `seconds`: for how long; None: until resumed.
+        """Pause a Webhook: its deliveries wait. `seconds`: the duration; None: until resumed.
 
         Raises: NotFound, Invalid.
         """
@@ -302,17 +302,17 @@ class AsyncWebhookCalls:
         """Replace the signing secret of a Webhook. It is not repeated by the client.
 
         Args:
-            secret: the new one; None: the service makes it.
-            overlap: for how many hours the old one signs too, 0 to 720.
+            secret: the new secret; None: the service generates one.
+            overlap: the hours for which the old secret also signs, 0 to 720.
 
         Raises: NotFound, Invalid.
         """
         return await self._client.run(calls.rotate(webhook, secret, overlap))
 
     async def erase(self, delivery: str) -> datetime:
-        """Erase what a Sent or Failed delivery carried; return when it was erased first.
+        """Erase the body of a Sent or Failed delivery; return the time of the first erasure.
 
-        Raises: NotFound, Conflict for one that is still on its way.
+        Raises: NotFound, Conflict for a delivery in progress.
         """
         return await self._client.run(calls.erase(delivery))
 
@@ -353,7 +353,7 @@ class AsyncJobCalls:
         user: str = "",
         page: int = 200,
     ) -> AsyncIterator[JobInfo]:
-        """Go through all jobs that match, as `list`, the newest first."""
+        """Iterate over all matching jobs, filtered as by `list`, newest first."""
         wanted = calls.WantedJobs(queue, state, function, user)
         found = await self._client.run(calls.list_jobs(wanted, page, None))
         while found:
@@ -372,7 +372,7 @@ class AsyncJobCalls:
     async def retry_matching(
         self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
     ) -> int:
-        """Retry up to 500 jobs that match, as `list`; return how many, 0 when none is left.
+        """Retry up to 500 matching jobs, filtered as by `list`; return their number, 0 at the end.
 
         It is not repeated by the client.
         """
@@ -382,7 +382,7 @@ class AsyncJobCalls:
     async def cancel_matching(
         self, *, queue: str = "", state: str = "", function: str = "", user: str = ""
     ) -> int:
-        """Cancel up to 500 jobs that match, as `list`; return how many, 0 when none is left.
+        """Cancel up to 500 matching jobs, filtered as by `list`; return their number, 0 at the end.
 
         It is not repeated by the client.
         """
@@ -391,13 +391,13 @@ class AsyncJobCalls:
 
 
 class AsyncSessionCalls:
-    """`client.sessions`: the own sessions."""
+    """`client.sessions`: your sessions."""
 
     def __init__(self, client: AsyncCallRunner) -> None:
         self._client = client
 
     async def list(self) -> tuple[SessionInfo, ...]:
-        """Return the own sessions; of the client's own, `current` is true."""
+        """Return your sessions; `current` is true for the client's session."""
         return await self._client.run(calls.list_sessions())
 
     async def revoke(self, session: str) -> None:
@@ -405,22 +405,22 @@ class AsyncSessionCalls:
         await self._client.run(calls.revoke_session(session))
 
     async def revoke_others(self) -> int:
-        """End the own sessions except the client's; return how many were ended."""
+        """End all your sessions except the client's; return the number of ended sessions."""
         return await self._client.run(calls.revoke_other_sessions())
 
 
 class AsyncApiKeyCalls:
-    """`client.api_keys`: the own API keys. A key itself may not call these."""
+    """`client.api_keys`: your API keys. These calls are refused with an API key."""
 
     def __init__(self, client: AsyncCallRunner) -> None:
         self._client = client
 
     async def list(self) -> tuple[ApiKeyInfo, ...]:
-        """Return the own keys, without their secrets."""
+        """Return your keys, without their secrets."""
         return await self._client.run(calls.list_keys())
 
     async def create(self, label: str, *, days: int | None = None) -> CreatedApiKey:
-        """Create a key; `days`: until it expires. Its `key` is shown this once."""
+        """Create a key; `days`: until it expires. Its `key` is shown only once."""
         return await self._client.run(calls.create_key(label, days))
 
     async def revoke(self, name: str) -> None:
@@ -428,7 +428,7 @@ class AsyncApiKeyCalls:
         await self._client.run(calls.revoke_key(name))
 
     async def revoke_all(self) -> int:
-        """End all own keys; return how many were ended."""
+        """End all your keys; return the number of ended keys."""
         return await self._client.run(calls.revoke_all_keys())
 
 
@@ -446,7 +446,7 @@ class AsyncUserCalls:
         full_name: str | None = None,
         roles: Sequence[str] | None = None,
     ) -> InvitedUser:
-        """Create an account, and mail the link for choosing a password. Raises: Duplicate."""
+        """Create an account, and mail the link for setting a password. Raises: Duplicate."""
         return await self._client.run(calls.invite(email, name, full_name, roles))
 
     async def resend_invite(self, user: str) -> MailedLink:

@@ -1,4 +1,4 @@
-"""Each operation of the service as a call: its request, and how its answer is read.
+"""The operations of the service as calls: the request, and the decoder of the response.
 
 The names are those of the HTTP reference. Calls that may be repeated without a second effect are
 marked here, and nowhere else.

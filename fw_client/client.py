@@ -1,6 +1,6 @@
 """The client for programs without tasks.
 
-Made of async_client.py by `python -m tests.fw_client.sync_client`. Do not edit.
+Generated from async_client.py by `python -m tests.fw_client.sync_client`. Do not edit.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class FwClient:
     `client.documents.insert`. Each raises an FwClientError; docs/python-client.md lists them.
 
     Args:
-        url: the service's, as `https://fw.example.org`.
-        key: an API key, `fwk_…`. It fits programs best.
-        user, password: in place of a key. The client signs in at the first call, and again when
+        url: the URL of the service, such as `https://fw.example.org`.
+        key: an API key, `fwk_…`; preferred for programs.
+        user, password: instead of a key. The client signs in at the first call, and again when
             the session has ended; closing it ends the session.
         timeout: seconds without progress until a request is given up; 5 at most for connecting.
         retries: how often and when a request is sent again.
@@ -121,7 +121,7 @@ class FwClient:
     def update_profile(
         self, *, full_name: str | None = None, language: str | None = None
     ) -> UserProfile:
-        """Change the own full name and language; None leaves one as it is. Raises: Invalid."""
+        """Change your full name and language; None keeps a value. Raises: Invalid."""
         return self.run(calls.update_profile(full_name, language))
 
     def change_password(self, current: str, password: str) -> EndedLogins:
@@ -149,10 +149,10 @@ class FwClient:
         *,
         repeatable: bool = False,
     ) -> Any:
-        """Call a function of an app by its dotted path; return what it returned.
+        """Call a function of an app by its dotted path; return its result.
 
         Args:
-            repeatable: whether the function does no more when it runs twice, so that the call may
+            repeatable: whether the function is idempotent, so that the call may
                 be repeated when it is not known whether it ran.
         """
         return self.run(calls.function(path, arguments, repeatable))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 
 class FwClientError(Exception):
-    """The family of all that this package raises, but for TypeError and ValueError of arguments."""
+    """Base class of all errors of this package, except TypeError and ValueError for arguments."""
 
 
 class NotReached(FwClientError):
@@ -92,7 +92,7 @@ class Invalid(ApiError):
 
 
 class RateLimited(ApiError):
-    """429: too many tries; `retry_after` says for how long."""
+    """429: too many attempts; `retry_after` is the wait in seconds."""
 
 
 class Unavailable(ApiError):

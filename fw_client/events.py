@@ -71,11 +71,11 @@ class EventBatch:
 
 
 class EmitInterrupted(FwClientError):
-    """Raised when a request of `emit_many` failed for good; its cause says how.
+    """Raised when a request of `emit_many` failed permanently; the reason is its `__cause__`.
 
     Attributes:
         results: of the events before, in their order.
-        unknown: the events of the failed request, of which none, some or all may be recorded. Emit
+        unknown: the events of the failed request; none, some or all of them may be recorded. Emit
             these objects again: their keys keep them from being doubled. Those after them have
             not been taken from the iterable.
     """

@@ -36,7 +36,7 @@ class UserProfile:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session; `id` is its handle, with which nobody can sign in. `current`: the client's own."""
+    """A session; `id` is its handle, which is no credential. `current`: the client's own."""
 
     id: str
     ip: str
@@ -258,9 +258,9 @@ class JobInfo:
 
 
 def read_model(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Make a model of an answer; what the answer has besides is left out.
+    """Create a model from a response; unknown fields of the response are ignored.
 
-    Raises: TypeError, ValueError for an answer that lacks a field, or has one of another form.
+    Raises: TypeError, ValueError for a response with a missing or malformed field.
     """
     values = {}
     for each in fields(kind):  # type: ignore[arg-type]  # they are all dataclasses

@@ -1,4 +1,4 @@
-"""The settings of a client, and the two ways between its requests and those of httpx."""
+"""The settings of a client, and the conversion between its requests and those of httpx."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, h
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """The service, the caller, and how long to wait and to retry; see the arguments of FwClient.
+    """The service, the caller, timeouts and retries; see the arguments of FwClient.
 
     Raises: ValueError for a URL or a combination that can't work.
     """
@@ -49,7 +49,7 @@ def _check_url(url: str, allow_http: bool) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("url must be the service's, as https://fw.example.org.")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("url must not hold a user, a password, a query or a fragment.")
+        raise ValueError("url must not contain a user, a password, a query or a fragment.")
     if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):
         raise ValueError(
             "Over http anyone on the way can read the key: take https, or allow_http=True in a "
@@ -107,6 +107,6 @@ def http_answer(response: httpx.Response) -> HttpAnswer:
 
 
 def no_answer(error: httpx.RequestError) -> NoAnswer:
-    """Return what a request came to that has no response."""
+    """Return the error for a request without a response."""
     problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return NoAnswer(problem, sent=not isinstance(error, _UNSENT))

@@ -66,7 +66,7 @@ def encode(value: object) -> bytes:
 
 
 def result(call: Call[T], answer: HttpAnswer, repeated: bool) -> T:
-    """Return what a call's answer tells.
+    """Return the result in a call's response.
 
     Args:
         repeated: whether an earlier request of this call may have been carried out.

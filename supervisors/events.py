@@ -10,7 +10,7 @@ from supervisors.member import Member
 
 @dataclass(frozen=True, slots=True)
 class ChildEnded:
-    """The end of a run that nobody asked for; `run` is its number."""
+    """The unrequested end of a run; `run` is its number."""
 
     member: Member
     error: Exception | None

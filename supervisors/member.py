@@ -29,7 +29,7 @@ class Phase(Enum):
 
 
 class Member:
-    """A child and its task. `ended` is called at each end that nobody asked for."""
+    """A child and its task. `ended` is called at each unrequested end."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ from supervisors.strategies import (
 
 
 class SupervisorFailed(Exception):
-    """Raised out of a supervisor's block if a child failed to start, or failed too often."""
+    """Raised by a supervisor's block if a child failed to start, or failed too often."""
 
     def __init__(self, supervisor: str, child: str, reason: str) -> None:
         self.supervisor, self.child = supervisor, child
@@ -102,7 +102,7 @@ class Supervisor:
         self._stopped = trio.Event()
 
     async def start(self) -> None:
-        """Start the children in order. Raises SupervisorFailed; `stop` undoes what was started."""
+        """Start the children in order. Raises SupervisorFailed; `stop` ends the started ones."""
         for member in list(self._members.values()):
             error = await member.start(self._start_soon)
             if error is not None:
@@ -238,10 +238,10 @@ class Supervisor:
                 await self._stop_member(member, deadline, for_restart=member in kept)
 
     def _dismiss_soon(self, member: Member) -> trio.Event:
-        """Dismiss a member in a task of the supervisor; return what is set then."""
+        """Dismiss a member in a task of the supervisor; return the event that is set then."""
         member.leaving = True
         if self._stopping:
-            return self._stopped  # the member is one of those that are stopped
+            return self._stopped  # the member is being stopped
         dismissed = trio.Event()
 
         async def dismiss() -> None:

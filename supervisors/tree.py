@@ -146,7 +146,7 @@ def dynamic_child(
 
 
 class SupervisorChild:
-    """A nested supervisor, created anew for each run."""
+    """A nested supervisor, created again for each run."""
 
     logs_overdue = True
 

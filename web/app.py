@@ -1,7 +1,7 @@
 """The application: routes requests, runs operations, and turns errors into responses.
 
 The request is quart-trio's and the URL map Werkzeug's. Quart's own dispatch (contexts, signals,
-hooks, sessions, error pages) is not used: docs/web.md has what it would cost.
+hooks, sessions, error pages) is not used: docs/web.md has its cost.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ PATH_LENGTH_LOGGED: Final = 200
 METHODS: Final = frozenset(
     {"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"}
 )
-"""Those by which spans are named; any text may come as another."""
+"""Methods that may name a span; a request may have any text as its method."""
 API: Final = "/api/"
 ErrorPage = Callable[[Exchange, FwError], Response]
 UnknownPage = Callable[[Exchange, FwError], Awaitable[Response | None]]
-"""Answers at a path that no route has, or leaves it to the error page."""
+"""Answers at a path without a route, or leaves it to the error page."""
 
 
 def make_app(
@@ -125,9 +125,9 @@ def api_routes(
 
 @cache
 def _url_map(rules: tuple[str, ...]) -> Map:
-    """Return what finds a path's rule; to compile it is most of what an application costs.
+    """Return the matcher of a path's rule; compiling it is most of an application's cost.
 
-    Without redirects from paths with two slashes, and without methods: only the guard tells 405
+    Without redirects from paths with two slashes, and without methods: only the guard separates 405
     from 404.
     """
     return Map([Rule(rule, endpoint=rule) for rule in rules], merge_slashes=False)
@@ -149,7 +149,7 @@ class FrontEnd:
         unknown: UnknownPage | None = None,
     ) -> None:
         """`not_found` renders the error of a path that no route has, outside of `/api/`; `unknown`
-        is asked first, and answers those who are signed in."""
+        is called first, and answers signed-in users."""
         self._gateway = gateway
         self._settings = settings
         self._entropy = entropy
@@ -157,7 +157,7 @@ class FrontEnd:
         self._not_found, self._unknown = not_found, unknown
         self._ignores_forwarding = settings.trust.is_off
         self._encoder = ResponseEncoder(common_headers(settings))
-        self._log = structlog.get_logger("web").bind()  # else made anew at each call
+        self._log = structlog.get_logger("web").bind()  # otherwise created again at each call
         self._active_requests = 0
         self.stopping = False
         """Whether only health and readiness are still served; set by the server."""
@@ -271,7 +271,7 @@ class FrontEnd:
         return self._encoder.encode(response, exchange.request_id)
 
     async def _nothing(self, exchange: Exchange) -> Response:
-        """Return the page of an unknown path for those who are signed in. Raises: NotFoundError."""
+        """Return the page of an unknown path for signed-in users. Raises: NotFoundError."""
         error = NotFoundError("There is nothing under this path.")
         response = None
         if self._unknown is not None and not exchange.request.path.startswith(API):

@@ -171,7 +171,7 @@ class ClientConnection:
         self.opened.end_wait(self)
 
     def hold(self, count: int) -> None:
-        """Note how many bytes of its incomplete body, or of its response, are held."""
+        """Record the number of bytes held of its incomplete body, or of its response."""
         self.opened.hold(self, count)
 
 
@@ -257,7 +257,7 @@ class OpenConnections:
                 del self._by_address[connection.address]
 
     def hold(self, connection: ClientConnection, count: int) -> None:
-        """Note how many bytes are held of an incomplete body, or of an unread response.
+        """Record the number of bytes held of an incomplete body, or of an unread response.
 
         Beyond a limit the connection that has waited longest with such bytes is closed: of the
         same address, or of all. The last one stays: an app's response may exceed every limit.
@@ -306,7 +306,7 @@ class OpenConnections:
         """Close connections that wait too long for a request, until cancelled."""
         waiting, seconds = self._waiting[WaitState.REQUEST], self._limits.request_seconds
         while True:
-            # Those that begin to wait later expire later: none is missed in the meantime.
+            # Connections that begin to wait later expire later, so none is missed.
             first = next((each.since for each in waiting), trio.current_time())
             await trio.sleep_until(first + seconds)
             now = trio.current_time()
@@ -314,7 +314,7 @@ class OpenConnections:
                 self.close(connection)
 
     async def end(self) -> None:
-        """Close those that wait for a request; return when all other present ones are closed.
+        """Close connections that wait for a request; return when all other current ones are closed.
 
         `ending` has them close after their response. Connections that arrive meanwhile are served,
         and not waited for.

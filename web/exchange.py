@@ -28,7 +28,7 @@ UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\xa0-\xff]")
 
 
 class Exchange:
-    """A request and what is known of it; the guard fills it in, handlers read it."""
+    """A request and its parsed parts; the guard fills them in, handlers read them."""
 
     __slots__ = (
         "_address",
@@ -189,7 +189,7 @@ def has_forwarding_header(request: Request) -> bool:
 def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str:
     """Return the request's own id if it is fit to be logged (H-30), else a new one.
 
-    The id stands in audit records. With trusted proxies, only an id from one of them is kept.
+    The id is stored in audit records. With trusted proxies, only an id from one of them is kept.
     """
     value_or_none = request.headers.getlist("X-Request-Id")
     if len(value_or_none) == 1 and REQUEST_ID.fullmatch(value_or_none[0]):
@@ -200,7 +200,7 @@ def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str
 
 
 def trace_of(request: Request, settings: Settings) -> TraceContext | None:
-    """Return where the request stands in a trace, if that is known (B-422).
+    """Return the trace position of the request, if known (B-422).
 
     With trusted proxies, only what comes from one of them is taken.
     """

@@ -302,7 +302,7 @@ class Http11Connection:
         return bool(part)
 
     def _end_chunks(self) -> None:
-        """Take back what was passed to h11 beyond the last chunk. Raises: _RejectedRequest.
+        """Remove data passed to h11 beyond the last chunk. Raises: _RejectedRequest.
 
         h11 accepts a lone LF as the end of the trailer section; this server does not.
         """
@@ -439,7 +439,7 @@ class Http11Connection:
         return True
 
     async def _close(self) -> None:
-        """Half-close; the reader goes on for a moment, and discards what it reads.
+        """Half-close; the reader continues for a moment, and discards its input.
 
         TCP resets a connection that is closed with unread bytes, and the client would lose a
         response that it has not read yet.

@@ -285,7 +285,7 @@ def _schemas(each: Described) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _named(doctype: str, kind: str) -> str:
-    """Return the name of a component; the dot keeps it apart from those of structs."""
+    """Return the name of a component; the dot distinguishes it from those of structs."""
     return f"{doctype.replace(' ', '_')}.{kind}"
 
 

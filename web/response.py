@@ -191,7 +191,7 @@ class ResponseEncoder:
         self._uncached = [line for line in self._common if line[0] != CACHE]
 
     def encode(self, response: Response, request_id: str) -> WireResponse:
-        """Return a response as it is sent. Raises: ValueError for a line end in a header."""
+        """Return a response as sent. Raises: ValueError for a line end in a header."""
         headers = [(b"content-type", response.content_type.encode())]
         if response.stream is None and response.status != HTTPStatus.NO_CONTENT:
             headers.append((b"content-length", b"%d" % len(response.body)))

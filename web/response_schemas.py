@@ -44,7 +44,7 @@ class KeysEndedResponse(Struct, frozen=True, rename="camel"):
 
 
 class AccessRevokedResponse(Struct, frozen=True, rename="camel"):
-    """The sessions that ended; `keysEnded` is there if the request asked for keys too."""
+    """The number of ended sessions; `keysEnded` is present if the request included keys."""
 
     ok: bool
     sessions_ended: int
@@ -289,7 +289,7 @@ class RequestDetails(Struct, frozen=True):
 
 
 class AttemptDetails(Struct, frozen=True, rename="camel"):
-    """An attempt on record; `request` is null if it came to none.
+    """A recorded attempt; `request` is null if none was sent.
 
     `number` counts those since the event or the replay at `queued`; `trigger` is event, retry or
     replay; `times` in milliseconds.
@@ -314,7 +314,7 @@ class AttemptDetails(Struct, frozen=True, rename="camel"):
 
 
 class DeliveryExplainedResponse(Struct, frozen=True, rename="camel"):
-    """A delivery: what it waits for, or how it ended, and its attempts, the newest first.
+    """A delivery: the reason why it waits, or its end, and its attempts, newest first.
 
     `user` and `queued`: who replayed it last, and when; of one that was not replayed null, and the
     time of its event. `ahead`: deliveries to its receiver that are due before it;

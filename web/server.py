@@ -76,7 +76,7 @@ async def serve_until_handed_over(
 ) -> None:
     """Serve `app` on `bound` until `handed_over` is set; then accept no more connections.
 
-    Those that are open are served until they end, or until this is cancelled. The next server
+    Open connections are served until they end, or until this is cancelled. The next server
     takes `connections`, with which it limits and drains them. Closes the socket.
     """
     server = _Server(app, connections)

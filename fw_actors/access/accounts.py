@@ -113,7 +113,7 @@ class Accounts(Observer):
         return Rights(user, roles, MappingProxyType(scopes))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Before a User is written: its name and e-mail are nobody else's."""
+        """Before a User is written, check that no other account has its name or e-mail."""
         if event == "on_trash":
             forget_identifiers(fw.tx, str(doc.name))
         else:

@@ -158,7 +158,7 @@ class SelfService:
         sessions.revoke(fw.tx, fw.user, handle, self._policy.session_idle_days)
 
     def revoke_other_sessions(self, fw: Fw, caller: Caller) -> int:
-        """End the user's other sessions; return how many."""
+        """End the user's other sessions; return their number."""
         require_session(caller)
         return sessions.end_all(
             fw.tx, fw.user, caller.session, idle_days=self._policy.session_idle_days
@@ -195,7 +195,7 @@ class SelfService:
         self._keys.revoke(fw, name)
 
     def revoke_all_keys(self, fw: Fw, caller: Caller) -> int:
-        """End all of the user's own API keys; return how many were still valid."""
+        """End all of the user's own API keys; return the number of valid ones."""
         require_session(caller)
         return self._keys.revoke_all(fw)
 
@@ -206,10 +206,10 @@ def make_key_for(
 ) -> MadeKey:  # fmt: skip
     """Create an API key for an account, on behalf of a System Manager; its owner gets a mail.
 
-    The policy's lifetime of keys limits it; that users may not create keys does not.
+    The policy's lifetime of keys applies; its setting that lets users create keys does not.
 
     Args:
-        days: how long it is valid, 1 to 3,650; None for as long as the policy allows.
+        days: the validity, 1 to 3,650; None for the maximum of the policy.
         announce: whether to send the mail.
 
     Raises: PermissionDeniedError; NotFoundError; as `ApiKeys.make`.
@@ -247,9 +247,9 @@ class AccountCondition(StrEnum):
     ACTIVE = "active"
     LOCKED = "locked"
     INVITED = "invited"
-    """Has no password yet, and a link to choose one."""
+    """Has no password yet, and a link to set one."""
     NO_PASSWORD = "no password"
-    """Has neither a password nor a link to choose one that works."""
+    """Has neither a password nor a valid link to set one."""
     DISABLED = "disabled"
 
 
@@ -258,7 +258,7 @@ class AccountState:
     """The state of an account. Times in ms; None where there is none.
 
     `last_sign_in` is that of the latest session that has not been ended, or else the latest one
-    that was noted for an address: once a day, and for 30 days. `sessions` and `keys` are valid
+    recorded for an address: once a day, for 30 days. `sessions` and `keys` are valid
     ones.
     """
 
@@ -350,7 +350,7 @@ class AccountStates:
     def conditions(self, tx: Tx, condition: AccountCondition) -> tuple[sa.ColumnElement[bool], ...]:
         """Return the conditions on the columns of User for the accounts that are in a condition.
 
-        The counters of locks do not tell whose they are: while there are some, those of all
+        Lock counters do not identify their accounts: while there are locks, the counters of all
         accounts are computed.
         """
         u = self._users.c
@@ -433,7 +433,7 @@ class AccountStates:
             try:
                 found.append(counter_key(self._key, IDENTIFIER, canonical(identifier or "")))
             except UnusableIdentifierError:
-                continue  # nobody can sign in by it
+                continue  # it cannot be used to sign in
         return found
 
 

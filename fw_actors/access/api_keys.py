@@ -216,13 +216,13 @@ class ApiKeys(Observer):
         return [key for key in found if key.expires is None or key.expires > fw.tx.now]
 
     def revoke_all(self, fw: Fw) -> int:
-        """End all keys of the handle's user; return how many were still valid."""
+        """End all keys of the handle's user; return the number of valid ones."""
         ended = len(self.end_all(fw, fw.user))
         self._audit.record(fw, Action.REVOKE_KEYS, fw.user, {"keys_ended": ended})
         return ended
 
     def count(self, tx: Tx) -> KeyCounts:
-        """Return how many keys are currently valid."""
+        """Return the number of valid keys."""
         row = tx.one(self._counts, now=tx.now)
         assert row is not None  # an aggregate always returns a row
         return KeyCounts(*row)
@@ -237,7 +237,7 @@ class ApiKeys(Observer):
             if event == "on_trash":
                 fw.tx.run(_FORGET, id=doc.name)
         elif event == "on_trash" or not doc.__dict__["enabled"]:
-            with self._audit.suppressed(fw.tx):  # a part of what is done to the User
+            with self._audit.suppressed(fw.tx):  # part of the action on the User
                 for (name,) in fw.tx.rows(self._names, user=doc.name):
                     _end(fw, name)
 

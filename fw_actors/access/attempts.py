@@ -73,7 +73,7 @@ class Region:
     """The counters whose keys share a prefix (a hash bucket). When it is full, no counter is
     evicted (that would flush a victim's): keys without a counter share one.
 
-    Keys are HMACs, so that nobody can choose a region (A-79).
+    Keys are HMACs, so that a caller cannot choose a region (A-79).
     """
 
     first: bytes
@@ -378,7 +378,7 @@ _FORGET: Final = Statement(sa.delete(KNOWN_ADDRESS).where(_A.user == _USER))
 
 
 def address_key(installation_key: bytes, address: str) -> bytes:
-    """Return the HMAC that stands for an address; addresses themselves are not stored."""
+    """Return the HMAC of an address, which is stored instead of the address."""
     return counter_key(installation_key, "known address", counted_address(address))
 
 

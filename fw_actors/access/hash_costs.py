@@ -48,7 +48,7 @@ class StoredCosts:
 
     @classmethod
     def of(cls, counts: Mapping[HashCost, int]) -> StoredCosts:
-        """Put counts in order; what is not above zero is left out."""
+        """Sort counts; omit those that are not above zero."""
         there = [(cost, count) for cost, count in counts.items() if count > 0]
         return cls(tuple(sorted(there, key=lambda each: _work(each[0]))))
 
@@ -58,7 +58,7 @@ class StoredCosts:
         return sum(count for _, count in self.counts)
 
     def outdated(self, live: Argon2) -> int:
-        """Return how many hashes have another cost than new ones get."""
+        """Return the number of hashes whose cost differs from that of new hashes."""
         return sum(count for cost, count in self.counts if cost != live)
 
     def draw(self, identifier_key: bytes) -> HashCost | None:

@@ -131,7 +131,7 @@ class Passwords:
         """Store the hash of a password that its owner changed by giving the current one.
 
         Open links end, and so do all sessions except the one with the handle `except_session`;
-        API keys stay. The account is notified by mail. Returns: how many sessions ended.
+        API keys stay. The account is notified by mail. Returns: the number of ended sessions.
         """
         done = set_password(tx, user, password_hash, except_session, idle_days=self._idle_days)
         if done.replaced:

@@ -2,7 +2,7 @@
 
 Sessions are bearer tokens stored as hashes and addressed by opaque handles.
 
-A sign-in from a new device is told by mail (A-363 to A-366). A device is a kind of browser or
+A sign-in from a new device is reported by mail (A-363 to A-366). A device is a kind of browser or
 program in a network: the user agent without its versions, and the /24 or /48 of the address. Only
 their HMAC is stored. Called after the password was right.
 """
@@ -193,7 +193,7 @@ def revoke(tx: Tx, user: str, handle: str, idle_days: int) -> None:
 def end_all(tx: Tx, user: str, except_session: str | None = None, *, idle_days: int) -> int:
     """End a user's sessions, except the one with the handle `except_session`.
 
-    Returns: how many were live; `idle_days` decides that alone.
+    Returns: the number of live ones; `idle_days` only affects this number.
     """
     since = used_since(tx.now, idle_days)
     ended = tx.rows(_END_LIVE, user=user, id=except_session or "")
@@ -201,9 +201,9 @@ def end_all(tx: Tx, user: str, except_session: str | None = None, *, idle_days: 
 
 
 DEVICE_DAYS: Final = 400
-"""A device without a sign-in for so long is new again."""
+"""A device without a sign-in for this long counts as new again."""
 MAX_DEVICES: Final = 50
-"""The devices that are kept of an account, the latest ones."""
+"""The maximum number of devices kept for an account, the latest ones."""
 _VERSION: Final = re.compile(r"[0-9]+(?:[._][0-9]+)*")
 _AGENT_CHARACTERS: Final = 400
 
@@ -221,7 +221,7 @@ _FORGET: Final = Statement(sa.delete(KNOWN_DEVICE).where(_D.user == _USER))
 
 
 def device_key(installation_key: bytes, address: str, user_agent: str) -> bytes:
-    """Return the HMAC that stands for a device; an update of a browser leaves it the same one."""
+    """Return the HMAC of a device; it does not change when the browser is updated."""
     kind = _VERSION.sub("", user_agent[:_AGENT_CHARACTERS])
     return counter_key(installation_key, "known device", f"{sharing_network(address)}\n{kind}")
 
@@ -229,7 +229,7 @@ def device_key(installation_key: bytes, address: str, user_agent: str) -> bytes:
 def note_device(tx: Tx, user: str, key: bytes) -> bool:
     """Record a sign-in of the account, which must be locked; return whether its device is new.
 
-    The first device of an account is not: there is nothing to tell it from.
+    The first device of an account is not new: there is no other to compare it with.
     """
     known: dict[bytes, int] = {bytes(of): seen for of, seen in tx.rows(_ALL, user=user)}
     now = tx.now

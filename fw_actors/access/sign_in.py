@@ -143,7 +143,7 @@ class SignIn(CountedAttempts):
         )
 
     async def known_address_wait(self, attempt: SignInAttempt, known: Identified) -> float | None:
-        """Return the seconds that an address has to wait where a read tells, or None (A-82).
+        """Return the seconds that an address has to wait, if a read finds them, or None (A-82).
 
         Reads only for addresses that were rejected recently; the charge decides for others.
         """
@@ -273,7 +273,7 @@ class SignIn(CountedAttempts):
         return SignedIn(sid, now.user, now.full_name, expires, days * SECONDS_PER_DAY)
 
     def _note_device(self, tx: Tx, attempt: SignInAttempt, user: str) -> None:
-        """Remember the device, and tell the user of a new one in the same transaction."""
+        """Record the device, and notify the user of a new one in the same transaction."""
         tell = self._tell_of_device
         if tell is None:
             return

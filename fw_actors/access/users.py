@@ -7,7 +7,7 @@ repairs it on the command line.
 
 Accounts of another system are imported with their password hashes. A hash is stored as it came,
 verified by its own scheme, and made anew at its owner's first sign-in, as one with outdated
-parameters is. An import may be run again: accounts that are there are skipped.
+parameters is. An import may be run again: existing accounts are skipped.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def unlock(fw: Fw, accounts: Accounts, installation_key: bytes, identifier: str)
 
 
 def revoke_sessions(fw: Fw, user: str, idle_days: int) -> int:
-    """End all sessions of a user; return how many were live.
+    """End all sessions of a user; return the number of live ones.
 
     `idle_days` is the policy's `sessionIdleDays`.
 
@@ -250,7 +250,7 @@ class ScopeReferences(Observer):
         self._of_user = Statement(sa.select(c.name).where(of_user).order_by(c.name))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Delete a deleted user's scopes. Raises: ConflictError for what a scope names."""
+        """Delete a deleted user's scopes. Raises: ConflictError for a document in a scope."""
         if doc.doctype == "User":  # without permissions: users with scopes may not delete scopes
             with self._audit.suppressed(fw.tx):  # covered by the User's deletion
                 for (name,) in fw.tx.rows(self._of_user, user=doc.name):
@@ -348,7 +348,7 @@ def _checked(account: AccountToImport) -> AccountToImport:
 
 
 def import_account(fw: Fw, account: AccountToImport) -> bool:
-    """Create an account; return False if it is there already, by name and e-mail.
+    """Create an account; return False if it already exists, by name and e-mail.
 
     Raises: DuplicateError if another account has its name or its e-mail; ValidationError.
     """

@@ -1,4 +1,4 @@
-"""One frozen, validated configuration out of `fw.json`, `.env` and the process environment."""
+"""One frozen, validated configuration from `fw.json`, `.env` and the process environment."""
 
 from fw_actors.config.load import load, site_file
 from fw_actors.config.model import (

@@ -53,7 +53,7 @@ def site_file(environ: Mapping[str, str], cwd: Path) -> Path:
 def load(environ: Mapping[str, str], cwd: Path) -> Config:
     """Return the configuration of the site that `environ` names, else of the one in `cwd`.
 
-    `environ`: the process's environment. `cwd`: absolute; what a relative FW_CONFIG begins at.
+    `environ`: the process's environment. `cwd`: absolute; a relative FW_CONFIG is relative to it.
 
     Raises: ConfigurationError with a sentence for each problem of `fw.json`, `.env` and the
     environment, each with its file or place, and its key or variable.
@@ -88,7 +88,7 @@ def load(environ: Mapping[str, str], cwd: Path) -> Config:
 
 
 def _read_policy(file: Path) -> tuple[ParsedPolicy, list[str]]:
-    """Return what the policy file says, and its problems; the defaults where it says nothing."""
+    """Return the content of the policy file with defaults for absent keys, and its problems."""
     try:
         parsed = parse_policy(_read(file))
     except _UnreadableError as error:
@@ -152,7 +152,7 @@ _CREDENTIAL: Final = TextKind(1000, blank=True)
 
 
 def read_deployment(env: Environment) -> Deployment:
-    """Return the deployment; what is wrong is noted in `env`."""
+    """Return the deployment; problems are recorded in `env`."""
     mode: Mode = env.take("FW_MODE", parsing.one_of("production", "development"), "production")
     log_format: LogFormat = env.take("FW_LOG", parsing.one_of("text", "json"), "text")
     log_level: LogLevel = env.take(
@@ -179,7 +179,7 @@ def read_deployment(env: Environment) -> Deployment:
 
 
 def read_mail(env: Environment) -> Mail:
-    """Return how mail leaves; a transport without what it needs is noted in `env`."""
+    """Return the mail settings; missing settings of the transport are recorded in `env`."""
     transport: Transport = env.take(
         "FW_MAIL_TRANSPORT", parsing.one_of("log", "smtp", "method"), "log"
     )
@@ -203,7 +203,7 @@ def read_mail(env: Environment) -> Mail:
 
 
 def read_login(env: Environment, file: LoginPolicy) -> LoginPolicy:
-    """Return what the sign-in page shows: the environment wins field by field (A-343).
+    """Return the content of the sign-in page: the environment takes precedence per field (A-343).
 
     An empty value, here or there, switches a field off; `\\n` in the notice is a line break.
     """

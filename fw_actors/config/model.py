@@ -61,7 +61,7 @@ class AuthPolicy:
 
 @dataclass(frozen=True)
 class LoginPolicy:
-    """Section `login`, the environment's values first; what the sign-in page shows to anyone."""
+    """Section `login`, environment values first: the public content of the sign-in page."""
 
     notice: str | None
     demo_user: str | None
@@ -222,7 +222,7 @@ class Secrets:
     def get(self, name: str) -> str | None:
         """Return an integration secret by its name in lower case, None when it is unset or empty.
 
-        The site's own key is nobody's integration secret: `key` gives None (C-83).
+        The site's own key is not an integration secret: `key` gives None (C-83).
         """
         return None if name == VAULT_KEY else self._values.get(name) or None
 
@@ -275,7 +275,7 @@ class Config:
 
     @property
     def outgoing(self) -> OutgoingPolicy:
-        """The policy to judge the addresses of receivers by."""
+        """The policy for the addresses of receivers."""
         given = self.ops.outgoing
         networks = tuple(map(ip_network, given.allow))
         return OutgoingPolicy(given.private, networks, self.deployment.bind_port)

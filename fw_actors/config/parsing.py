@@ -66,11 +66,11 @@ def validate_characters(text: str) -> None:
     if any(unicodedata.category(c) == "Cs" for c in text):
         raise UnusableValueError("must be valid UTF-8")
     if any(unicodedata.category(c) == "Cc" for c in text):
-        raise UnusableValueError("must not hold control characters")
+        raise UnusableValueError("must not contain control characters")
 
 
 def one_of(*choices: Word) -> Callable[[str], Word]:
-    """Return a reader of one word out of `choices`, in any case."""
+    """Return a reader of one of the words `choices`, in any case."""
     by_name: dict[str, Word] = {choice: choice for choice in choices}
 
     def parse(text: str) -> Word:
@@ -119,7 +119,7 @@ def public_url(text: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UnusableValueError("must be a URL such as https://fw.example.org")
     if parts.username is not None or parts.password is not None:
-        raise UnusableValueError("must not hold a user or a password")
+        raise UnusableValueError("must not contain a user or a password")
     if "?" in text or "#" in text or not _URL_PATH.match(parts.path):
         raise UnusableValueError("must end with the host, its port or a plain path")
     host(parts.hostname)
@@ -200,7 +200,7 @@ def clock_offset(text: str) -> float:
 
 
 def _split(text: str) -> SplitResult:
-    """Take a URL apart; white space and a port out of range are refused."""
+    """Split a URL; white space and a port out of range are refused."""
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -269,7 +269,7 @@ def parse_dotenv(text: str) -> DotEnv:
 
 
 def _value(text: str) -> str | None:
-    """Return the value out of what stands after the `=`, None when its quotes are not closed."""
+    """Return the value after the `=`; None if its quotes are not closed."""
     if text.lstrip().startswith(("'", '"')):
         quoted = _QUOTED.match(text)
         return quoted["text"] if quoted else None
@@ -310,18 +310,18 @@ def read_key(file: Path, *, guarded: bool = True) -> str:
             mode = os.fstat(stream.fileno()).st_mode
             content = stream.read(_MAX_KEY_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        reason = getattr(error, "strerror", None) or "its name is no file's"
+        reason = getattr(error, "strerror", None) or "its name is not that of a file"
         raise UnusableKeyFileError(f"{file} can't be read: {reason}") from None
     if guarded and mode & _OPEN_TO_OTHERS:
         raise UnusableKeyFileError(f"{file} is open to other users: chmod 600 {file}")
     if len(content) > _MAX_KEY_BYTES:
-        raise UnusableKeyFileError(f"{file} is larger than {_MAX_KEY_BYTES} bytes: it holds no key")
+        raise UnusableKeyFileError(f"{file} is larger than {_MAX_KEY_BYTES} bytes: not a key")
     try:
         key = content.decode().rstrip("\r\n")
     except UnicodeDecodeError:
         raise UnusableKeyFileError(f"{file} is not UTF-8: use base64 of random bytes") from None
     if not key.strip() or "\0" in key:
-        raise UnusableKeyFileError(f"{file} holds no key: it is empty or has zero bytes")
+        raise UnusableKeyFileError(f"{file} contains no key: it is empty or has zero bytes")
     return key
 
 
@@ -368,7 +368,7 @@ class Source:
 
 
 class Environment:
-    """The variables of a site, read one by one; collects what is wrong with them."""
+    """The variables of a site, read one by one; collects their problems."""
 
     def __init__(self, process: Mapping[str, str], file: Source) -> None:
         """`process` is the process's environment; `file` holds the variables of `.env`."""
@@ -477,7 +477,7 @@ class Environment:
         if credential is not None:
             return credential
         own = folder / OWN_FILE
-        # A variable that is there and empty switches the key off.
+        # A variable that is set but empty switches the key off.
         return own if KEY_VARIABLE not in process and own.exists() else None
 
     def warnings(self) -> Iterator[str]:

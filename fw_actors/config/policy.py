@@ -3,7 +3,7 @@
 Keys, defaults and ranges are the rows C-16 to C-42. A problem is one sentence that names
 section and key (C-14); the caller puts the file's name before it.
 
-True and false are no numbers, and a whole number is written without a fraction.
+True and false are not numbers, and a whole number is written without a fraction.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Kind(Protocol):
     """A kind of value that a key takes."""
 
     def problem(self, value: object) -> str | None:
-        """Return what is wrong with a value, as a sentence without its subject, or None."""
+        """Return the problem of a value, as a sentence without its subject, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class TextKind:
             return "must not be blank"
         allowed = _LINE_CHARACTERS if self.lines else frozenset()
         if any(unicodedata.category(c) in ("Cc", "Cs") and c not in allowed for c in value):
-            return "must not hold control characters or lone surrogates"
+            return "must not contain control characters or lone surrogates"
         return None
 
 
@@ -145,7 +145,7 @@ class NetworksKind:
             try:
                 ip_network(entry if isinstance(entry, str) else "")
             except ValueError:
-                return f"must hold networks such as 10.1.0.0/16; entry {number} is none"
+                return f"must contain networks such as 10.1.0.0/16; entry {number} is not one"
         return None
 
 
@@ -163,8 +163,8 @@ class HostsKind:
         for number, entry in enumerate(value, 1):
             if not isinstance(entry, str) or not _is_host_or_network(entry):
                 return (
-                    "must hold hosts, domains such as .example.org or networks such as "
-                    f"10.0.0.0/8; entry {number} is none"
+                    "must contain hosts, domains such as .example.org or networks such as "
+                    f"10.0.0.0/8; entry {number} is not one"
                 )
         return None
 
@@ -217,7 +217,7 @@ def kind_of(value: object) -> str:
 
 
 def _given(value: object) -> str:
-    """Return a number, true, false or null itself; of everything else only what it is."""
+    """Return a number, true, false or null itself; for any other value only its kind."""
     if value is None or isinstance(value, int | float):
         shown = json.dumps(value)
         return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
@@ -243,7 +243,7 @@ RESERVED_APP_PREFIX: Final = "fw_"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section: the value when it is absent, and what it may be otherwise."""
+    """One key of a section: its default, and the kind of its values."""
 
     name: str
     default: object
@@ -331,7 +331,7 @@ class ParsedPolicy:
 
 
 def parse_policy(text: str) -> ParsedPolicy:
-    """Read the text of a policy file and find everything that is wrong with it."""
+    """Read the text of a policy file and collect all its problems."""
     problems: list[str] = []
     try:
         document = _decode(text, problems)
@@ -342,7 +342,7 @@ def parse_policy(text: str) -> ParsedPolicy:
         document = {}
         problems.append("this is not a policy: it is nested too deeply")
     if not isinstance(document, dict):
-        problems.append(f"the file must hold an object, not {kind_of(document)}")
+        problems.append(f"the file must contain an object, not {kind_of(document)}")
         document = {}
     known = (*SECTIONS, APPS)
     problems += [_unknown(name, "", known) for name in document if name not in known]

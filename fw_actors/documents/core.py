@@ -24,7 +24,7 @@ from fw_actors.rules.receivers import MAX_RATE
 
 
 class Role(DocType, naming="given"):
-    """A role, by which DocTypes and whitelisted functions grant permissions."""
+    """A role. DocTypes and whitelisted functions grant permissions to roles."""
 
 
 class HasRole(DocType, name="Has Role", child=True):
@@ -34,9 +34,10 @@ class HasRole(DocType, name="Has Role", child=True):
 
 
 class NewPassword(Password):
-    """A password to be set: written only, kept nowhere but as its hash (A-294).
+    """A password to be set: write-only, and stored only as its hash (A-294).
 
-    Validated by the password policy, not by the rules of text: any character but half a pair.
+    The password policy validates it, not the rules for text: all characters except lone surrogates
+    are allowed.
     """
 
     stored = False
@@ -44,7 +45,7 @@ class NewPassword(Password):
 
 
 class User(DocType, naming="given"):
-    """An account. Only a System Manager writes it; self-service uses operations."""
+    """An account. Only a System Manager may write it; self-service uses operations."""
 
     email = Data(
         required=True,
@@ -63,8 +64,9 @@ class User(DocType, naming="given"):
 class UserPermission(DocType, name="User Permission", naming="random"):
     """One document that a user may see. Rows of one user and DocType add up.
 
-    A user with any row is scoped: of each DocType in `allow`, and of documents that link to it,
-    only what the rows name is within reach; Webhook and Webhook Delivery are out of reach.
+    A user with any row is scoped: for each DocType in `allow`, the user can access only the
+    documents that the rows name and the documents that link to these. Webhook and Webhook Delivery
+    are inaccessible.
     """
 
     unique_together = (("allow", "for_value", "user"),)
@@ -77,16 +79,16 @@ class UserPermission(DocType, name="User Permission", naming="random"):
 
 
 class APIKey(DocType, name="API Key", naming="given"):
-    """Made by `core.services.api_keys.createMyAPIKey` alone; its name is the key's public part.
+    """Created only by `core.services.api_keys.createMyAPIKey`; its name is the key's public part.
 
-    A System Manager may delete one, which ends it at once.
+    If a System Manager deletes a key, it ends at once.
     """
 
     user = Link(
         options="User",
         required=True,
         read_only=True,
-        description="The account as which requests with the key act.",
+        description="The account that requests with the key act as.",
     )
     label = Data(required=True, read_only=True, description="Purpose of the key.")
     expires = Datetime(read_only=True, description="When the key ends; empty: never.")
@@ -96,11 +98,10 @@ class APIKey(DocType, name="API Key", naming="given"):
 class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
     """Written only by the service; `detail` never holds a payload or a secret."""
 
-    # Refusals of one actor are counted by the minute; pages ask what was done with one document,
-    # and what one request did.
+    # Queries: refusals of one actor in a minute; events of one document; events of one request.
     index_together = (("action", "actor", "creation"), ("target", "creation"), ("request_id",))
 
-    action = Data(description="The act, such as `user.create`.")
+    action = Data(description="The action, such as `user.create`.")
     target = Data(description="The name of the affected document.")
     detail = JSON(description="The names of the changes; never a payload or a secret.")
     actor = Data(description="The user whose rights applied.")
@@ -122,13 +123,13 @@ class EmailDelivery(DocType, name="Email Delivery", naming="random", read_only=T
     template = Data(description="The kind of message.")
     subject = Data(length=300, description="Its subject.")
     status = Select(options=STATES, description="Queued, Retrying, Sent or Failed.")
-    attempts = Int(default=0, description="How often it was tried.")
+    attempts = Int(default=0, description="The number of attempts.")
     error = Data(length=500, description="Why the last attempt failed.")
     sent = Datetime(description="When the mail server accepted it.")
 
 
 class ErrorLogEntry(DocType, name="Error Log", naming="random", read_only=True):
-    """Written by the service alone; `message` has no secret in it."""
+    """Written only by the service; `message` never contains a secret."""
 
     index_together = (("request_id",),)
 
@@ -141,7 +142,7 @@ class Version(DocType, naming="random", read_only=True):
     """Written only by the service; `owner` is the user who changed the document.
 
     `data` is `{"changed": {field: [old, new]}, "rows": [{"table", "row", "change", "changed"}]}`,
-    where `change` is added, changed or removed. No secret is in it.
+    where `change` is added, changed or removed. It never contains a secret.
     """
 
     index_together = (("ref_doctype", "docname"), ("request_id",))
@@ -165,7 +166,7 @@ class Webhook(DocType, naming="given"):
         length=300, read_only=True, description="Why the service has disabled it."
     )
     title = Data(description="Display name.")
-    description = Text(description="A text for its readers.")
+    description = Text(description="A description for people.")
     url = Data(
         required=True,
         length=2048,
@@ -185,12 +186,10 @@ class Webhook(DocType, naming="given"):
     custom_event = Data(description="The name of the event, for event type Custom.")
     secret = Vault(required=True, description="Signs the requests; never shown.")
     old_secret = Vault(read_only=True, description="Signs as well, until `old_secret_until`.")
-    old_secret_until = Datetime(
-        read_only=True, description="When the secret before the last rotation ends."
-    )
+    old_secret_until = Datetime(read_only=True, description="When the old secret stops signing.")
     client_certificate = Data(
         length=60,
-        description="The `<NAME>` of the FW_CLIENT_CERT_<NAME> that the receiver asks for.",
+        description="The `<NAME>` of the FW_CLIENT_CERT_<NAME> to present to the receiver.",
     )
     timeout = Int(
         default=DEFAULT_TIMEOUT,
@@ -204,7 +203,7 @@ class Webhook(DocType, naming="given"):
         required=True,
         minimum=1,
         maximum=10,
-        description="Attempts in all, before a delivery has failed.",
+        description="The number of attempts after which a delivery has failed.",
     )
     rate_limit = Int(
         default=0, minimum=0, maximum=MAX_RATE, description="Requests a second; 0: no limit."
@@ -216,29 +215,29 @@ class Webhook(DocType, naming="given"):
     )
     paused_since = Datetime(read_only=True, description="When the pause began.")
     paused_until = Datetime(
-        read_only=True, description="When the pause ends; empty: when it is resumed."
+        read_only=True, description="When the pause ends; empty: until it is resumed."
     )
 
 
 class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_only=True):
-    """Written by the service alone; its name is the `webhook-id` of every attempt.
+    """Written only by the service; its name is the `webhook-id` of every attempt.
 
-    `webhook` and the reference are plain text: a delivery outlives both. `payload` holds the
-    exact bytes that are signed and sent. `key` is what makes an emit idempotent per webhook.
-    `replay_run` is the bulk replay that sent it again last.
+    `webhook` and the reference are plain text, because a delivery outlives both. `payload` holds
+    the exact bytes that are signed and sent. `key` makes an emit idempotent per webhook.
+    `replay_run` is the last bulk replay of the delivery.
     """
 
     unique_together = (("webhook", "key"),)
-    # The course of the last attempt, for which a new row has room: rows that grow with their
-    # outcome would split most pages of SQLite once more. The replay that it belongs to, and where
-    # its event stands in a trace.
+    # `trace` holds the course of the last attempt. A new row reserves room for it, because rows
+    # that grow with their outcome would split most pages of SQLite again. `replayed` is the replay
+    # that the delivery belongs to, `trace_context` the position of its event in a trace.
     internal_columns: ClassVar[Mapping[str, str]] = {
         "trace": " " * 140,
         "replayed": "",
         "trace_context": "",
     }
-    # A rename finds them by their reference; the sweep and doctor by how they ended, and when;
-    # pages the newest of a Webhook, of a status, and of both.
+    # Queries: by reference (rename); by status and time of the end (sweep, doctor); the newest of
+    # a Webhook, of a status, and of both (pages).
     index_together = (
         ("reference_doctype", "reference_name"),
         ("status", "last_attempt"),
@@ -246,7 +245,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
         ("webhook", "creation"),
         ("webhook", "status", "creation"),
     )
-    # Pages find the deliveries of a bulk replay, and the attempts that failed.
+    # Queries of pages: the deliveries of a bulk replay; failed attempts.
     partial_indexes: ClassVar = (
         (("replay_run", "creation"), "replay_run"),
         (("replay_run", "status", "creation"), "replay_run"),
@@ -254,13 +253,13 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
         (("webhook", "last_attempt"), "error"),
     )
 
-    webhook = Data(description="The name of the Webhook; stays when that is deleted.")
+    webhook = Data(description="The name of the Webhook; kept when the Webhook is deleted.")
     event = Data(description="The type of the event, such as `doc.on_insert`.")
     status = Select(options=STATES, description="Queued, Retrying, Sent or Failed.")
-    attempts = Int(default=0, description="How often it was sent.")
+    attempts = Int(default=0, description="The number of attempts.")
     max_attempts = Int(description="The maximum number of attempts.")
-    next_attempt = Datetime(description="When it is tried again.")
-    last_attempt = Datetime(description="When it was tried last.")
+    next_attempt = Datetime(description="When the next attempt is due.")
+    last_attempt = Datetime(description="When the last attempt was made.")
     response_status = Int(description="The status of the last answer.")
     response_body = Text(description="The beginning of the last answer.")
     error = Data(
@@ -274,7 +273,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     payload = Text(description="The body as it is signed and sent.")
     sent = Datetime(description="When the receiver accepted it.")
     erased = Datetime(description="When payload and answer were erased.")
-    replay_run = Data(description="The bulk replay that has sent it again last.")
+    replay_run = Data(description="The last bulk replay that sent it again.")
 
 
 CORE = (

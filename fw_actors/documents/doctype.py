@@ -28,31 +28,31 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class FieldGroups:
-    """The fields of one DocType by what is to be done with them, each group in order."""
+    """The fields of one DocType grouped by the work that they need, each group in order."""
 
     accepted: tuple[tuple[str, Convert], ...]
-    """Those that take any value their type takes, each with what brings it into form."""
+    """Fields that accept any value of their type, each with its normalising function."""
     secrets: tuple[Field, ...]
-    """Password and Vault: null leaves what is stored."""
+    """Password and Vault: null keeps the stored value."""
     checked: tuple[Field, ...]
-    """Those with a rule beyond their type: required, Link, Select, Table."""
+    """Fields with a rule beyond their type: required, Link, Select, Table."""
     same: tuple[str, ...]
-    """Columns that hold what documents hold."""
+    """Columns that hold the same values as documents."""
     encoded: tuple[tuple[str, Convert], ...]
-    """Columns that hold something else, each with what makes it."""
+    """Columns that hold other values, each with its encoder."""
     sealed: tuple[Vault, ...]
     decoded: tuple[tuple[str, Convert], ...]
-    """Fields that hold something else than their columns, each with what reads it."""
+    """Fields that hold other values than their columns, each with its decoder."""
     blank: Mapping[str, Any]
     """The values of fields in a new document."""
     blank_made: tuple[tuple[str, Callable[[], Any]], ...]
-    """Fields of which each new document holds a value of its own, each with what makes it."""
+    """Fields of which each new document has its own value, each with its factory."""
     limited: tuple[Field, ...]
-    """Those that not everybody who writes the document may write: read_only, or a permlevel."""
+    """Fields that not every writer of the document may write: read_only, or a permlevel."""
     levelled: tuple[Field, ...]
-    """Those above permlevel 0."""
+    """Fields above permlevel 0."""
     pick: Callable[[dict[str, Any]], tuple[Any, ...]]
-    """Gives what JSON shows of a document's attributes, in order."""
+    """Returns a document's attributes as in JSON, in order."""
 
 
 def field_groups(
@@ -60,7 +60,7 @@ def field_groups(
 ) -> FieldGroups:
     """Return the plan for the fields of a DocType.
 
-    `standard`: what every document has, but for the times; `shown`: all that JSON shows.
+    `standard`: the fields of every document except the times; `shown`: all fields in JSON.
     """
     fields = tuple(fields)
     columns = [f for f in fields if f.stored and not isinstance(f, Table)]
@@ -98,7 +98,7 @@ def limit_problems(
     """Yield each limit that a declaration exceeds; `together`: the columns of one index. Columns
     that are not fields are the times of every document, for which an entry always has room.
 
-    What is wrong with a field by itself is told by the field.
+    The field itself reports problems of its own declaration.
     """
     if len(fields) > MAX_COLUMNS:
         yield f"there must be at most {MAX_COLUMNS} fields, not {len(fields)}"
@@ -121,7 +121,7 @@ def _index_problems(names: str, fields: list[Field]) -> Iterator[str]:
 
 
 def bytes_of(field: Field) -> int | None:
-    """Return how many bytes a value takes at most; None without a limit."""
+    """Return the maximum size of a value in bytes; None without a limit."""
     if not isinstance(field.column, sa.Text):
         return _NUMBER_BYTES
     if isinstance(field, Date):
@@ -187,7 +187,7 @@ class Meta:
 
     @cached_property
     def partial_indexes(self) -> tuple[tuple[tuple[str, ...], str], ...]:
-        """Indexes of those rows alone that have a value in a field: columns, and that field.
+        """Partial indexes, of the rows that have a value in a field: columns, and that field.
 
         Rows without one cost nothing there. Only DocTypes of the service declare some.
         """
@@ -206,7 +206,7 @@ class Meta:
 
     @cached_property
     def groups(self) -> FieldGroups:
-        """The compiled field groups, by what the verbs do with them."""
+        """The compiled field groups, by the work of the verbs."""
         standard = tuple(name for name in STANDARD if name not in TIMES)
         parent = CHILD_STANDARD if self.child else ()
         return field_groups(self.fields.values(), (*standard, *parent), self.shown)
@@ -220,7 +220,7 @@ class Meta:
 
     @cached_property
     def shown(self) -> tuple[str, ...]:
-        """All that JSON shows of a document, in order, but for its DocType."""
+        """All fields of a document in JSON, in order, except its DocType."""
         return (*STANDARD, *(CHILD_STANDARD if self.child else ()), *self.fields)
 
     @cached_property
@@ -284,13 +284,13 @@ def read_declaration(
 
 
 def _title_problems(cls: type, fields: Mapping[str, Field]) -> Iterator[str]:
-    """Yield what is wrong with `title_field`, if the class has one that is no field itself."""
+    """Yield the problem of `title_field`, if the class has one that is not a field itself."""
     title = getattr(cls, "title_field", None)
     if title is None or isinstance(title, Field):
         return
     field = fields.get(title) if isinstance(title, str) else None
     if field is None or field.type not in _TITLE_TYPES or field.secret:
-        yield f"title_field: {title!r} is no field of type {' or '.join(_TITLE_TYPES)}"
+        yield f"title_field: {title!r} is not a field of type {' or '.join(_TITLE_TYPES)}"
 
 
 def _parse_together(
@@ -300,7 +300,7 @@ def _parse_together(
     problems: list[str],
     standard: tuple[str, ...] = (),
 ) -> tuple[tuple[str, ...], ...]:
-    """Return what the class declares under `option`; `standard` columns may be named as well."""
+    """Return the class's declaration of `option`; `standard` columns are also allowed."""
     declared = getattr(cls, option, ())
     parsed = []
     for together in declared if isinstance(declared, list | tuple) else (declared,):
@@ -344,7 +344,7 @@ def _field_problems(each: Field, child: bool) -> Iterator[str]:
     if each.name.lower() in (*STANDARD, *CHILD_STANDARD, *_METHODS, ROW_ID):
         yield "this name is reserved in every document"
     if child and isinstance(each, Table):
-        yield "a child DocType must not hold tables"
+        yield "a child DocType must not have tables"
     if each.unique and (isinstance(each, Table) or each.secret):
         yield f"a {each.type} cannot be unique"
     yield from each.problems()

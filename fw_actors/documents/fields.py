@@ -46,7 +46,7 @@ class Field:
     column: ClassVar[TypeEngine[Any]] = sa.Text()
     empty: ClassVar[object] = None
     secret: ClassVar[bool] = False
-    plain: ClassVar[bool] = True  # a column that documents show as it is: no secret, no table
+    plain: ClassVar[bool] = True  # a column shown unchanged in documents: no secret, no table
     stored: ClassVar[bool] = True  # False: it is written only, and no column keeps it
     wanted: ClassVar[str] = "text"
 
@@ -81,7 +81,7 @@ class Field:
         self.name = name
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with the declaration itself."""
+        """Yield the problems of the declaration itself."""
         yield from (f"no such option {option}" for option in self.unknown)
         description: object = self.description  # as below
         if not isinstance(description, str):
@@ -157,7 +157,7 @@ class _Textual(Field):
             raise self.shape()
         plain = value.isascii() and value.isprintable()  # true of most texts, without a search
         if not plain and self.controls.search(value):
-            raise ShapeError(f"{self.name} must not hold a control character.")
+            raise ShapeError(f"{self.name} must not contain a control character.")
         if self.length is not None and len(value) > self.length:
             raise ValidationError(
                 f"{self.name} must have at most {self.length} characters.", field=self.name
@@ -342,7 +342,7 @@ class JSON(Field):
     wanted = "a JSON value"
 
     def _accept(self, value: Any) -> Any:
-        """Return a copy in JSON's own types, so that what is stored is what the document shows."""
+        """Return a copy in JSON's own types, so that the document shows the stored value."""
         try:
             copy = json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False))
         except (TypeError, ValueError, RecursionError):
@@ -351,9 +351,9 @@ class JSON(Field):
             if depth > MAX_LEVELS:
                 raise ShapeError(f"{self.name} must not be nested deeper than {MAX_LEVELS} levels.")
             if isinstance(leaf, str) and CONTROLS.search(leaf):
-                raise ShapeError(f"{self.name} must not hold a control character.")
+                raise ShapeError(f"{self.name} must not contain a control character.")
             if isinstance(leaf, int) and abs(leaf) > LARGEST_INTEGER:
-                raise ShapeError(f"{self.name} must not hold a number beyond 2^53.")
+                raise ShapeError(f"{self.name} must not contain a number beyond 2^53.")
         return copy
 
     def is_same(self, one: Any, other: Any) -> bool:

@@ -305,7 +305,7 @@ class Fw:
         order_by: str | None = None,
         limit: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return rows without checking permissions, but for the scope of Webhook and deliveries."""
+        """Return rows without checking permissions, except the scope of Webhook and deliveries."""
         return self.get_list(doctype, filters, fields, order_by, limit, ignore_permissions=True)
 
     def count(self, doctype: str, filters: Filters = ()) -> int:

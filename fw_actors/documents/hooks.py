@@ -11,7 +11,7 @@ from fw_actors.errors import ValidationError, refuse_coroutine
 AFTER_COMMIT = "after_commit"
 
 NoteDefect = Callable[[str, BaseException, str], None]
-"""Takes what failed (`Sales Order.after_commit`), the exception, and the request's id."""
+"""Takes the failed part (`Sales Order.after_commit`), the exception, and the request's id."""
 
 DB_SET: Final = "db_set"  # passed to observers for a field written directly; never an event
 DELETION: Final = "on_trash"
@@ -58,7 +58,7 @@ def check_name(doc: DocType) -> None:
 def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
     """Have the hook `after_commit`, which the class has, called once the change is durable.
 
-    The handle is dead then, and it can undo nothing any more: what it raises is noted as a defect.
+    Its handle is closed, and it cannot undo the change: its errors are recorded as defects.
     """
 
     def call() -> None:

@@ -53,7 +53,7 @@ from fw_actors.store import UniqueViolation
 
 @contextmanager
 def atomic(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
-    """Open a savepoint that also takes back what a verb wrote on the object.
+    """Open a savepoint that also undoes a verb's changes on the object.
 
     `alone`: nobody goes on after a refusal, so that the transaction's own end undoes the rows.
     """
@@ -95,7 +95,7 @@ def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool
     if meta.child:
         raise ValidationError(f"{meta.name} rows must be saved with their parent.")
     if meta.read_only:
-        raise PermissionDeniedError(f"{meta.name} is written by the service alone.")
+        raise PermissionDeniedError(f"{meta.name} may only be written by the service.")
     if not ignore_permissions:
         fw.rights.require(meta, action)
         if doc._stored is not None:
@@ -110,7 +110,7 @@ def authorize_new_name(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
 
 
 def authorize_scope(fw: Fw, doc: DocType, ignore_permissions: bool) -> None:
-    """Refuse a document, as it is stored or as it will be, beyond the user's access permissions."""
+    """Refuse a document that is, or would be, outside the user's access scopes."""
     if not ignore_permissions:
         permissions.require_within(fw.rights, doc)
 
@@ -254,7 +254,7 @@ class Documents:
         """Write one column directly: no hooks and no events, but observers apply their rules.
 
         They check the stored document with the new value, not other changes on `doc`.
-        `modified` moves, so that who read the document before can't write the old value back.
+        `modified` changes, so that a save of an earlier read can't write the old value back.
         """
         with atomic(fw, doc):
             authorize_action(fw, doc, "write", ignore_permissions)
@@ -319,7 +319,7 @@ class Documents:
         doc.modified, doc.modified_by = iso(max(fw.tx.now, before + 1)), fw.user
 
     def _stored(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> DocType:
-        """Return the document as it is stored, if that is the version that `doc` was read from.
+        """Return the stored document, if it is the version that `doc` was read from.
 
         It is also kept as `doc._before`, for observers. Raises: ConflictError,
         PermissionDeniedError when it is beyond the writer's access permissions.

@@ -51,7 +51,7 @@ class Naming:
 
 
 def parse_naming(naming: object, fields: Mapping[str, Field]) -> Naming | str:
-    """Return how a declaration names its documents, or what is wrong with it (D-101)."""
+    """Return the naming rule of a declaration, or its problem (D-101)."""
     if not isinstance(naming, str):
         return _NAMINGS
     if naming in ("given", "random"):

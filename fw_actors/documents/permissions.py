@@ -1,7 +1,7 @@
 """Permissions: roles, access scopes, and the documents that only managers may change.
 
 Scopes name documents by DocType (A-310). A document is within them when it is one of those
-named, and when every link of it, and of its child rows, that leads to a DocType of the scopes
+named, and if every link of it, and of its child rows, to a DocType of the scopes
 leads to one of those named. A link that leads nowhere limits nothing (A-311). Of the User
 Permission rows themselves the user's own are within (A-319).
 
@@ -36,7 +36,7 @@ ADMINISTRATOR: Final = "Administrator"
 GUEST: Final = "Guest"
 MANAGERS_ONLY: Final = ("Webhook", "Webhook Delivery")
 RECORDS: Final = ("Version", "Audit Event", "Email Delivery", "Error Log")
-"""DocTypes that tell of other documents, or of what was done with them."""
+"""DocTypes with records about other documents, or about operations on them."""
 USER_PERMISSION: Final = "User Permission"
 _NONE: Final[Mapping[str, frozenset[str]]] = {}
 
@@ -106,18 +106,18 @@ class Rights:
         return account == self.user and not self.borrowed
 
     def require_power_over_managers(self) -> None:
-        """Refuse a user with access scopes what makes, changes or ends a System Manager.
+        """Refuse users with access scopes to create, change or remove a System Manager.
 
         Otherwise an account without scopes could be made or taken over, and the scopes would
         limit nobody. Raises: PermissionDeniedError.
         """
         if self.scoped:
             raise PermissionDeniedError(
-                "Your access scopes don't let you make, change or sign out a System Manager."
+                "Your access scopes don't let you create, change or sign out a System Manager."
             )
 
     def refuse_own_record(self, meta: Meta, name: str | None) -> None:
-        """Nobody writes the own User record, a System Manager neither: its roles are a child
+        """No user may write their own User record, not even a System Manager: its roles are a child
         table, so that to write it would be to promote oneself (A-24, A-25).
 
         Raises: PermissionDeniedError.
@@ -134,7 +134,7 @@ class Rights:
     def excludes(self, meta: Meta) -> bool:
         """Whether scopes refuse this DocType altogether (A-314, A-320).
 
-        The records too: they tell of documents that scopes hide, of Webhooks, and of what a
+        This includes the records: they describe documents that scopes hide, Webhooks, and what a
         document held before it came within reach. Part of the scope, so `ignore_permissions`
         does not lift it.
         """
@@ -204,7 +204,7 @@ def _is_foreign_scope(rights: Rights, doc: DocType) -> bool:
 
 
 def _is_own_scope(rights: Rights, table: sa.Table) -> Any:
-    """The user's rows that still apply: `as_user` keeps those that both users have."""
+    """The user's rows that still apply: `as_user` keeps the rows that both users have."""
     c = table.c
     held = (
         sa.and_(c.allow == doctype, c.for_value.in_(sorted(names)))
@@ -227,9 +227,9 @@ _PROFILE: Final = frozenset({"fullName", "language"})  # written by self-service
 
 
 def require_write(fw: Fw, doc: DocType) -> None:
-    """Refuse to insert or change what makes a System Manager.
+    """Refuse an insert or a change that would make an account a System Manager.
 
-    `doc` is the document as it will be, `doc._before` as it is stored. The own name and language
+    `doc` is the new document, `doc._before` the stored one. The own name and language
     are everybody's. Raises: PermissionDeniedError.
     """
     if fw.rights.scoped and _concerns_managers(fw, doc) and not _changes_own_profile(fw, doc):
@@ -288,7 +288,7 @@ def _concerns_managers(fw: Fw, doc: DocType) -> bool:
 
 
 def _changes_own_profile(fw: Fw, doc: DocType) -> bool:
-    """Whether nothing but the profile of the handle's user differs from what is stored."""
+    """Whether only the profile of the handle's user differs from the stored document."""
     before = doc._before
     if doc.doctype != "User" or not fw.rights.owns(doc.name) or before is None:
         return False

@@ -35,7 +35,7 @@ from fw_actors.store import Like, Octets, Row
 
 DEFAULT_ORDER: Final = "creation desc"
 MAX_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
-MAX_FIELDS: Final = 20  # of one filter, any of which may match
+MAX_FIELDS: Final = 20  # per filter, any of which may match
 MAX_VALUES: Final = 30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
 LONGEST_PATTERN: Final = 1000
 _VALUE_OVERHEAD: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself
@@ -84,16 +84,16 @@ class Lists:
         return wanted.rows(fields, order_by, limit, start)
 
     def count(self, fw: Fw, doctype: str, filters: Filters) -> int:
-        """Return how many rows match, whatever the permissions."""
+        """Return the number of matching rows, regardless of permissions."""
         meta = fw.documents.registry.meta(doctype)
         return Query(fw, meta, filters, ignore_permissions=True).count()
 
 
 class Query:
-    """The documents of one DocType that match filters, as far as a user may see them.
+    """The documents of one DocType that match filters and that a user may see.
 
     `ignore_permissions` leaves out permlevels and scopes (D-192, A-327), but for
-    DocTypes that scopes shut out altogether: of those there is nothing to see (A-316).
+    DocTypes that scopes exclude altogether: these have no visible documents (A-316).
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Query:
         return self._shown(wanted, found)
 
     def narrow(self, newest: int, filters: Sequence[Any], fields: Sequence[str]) -> None:
-        """Keep of the `newest` documents that match so far those that match `filters` as well.
+        """Restrict the query to those of the `newest` matches that also match `filters`.
 
         No more rows than these are read then, whatever is asked of them. `fields`: what `page` is
         going to read or to sort by. Raises: BadRequestError.
@@ -180,7 +180,7 @@ class Query:
     def page(
         self, fields: Sequence[str], order_by: str | None, limit: int, start: int, most: int
     ) -> tuple[list[dict[str, Any]], int]:
-        """Return rows as `rows` does, and how many match: at most `most`, of which more means more.
+        """Return rows as `rows` does, and the number of matches, counted up to `most`.
 
         Raises: BadRequestError.
         """
@@ -192,7 +192,7 @@ class Query:
         columns = [self._column(name) for name in wanted]
         if self._fw.rights.excludes(self._meta):
             return [], 0
-        # Both at once: what was narrowed has no index, so that a count would read it once more.
+        # Both at once: a narrowed query has no index, so a separate count would read it again.
         select = sa.select(*columns, sa.func.count().over())
         with self._fw.tx.searching():
             rows = self._fw.tx.rows(
@@ -220,7 +220,7 @@ class Query:
         ]
 
     def _most_of_a_row(self, wanted: Sequence[str]) -> float:
-        """Return how many bytes a row of these fields has at most, as JSON shows it."""
+        """Return the maximum size in bytes of a row of these fields, as JSON."""
         return sum(_most_bytes(self._meta, name) + len(name) + _VALUE_OVERHEAD for name in wanted)
 
     def _require_bytes(self, wanted: Sequence[str], here: Any, most: float) -> None:
@@ -240,7 +240,7 @@ class Query:
             )
 
     def count(self, most: int | None = None) -> int:
-        """Return how many rows match; with `most`, no more are counted."""
+        """Return the number of matching rows, counted up to `most`."""
         if self._fw.rights.excludes(self._meta):
             return 0
         statement = sa.select(sa.func.count()).select_from(self._table).where(*self._where)
@@ -327,15 +327,15 @@ class Query:
 
 
 MOST_COUNTED: Final = 10_000
-"""How many matches are counted, and how far one can turn the pages of records."""
+"""The maximum number of matches that are counted and paged through."""
 MOST_SEARCHED: Final = 5_000
-"""How many of the newest records are searched for what no index finds."""
+"""The number of newest records that a search without an index covers."""
 _ORDERS: Final = (None, DEFAULT_ORDER, "creation asc", "creation")
 
 
 @dataclass(frozen=True)
 class ListPage:
-    """Rows of a list, and how many match: `more` says that they are more than `total`.
+    """Rows of a list, and the number of matches: `more` means that there are more than `total`.
 
     `newest_only`: the newest `MOST_SEARCHED` were searched, and there are others.
     """
@@ -439,7 +439,7 @@ def _one_operand(meta: Meta, name: str, value: Any) -> Any:
 
 
 def _most_bytes(meta: Meta, name: str) -> float:
-    """Return how many bytes the value of a column takes at most."""
+    """Return the maximum size of a column's value in bytes."""
     field = _field_of(meta, name)
     if field is None:
         return NAME_CHARACTERS * _BYTES_OF_A_CHARACTER  # the name of a document or a user

@@ -73,7 +73,7 @@ class Whitelisted:
         known = {p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         for name in arguments:
             if name not in known and (not anything or name == handle.name):
-                raise BadRequestError(f"{self.path} takes no {name}.", field=name)
+                raise BadRequestError(f"{self.path} has no parameter {name}.", field=name)
         for parameter in taken:
             needed = parameter.default is parameter.empty and parameter.name in known
             if needed and parameter.name not in arguments:
@@ -90,7 +90,7 @@ class Whitelisted:
         except msgspec.ValidationError as error:
             text = str(error).replace("`", "")[:_LONGEST_SHOWN]  # it may quote the value
             raise BadRequestError(f"{name} is of a wrong type: {text}.", field=name) from None
-        except TypeError:  # a union that msgspec can't tell apart
+        except TypeError:  # a union that msgspec can't distinguish
             return
 
 
@@ -118,9 +118,9 @@ def whitelist(*, roles: Sequence[str] = ()) -> Callable[[Callable[..., Any]], Wh
 def whitelist(
     function: Callable[..., Any] | None = None, /, *, roles: Sequence[str] = ()
 ) -> Whitelisted | Callable[[Callable[..., Any]], Whitelisted]:
-    """Let HTTP call a function, by POST, in a write transaction.
+    """Make a function callable over HTTP, by POST, in a write transaction.
 
-    `roles`: may call it besides a System Manager; none means every signed-in user.
+    `roles`: may call it in addition to System Managers; none means every signed-in user.
     """
     if function is not None:
         return Whitelisted(function, roles)
@@ -234,7 +234,7 @@ def _problems_of_doctypes(metas: list[Meta]) -> Iterator[str]:
             if isinstance(field, Table) and isinstance(field.child, type):
                 child = getattr(field.child, "meta", None)
                 if not isinstance(child, Meta) or not child.child:
-                    yield f"{where}: {field.name}: {field.child.__name__} is no child DocType"
+                    yield f"{where}: {field.name}: {field.child.__name__} is not a child DocType"
                 elif names.get(child.name) is not child:
                     yield f"{where}: {field.name}: {child.name} is declared in no app of the site"
 
@@ -253,7 +253,7 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
 
 
 def _problems_of_migrations(apps: Mapping[str, tuple[DataMigration, ...]]) -> Iterator[str]:
-    """Yield what is wrong with the data migrations of each app."""
+    """Yield the problems of the data migrations of each app."""
     for app, migrations in apps.items():
         numbered = True
         for each in migrations:
@@ -292,7 +292,7 @@ def _file_of_module(name: str) -> str:
 def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     """Import the site's apps; their folder comes last on sys.path, so that no app hides a module.
 
-    `names` are those that the configuration let pass (`rules.site_policy`).
+    `names` were validated by the configuration (`rules.site_policy`).
 
     Raises: ConfigurationError naming app, file and line of every one that fails.
     """
@@ -318,7 +318,7 @@ def _where(error: BaseException) -> str:
 
 
 def _missing_import(error: BaseException) -> str:
-    """Return the import that a NameError lacks, if it is one of what apps are made of."""
+    """Return the missing import of a NameError, if the name is one of `fw_actors.app`."""
     if not isinstance(error, NameError):
         return ""
     name, modules = error.name, ("fw_actors.app", "fw_actors.errors")

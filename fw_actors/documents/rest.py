@@ -50,7 +50,7 @@ def validated(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) 
             values |= _given_name(meta, value, doc)
         elif key == "doctype":
             if value != meta.name:
-                raise BadRequestError(f"The path says {meta.name}.", field=key)
+                raise BadRequestError(f"doctype must be {meta.name}, as in the path.", field=key)
         elif key in _NEVER:
             raise BadRequestError(f"{key} can't be written.", field=key)
         else:
@@ -79,9 +79,9 @@ def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any
             raise BadRequestError("A name must be changed by /rename.", field="name")
         return {}
     if meta.naming.kind != "given":
-        raise BadRequestError(f"{meta.name} makes its own names.", field="name")
+        raise BadRequestError(f"{meta.name} generates its own names.", field="name")
     if CONTROLS_AND_BREAKS.search(value):
-        raise BadRequestError("name must not hold a control character.", field="name")
+        raise BadRequestError("name must not contain a control character.", field="name")
     return {"name": value}
 
 
@@ -99,7 +99,7 @@ def _may_write(fw: Fw, owner: Meta, field: Field) -> bool:
 
 
 def _is_unchanged(field: Field, value: Any, base: DocType) -> bool:
-    """Whether a value is what a read shows, in any of the forms that the field takes."""
+    """Whether a value equals the one that a read shows, in any form that the field accepts."""
     shown = shown_value(base, field)
     if field.is_same(value, shown):
         return True
@@ -200,7 +200,7 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
         raise BadRequestError("start must be 0 or more.", field="start")
     wanted = query.Query(fw, meta, filters, ignore_permissions=False)
     data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MAX_BYTES)
-    short = len(data) < limit and (data or not start)  # the page tells the total by itself
+    short = len(data) < limit and (data or not start)  # the page contains the total
     return {"data": data, "total": start + len(data) if short else wanted.count()}
 
 
@@ -211,7 +211,7 @@ def read(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
 
 
 def insert(fw: Fw, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Insert a document; `submit: true` beside the fields submits it too."""
+    """Insert a document; with `submit: true` next to the fields, also submit it."""
     doc, submit = _new(fw, doctype, body)
     fw.documents.insert(fw, doc, ignore_permissions=False, alone=True)
     if submit:
@@ -232,7 +232,7 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
 def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) -> DocType:
     """Return the document that an insert (`name` None) or a save would write, and write nothing.
 
-    For what is done before the transaction, because it takes long.
+    For slow work before the transaction.
 
     Raises: what the write would raise for its caller and for the body's shape.
     """
@@ -279,7 +279,7 @@ def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str
     meta = _open(fw, doctype)
     for key in body:
         if key != "name":
-            raise BadRequestError(f"A rename must hold name alone, not {key[:60]}.", field=key[:60])
+            raise BadRequestError(f"A rename takes only name, not {key[:60]}.", field=key[:60])
     new = body.get("name")
     if not isinstance(new, str):
         raise BadRequestError("name must be text.", field="name")
@@ -291,7 +291,7 @@ def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str
 def export(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Return the bare document as the user may see it, without its secrets.
 
-    Password and Vault fields, and those that no event shows, are absent (D-16).
+    Password and Vault fields, and fields that no event shows, are absent (D-16).
     """
     meta = _open(fw, doctype)
     fw.rights.require(meta, "export")
@@ -337,7 +337,7 @@ def _is_possible(meta: Meta, action: str, rights: Rights) -> bool:
 
 
 def shown(fw: Fw, doc: DocType) -> dict[str, Any]:
-    """Return a document's dict without what is above the user's permlevel."""
+    """Return a document's dict without fields above the user's permlevel."""
     return _without_hidden(fw, doc.meta, doc.meta, doc.as_dict())
 
 
@@ -364,7 +364,7 @@ def _open(fw: Fw, doctype: str) -> Meta:
 
 
 def _new(fw: Fw, doctype: str, body: Mapping[str, Any]) -> tuple[DocType, bool]:
-    """Return what a body asks to insert, and whether to submit it as well."""
+    """Return the document to insert from a body, and whether to submit it."""
     meta = _open(fw, doctype)
     body = dict(body)
     submit = body.pop("submit", False) if "submit" not in meta.fields else False

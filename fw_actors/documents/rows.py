@@ -77,7 +77,7 @@ def insert(documents: Documents, tx: Tx, doc: DocType) -> None:
 
 
 def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:
-    """Write a changed document's rows; of its child rows those that differ from the stored ones."""
+    """Write a changed document's row, and the child rows that differ from the stored ones."""
     row = _row_of(documents, doc)
     table = documents.registry.tables[doc.doctype]
     table.update(tx, doc.name or "", row, stored._stored or {})
@@ -88,7 +88,7 @@ def update(documents: Documents, tx: Tx, doc: DocType, stored: DocType) -> None:
 
 
 def restore(doc: DocType, stored: DocType) -> None:
-    """Make the object show the document as it is stored."""
+    """Reset the object to the stored document."""
     for name in doc.meta.shown:
         doc.__dict__[name] = stored.__dict__[name]
 
@@ -139,7 +139,7 @@ def _child_table(documents: Documents, field: Table) -> DocTable:
 def _write_children(
     documents: Documents, tx: Tx, doc: DocType, field: Table, before: dict[str, DocType]
 ) -> None:
-    """Bring the stored rows `before`, by name, to those that the document has now."""
+    """Update the stored rows `before`, by name, to the document's current rows."""
     table = _child_table(documents, field)
     gone, added = dict(before), []
     for index, row in enumerate(rows_of(doc, field), start=1):
@@ -248,7 +248,7 @@ class RowInserter:
 
 
 def _standard(tx: Tx, owner: str) -> dict[str, Any]:
-    """Return the standard columns of a new row, but for its name."""
+    """Return the standard columns of a new row, except its name."""
     return {
         "owner": owner,
         "creation": tx.now,

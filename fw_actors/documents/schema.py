@@ -1,7 +1,7 @@
 """JSON Schemas of DocTypes, for request bodies and responses.
 
 OpenAPI 3.1 (H-105), whose schemas are JSON Schema 2020-12. Like the documents themselves, a
-schema shows nobody what is above the own permlevel.
+schema hides fields above the caller's permlevel.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def listed(meta: Meta, rights: Rights) -> Schema:
 
 
 def accepted(meta: Meta, rights: Rights, *, new: bool) -> Schema:
-    """Return the schema of a request's body: all of a `new` document, or what a save changes."""
+    """Return the schema of a request's body: all of a `new` document, or the fields of a save."""
     properties: Schema = {"doctype": {"const": meta.name}}
     if meta.naming.kind == "given" or not new:
         properties["name"] = dict(_NAME)
@@ -76,7 +76,7 @@ def _shown(owner: Meta, meta: Meta, rights: Rights) -> Schema:
 
 
 def _described(field: Field, schema: Schema) -> Schema:
-    """Return a schema with what the field's declaration says about it (D-171)."""
+    """Return a schema with the description from the field's declaration (D-171)."""
     return {"description": field.description, **schema} if field.description else schema
 
 

@@ -119,7 +119,7 @@ class DocTable:
         tx.run(self._insert, **row)
 
     def update(self, tx: Tx, name: str, row: Mapping[str, Any], before: Mapping[str, Any]) -> None:
-        """Write the columns that differ from the row as it is stored. Raises: UniqueViolation.
+        """Write the columns that differ from the stored row. Raises: UniqueViolation.
 
         The others are left alone, and so are their indexes.
         """
@@ -221,7 +221,7 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
     """
     changed, problems = [], []
     wanted = list(tables)
-    # Asked first: CREATE INDEX waits for every writer, even where the index is there already.
+    # Checked first: CREATE INDEX waits for every writer, even if the index already exists.
     layouts = tx.layouts([each.table.name for each in wanted])
     for each, (present, there) in zip(wanted, layouts, strict=True):
         if not present:

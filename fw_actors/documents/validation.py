@@ -31,9 +31,9 @@ _LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (D-128)
 
 
 def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) -> None:
-    """Make a document ready to be written; `stored` is what it is written over.
+    """Prepare a document for writing; `stored` is the version that it replaces.
 
-    The rules hold for what `before_save` writes as well: nothing comes between it and the row.
+    The rules are checked after `before_save`, so they also apply to its changes.
 
     Raises: ValidationError, and what the hooks raise.
     """
@@ -105,14 +105,14 @@ def _accepted_secret(doc: DocType, field: Field, value: Any) -> Any:
 def _kept_vault(
     doc: DocType, field: Field, value: dict[str, object] | None
 ) -> dict[str, object] | None:
-    """null and `{"configured": true}` leave a stored Vault value as it is; "" empties it."""
+    """null and `{"configured": true}` keep a stored Vault value; "" clears it."""
     if value is not None and value != CONFIGURED:
         raise ValidationError(f"{field.name} must be text.", field=field.name)
     return CONFIGURED if (doc._stored or {}).get(field.name) else None
 
 
 def check_standard(doc: DocType, stored: DocType) -> None:
-    """Refuse changes of what the service alone writes. Raises: ValidationError."""
+    """Refuse changes of fields that only the service writes. Raises: ValidationError."""
     for name in ("owner", "creation", "docstatus"):
         if doc.__dict__[name] != stored.__dict__[name]:
             raise ValidationError(f"{name} can't be written.", field=name)

@@ -1,7 +1,7 @@
 """Values encrypted at rest with a key derived from FW_SECRET_KEY (AES-256-GCM, HKDF-SHA-256).
 
 A value is bound to its DocType, field and row, so that a ciphertext moved elsewhere does not
-open. It begins with an id of its key, so that a changed key is told from a damaged value.
+open. It begins with an id of its key, which distinguishes a changed key from a damaged value.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class DocumentAudit(Observer):
 
 
 class DeletionAudit(Observer):
-    """Records who deleted a document of which nothing else is audited (O-200)."""
+    """Records deletions of documents whose DocType has no other audit actions (O-200)."""
 
     events = frozenset({DELETION})
 

@@ -33,7 +33,7 @@ MAX_GROUPED: Final = 10_000
 MAX_GROUPS: Final = 100
 MAX_JOBS: Final = 50
 ATTEMPTS_READ: Final = 200
-"""The latest deliveries of each status that tell which processes send."""
+"""The number of latest deliveries of each status that show which processes send."""
 _SENDING_MS: Final = 3_600_000
 
 
@@ -86,7 +86,7 @@ class FailureGroup(msgspec.Struct, frozen=True, rename="camel"):
 class SendingProcess(msgspec.Struct, frozen=True, rename="camel"):
     """A process that has sent deliveries in the last hour, as `host:process number`.
 
-    `attempts` are those among the latest 600 deliveries; `last` is the latest one (ms).
+    `attempts` counts those among the latest 600 deliveries; `last` is the latest one (ms).
     """
 
     name: str
@@ -106,14 +106,14 @@ class StoreFacts(msgspec.Struct, frozen=True, rename="camel"):
     stale_webhooks: list[str] = []
     """Webhooks that were changed outside the service, which does not use the change."""
     paused_webhooks: list[WebhookPause] = []
-    """Enabled Webhooks that are paused, those first that have been for longest."""
+    """Enabled paused Webhooks, longest pause first."""
     failures: list[FailureGroup] = []
     """All of the latest 10,000 failures, the largest group first."""
     receivers: list[StoredReceiver] = []
     jobs: list[JobFacts] = []
     """The newest jobs of apps and mails."""
     senders: list[SendingProcess] = []
-    """Processes of the site, also on other hosts, as far as attempts on record name them."""
+    """Processes of the site, also on other hosts, that appear in recorded attempts."""
 
 
 class ConsoleFacts:
@@ -300,6 +300,6 @@ def queues(tx: Tx) -> list[QueueStats]:
 
 
 def locked_identifiers(tx: Tx) -> int:
-    """Return how many identifiers are currently locked."""
+    """Return the number of locked identifiers."""
     count: int = tx.scalar(_LOCKED_COUNT, now=tx.now)
     return count

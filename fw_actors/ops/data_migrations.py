@@ -114,7 +114,7 @@ def pending(tx: Tx, registry: Registry) -> list[PendingMigration]:
 
 
 async def run_pending(site: Site) -> AsyncIterator[PendingMigration]:
-    """Run what the site lacks, and yield each migration when it is done.
+    """Run the site's pending migrations, and yield each one when it is done.
 
     Each migration, or each batch of one, is a transaction that also records it: what was done
     before an end of the process is not done again. Two processes at once run each once.

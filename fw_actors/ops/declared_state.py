@@ -1,7 +1,7 @@
 """Declared state: Webhooks, roles, users and scopes in a file, compared with a site and applied.
 
 A document is found by its name, so that applying a file twice changes nothing the second time.
-Anything that a file does not mention stays as it is. Secrets are never in a file: it names the
+Anything that a file does not mention is not changed. Secrets are never in a file: it names the
 FW_SECRET_<NAME> of the environment that holds one.
 """
 
@@ -43,7 +43,7 @@ class DeclaredScope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ord
 class DeclaredUser(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True
 ):
-    """An account; what is unset is left as it is. `roles` and `scopes` are all that it has."""
+    """An account; unset fields are not changed. `roles` and `scopes` are complete lists."""
 
     email: str | msgspec.UnsetType = msgspec.UNSET
     full_name: str | msgspec.UnsetType = msgspec.UNSET
@@ -220,7 +220,7 @@ class DeclaredStates:
         if not isinstance(named, str) or not named.startswith(SECRET_PREFIX):
             raise ValidationError(
                 f"{place}: secret must be the name of a variable, {SECRET_PREFIX}<NAME>; a secret "
-                "itself does not belong into a file."
+                "itself must not be in a file."
             )
         return self._secret_of(named.removeprefix(SECRET_PREFIX).lower())
 

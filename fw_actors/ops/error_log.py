@@ -76,7 +76,7 @@ class ErrorRecorder:
         self._noted()
 
     def flush(self, tx: Tx) -> int:
-        """Write queued defects within the limit of this minute; return how many were written.
+        """Write queued defects within the limit of this minute; return the number written.
 
         The rest is dropped: the process's log contains it. If the transaction fails, the defects
         stay queued.

@@ -1,4 +1,4 @@
-"""Jobs of apps, recorded by `fw.enqueue`; and those and mails for operators: list, retry, cancel.
+"""Jobs of apps, recorded by `fw.enqueue`; operators list, retry and cancel these and mails.
 
 A job of an app is a function that runs later as the same user (D-210). Deliveries of Webhooks are
 no part of this: they are listed as documents, and replayed. The operations run in a transaction of
@@ -136,7 +136,7 @@ def _json(arguments: dict[str, Any]) -> str:
 QUEUES: Final = (APP_QUEUE, mail_queue.QUEUE)
 MAX_LISTED: Final = 500
 MAX_AT_ONCE: Final = 500
-"""The most jobs that one call of `retry_matching` or `cancel_matching` changes."""
+"""The maximum number of jobs that one `retry_matching` or `cancel_matching` changes."""
 
 
 class JobState(StrEnum):
@@ -147,7 +147,7 @@ class JobState(StrEnum):
     SCHEDULED = "scheduled"
     """Waits for its next attempt."""
     LEASED = "leased"
-    """A worker is at it."""
+    """A worker runs it."""
     FAILED = "failed"
     """Kept without further attempts."""
 
@@ -222,7 +222,7 @@ class JobControl:
     def listed(
         self, fw: Fw, asked: JobFilter, limit: int = 50, before: int | None = None
     ) -> list[JobFacts]:
-        """Return jobs, the newest first; those older than job `before` only.
+        """Return jobs, newest first; only those older than job `before`.
 
         Costs time with the jobs of the queues of apps and mails, not with deliveries.
 
@@ -250,21 +250,21 @@ class JobControl:
         return self._act(fw, number, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due)
 
     def cancel(self, fw: Fw, number: int) -> JobFacts:
-        """Delete a job; a mail is then recorded as failed. Return what it was.
+        """Delete a job; a mail is then recorded as failed. Return the deleted job.
 
         Raises: PermissionDeniedError; NotFoundError; ConflictError if it is in progress.
         """
         return self._act(fw, number, Action.JOB_CANCEL, _REFUSED_CANCELS, self._delete)
 
     def retry_matching(self, fw: Fw, asked: JobFilter) -> int:
-        """Retry up to 500 matching jobs that have failed or are scheduled; return how many.
+        """Retry up to 500 matching jobs that have failed or are scheduled; return their number.
 
         A caller repeats it until the result is 0. Raises: as `listed`.
         """
         return self._act_on_many(fw, asked, Action.JOB_RETRY, _REFUSED_RETRIES, self._make_due)
 
     def cancel_matching(self, fw: Fw, asked: JobFilter) -> int:
-        """Cancel up to 500 matching jobs that are not in progress; return how many.
+        """Cancel up to 500 matching jobs that are not in progress; return their number.
 
         A caller repeats it until the result is 0. Raises: as `listed`.
         """

@@ -34,7 +34,7 @@ class PresentAccess:
 
 
 def present_access(fw: Fw) -> PresentAccess:
-    """Return what lets somebody into this site."""
+    """Return the current means of access to this site."""
     keys = fw.get_all("API Key", fields=["name"])
     users = fw.get_all("User", [["enabled", "=", 1]], ["name"])
     return PresentAccess(
@@ -47,8 +47,8 @@ class Restored:
     """The result of a restore.
 
     Args:
-        sessions: how many valid sessions ended; `links` likewise.
-        keys_ended: how many API keys ended, because the replaced store had them no more, or all.
+        sessions: the number of valid sessions that ended; `links` likewise.
+        keys_ended: the number of ended API keys: those missing in the replaced store, or all.
         keys: how many are valid again.
         users_revived: enabled accounts that the replaced store had disabled or deleted; empty
             where that store could not be read.
@@ -90,6 +90,6 @@ def end_revived_access(
 
 
 def waiting_jobs(tx: Tx) -> dict[str, int]:
-    """Return how many jobs of each queue are to be done."""
+    """Return the number of pending jobs of each queue."""
     counts = {str(queue): int(count) for queue, count in tx.rows(_WAITING)}
     return {queue: counts.get(queue, 0) for queue in QUEUES}

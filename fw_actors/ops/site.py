@@ -65,7 +65,7 @@ _SQLITE: Final = "sqlite:///"
 
 
 class _RolledBack(Exception):
-    """Carries a result out of a transaction that is rolled back on purpose."""
+    """Carries the result of a transaction that is rolled back on purpose."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

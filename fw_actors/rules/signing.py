@@ -57,7 +57,7 @@ def validate_secret(secret: str) -> None:
     if secret != secret.strip():
         raise UnusableSecretError("The secret must not begin or end with white space.")
     if any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000 for c in secret):
-        raise UnusableSecretError("The secret must not hold a control character.")
+        raise UnusableSecretError("The secret must not contain a control character.")
     if secret.startswith("v1,"):
         raise UnusableSecretError("The secret must not begin with v1, the prefix of a signature.")
     key_of(secret)
@@ -195,7 +195,7 @@ def _faults_of_signature(secret: str, request: SavedRequest) -> Iterator[str]:
     if secret.startswith(PREFIX) and _fits(secret.encode(), request, request.body, known):
         yield "It was signed with the secret as text: whsec_ and base64 must be decoded first."
         return
-    yield "No signature fits: it was signed with another secret, or the body was changed."
+    yield "No signature matches: it was signed with another secret, or the body was changed."
 
 
 def _fits(key: bytes, request: SavedRequest, body: bytes, known: Sequence[str]) -> bool:

@@ -1,6 +1,6 @@
-"""Backups of the database as files, and how they are put in the place of a database again.
+"""Backups of the database as files, and their restore.
 
-Made by SQLite's online backup and check, or by PostgreSQL's `pg_dump`. SQLite's backup reads in one
+They are made by SQLite's online backup, or by PostgreSQL's `pg_dump`. SQLite's backup reads in one
 read transaction: writers go on meanwhile, and the copy holds none of their later commits. The copy
 is checked before it gets its name.
 
@@ -23,12 +23,12 @@ from typing import Any, Final
 
 from fw_actors.errors import ConfigurationError
 
-_BESIDE: Final = ("-wal", "-shm", "-journal")  # files that SQLite makes beside the database
+_BESIDE: Final = ("-wal", "-shm", "-journal")  # files that SQLite creates next to the database
 
 
 @contextmanager
 def new_file(target: Path) -> Iterator[Path]:
-    """Yield a draft beside `target`, for its owner only, that gets its name when the block ends.
+    """Yield a draft next to `target`, for its owner only, which is renamed when the block ends.
 
     It is on the disk then. When the block raises, nothing is left behind.
 
@@ -53,7 +53,7 @@ def new_file(target: Path) -> Iterator[Path]:
 
 
 def remove_draft_of(target: Path) -> None:
-    """Remove what a process that was killed has left beside `target`: half of it, or all."""
+    """Remove the partial or complete draft that a killed process has left next to `target`."""
     for end in ("", *_BESIDE):
         Path(f"{_draft_of(target)}{end}").unlink(missing_ok=True)
 
@@ -143,7 +143,7 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
         contextlib.closing(_connect(source, "ro")) as old,
         contextlib.closing(_connect(target, "rw")) as new,
     ):
-        # A transaction that is open already: else each commit of others begins the copy anew.
+        # In an open transaction: otherwise each commit of others restarts the copy.
         old.execute("BEGIN")
         old.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         old.backup(
@@ -175,7 +175,7 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     """Dump the database to `target`, which must not exist, in the format of `pg_restore`.
 
     `environ`: the process's; pg_dump is looked for on its PATH, and gets all of it but what is
-    ours. A password goes by environment, where `ps` does not show it.
+    ours. A password is passed in the environment, where `ps` does not show it.
 
     Returns: the size of the dump, in bytes.
     Raises: ConfigurationError when there is no pg_dump, it fails, or `target` can't be written.
@@ -253,7 +253,7 @@ def kind_of_backup(file: Path) -> str:
 def file_draft(
     backup: Path, database: Path, progress: Callable[[int, int], None]
 ) -> Iterator[Path]:
-    """Yield a checked copy of a backup beside the database; it is removed with the block.
+    """Yield a checked copy of a backup next to the database; it is removed after the block.
 
     Raises: ConfigurationError if the backup is not intact or the copy can't be written.
     """
@@ -354,9 +354,9 @@ class DatabaseRestore:
 
     @contextmanager
     def replaced(self, file: Path, kept: str) -> Iterator[None]:
-        """Restore a dump for the block; what was there is kept in the schema `kept`.
+        """Restore a dump for the block; the replaced store is kept in the schema `kept`.
 
-        When the block raises, all is as it was before.
+        If the block raises, nothing is changed.
 
         Raises: ConfigurationError if the dump can't be restored.
         """
@@ -404,7 +404,7 @@ class DatabaseRestore:
 
 
 def _count_others(connection: Any) -> int:
-    """Return how many other clients are connected to the database."""
+    """Return the number of other clients connected to the database."""
     count: int = connection.execute(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND pid <> pg_backend_pid() AND backend_type = 'client backend'"

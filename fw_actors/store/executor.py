@@ -1,6 +1,6 @@
 """Executors: run functions on database engines in threads, or inline, for trio tasks.
 
-`ThreadExecutor` is what a service uses, `InlineExecutor` what deterministic tests use; both have
+A service uses `ThreadExecutor`, deterministic tests use `InlineExecutor`; both have
 `execute`, `poll` and `close`, called on trio's thread.
 """
 
@@ -175,11 +175,11 @@ class SerialisingLock:
     """A lock that serialises threads, but whose waiters give up on a long holder.
 
     Two threads with short work pass the interpreter's lock to and fro with each statement:
-    measured, 64 callers, reads of 50 µs took 52 µs in turn and 60 to 110 µs side by side.
+    measured, 64 callers, reads of 50 µs took 52 µs alternating and 60 to 110 µs in parallel.
     """
 
     def __init__(self, patience: float) -> None:
-        """`patience`: how many seconds after its acquisition a holder is still waited for."""
+        """`patience`: seconds after its acquisition for which a holder is waited for."""
         self._patience = patience
         self._lock = threading.Lock()
         self._began = 0.0
@@ -191,7 +191,7 @@ class SerialisingLock:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Wait for the lock; go on without it when its holder exceeds `patience`."""
+        """Wait for the lock; continue without it if its holder exceeds `patience`."""
         left = self._began + self._patience - time.monotonic()
         acquired = self._lock.acquire(timeout=max(0.0, left))
         if acquired:
@@ -372,7 +372,7 @@ class ThreadExecutor:
     def _answer(self, items: list[WorkItem]) -> None:
         for item in items:
             if item.answer is None:
-                self._withdrawn = max(0, self._withdrawn - 1)  # a purge has begun anew
+                self._withdrawn = max(0, self._withdrawn - 1)  # a purge has begun again
             else:
                 self.waiting -= 1
             item.settle()

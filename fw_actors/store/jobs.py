@@ -206,7 +206,7 @@ SETTLED: Final = JsonRows("settled")
 def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
     """The jobs of rows (job, token, …) whose lease is valid, locked until the transaction ends.
 
-    They are locked by id: the order in which every transaction locks several jobs.
+    They are locked by id, the order in which every transaction locks several jobs.
 
     On PostgreSQL a row that another transaction has locked is waited for, and evaluated as it is by
     then; where the statement has nothing to join, no row may be read or locked. Nested, or the
@@ -284,7 +284,7 @@ class QueueHead(NamedTuple):
 
 
 class QueueStats(NamedTuple):
-    """One queue in numbers; `oldest_seconds` is how long the longest-waiting ready row waits."""
+    """One queue in numbers; `oldest_seconds` is the wait of the oldest ready row."""
 
     queue: str
     ready: int
@@ -348,9 +348,9 @@ def next_due(tx: Tx, queue: str, partition: str) -> int | None:
 
 
 def reschedule(tx: Tx, queue: str, latest: int) -> int:
-    """Make due whatever waits for a time after `latest`, which only a wrong clock can have given.
+    """Make jobs due that wait for a time after `latest`, which only a wrong clock can have set.
 
-    A lease that was given by such a clock ends with it. Returns: how many rows there were.
+    A lease that such a clock has set also ends. Returns: the number of rows.
     """
     return tx.run(RESCHEDULE, queue=queue, latest=latest, now=tx.now)
 
@@ -406,7 +406,7 @@ def lock_held(tx: Tx, held: Sequence[tuple[int, str]]) -> None:
 
 
 def delete_held(tx: Tx, held: Sequence[int]) -> None:
-    """Delete finished jobs whose leases were found valid in this transaction.
+    """Delete finished jobs whose leases this transaction has found valid.
 
     A statement with `held_of` has locked them, so that nobody else can have them by now: to look
     for the tokens once more would be half of the work. No other jobs may be given.
@@ -416,7 +416,7 @@ def delete_held(tx: Tx, held: Sequence[int]) -> None:
 
 
 def settle_all(tx: Tx, settled: Sequence[Settlement]) -> int:
-    """`retry` and `fail` for many at once; return how many leases held."""
+    """`retry` and `fail` for many at once; return the number of valid leases."""
     return tx.run(SETTLE_ALL, settled=rows_as_json(settled)) if settled else 0
 
 
@@ -433,8 +433,8 @@ def give_back(tx: Tx, job_id: int, token: str) -> bool:
 def stats(tx: Tx) -> list[QueueStats]:
     """Return the numbers of every queue that has rows, by name.
 
-    Ready counts what is due, expired leases included; scheduled also what waits for earlier jobs
-    of its ordering key; failed what is kept and due no more.
+    Ready counts due jobs, including expired leases; scheduled also jobs that wait for earlier ones
+    of their ordering key; failed counts jobs kept without further attempts.
     """
     found = []
     for queue, ready, scheduled, leased, failed, oldest in tx.rows(STATS, now=tx.now):

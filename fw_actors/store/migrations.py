@@ -285,13 +285,13 @@ def _networks(tx: Tx) -> None:
 
 
 def _receiver_notices(tx: Tx) -> None:
-    """Remember which failures of receivers were told."""
+    """Remember which failures of receivers were reported."""
     for column in _RECEIVER_NOTICES.c:
         tx.run(AddColumn(column))
 
 
 def _lanes(tx: Tx) -> None:
-    """Give jobs a column for what orders them; those that wait have none."""
+    """Add a column for the ordering key of jobs; waiting jobs have none."""
     tx.run(AddColumn(_LANES.c.lane))
     _create_indexes(tx, _LANES)
 

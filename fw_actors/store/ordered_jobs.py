@@ -1,4 +1,4 @@
-"""Ordered jobs: of the jobs with one ordering key one at a time is worked on, in their order.
+"""Ordered jobs: of the jobs with one ordering key only one is worked on at a time, in order.
 
 A job may have an ordering key within its partition. The first job of a key is the one that was
 begun (leased or tried), or else the one with the lowest id. A claim leases only the first of a key;
@@ -119,7 +119,7 @@ _LEASE: Final = Statement(
 )
 _PARK: Final = Statement(update(JOB).where(_THESE).values(next_at=null()))
 _LEAVE: Final = Statement(update(JOB).where(_THESE).values(ordering_key=null()))
-# Not a join with the tokens, for which SQLite would look at all leased jobs for each of them.
+# Not a join with the tokens: SQLite would read all leased jobs for each of them.
 _HELD: Final = Statement(
     select(JOB.c.id, JOB.c.partition, JOB.c.ordering_key, JOB.c.lease).where(
         _THESE, JOB.c.ordering_key.is_not(None)
@@ -198,7 +198,7 @@ def enqueue_ordered(tx: Tx, queue: str, given: Sequence[tuple[str, str, str | No
 def lease_first(
     tx: Tx, queue: str, partition: str, limit: int, lease_ms: int, token: str
 ) -> OrderedLease:
-    """Like `jobs.lease`, but only the first of each key; what is due behind one is parked."""
+    """Like `jobs.lease`, but only the first job of each key; due jobs behind it are parked."""
     leased = 0
     for _ in range(WINDOWS):
         if leased == limit:
@@ -218,7 +218,7 @@ def lease_first(
 
 
 def held_ordered(tx: Tx, held: Iterable[tuple[int, str]]) -> list[OrderedJob]:
-    """Return those of leased jobs (id, token) that have a key.
+    """Return the leased jobs (id, token) that have a key.
 
     To be called before they are settled: a job that ends gives its key up. The caller holds the
     locks of their partitions, so that nobody else takes a lease over or moves a key meanwhile.
@@ -234,11 +234,11 @@ def held_ordered(tx: Tx, held: Iterable[tuple[int, str]]) -> list[OrderedJob]:
 def leave(
     tx: Tx, ended: Sequence[OrderedJob], *, deleted: Container[int] = (), most: int = 1
 ) -> int:
-    """Take the keys of ended jobs away, and make the next ones due, `most` of each key.
+    """Remove the keys of ended jobs, and make the next ones due, `most` of each key.
 
-    `deleted`: those of the jobs whose rows are gone.
+    `deleted`: the keys of jobs whose rows were deleted.
 
-    Returns: how many became due.
+    Returns: the number of jobs that became due.
     """
     if not ended:
         return 0
@@ -255,7 +255,7 @@ def leave(
 
 
 def next_after(tx: Tx, given_back: Sequence[OrderedJob]) -> None:
-    """Make the first of each key due whose begun job was given back: that one is begun no more."""
+    """For each key whose begun job was released, make the first job due."""
     if given_back:
         given = sorted({(each.partition, each.ordering_key) for each in given_back})
         tx.run(_RELEASE, given=rows_as_json(given), now=tx.now)
@@ -268,6 +268,6 @@ def first_of(tx: Tx, partition: str, ordering_key: str) -> str | None:
 
 
 def count_parked(tx: Tx, partition: str, most: int) -> int:
-    """Return how many jobs of a partition are parked, at most `most`."""
+    """Return the number of parked jobs of a partition, at most `most`."""
     count: int = tx.scalar(_PARKED, partition=partition, most=most)
     return count

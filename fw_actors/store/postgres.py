@@ -73,7 +73,7 @@ class Notices:
         return self._connection.raw.fileno()
 
     def tell(self) -> None:
-        """Tell the other processes that something was committed."""
+        """Notify the other processes of a commit."""
         self._connection.execute(_NOTIFY)
 
     def heard(self) -> bool:
@@ -88,7 +88,7 @@ class Notices:
 
 
 class InlineNotices:
-    """Tells and hears on the caller's own task, for stores without threads.
+    """Sends and receives notices on the caller's own task, for stores without threads.
 
     Args:
         noticed: called by `poll` when another process has committed.
@@ -122,12 +122,12 @@ class InlineNotices:
 
 
 class NoticeThread:
-    """Tells and hears in a thread of its own, over restarts of the server.
+    """Sends and receives notices in its own thread, across restarts of the server.
 
     Args:
         notices: the first connection.
         noticed: called on trio's thread when another process has committed, and once after a
-            reconnection, since what was told meanwhile is lost.
+            reconnection, because notices sent meanwhile are lost.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class NoticeThread:
         threading.Thread(target=self._serve, name="fw-notices", daemon=True).start()
 
     def committed(self) -> None:
-        """Tell the others soon. Called from any thread."""
+        """Notify the others soon. May be called from any thread."""
         if not self._notify_pending.is_set():
             self._notify_pending.set()
             self._wake()
@@ -155,7 +155,7 @@ class NoticeThread:
         """Do nothing: notices are received at once."""
 
     async def close(self) -> None:
-        """Tell what is owed, and end."""
+        """Send outstanding notices, and end."""
         self._closing.set()
         self._wake()
         with trio.CancelScope(shield=True):

@@ -85,7 +85,7 @@ _COLUMN: Final = re.compile(r'"((?:[^"]|"")+)"|([^",\s]+)')
 
 
 def translate(error: BaseException, *, writable: bool = True) -> Exception:
-    """Return what a statement that failed with `error` raises (see `Tx`).
+    """Return the exception for a statement that failed with `error` (see `Tx`).
 
     Args:
         writable: False in a read, where a refused write is our defect and not the server's state.
@@ -163,7 +163,7 @@ class _NumericLoader(Loader):
 
 
 def adapters() -> AdaptersMap:
-    """Return how one connection converts values; what is not in it can't be sent.
+    """Return the value adapters of one connection; types without an adapter can't be sent.
 
     Whole numbers are always sent as int8, or each size would be a statement of its own to
     prepare. Text is sent without a type, so that PostgreSQL takes it for what stands beside it.
@@ -235,9 +235,9 @@ class PostgresSettings:
 
 
 def read_url(url: str) -> dict[str, Any]:
-    """Return libpq's parameters from a URL; what it does not say gets our defaults.
+    """Return libpq's parameters from a URL; absent ones get our defaults.
 
-    Raises: ConfigurationError; its message holds no part of the URL, which may hold a password.
+    Raises: ConfigurationError; its message contains no part of the URL, because of passwords.
     """
     try:
         return {**_CONNECT, **conninfo_to_dict(url)}
@@ -324,7 +324,7 @@ class PostgresConnection:
         return self.status == TransactionStatus.IDLE and not self._was_canceled
 
     def wait_for_locks(self, seconds: float) -> None:
-        """Set how long a statement waits for a lock of another transaction."""
+        """Set the time that a statement waits for a lock of another transaction."""
         self.execute(f"SET lock_timeout = {round(seconds * MS_PER_SECOND)}".encode())
 
     def commit(self) -> bool:
@@ -465,7 +465,7 @@ class ConnectionPool:
             connection.close()
 
     def close(self) -> None:
-        """Close what is idle, and from now on what is given back."""
+        """Close idle connections, and from now on also returned ones."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []

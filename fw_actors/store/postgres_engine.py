@@ -128,7 +128,7 @@ class PostgresTx(CursorTx):
     """A PostgreSQL transaction.
 
     Commands without an answer (BEGIN, SAVEPOINT, RELEASE) are deferred until the next statement,
-    and share a round trip to the server. Those that no statement follows are never sent.
+    and share a round trip to the server. Commands that no statement follows are never sent.
 
     A statement that fails spoils the transaction up to the innermost savepoint; what is caught
     outside one is refused at the commit.
@@ -350,7 +350,7 @@ class PostgresEngine:
             item.callbacks = tx.callbacks
 
     def _commit(self, tx: PostgresTx) -> Exception | None:
-        """Commit what a function did that returned; give the reason when that is impossible."""
+        """Commit the work of a function that has returned; return the reason if impossible."""
         connection = tx.connection
         if not tx.has_begun:
             return None

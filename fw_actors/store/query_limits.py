@@ -1,4 +1,4 @@
-"""Limits on what a query may cost: its time, its caller's cancellation, and `like` on long texts.
+"""Limits on the cost of a query: its time, its caller's cancellation, and `like` on long texts.
 
 Each thread that runs calls has one `QueryLimit`, which says what may be interrupted there at this
 moment. One `QueryWatch`, in its own thread, looks at those that are busy and interrupts. An
@@ -72,7 +72,7 @@ class QueryLimit:
     )
 
     def __init__(self, seconds: float | None = None) -> None:
-        """`seconds`: how long a call may take; None: as long as it likes."""
+        """`seconds`: the time limit of a call; None: no limit."""
         self.fired = False
         self._seconds = seconds
         self._busy: threading.Event | None = None
@@ -133,7 +133,7 @@ class QueryLimit:
             self._interrupt()
 
     def refusal(self) -> OverloadedError:
-        """Return what an interrupted query raises."""
+        """Return the exception for an interrupted query."""
         return query_timeout(self._seconds or 0.0)
 
 
@@ -193,7 +193,7 @@ LIKE_LONG: Final = "fw_like_long"
 
 _PARTS_KEPT: Final = 128
 _ASCII: Final = 127
-_CHARACTERS_AT_ONCE: Final = 20_000  # between two looks at the time; a few milliseconds
+_CHARACTERS_AT_ONCE: Final = 20_000  # between two checks of the time; a few milliseconds
 
 _Item = str | None  # a character of a pattern; None: any one
 RequireTime = Callable[[], None]

@@ -192,7 +192,7 @@ BULK_REPLAY: Final = Table(
     Column("state", Text, nullable=False),
     _count("total"),
     _count("replayed"),
-    Column("reasons", Text, nullable=False),  # JSON: how many were refused, by why
+    Column("reasons", Text, nullable=False),  # JSON: the number of refused ones, by reason
     _text("error"),
     _time("begun"),
     _time_or_none("ended"),
@@ -246,7 +246,7 @@ WEBHOOK_HEALTH: Final = Table(
     _time_or_none("last_success"),
     # Acts on failures, by the time of the first: notice, and disabling the Webhook.
     _time_or_none("noticed"),
-    _count("notice_open"),  # 1 while the end of `noticed` has not been told
+    _count("notice_open"),  # 1 while the end of `noticed` has not been reported
     _time_or_none("disabled"),
 )
 

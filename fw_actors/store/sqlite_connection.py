@@ -48,7 +48,7 @@ def code_of(error: BaseException) -> int:
 
 
 def translate(error: BaseException, *, writable: bool = True) -> Exception:
-    """Return what a statement that failed with `error` raises (see `Tx`).
+    """Return the exception for a statement that failed with `error` (see `Tx`).
 
     Args:
         writable: False in a read, where a refused write is our defect and not the file's state.
@@ -192,7 +192,7 @@ def make_file(path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    """Create an empty file if there is none; an existing file is not opened.
+    """Create an empty file if it does not exist; an existing file is not opened.
 
     Closing any descriptor of a file takes away all POSIX locks that this process has on it: those
     of other stores on it, too. The next program that closes the database would take itself for

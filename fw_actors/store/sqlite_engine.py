@@ -33,7 +33,7 @@ _RAW_PREFIX: Final = "/* fw.db.sql */ "
 class RawGuard:
     """SQLite's authorizer: while `active`, refuses what reaches beyond the transaction.
 
-    It stays installed, because installing one makes SQLite prepare every statement anew.
+    It stays installed, because installing one makes SQLite prepare every statement again.
     """
 
     _REFUSED: Final = frozenset(
@@ -255,7 +255,7 @@ class GroupCommit:
         self._execute("RELEASE member")
 
     def _succeeds(self, item: WorkItem) -> bool:
-        """Run the function once and keep what came of it.
+        """Run the function once and keep its result.
 
         Raises: _GroupLost when SQLite ended the transaction by itself (full disk, I/O error, no
             memory). The work of earlier members is gone then, so they can't be told otherwise,
@@ -291,7 +291,7 @@ class GroupCommit:
             self._ahead_of_disk = False
 
     def _wait_for_log(self) -> None:
-        """Have the disk take the write-ahead log: what a commit that wrote something waits for."""
+        """Sync the write-ahead log to the disk, which a commit with writes waits for."""
         try:
             log = os.open(self._connection.log, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -337,7 +337,7 @@ class SnapshotReads:
     """The engine of a reader.
 
     A few reads that wait are served together, because each way back to trio's thread costs
-    more than a short read; a long one is answered at once. Those that were asked for before the
+    more than a short read; a long one is answered at once. Reads that were requested before the
     snapshot of the first began share it: each statement, BEGIN and ROLLBACK too, takes the
     interpreter's lock from trio's thread.
     """

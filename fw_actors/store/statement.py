@@ -316,7 +316,7 @@ _LF: Final = b"\n"  # JSON has none inside a line, and a key is a number
 
 
 class FramedRow(msgspec.Struct, array_like=True):
-    """The JSON part of a frame; its children add the further columns, in order.
+    """The JSON part of a frame; its subclasses add the further columns, in order.
 
     `key` is a number that no other row of the result has; `size` is how many bytes the text has,
     null where the text is null.

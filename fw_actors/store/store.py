@@ -1,4 +1,4 @@
-"""The store: transactions on the executors of one database, and what it has done so far."""
+"""The store: transactions on the executors of one database, and its statistics."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StoreStatistics:
     """Calls of `read` whose function ran."""
     largest_group: int
     external_commits: int
-    """How often commits of other processes were noticed."""
+    """The number of noticed commits of other processes."""
 
 
 class Listeners:
@@ -115,7 +115,7 @@ class Store:
         """Takes transactions into the traces of their callers; None: there are no traces."""
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
-        """Run `fn` in a transaction of its own and return its result once that is durable.
+        """Run `fn` in its own transaction and return its result once it is durable.
 
         `fn` is a plain function and short: hashing, DNS and HTTP never happen in it. It runs in
         another thread, at most once, and in the order of the calls. When it raises, what it did
@@ -141,7 +141,7 @@ class Store:
         return result
 
     async def read(self, fn: Callable[[Tx], T], *, reserved: bool = False) -> T:
-        """Run `fn` against one snapshot, beside the writers, and return its result.
+        """Run `fn` against one snapshot, in parallel with writers, and return its result.
 
         It sees every write that was answered before the call. Cancelled, it is withdrawn if it
         has not begun; otherwise its statement is interrupted, and its caller gets the
@@ -172,9 +172,9 @@ class Store:
         return self._listeners.add(callback)
 
     def tell_others(self) -> None:
-        """Tell the processes that wait for commits of others that there was one.
+        """Notify the processes that wait for commits of others.
 
-        Several calls in one run of trio's loop are told once.
+        Several calls in one run of trio's loop send one notice.
         """
         if self._notices is not None and not self._telling:
             self._telling = True  # each call of run_sync_soon costs a system call
@@ -190,7 +190,7 @@ class Store:
         self._poll()
 
     def statistics(self) -> StoreStatistics:
-        """Return what the store has done so far."""
+        """Return the store's statistics."""
         counts = self._counts
         executors = (self._writes, self._reads, self._lookups)
         return StoreStatistics(

@@ -56,7 +56,7 @@ class Tx(ABC):
 
     @abstractmethod
     def run(self, statement: Statement | ClauseElement, /, **params: Any) -> int:
-        """Run a statement and return how many rows it changed (0 for DDL)."""
+        """Run a statement and return the number of changed rows (0 for DDL)."""
 
     @abstractmethod
     def run_many(
@@ -76,17 +76,17 @@ class Tx(ABC):
 
     @abstractmethod
     def savepoint(self) -> AbstractContextManager[None]:
-        """Open a part that can fail alone: an exception that leaves it undoes what it did.
+        """Open a part that can fail separately: an exception that leaves it undoes its changes.
 
         The exception passes on. Savepoints nest.
         """
 
     @abstractmethod
     def searching(self) -> AbstractContextManager[None]:
-        """Hold the statements of a part to the time that a query may take.
+        """Apply the time limit of queries to the statements of a part.
 
-        For statements whose work depends on what a user asks for, so that a search inside a write
-        can't hold up all others. Inside a read there is nothing to do: all of it is held to that.
+        For statements whose cost depends on a user's request, so that a search inside a write
+        can't block all others. Inside a read there is nothing to do: all of it is held to that.
 
         Raises: OverloadedError, with `extra.reason`, by the statement that is ended.
         """
@@ -262,7 +262,7 @@ class CursorTx(Tx):
                         return form.text, form.pick(params)
                     return form.text, tuple(map(params.__getitem__, form.order))
                 except KeyError:
-                    pass  # `resolve` names what is missing
+                    pass  # `resolve` names the missing parameter
         else:
             assert isinstance(statement, ClauseElement)
             form = compile_form(statement, self.dialect)
@@ -282,7 +282,7 @@ class CursorTx(Tx):
 
     @abstractmethod
     def _refuse(self, error: BaseException) -> NoReturn:
-        """Raise what stands for one of `refusals`."""
+        """Raise the exception for one of `refusals`."""
 
     @abstractmethod
     def interrupt(self) -> None:

@@ -206,7 +206,7 @@ def socket_names(path: Path) -> list[bytes]:
 
 
 class CommitNotices:
-    """Sends notices of this process's commits, and receives those of others once it listens.
+    """Sends notices of this process's commits, and receives notices of others once it listens.
 
     Args:
         path: of the database; it exists.
@@ -221,11 +221,11 @@ class CommitNotices:
         self._closing = False
 
     def send(self) -> None:
-        """Tell the listening processes that something was committed."""
+        """Notify the listening processes of a commit."""
         if self._sender is None:
             self._sender = _datagram_socket()
         for name in self._names:
-            with suppress(OSError):  # nobody has this name, or a full queue that says it already
+            with suppress(OSError):  # no listener, or a full queue that already contains a notice
                 self._sender.sendto(b"!", name)
 
     def listen(self) -> None:

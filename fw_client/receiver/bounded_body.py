@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable
 async def read_bounded(
     chunks: AsyncIterable[bytes], length: str | None, limit: int
 ) -> bytes | None:
-    """Return a body, or None for one that is larger than `limit`, of which no more is read.
+    """Return a body, or None if it is larger than `limit`; reading stops at the limit.
 
     Args:
         length: the header `content-length`.

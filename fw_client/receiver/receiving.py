@@ -153,7 +153,7 @@ class WebhookReceiver:
             return reply
 
     def _steps(self, headers: Mapping[str, str], body: bytes | None) -> Steps:
-        """Decide on a request; what a step raises is raised here."""
+        """Process a request step by step; errors of the steps propagate."""
         event = self._genuine(headers, body)
         if isinstance(event, ReceiverReply):
             return event

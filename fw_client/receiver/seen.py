@@ -136,10 +136,10 @@ DELETE FROM fw_received WHERE id IN (SELECT id FROM fw_received WHERE until < ? 
 
 
 class SeenInSqlite:
-    """Remembers in an SQLite file, for all processes of a machine that share it, and durably.
+    """Remembers deliveries durably in an SQLite file, shared by the processes of a machine.
 
     Args:
-        path: the file; made where it is missing.
+        path: the file; created if it is missing.
         days: how long it remembers. A replay of an older delivery is handled again, so it should
             be as long as the service keeps deliveries (`ops.webhookRetentionDays`), or longer.
     """

@@ -61,7 +61,7 @@ def signing_key(secret: str) -> bytes:
     except binascii.Error:
         key = b""
     if not key:
-        raise ValueError("A secret that begins with whsec_ must go on with base64.") from None
+        raise ValueError("The rest of a secret that begins with whsec_ must be base64.") from None
     return key
 
 
@@ -72,9 +72,9 @@ def verify(
     now: float,
     tolerance: float = TOLERANCE_SECONDS,
 ) -> str:
-    """Return the id of a genuine request.
+    """Return the id of a verified request.
 
-    Each key is tried with each signature, however early one fits: times tell nothing of either.
+    Each key is tried with each signature, even after a match, so that timing reveals nothing.
 
     Args:
         keys: several while a secret is changed.
@@ -98,7 +98,7 @@ def verify(
         for each in given[:MAX_SIGNATURES]:
             genuine |= hmac.compare_digest(expected, each)
     if not genuine:
-        raise NotGenuine("No signature fits.")
+        raise NotGenuine("No signature matches.")
     return name
 
 

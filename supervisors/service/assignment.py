@@ -68,7 +68,7 @@ class Assignment(msgspec.Struct, frozen=True):
         """
         if self.version != __version__:
             raise VersionChanged(self.version)
-        # From this process's own parent, through a pipe that nobody else has.
+        # From this process's own parent, through a private pipe.
         whole: Config = pickle.loads(self.pickled_config)  # nosec B301
         return whole.for_process(self.place)
 

@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 MAX_WAITING: Final = 256
-"""The most frames that the other side has not read yet; a further one is dropped."""
+"""The maximum number of frames that the other side has not read; further ones are dropped."""
 LONGEST_FRAME: Final = 16 << 20
 _LENGTH: Final = struct.Struct("!I")
 _RECEIVE_BYTES: Final = 64 << 10

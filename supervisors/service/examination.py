@@ -49,7 +49,7 @@ class ServiceFacts:
     forwarded_ignored: int = 0  # requests with X-Forwarded-* headers from untrusted peers
     log_bytes: int = 0  # of the log that `fw start` appends to
     untrusted_proxy: bool = False  # the site's URL is https, but no proxy is trusted
-    silent_processes: int = 0  # of a service of several, those that do not answer the others
+    silent_processes: int = 0  # in a multi-process service: processes that do not answer the others
     workers: tuple[WorkerFacts, ...] = ()  # on this machine
 
 
@@ -177,7 +177,7 @@ def _worker_findings(worker: WorkerFacts, own_version: str) -> Iterator[Finding]
 
 
 def _lines(url: str) -> Sequence[str]:
-    """Return the lines of what is at `url` of the service; nothing if it is unavailable."""
+    """Return the lines at `url` of the service; none if it is unavailable."""
     try:
         # The running service, or worker, has written this URL into its own folder.
         with urlopen(url, timeout=_ASK_SECONDS) as answer:  # nosec B310

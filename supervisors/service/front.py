@@ -98,7 +98,7 @@ class StartingFrontEnd(FrontEnd):
 
     @contextmanager
     def slot(self, request: Request) -> Iterator[bool]:
-        """Take a slot of the service; while it starts, one of those that may wait."""
+        """Take a slot of the service; while it starts, a slot for waiting requests."""
         slots = super().slot if self._app is None else self._app.slot
         with slots(request) as has_slot:
             yield has_slot

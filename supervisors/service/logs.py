@@ -199,7 +199,7 @@ def add_trace_id(
 
 
 def log_unhandled(log: FilteringBoundLogger) -> None:
-    """Log exceptions that nobody catches in threads and finalisers.
+    """Log uncaught exceptions in threads and finalisers.
 
     Python would print them on stderr, which is the log as well, with any secret they contain.
     """

@@ -38,7 +38,7 @@ class Readings:
         self._parts = parts
 
     async def __call__(self) -> Sequence[Reading]:
-        """Return all samples; those of the store only if it answers."""
+        """Return all samples; samples of the store only if it answers."""
         return [*self.of_process(), *await self.of_store()]
 
     def of_process(self) -> Sequence[Reading]:
@@ -154,9 +154,9 @@ class Readings:
 
 
 class ServiceReadings:
-    """Returns the samples of all processes of a service of several when called.
+    """Returns the samples of all processes of a multi-process service when called.
 
-    Samples have the label `process`; those of the store are there once. Sums over the label are
+    Samples have the label `process`; those of the store appear once. Sums over the label are
     right, also when a process was restarted and counts from 0.
     """
 
@@ -166,7 +166,7 @@ class ServiceReadings:
         siblings.answers("metrics", self._answer)
 
     async def __call__(self) -> Sequence[Reading]:
-        """Return all samples; of the other processes, those that answer."""
+        """Return all samples, including those of other processes that answer."""
         place = self._siblings.place
         answers = await self._siblings.gather("metrics")
         found = {n: msgspec.convert(answer, list[Reading]) for n, answer in answers.items()}

@@ -15,7 +15,7 @@ from fw_actors.store import Store
 from supervisors.service.siblings import Siblings
 
 GIVE_BACK_SECONDS: Final = 2.0
-"""How long giving leases back may take after the time to drain is over."""
+"""The time for releasing leases after the time to drain is over."""
 
 
 @dataclass(frozen=True)

@@ -107,13 +107,13 @@ DRAIN_SECONDS: Final = 10.0
 """How long work in progress may continue after the first signal."""
 
 SETTLE_SECONDS: Final = 5.0
-"""How long cancelling, giving back and closing may take after that."""
+"""The time for cancelling, releasing and closing after that."""
 
 
 class End(Enum):
     """The reason why a run ended."""
 
-    DRAINED = "work in progress has ended or was given back"
+    DRAINED = "work in progress has ended or was released"
     UNSTARTED = "the first signal came before the service accepted anything"
     SECOND_SIGNAL = "a second signal came"
     TOO_SLOW = f"stopping took longer than {DRAIN_SECONDS + SETTLE_SECONDS:.0f} s"
@@ -128,7 +128,7 @@ class Stop:
     """
 
     def __init__(self) -> None:
-        import trio  # on use: commands that only look at processes start without it
+        import trio  # on use: commands that only inspect processes start without it
 
         self.requested = trio.Event()
         self.at_once = trio.CancelScope()

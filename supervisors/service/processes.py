@@ -68,7 +68,7 @@ class Processes:
         log: Log,
         patience: float,
     ) -> None:
-        """`patience`: after how many seconds without an answer a process is ended."""
+        """`patience`: seconds without an answer after which a process is ended."""
         self.url = bound.url
         self._log, self._patience = log, patience
         self._bound, self._lock, self._memory = bound, lock, memory
@@ -77,7 +77,7 @@ class Processes:
         self.all = [ServingProcess(n + 1, self) for n in range(config.processes)]
 
     async def failed(self) -> None:
-        """Wait for ever: a permanent failure is raised out of `open_processes`."""
+        """Wait for ever: `open_processes` raises a permanent failure."""
         await trio.sleep_forever()
 
     async def answers(self, seconds: float) -> bool:
@@ -96,7 +96,7 @@ class Processes:
         return any(process.is_ready and process.answered >= began for process in self.all)
 
     def assignment(self, number: int, control: int) -> Assignment:
-        """Return what a process is given."""
+        """Return the assignment of a process."""
         return Assignment(
             number=number,
             count=len(self.all),
@@ -142,7 +142,7 @@ class Processes:
             process.stop()
 
     def end_at_once(self) -> None:
-        """Ask all processes to end without draining; those that do not are killed."""
+        """Ask all processes to end without draining; kill the remaining ones."""
         self._bound.socket.close()
         for process in self.all:
             process.end_at_once()
@@ -158,12 +158,12 @@ class ServingProcess:
         """Set when the process accepts requests for the first time."""
         self._ready = trio.Event()
         self.ended_badly = False
-        """Whether it has failed to end in order when it was asked to."""
+        """Whether it has failed to end gracefully on request."""
         self._service = service
         self._channel: ControlChannel | None = None
         self._process: trio.Process | None = None
         self.answered = -inf
-        """When it last said that it works, on trio's clock."""
+        """The time of its last report that it works, on trio's clock."""
         self._stopping = False
         self._at_once = trio.Event()
         self._hangs = trio.Event()
@@ -175,12 +175,12 @@ class ServingProcess:
 
     @property
     def pid(self) -> int | None:
-        """The number of the process; None while there is none."""
+        """The process id; None while no process runs."""
         return None if self._process is None else self._process.pid
 
     @property
     def silent_seconds(self) -> float:
-        """For how long it has not said that it works; 0 while it is not ready."""
+        """Seconds since it last reported that it works; 0 while it is not ready."""
         return trio.current_time() - self.answered if self.is_ready else 0.0
 
     async def look(self, seconds: float) -> None:
@@ -215,7 +215,7 @@ class ServingProcess:
                 await _give(process, assignment)
                 if not assignment.alone:
                     task_status.started()
-                else:  # the others start when the store is there, and migrated
+                else:  # the others start when the store exists and is migrated
                     nursery.start_soon(self._report_ready, task_status)
                 code = await process.wait()
                 nursery.cancel_scope.cancel()
@@ -281,7 +281,7 @@ async def _give(process: trio.Process, assignment: Assignment) -> None:
     try:
         await process.stdin.send_all(assignment.encoded())
     except trio.BrokenResourceError:
-        pass  # it has ended already, and its exit code tells
+        pass  # it has already ended; its exit code gives the reason
     finally:
         await process.stdin.aclose()
 

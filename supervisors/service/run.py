@@ -1,4 +1,4 @@
-"""Runs one serving process, or a worker beside it, from its lock to its exit.
+"""Runs one serving process, or an additional worker, from its lock to its exit.
 
 `open_service` provides the service itself; this module owns its environment: the lock, the pid
 file or a worker's, the signals, and the notifications to systemd.
@@ -69,7 +69,7 @@ async def serve(
 ) -> None:
     """Serve a site until SIGTERM or SIGINT; returns after a graceful stop.
 
-    `lock` is the site's, where `open_service` needs it. `processes`: how many the service has.
+    `lock` is the site's, if `open_service` needs it. `processes`: the number of processes.
 
     Raises: AlreadyRunning; StoppedAtOnce; ServiceFailed; UnusableDataFolder; the errors of
     `open_service`, in trio's exception groups.
@@ -103,8 +103,8 @@ async def work(
 ) -> None:
     """Run an additional delivery process on the site's store until a signal, as `serve` does.
 
-    It takes no lock: any number may run beside the serving process. `url` is where it answers for
-    its health, if it does.
+    It takes no lock: any number may run next to the serving process. `url` is the address of its
+    health checks, if any.
 
     Raises: StoppedAtOnce; ServiceFailed; UnusableDataFolder; the errors of `open_service`.
     """
@@ -158,7 +158,7 @@ async def until_asked(service: Service, stop: Stop) -> None:
 
 
 async def _until_asked(service: Service, stop: Stop, systemd: Notifier) -> None:
-    """Tell systemd that the service is ready and works, until a signal requests the stop."""
+    """Notify systemd that the service is ready and works, until a signal requests the stop."""
     systemd.notify(READY)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(systemd.keep_awake, service.answers)

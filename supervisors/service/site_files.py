@@ -265,7 +265,7 @@ class PidFile(msgspec.Struct, frozen=True):
 
 
 def own_pid_file(version: str, url: str | None = None, processes: int = 1) -> PidFile:
-    """Return the record of this process; `processes` is how many the service has."""
+    """Return the record of this process; `processes` is their number in the service."""
     own = os.getpid()
     return PidFile(own, birth(own), version, url, processes)
 

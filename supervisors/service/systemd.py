@@ -18,17 +18,17 @@ STOPPING: Final = "STOPPING=1"
 WATCHDOG: Final = "WATCHDOG=1"
 _PER_SECOND: Final = 1_000_000  # WATCHDOG_USEC is in microseconds
 _LOOKS: Final = 3
-"""Looks in an interval of the watchdog: one that fails is no reason to end a service."""
+"""Checks in an interval of the watchdog: a single failure must not end the service."""
 
 
 @dataclass(frozen=True)
 class Notifier:
-    """Tells systemd of the state of the process that it has started.
+    """Notifies systemd of the state of the process that it has started.
 
     Args:
         address: the value of NOTIFY_SOCKET: a path, or a name in Linux's abstract namespace if it
             begins with "@" (sd_notify(3), Environment). Anything else, such as None, disables it.
-        watchdog_seconds: after how many seconds without a word systemd ends the service; None
+        watchdog_seconds: seconds without a notification after which systemd ends the service; None
             without a watchdog.
     """
 
@@ -61,11 +61,11 @@ class Notifier:
         return False
 
     async def keep_awake(self, answers: Callable[[float], Awaitable[bool]]) -> None:
-        """Tell the watchdog three times in each interval that the service works, if it does.
+        """Notify the watchdog three times in each interval while the service works.
 
         Never returns where there is a watchdog. `answers` is given the seconds that it may take.
         """
-        import trio  # on use: commands that only look at processes start without it
+        import trio  # on use: commands that only inspect processes start without it
 
         if self.watchdog_seconds is None:
             return
@@ -78,4 +78,4 @@ class Notifier:
 
 
 NO_SYSTEMD: Final = Notifier()
-"""Tells nobody."""
+"""Sends no notifications."""

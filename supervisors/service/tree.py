@@ -382,13 +382,13 @@ def _watch(parts: Parts) -> SubscriptionWatch:
 
 
 async def _warn_of_secrets(site: Site, log: Log) -> None:
-    """Log which stored secrets do not open, because deliveries that need one fail for good."""
+    """Log stored secrets that cannot be decrypted: deliveries that need them fail permanently."""
     for complaint in (await secret_facts(site, first_batches=True)).complaints():
         log.warning("service.secrets_unreadable", error=complaint, hint="fw doctor")
 
 
 async def _warn_of_migrations(site: Site, log: Log) -> None:
-    """Log which data migrations of apps have not run: they may be run beside the service."""
+    """Log the pending data migrations of apps, which can be run while the service runs."""
     for each in await site.store.read(lambda tx: pending(tx, site.registry)):
         log.warning("service.data_migration_pending", migration=str(each), hint="fw migrate")
 
@@ -429,7 +429,7 @@ def _sweeper(parts: Parts) -> Sweeper:
 
 
 def _notices(parts: Parts) -> Batch:
-    """Return the step that tells of dead receivers, and ends or disables what it finds."""
+    """Return the step that sends notices about failing receivers, and disables Webhooks."""
     site, log = parts.site, parts.log
 
     def told(act: TroubleAct, webhook: str) -> None:

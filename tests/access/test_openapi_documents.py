@@ -188,7 +188,7 @@ async def test_openapi_says_what_fields_mean(site: HttpSite) -> None:
     """D-171."""
     boss = await reader(site, "System Manager")
     schemas = boss.document["components"]["schemas"]
-    meant = "Attempts in all, before a delivery has failed."
+    meant = "The number of attempts after which a delivery has failed."
     sent = boss.operation("POST", "/api/resource/Webhook")["requestBody"]["content"][JSON]
     request = schemas[sent["schema"]["$ref"].rpartition("/")[2]]
     told = [request, schemas["Webhook.shown"], schemas["Webhook.listed"]]

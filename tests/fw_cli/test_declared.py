@@ -144,7 +144,7 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
     ("declared", "told"),
     [
         ({"webhoks": {}}, "webhoks"),
-        ({"webhooks": {"a": {**HOOK, "secret": "whsec_literal"}}}, "does not belong into a file"),
+        ({"webhooks": {"a": {**HOOK, "secret": "whsec_literal"}}}, "must not be in a file"),
         ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NONE"}}}, "needs"),
         ({"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}}, "needs"),
         ({"webhooks": {"a": {**HOOK, "colour": 1}}}, "no field colour"),

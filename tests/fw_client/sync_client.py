@@ -37,15 +37,15 @@ WORDS: Final = (
 
 
 def sync_module(source: Path) -> str:
-    """Return the text of the module that is made of `source`, without `async`."""
+    """Return the text of the module that is generated from `source`, without `async`."""
     target, title = MADE[source]
     text = source.read_text()
     docstring = (
         f'"""{title}\n\n'
-        f"Made of {source.name} by `python -m tests.fw_client.sync_client`. Do not edit.\n"
+        f"Generated from {source.name} by `python -m tests.fw_client.sync_client`. Do not edit.\n"
         '"""\n'
     )
-    for pattern, word in ((r'^""".*?"""\n', docstring), *WORDS):
+    for pattern, word in (*WORDS, (r'^""".*?"""\n', docstring)):
         text = re.sub(pattern, word, text, flags=re.DOTALL)
     for command in (["check", "--quiet", "--select", "I", "--fix"], ["format"]):
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(target), "-"]

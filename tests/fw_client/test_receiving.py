@@ -196,6 +196,6 @@ def test_refusals_and_failures_are_logged_without_secrets(
     by_call(made)
     by_call(made, BODY, **{"webhook-signature": "v1,AAAA"})
     assert "the handler failed with msg_1 (order.paid)" in caplog.text
-    assert "No signature fits" in caplog.text
+    assert "No signature matches" in caplog.text
     assert SECRET not in caplog.text
     assert signed()["webhook-signature"] not in caplog.text

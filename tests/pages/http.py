@@ -10,7 +10,7 @@ from fw_actors import errors
 from tests.pages.command_line import plain
 from web.app import api_routes
 from web.exchange import Traffic
-from web.openapi import SESSION, describe
+from web.openapi import describe
 from web.settings import Settings
 
 SITE: Final = Settings("fw", "http://127.0.0.1:8000")
@@ -23,10 +23,10 @@ _HEAD: Final = (
     "`POST /api/login` sets, or by an API key in `Authorization: Bearer`. With the cookie, a "
     "request that may change something must carry the header `X-FW-CSRF` with any value. Unknown "
     "fields and query parameters are rejected. Each response has an `X-Request-Id`, which the log "
-    "contains too.\n\n"
-    "`GET /api/openapi.json` of a running site is the same description for programs (OpenAPI "
-    "3.1). For a signed-in user it also describes the fields of each DocType. The rules behind "
-    "the operations are in the [contract](contract.md).\n\n"
+    "also contains.\n\n"
+    "`GET /api/openapi.json` of a running site returns the same description for programs (OpenAPI "
+    "3.1). For a signed-in user it also describes the fields of each DocType. The rules of the "
+    "operations are in the [contract](contract.md).\n\n"
     "## Errors\n"
     "```json\n"
     '{"error": {"type": "BadRequestError", "message": "One sentence that states the rule.", '
@@ -72,7 +72,7 @@ def _callers(operation: Mapping[str, Any]) -> str:
         return " Public."
     if {} in security:
         return " With or without a session or key."
-    return f" Needs a session ({SESSION}) or an API key."
+    return " Requires a session or an API key."
 
 
 def _parameters(operation: Mapping[str, Any]) -> Iterator[str]:

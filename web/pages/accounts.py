@@ -41,7 +41,7 @@ _NOTHING: Final = ListCell("text", "")
 
 @dataclass(frozen=True)
 class ShownAccount:
-    """The state of an account as its page tells it, and which acts apply to it now."""
+    """The state of an account as shown on its page, and the actions that apply to it."""
 
     condition: ListCell
     invited_until: str
@@ -57,9 +57,9 @@ class ShownAccount:
 def state_conditions(
     fw: Fw, states: AccountStates, doctype: str, asked: Mapping[str, str]
 ) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions for the state that a query of the list of accounts asks for.
+    """Return the conditions for the state in the query of the list of accounts.
 
-    Raises: BadRequestError for an unknown state; PermissionDeniedError for those who see none.
+    Raises: BadRequestError for an unknown state; PermissionDeniedError without permission.
     """
     wanted = asked.get(STATE, "")
     if doctype != "User" or not wanted:
@@ -73,7 +73,7 @@ def state_conditions(
 
 
 def account_view(fw: Fw, states: AccountStates, name: str) -> dict[str, Any]:
-    """Return the further variables of a User's page; no account for those who may not see it."""
+    """Return the further variables of a User's page, without an account hidden from the user."""
     state = states.of(fw.tx, [name]).get(name) if fw.rights.administers else None
     return {"account": None if state is None else _shown(state, fw.user)}
 
@@ -104,7 +104,7 @@ def with_account_states(
     if not fw.rights.administers:
         return shown
     found = states.of(fw.tx, [row.name for row in shown.rows])
-    at = [column.name for column in shown.columns].index("enabled")  # the state tells of it, too
+    at = [column.name for column in shown.columns].index("enabled")  # the state shows it too
     added = (
         ListColumn("state", "State", "", "none", "text"),
         ListColumn("roles", "Roles", "", "none", "text"),

@@ -31,7 +31,7 @@ _MICROSECONDS: Final = 1000  # in a millisecond
 
 @dataclass(frozen=True)
 class TimelineAttempt:
-    """An attempt in the timeline; `steps` are labels and durations of those that it needed."""
+    """An attempt in the timeline; `steps` are the labels and durations of its steps."""
 
     id: str
     title: str

@@ -1,6 +1,6 @@
-"""Lists as CSV files: what the list shows for the same address, with all fields that fit a cell.
+"""Lists as CSV files: the rows of the list at the same address, with all fields that fit a cell.
 
-A cell that a spreadsheet would take for a formula begins with an apostrophe (O-305): what users of
+A cell that looks like a formula begins with an apostrophe (O-305): text that users of
 a site type must not run on the computer of the person who opens the file.
 """
 
@@ -75,7 +75,7 @@ class ExportPages(FramedPages):
 
 
 def columns_of(fw: Fw, meta: Meta) -> tuple[str, ...]:
-    """Return the fields of a file: those of every document, then all that fit a cell."""
+    """Return the fields of a file: the standard fields, then all that fit a cell."""
     state = ("docstatus",) if meta.submittable else ()
     fields = [f.name for f in visible_fields(fw, meta).values() if listable(f) and f.stored]
     return (*_STANDARD, *state, *fields)

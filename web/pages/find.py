@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 MOST: Final = 5
-"""How many documents of a DocType are shown; the list has the others."""
+"""The number of documents shown per DocType; the list has the others."""
 _MOST_OF_A_REQUEST: Final = 20
 _TITLES: Final = ("url", "event", "action", "method", "docname")
-"""Fields that call the documents of built-in DocTypes that have no title."""
+"""Fields shown as the title of documents of built-in DocTypes without one."""
 _OF_REQUESTS: Final = ("Error Log", "Audit Event", "Version")
 
 
@@ -52,12 +52,12 @@ class SearchHits:
 
     @property
     def only(self) -> Hit | None:
-        """The one document that has what was typed as its id, if there is one."""
+        """The single document with the typed id, if any."""
         return self.exact[0] if len(self.exact) == 1 else None
 
 
 def find(fw: Fw, text: str) -> SearchHits:
-    """Return what the user may see of all that has this id, or else this text (H-201)."""
+    """Return the matches for this id, or else for this text, that the user may see (H-201)."""
     text = text.strip()[:LONGEST_PATTERN]
     if not text:
         return SearchHits((), ())

@@ -54,7 +54,7 @@ HINTS: Final[Mapping[tuple[str, str], str]] = {
     ("Webhook", "title"): "Display name; without one the URL is shown.",
     ("Webhook", "url"): "https; http for a loopback address only.",
     ("Webhook", "secret"): "Signs every request. Kept encrypted, and never shown again.",
-    ("Webhook", "client_certificate"): "NAME of FW_CLIENT_CERT_NAME, for a receiver that asks.",
+    ("Webhook", "client_certificate"): "NAME of FW_CLIENT_CERT_NAME, if the receiver requires one.",
     ("Webhook", "custom_event"): "The name that an app emits, such as invoice.paid.",
     ("Webhook", "timeout"): "How long the receiver may take to answer, 1 to 60.",
     ("Webhook", "max_attempts"): (

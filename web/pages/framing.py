@@ -1,4 +1,4 @@
-"""Pages within the frame of the desk: the menu beside what is shown, also beside a refusal."""
+"""Pages within the frame of the desk: the menu is shown next to pages and errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 FRAMED: Final = (NotFoundError, PermissionDeniedError, BadRequestError)
-"""Refusals that are shown within the frame; others may keep the frame from being read."""
+"""Errors that are shown within the frame; others may prevent the frame from being read."""
 
 
 class FramedPages:
@@ -48,7 +48,7 @@ class FramedPages:
         return self._rendering.page(template, frame=frame, **context)
 
     def _framed(self, operation: Operation) -> Operation:
-        """Return the operation with its refusals within the frame, for those who are signed in."""
+        """Return the operation with its errors within the frame, for signed-in users."""
 
         async def handle(exchange: Exchange) -> Response:
             try:
@@ -77,7 +77,7 @@ class UnknownPaths(FramedPages):
     """Answers browsers at paths that no route has."""
 
     async def refusal(self, exchange: Exchange, error: FwError) -> Response | None:
-        """Return the refusal within the frame; None for those who are not signed in.
+        """Return the error within the frame; None for guests.
 
         No operation has read the session: this does, and takes whatever is wrong with it for none.
         """

@@ -62,7 +62,7 @@ def _may_list(fw: Fw, doctype: str) -> bool:
 
 
 def _acts(fw: Fw, doctype: str, name: str) -> Iterator[HistoryEntry]:
-    """Yield the audited operations on a document, but for changes, which are versions."""
+    """Yield the audited operations on a document, except changes, which are versions."""
     if not _may_list(fw, AUDIT):
         return
     rows = fw.get_list(
@@ -80,7 +80,7 @@ def _acts(fw: Fw, doctype: str, name: str) -> Iterator[HistoryEntry]:
 
 
 def deletion(fw: Fw, doctype: str, name: str) -> HistoryEntry | None:
-    """Return who deleted the last document of this name, and when; None where nothing says so."""
+    """Return the user and time of the last deletion of this name; None if not recorded."""
     if not _may_list(fw, AUDIT):
         return None
     rows = fw.get_list(
@@ -163,7 +163,7 @@ def _summary(meta: Meta, values: Iterable[tuple[str, Any]]) -> str:
 
 
 def _in_words(meta: Meta, field: str, value: Any) -> str:
-    """Return a value as the form shows it, and not as it is stored."""
+    """Return a value as shown in the form, not as stored."""
     if field == "docstatus" and value in range(len(DOCSTATUS)):
         return DOCSTATUS[value]
     if isinstance(meta.fields.get(field), Check):

@@ -22,7 +22,7 @@ _BESIDE: Final[Mapping[tuple[str, str], str]] = {
     ("Version", "docname"): "ref_doctype",
     ("Audit Event", "target"): "action",
 }
-"""Fields that name a document, and the field that tells its DocType."""
+"""Fields that name a document, and the field with its DocType."""
 _SUBJECTS: Final[Mapping[str, str]] = {
     "user": USER,
     "role": "Role",
@@ -43,7 +43,7 @@ def destinations(
 ) -> list[dict[str, str]]:
     """Return for each row the paths that its fields lead to, by the field's name.
 
-    Only what there is, and what the user may read, has one (H-203).
+    Only existing documents that the user may read have a path (H-203).
     """
     named: list[dict[str, tuple[str, str]]] = []
     wanted: dict[str, set[str]] = defaultdict(set)
@@ -93,7 +93,7 @@ def subject_of(action: str) -> str | None:
 
 
 def _there(fw: Fw, doctype: str, names: Iterable[str]) -> list[str]:
-    """Return those of the documents that there are, and that the user may read."""
+    """Return the existing documents that the user may read."""
     meta = fw.documents.registry.metas.get(doctype)
     if meta is None or meta.child or fw.rights.excludes(meta):
         return []

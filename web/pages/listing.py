@@ -45,7 +45,7 @@ LONGEST: Final = 80
 class ListCell:
     """A value to show: `kind` is text, words, time, number, check or badge; `tone` colours a badge.
 
-    `path` is the page that the value leads to; `note` stands beside it, such as an id.
+    `path` is the page that the value leads to; `note` is shown next to it, such as an id.
     """
 
     kind: str
@@ -110,7 +110,7 @@ PERIODS: Final[Mapping[str, tuple[str, int]]] = {
     "7d": ("In the last week", 7 * MS_PER_DAY),
     "30d": ("In the last 30 days", 30 * MS_PER_DAY),
 }
-"""The choices of when documents were made: label, and how far back (ms)."""
+"""The choices for the time of creation: label, and age (ms)."""
 SEARCHED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {"Error Log": ("message",)}
 """Long texts of built-in DocTypes that are searched too."""
 FILTERED_TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -176,21 +176,21 @@ class Listing:
     sort: str
     filters: tuple[ListFilter, ...]
     begins: str
-    """The range of times that is asked for: from here,"""
+    """The requested range of times: from here,"""
     ends: str
     """and to there; each empty without a limit."""
     filtered: bool
     matching: str
     """The filters in the form of the JSON API."""
     export: str
-    """The path of the list as CSV; empty for those who may not export."""
+    """The path of the list as CSV; empty if the user may not export."""
     columns: tuple[ListColumn, ...]
     rows: tuple[ListRow, ...]
     total: int
-    """How many match, at most as many as are counted: `more` says that there are more."""
+    """The number of matches, up to the limit of counting; `more`: there are more."""
     more: bool
     newest_only: bool
-    """Whether the newest documents alone were searched."""
+    """Whether only the newest documents were searched."""
     first: int
     last: int
     begin: str
@@ -300,7 +300,7 @@ def visible_fields(fw: Fw, meta: Meta) -> Mapping[str, Field]:
 
 
 def searchable(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
-    """Return the fields that a search looks into: names and all short texts."""
+    """Return the fields that a search covers: names and all short texts."""
     texts = [n for n, f in visible.items() if f.type in ("Data", "Link") and not f.secret]
     long = [n for n in SEARCHED_TEXTS.get(meta.name, ()) if n in visible]
     return ("name", *texts, *long)[:MAX_FIELDS]
@@ -356,7 +356,7 @@ def _search(fw: Fw, meta: Meta, text: str, fields: Sequence[str]) -> list[list[A
 
 
 def containing(text: str, fields: Sequence[str]) -> list[list[Any]]:
-    """Return the filter for documents of which a field has the text somewhere."""
+    """Return the filter for documents with a field that contains the text."""
     pattern = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return [[list(fields), "like", f"%{pattern}%"]]
 
@@ -373,7 +373,7 @@ def _typed(meta: Meta, name: str, text: str) -> Any:
 def _filter_choices(
     meta: Meta, visible: Mapping[str, Field], values: Mapping[str, str]
 ) -> list[ListFilter]:
-    """Return the filters of the form, and those of the query besides."""
+    """Return the filters of the form, and the other filters of the query."""
     offered = []
     if meta.submittable:
         states = [(str(number), label) for number, label in enumerate(DOCSTATUS)]

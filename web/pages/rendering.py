@@ -44,7 +44,7 @@ BESIDE: Final[Mapping[str, tuple[NavigationItem, ...]]] = {
         NavigationItem("Bulk replays", "/app/replays", "Replays of many and their outcomes."),
     )
 }
-"""Pages that are no lists of a DocType, after the list of one."""
+"""Pages that are not lists of a DocType, after the list of one."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Rendering:
     def refusal(
         self, exchange: Exchange, error: FwError, frame: PageFrame, deleted: object
     ) -> Response:
-        """Return an error as a page within the frame; `deleted` tells of a document's end."""
+        """Return an error as a page within the frame; `deleted` describes a document's deletion."""
         shown = error.reworded(self._scrubber.scrub_known)
         return self._refused("refused_desk.html", exchange, shown, frame=frame, deleted=deleted)
 

@@ -1,4 +1,4 @@
-"""Pages of bulk replays: the last ones, and what became of the deliveries of each."""
+"""Pages of bulk replays: the last ones, and the results of each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TONES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ShownCount:
-    """How many deliveries of a run came out in a way; `path` is the list of them."""
+    """The number of deliveries of a run with one result; `path` is the list of them."""
 
     label: str
     text: str
@@ -87,7 +87,7 @@ class ReplayPages(FramedPages):
         return await self._page(exchange, "replays.html", CURRENT, view)
 
     async def one(self, exchange: Exchange) -> Response:
-        """Show a bulk replay: its progress, then what became of its deliveries."""
+        """Show a bulk replay: its progress, then its results."""
         wanted = exchange.argument("run")
 
         def view(fw: Fw) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class ReplayPages(FramedPages):
 
 
 def replays_of(fw: Fw, webhook: str) -> list[ShownRun]:
-    """Return the last runs over deliveries of a Webhook: those that name it, or none at all."""
+    """Return the last runs for a Webhook: runs that name it, or name no Webhook."""
     if not fw.rights.administers:
         return []
     runs = [run for run in newest_runs(fw.tx) if _webhook(run) in (webhook, None)]
@@ -117,7 +117,7 @@ def _triples(filters: Sequence[Any]) -> Iterable[tuple[Any, str, Any]]:
 
 
 def shown_run(fw: Fw, run: ReplayRun, most: int) -> ShownRun:
-    """Return a run with what became of its deliveries, of which at most `most` are counted."""
+    """Return a run with the results of its deliveries, of which at most `most` are counted."""
     outcomes = outcomes_of(fw.tx, run, most)
     least = " or more" if outcomes.more else ""
 

@@ -1,4 +1,4 @@
-"""Webhooks on pages, beside their fields: names, states, counts, recent deliveries."""
+"""Further data of Webhooks on pages: names, states, counts, recent deliveries."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def in_words(counts: OutcomeCounts) -> str:
 
 
 def waiting_of(health: WebhookHealth) -> str:
-    """Return how many deliveries wait."""
+    """Return the number of waiting deliveries."""
     return _counted(health.waiting)
 
 
@@ -241,7 +241,7 @@ def webhook_labels(fw: Fw) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class AttentionLine:
-    """Something that needs an operator: a sentence, and the page to look at."""
+    """A condition that needs an operator: a sentence, and the path of its page."""
 
     text: str
     path: str

@@ -138,7 +138,7 @@ def columns_of(meta: Meta, visible: Mapping[str, Field]) -> tuple[str, ...]:
     if meta.name in COLUMNS:
         return tuple(c for c in COLUMNS[meta.name] if c in visible or c in _STANDARD)
     title = next((name for name in titles_of(meta) if name in visible), None)
-    # A random name tells readers nothing: then the title links to the document.
+    # A random name means nothing to readers: then the title links to the document.
     head = () if title and meta.naming.kind == "random" else ("name",)
     if title and title != meta.naming.field:
         head = (*head, title)

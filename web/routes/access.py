@@ -115,7 +115,7 @@ class AccessRoutes:
         """End the session, if there is one, and clear the cookie in any case.
 
         Clear-Site-Data has the browser drop cached pages too, so that the back button shows none.
-        It leaves out cookies: that would clear those of all hosts of the domain.
+        It leaves out cookies: this would clear the cookies of all hosts of the domain.
         """
         if exchange.sid is not None:
             await self._gateway.sign_out(exchange.sid)
@@ -123,7 +123,7 @@ class AccessRoutes:
         return json_response({"ok": True}, 200, ("Set-Cookie", cookie), CLEAR_SITE_DATA)
 
     async def boot(self, exchange: Exchange) -> Response:
-        """Return what the sign-in screen shows, and the signed-in user's profile."""
+        """Return the content of the sign-in page, and the signed-in user's profile."""
         user = None
         if exchange.caller is not None:
             profile = await self._gateway.profile(exchange.caller)
@@ -197,7 +197,7 @@ class RecoveryRoutes:
         return json_response({"ok": True})
 
     async def token(self, exchange: Exchange) -> Response:
-        """Describe a link's token without spending it."""
+        """Describe a link's token without using it up."""
         await self.admit_address(exchange)
         body: TokenRequest = exchange.body
         facts = await self._gateway.recovery.link_facts(body.token, exchange.address)
@@ -210,7 +210,7 @@ class RecoveryRoutes:
         return json_response(content)
 
     async def reset_password(self, exchange: Exchange) -> Response:
-        """Set a new password by a recovery link, without signing in."""
+        """Set a new password with a recovery link; this does not sign in."""
         await self.admit_address(exchange)
         body: ResetPasswordRequest = exchange.body
         await self._gateway.recovery.reset(
@@ -219,7 +219,7 @@ class RecoveryRoutes:
         return json_response({"ok": True})
 
     async def accept_invite(self, exchange: Exchange) -> Response:
-        """Set the first password by an invitation link, without signing in."""
+        """Set the first password with an invitation link; this does not sign in."""
         await self.admit_address(exchange)
         body: AcceptInviteRequest = exchange.body
         await self._gateway.invitation.accept(

@@ -70,7 +70,7 @@ class UserRoutes(GatewayRoutes):
         ]
 
     async def invite(self, exchange: Exchange) -> Response:
-        """Create an account, and send the link for choosing a password."""
+        """Create an account, and mail the link for setting a password."""
         body: InviteRequest = exchange.body
         name, full_name, roles = (
             value_or_none(body.name),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ListJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of jobs.list; what is left out matches all. `before` is the last id of a page."""
+    """The body of jobs.list; omitted fields match all. `before` is the last id of a page."""
 
     queue: str = ""
     state: str = ""
@@ -36,7 +36,7 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MatchingJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of jobs.retryMatching and jobs.cancelMatching; what is left out matches all."""
+    """The body of jobs.retryMatching and jobs.cancelMatching; omitted fields match all."""
 
     queue: str = ""
     state: str = ""
@@ -76,7 +76,7 @@ class JobRoutes(GatewayRoutes):
         return await self._act(exchange, self._gateway.jobs.cancel)
 
     async def retry_many(self, exchange: Exchange) -> Response:
-        """Retry up to 500 jobs that match; repeat it until the answer is 0."""
+        """Retry up to 500 matching jobs; repeat until `changed` is 0."""
         asked = _filter(exchange.body)
         changed = await self._write(
             exchange, lambda fw: self._gateway.jobs.retry_matching(fw, asked)
@@ -84,7 +84,7 @@ class JobRoutes(GatewayRoutes):
         return json_response(ChangedJobsResponse(changed))
 
     async def cancel_many(self, exchange: Exchange) -> Response:
-        """Cancel up to 500 jobs that match; repeat it until the answer is 0."""
+        """Cancel up to 500 matching jobs; repeat until `changed` is 0."""
         asked = _filter(exchange.body)
         changed = await self._write(
             exchange, lambda fw: self._gateway.jobs.cancel_matching(fw, asked)

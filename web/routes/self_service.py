@@ -108,12 +108,12 @@ class SelfServiceRoutes(GatewayRoutes):
         ]
 
     async def profile(self, exchange: Exchange) -> Response:
-        """Show the own account."""
+        """Show your account."""
         found = await self._gateway.profile(exchange.known_caller)
         return json_response(profile_json(found))
 
     async def update_profile(self, exchange: Exchange) -> Response:
-        """Change full name and language, if given."""
+        """Change your full name or language."""
         body: ProfileRequest = exchange.body
         name, language = value_or_none(body.full_name), value_or_none(body.language)
         profile = await self._write(
@@ -122,7 +122,7 @@ class SelfServiceRoutes(GatewayRoutes):
         return json_response(profile_json(profile))
 
     async def change_password(self, exchange: Exchange) -> Response:
-        """Set a new password by the current one; the other sessions end."""
+        """Change your password; requires the current one and ends your other sessions."""
         caller = exchange.known_caller
         body: PasswordRequest = exchange.body
         changed = await self._gateway.change_password(
@@ -137,7 +137,7 @@ class SelfServiceRoutes(GatewayRoutes):
         return json_response({"ok": True, "sessionsEnded": changed.sessions_ended})
 
     async def sessions(self, exchange: Exchange) -> Response:
-        """List the own sessions by their handles."""
+        """List your sessions by their handles."""
         caller = exchange.known_caller
         found = await self._read(exchange, lambda fw: self._gateway.own.sessions(fw, caller))
         content = [
@@ -155,7 +155,7 @@ class SelfServiceRoutes(GatewayRoutes):
         return json_response({"sessions": content})
 
     async def revoke_session(self, exchange: Exchange) -> Response:
-        """End one of the own sessions."""
+        """End one of your sessions."""
         caller, body = exchange.known_caller, exchange.body
         await self._write(
             exchange, lambda fw: self._gateway.own.revoke_session(fw, caller, body.id)
@@ -163,7 +163,7 @@ class SelfServiceRoutes(GatewayRoutes):
         return json_response({"ok": True})
 
     async def revoke_other_sessions(self, exchange: Exchange) -> Response:
-        """End the own sessions except this one."""
+        """End all your sessions except this one."""
         caller = exchange.known_caller
         ended = await self._write(
             exchange, lambda fw: self._gateway.own.revoke_other_sessions(fw, caller)
@@ -171,7 +171,7 @@ class SelfServiceRoutes(GatewayRoutes):
         return json_response({"ok": True, "sessionsEnded": ended})
 
     async def keys(self, exchange: Exchange) -> Response:
-        """List the own API keys."""
+        """List your API keys."""
         caller = exchange.known_caller
         found = await self._read(exchange, lambda fw: self._gateway.own.keys(fw, caller))
         content = [
@@ -204,13 +204,13 @@ class SelfServiceRoutes(GatewayRoutes):
         return json_response(content)
 
     async def revoke_key(self, exchange: Exchange) -> Response:
-        """End one of the own API keys."""
+        """Revoke one of your API keys."""
         caller, body = exchange.known_caller, exchange.body
         await self._write(exchange, lambda fw: self._gateway.own.revoke_key(fw, caller, body.name))
         return json_response({"ok": True})
 
     async def revoke_all_keys(self, exchange: Exchange) -> Response:
-        """End all of the own API keys."""
+        """Revoke all your API keys."""
         caller = exchange.known_caller
         ended = await self._write(
             exchange, lambda fw: self._gateway.own.revoke_all_keys(fw, caller)

@@ -170,7 +170,7 @@ class WebhookRoutes(GatewayRoutes):
         return json_response(content)
 
     async def emit_many(self, exchange: Exchange) -> Response:
-        """Queue up to 1,000 events in one transaction, and answer each of them.
+        """Queue up to 1,000 events in one transaction, with a result for each.
 
         With `all`, the first event that is refused is the response, and none is queued.
         """
@@ -179,7 +179,7 @@ class WebhookRoutes(GatewayRoutes):
         pause = CHARACTERS_PER_CHECKPOINT
         for item, read in reader.items():
             if len(given) == MAX_EVENTS:
-                raise ValidationError(f"events must hold 1 to {MAX_EVENTS:,} events.", "events")
+                raise ValidationError(f"events must contain 1 to {MAX_EVENTS:,} events.", "events")
             given.append(_event_or_refusal(item))
             if read >= pause:  # other requests are served meanwhile
                 pause = read + CHARACTERS_PER_CHECKPOINT
@@ -199,7 +199,7 @@ class WebhookRoutes(GatewayRoutes):
         )
 
     async def explain(self, exchange: Exchange) -> Response:
-        """Return the attempts of a delivery that are on record, and what comes next."""
+        """Return the recorded attempts of a delivery, and its next step."""
         delivery = _wanted_delivery(exchange)
         report = await self._read(exchange, lambda fw: delivery_report(fw, delivery))
         return json_response(report.as_json(await self._gateway.service_state()))
@@ -223,7 +223,7 @@ class WebhookRoutes(GatewayRoutes):
         )
 
     async def erase(self, exchange: Exchange) -> Response:
-        """Erase the body of a final delivery and what the receiver answered; its record stays."""
+        """Erase the body of a final delivery and the receiver's answers; its record stays."""
         body: EraseRequest = exchange.body
         erased = await self._gateway.erase(
             exchange.known_caller, body.delivery, exchange.request_id
@@ -231,7 +231,7 @@ class WebhookRoutes(GatewayRoutes):
         return json_response(ErasedResponse(body.delivery, erased))
 
     async def rotate(self, exchange: Exchange) -> Response:
-        """Replace the signing secret of a webhook; the old one signs too for `overlap` hours.
+        """Replace the signing secret of a webhook; the old one also signs for `overlap` hours.
 
         Without `secret` the service makes one, and answers it once.
         """
@@ -340,7 +340,7 @@ class BulkReplayRoutes(GatewayRoutes):
         ]
 
     async def begin(self, exchange: Exchange) -> Response:
-        """Begin to replay the Sent and Failed deliveries that match, some at a time."""
+        """Start a bulk replay of the matching Sent and Failed deliveries, in batches."""
         body: ReplayManyRequest = exchange.body
 
         def begin(fw: Fw) -> ReplayRunDetails | PermissionDeniedError:
@@ -359,7 +359,7 @@ class BulkReplayRoutes(GatewayRoutes):
         )
 
     async def progress(self, exchange: Exchange) -> Response:
-        """Return a run's progress, and what became of its deliveries; by default of the last."""
+        """Return the progress and results of a bulk replay; by default of the last one."""
         body = exchange.body
         wanted = body.run if isinstance(body, ProgressRequest) else exchange.query.get("run")
         bulk = self._gateway.bulk
@@ -371,7 +371,7 @@ class BulkReplayRoutes(GatewayRoutes):
         return _run_response(await self._read(exchange, read))
 
     async def runs(self, exchange: Exchange) -> Response:
-        """Return the last 20 bulk replays, and what became of their deliveries."""
+        """Return the last 20 bulk replays and their results."""
 
         def read(fw: Fw) -> list[ReplayRunDetails]:
             return [_details(fw, run, OF_LIST) for run in self._gateway.bulk.all(fw)]

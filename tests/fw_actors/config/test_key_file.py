@@ -94,10 +94,10 @@ def test_a_file_for_its_owner_and_group_is_taken(site: Path, mode: int) -> None:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "holds no key"),
-        (b"\n", "holds no key"),
-        (b" \n", "holds no key"),
-        (b"a\0b", "holds no key"),
+        (b"", "contains no key"),
+        (b"\n", "contains no key"),
+        (b" \n", "contains no key"),
+        (b"a\0b", "contains no key"),
         (b"\xff\xfe", "not UTF-8"),
         (b"k" * 4097, "larger than 4096 bytes"),
     ],

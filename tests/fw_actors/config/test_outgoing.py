@@ -54,9 +54,9 @@ def test_outgoing_reads_policy_and_proxy(tmp_path: Path) -> None:
         ({"allow": "10.0.0.0/8"}, "ops.outgoing.allow must be a list of networks, not text"),
         (
             {"allow": ["10.0.0.0/8", "10.0.0.1/8"]},
-            "ops.outgoing.allow must hold networks such as 10.1.0.0/16; entry 2 is none",
+            "ops.outgoing.allow must contain networks such as 10.1.0.0/16; entry 2 is not one",
         ),
-        ({"allow": [1]}, "ops.outgoing.allow must hold networks such as 10.1.0.0/16; entry 1"),
+        ({"allow": [1]}, "ops.outgoing.allow must contain networks such as 10.1.0.0/16; entry 1"),
         ({"allow": ["10.0.0.0/8"] * 101}, "ops.outgoing.allow must have at most 100 networks"),
         ({"proxy": "proxy:3128"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": "https://proxy:3128"}, "ops.outgoing.proxy must be a URL such as"),
@@ -69,9 +69,15 @@ def test_outgoing_reads_policy_and_proxy(tmp_path: Path) -> None:
         ({"proxy": f"http://{'a' * 64}:1"}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxy": 1}, "ops.outgoing.proxy must be a URL such as"),
         ({"proxyExcept": "localhost"}, "ops.outgoing.proxyExcept must be a list of hosts"),
-        ({"proxyExcept": ["a b"]}, "ops.outgoing.proxyExcept must hold hosts, domains such as"),
-        ({"proxyExcept": ["10.1.2.3/8"]}, "ops.outgoing.proxyExcept must hold hosts, domains such"),
-        ({"proxyExcept": ["10.0.0.300"]}, "ops.outgoing.proxyExcept must hold hosts, domains such"),
+        ({"proxyExcept": ["a b"]}, "ops.outgoing.proxyExcept must contain hosts, domains such as"),
+        (
+            {"proxyExcept": ["10.1.2.3/8"]},
+            "ops.outgoing.proxyExcept must contain hosts, domains such",
+        ),
+        (
+            {"proxyExcept": ["10.0.0.300"]},
+            "ops.outgoing.proxyExcept must contain hosts, domains such",
+        ),
         ({"proxyExcept": ["a"] * 101}, "ops.outgoing.proxyExcept must have at most 100 hosts"),
     ],
 )

@@ -58,7 +58,7 @@ def test_every_mistake_is_told_at_once_by_file_class_and_field() -> None:
     assert told.count(f"{__file__}: class First: ") == 2
     assert told.count(f"{__file__}: class Second: ") == 2
     assert "link: there is no DocType Nowhere to link to" in told
-    assert "lines: First is no child DocType" in told
+    assert "lines: First is not a child DocType" in told
 
 
 def test_a_name_declared_twice_is_a_mistake() -> None:

@@ -55,7 +55,7 @@ async def test_an_event_rolls_back_with_its_transaction(office: Office) -> None:
 
 async def test_nobody_writes_one_as_a_document(office: Office) -> None:
     for ignoring in (False, True):
-        with pytest.raises(PermissionDeniedError, match="written by the service alone"):
+        with pytest.raises(PermissionDeniedError, match="only be written by the service"):
             await office.do(partial(insert, ignoring))
 
 

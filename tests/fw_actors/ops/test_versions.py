@@ -133,7 +133,7 @@ async def test_a_write_that_is_refused_leaves_none(order: Office) -> None:
 
 async def test_nobody_writes_one_as_a_document(office: Office) -> None:
     for doctype in ("Version", "Error Log"):
-        with pytest.raises(PermissionDeniedError, match="written by the service alone"):
+        with pytest.raises(PermissionDeniedError, match="only be written by the service"):
             await office.do(lambda fw, d=doctype: rest.insert(fw, d, {}))  # type: ignore[misc]
 
 

@@ -263,7 +263,7 @@ def test_a_process_that_is_asked_to_end_drains_and_is_replaced(site: LiveSite) -
     before = pids(site)
     os.kill(before[2], signal.SIGTERM)
     eventually(lambda: pids(site)[2] != before[2])
-    assert 'process.stopped how="work in progress has ended or was given back"' in log_of(site)
+    assert 'process.stopped how="work in progress has ended or was released"' in log_of(site)
     assert not is_alive(before[2])
 
 
