@@ -46,7 +46,7 @@ from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
 from fw_actors.tracing import Tracer
 from fw_actors.webhooks import events, replay
-from fw_actors.webhooks.deliveries import DeliveryRenames
+from fw_actors.webhooks.deliveries import DeliveryRenames, NamesOfDeletedWebhooks
 from fw_actors.webhooks.events import CustomEvents, DeliveryRecorder, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.pacing import Pauses
@@ -208,6 +208,7 @@ def _assembled(
         TroubleEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
         AccountRenames(registry),
         DeliveryRenames(registry, subscriptions),
+        NamesOfDeletedWebhooks(),
         HealthRenames(),
         VersionRecorder(registry, entropy),
         SubscriptionRenewal(subscriptions),

@@ -18,7 +18,7 @@ import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core import BY_DOCUMENT
-from fw_actors.documents.handle import Fw
+from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
 from fw_actors.errors import DuplicateError
@@ -328,6 +328,31 @@ _LOCK_JOBS: Final = _counted(
 _MOVE_ATTEMPTS: Final = Statement(
     sa.update(DELIVERY_ATTEMPT).where(DELIVERY_ATTEMPT.c.webhook == _OLD).values(webhook=_NEW)
 )
+
+
+_WAITING: Final = Statement(
+    sa.select(JOB.c.id)
+    .where(
+        JOB.c.queue == QUEUE, JOB.c.partition == sa.bindparam("name"), JOB.c.next_at.is_not(None)
+    )
+    .limit(1)
+)
+
+
+class NamesOfDeletedWebhooks(Observer):
+    """Keeps a new Webhook from taking over the waiting deliveries of a deleted one (B-30)."""
+
+    doctypes = frozenset({"Webhook"})
+    events = frozenset({"on_insert"})
+
+    def changing(self, fw: Fw, event: str, doc: DocType) -> None:
+        """Refuse a name for which deliveries wait. Raises: DuplicateError."""
+        if fw.tx.one(_WAITING, name=doc.name) is not None:
+            raise DuplicateError(
+                f"{doc.name} is the name of a deleted Webhook whose deliveries still wait. "
+                "Choose another name, or wait until they have ended.",
+                field="name",
+            )
 
 
 class DeliveryRenames(Observer):

@@ -303,7 +303,9 @@ class CustomEvents:
         if isinstance(given, str | bytes) or not isinstance(given, Sequence):
             raise ValidationError("events must be a list.", field="events")
         if not 1 <= len(given) <= MAX_EVENTS:
-            raise ValidationError(f"events must contain 1 to {MAX_EVENTS:,} events.", field="events")
+            raise ValidationError(
+                f"events must contain 1 to {MAX_EVENTS:,} events.", field="events"
+            )
         planned = self._without_used_keys(fw, [self._planned(fw, each) for each in given])
         if all_or_nothing:
             _raise_first_of(planned)

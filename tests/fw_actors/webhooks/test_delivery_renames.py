@@ -95,6 +95,27 @@ async def test_no_webhook_takes_over_the_deliveries_of_one_that_was_deleted(
     assert sorted(row["webhook"] for row in await office.deliveries()) == sorted([gone, left])
 
 
+async def test_a_new_webhook_does_not_get_what_waits_for_a_deleted_one_of_its_name(
+    office: Office,
+) -> None:
+    """Its receiver would get another's events (B-30); once they have ended the name is free."""
+    gone = await office.subscribe("a.b")
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {}))
+    await office.do(lambda fw: fw.get_doc("Webhook", gone).delete())
+
+    def again(fw: Any) -> None:
+        fw.new_doc(
+            "Webhook", name=gone, url="https://new.example/", event_type="Custom",
+            custom_event="c.d", secret="whsec_YSBzZWNyZXQgb2YgYW5vdGhlciB3ZWJob29rIQ==",
+        ).insert()  # fmt: skip
+
+    with pytest.raises(DuplicateError, match="deleted Webhook whose deliveries still wait"):
+        await office.do(again)
+    await office.do(lambda fw: fw.db.sql("DELETE FROM fw_job"))  # as their last outcomes do
+    await office.do(again)
+    assert [row["webhook"] for row in await office.deliveries()] == [gone]
+
+
 async def other_process(office: Office, hook: str, text: str) -> None:
     """Change a Webhook behind the back of the process that knows it."""
     await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 1}))
