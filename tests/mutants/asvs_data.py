@@ -300,11 +300,11 @@ ASVS_DATA: Final = (
     Mutation(
         "a redirect is followed",
         "fw_actors/http/sender.py",
-        "        return post.reader.answer(post.progress.times, post.progress.address)\n",
-        "        answer = post.reader.answer(post.progress.times, post.progress.address)\n"
+        "        return post.reader.answer(progress.times, progress.address)\n",
+        "        answer = post.reader.answer(progress.times, progress.address)\n"
         "        if answer.location is not None and not anew:\n"
         "            return await self.post(\n"
-        "                target, body, make_headers, timeout=timeout, anew=True\n            )\n"
+        "                endpoint, body, make_headers, timeout=timeout, anew=True\n            )\n"
         "        return answer\n",
         "tests/fw_actors/http/test_sender.py::"
         "test_a_redirect_is_not_followed_and_its_location_kept_without_secrets",
