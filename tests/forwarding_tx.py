@@ -18,6 +18,7 @@ class ForwardingTx(Tx):
 
     def __init__(self, inner: Tx) -> None:
         self.now, self.writable = inner.now, inner.writable
+        self.inserts_in_queries, self.locks_rows = inner.inserts_in_queries, inner.locks_rows
         self._inner = inner
 
     @abstractmethod

@@ -7,7 +7,7 @@ renamed by observers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -227,14 +227,38 @@ class RowInserter:
     """
 
     def __init__(self, registry: Registry, doctype: str, fields: Sequence[str]) -> None:
-        names = (*STANDARD, *fields)
+        self._table = registry.tables[doctype].table
+        self._names = (*STANDARD, *fields)
         self._insert = Statement(
-            sa.insert(registry.tables[doctype].table).values({n: sa.bindparam(n) for n in names})
+            sa.insert(self._table).values({name: sa.bindparam(name) for name in self._names})
         )
+
+    def inserted(self, *columns: str, **found: sa.ColumnElement[Any]) -> sa.CTE:
+        """Return these columns of a row that the statement inserts which selects from them.
+
+        For a store with `Tx.inserts_in_queries`. Run the statement by `insert_by`.
+
+        Args:
+            found: values that are read from another row; if there is none, nothing is inserted.
+        """
+        table = self._table.c
+        values = [found.get(n, sa.bindparam(n, type_=table[n].type)) for n in self._names]
+        insert = sa.insert(self._table).from_select(list(self._names), sa.select(*values))
+        return insert.returning(*(table[name] for name in columns)).cte("inserted")
 
     def insert(self, tx: Tx, name: str, owner: str, **values: Any) -> None:
         """Write a row for `owner`; `values` as the columns hold them. Raises: UniqueViolation."""
         tx.run(self._insert, name=name, **_standard(tx, owner), **values)
+
+    def insert_by(
+        self, statement: Statement, tx: Tx, name: str, owner: str, values: Mapping[str, Any]
+    ) -> int:
+        """Do what `insert` does, by a statement that reads what it has `inserted`.
+
+        `values` has the other parameters of the statement, too. Returns the number of rows that
+        it has changed.
+        """
+        return tx.run(statement, name=name, **_standard(tx, owner), **values)
 
     def insert_many(
         self, tx: Tx, owner: str, written: Sequence[tuple[str, dict[str, Any]]]

@@ -18,6 +18,7 @@ import msgspec
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    Insert,
     Select,
     Subquery,
     Text,
@@ -84,18 +85,27 @@ ENQUEUE_NUMBERED: Final = Statement(  # half as dear again on SQLite
     _NEW.values(trace_context=bindparam("trace_context")).returning(JOB.c.id)
 )
 
+
+def enqueued(
+    queue: ColumnElement[str],
+    partition: ColumnElement[str],
+    subject: ColumnElement[str],
+    now: ColumnElement[int],
+) -> Insert:
+    """Return the statement that writes a job, due at `now`, for each row of what it reads."""
+    return insert(JOB).from_select(
+        ["queue", "partition", "subject", "function", "arguments", "user", "next_at", "created"],
+        select(queue, partition, subject, *(literal_column("''"),) * 3, now, now),
+    )
+
+
 _GIVEN: Final = JsonRows("given")
 ENQUEUE_MANY: Final = Statement(
-    insert(JOB).from_select(
-        ["queue", "partition", "subject", "function", "arguments", "user", "next_at", "created"],
-        select(
-            bindparam("queue", type_=Text()),
-            _GIVEN.item(0, str),
-            _GIVEN.item(1, str),
-            *(literal_column("''"),) * 3,
-            bindparam("now", type_=BigInteger()),
-            bindparam("now", type_=BigInteger()),
-        ).select_from(_GIVEN.table),
+    enqueued(
+        bindparam("queue", type_=Text()),
+        _GIVEN.item(0, str),
+        _GIVEN.item(1, str),
+        bindparam("now", type_=BigInteger()),
     )
 )
 

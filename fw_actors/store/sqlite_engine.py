@@ -59,6 +59,7 @@ class SqliteTx(CursorTx):
     """A transaction on SQLite. `guard` is the connection's authorizer."""
 
     dialect = SQLITE
+    inserts_in_queries = False
     locks_rows = False
     refusals = REFUSALS
 

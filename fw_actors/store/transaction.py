@@ -47,7 +47,10 @@ class Tx(ABC):
     writable: bool
     """False inside `Store.read`, where every write is refused."""
 
-    locks_rows: ClassVar[bool] = True
+    inserts_in_queries: bool = True
+    """False where a query can't read what an INSERT in its WITH clause returns."""
+
+    locks_rows: bool = True
     """False where one transaction at a time writes: no row has to be locked there."""
 
     @abstractmethod

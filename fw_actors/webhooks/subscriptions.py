@@ -206,6 +206,12 @@ class SubscriptionCache:
             .order_by(c.name)
         )
         key: sa.BindParameter[Any] = sa.bindparam("key")
+        self.known = (
+            _locked(sa.select(c.name))
+            .where(c.name == sa.bindparam("known_name"), c[ROW_ID] == sa.bindparam("known_row"))
+            .cte("known")
+        )
+        """The name of a Webhook that is still the known one; locked like that of `name_now`."""
         self._named = Statement(_locked(sa.select(c[ROW_ID]).where(c.name == key)))
         self._moved = Statement(_locked(sa.select(c.name).where(c[ROW_ID] == key)))
         self._shared = shared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,6 +15,7 @@ import pytest
 import trio
 
 from fw_actors.errors import DuplicateError, ValidationError
+from tests.forwarding_tx import ForwardingTx
 from tests.fw_actors.office import Office, open_office
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -24,6 +26,34 @@ ALL = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
 
 def order(fw: Any, **fields: Any) -> Any:
     return fw.new_doc("Sales Order", **{"title": "t", **fields}).insert()
+
+
+class CountingTx(ForwardingTx):
+    """A transaction that counts its statements."""
+
+    statements = 0
+
+    def before_statement(self, params: Mapping[str, Any]) -> None:
+        self.statements += 1
+
+
+async def test_an_event_for_one_webhook_is_recorded_by_one_statement_where_each_is_a_round_trip(
+    office: Office,
+) -> None:
+    """Its delivery, its job and the look at the Webhook's name; three statements on SQLite."""
+    name = await office.subscribe("a.b")
+
+    def emit(fw: Any) -> CountingTx:
+        fw.tx = CountingTx(fw.tx)
+        fw.webhooks.emit("a.b", {"n": 1}, key="k")
+        return fw.tx  # type: ignore[no-any-return]
+
+    tx = await office.do(emit)
+    assert tx.statements == (1 if tx.inserts_in_queries else 3)
+    [delivery] = await office.deliveries()
+    jobs = await office.sql("SELECT queue, partition, subject, next_at = created FROM fw_job")
+    assert jobs == [("webhook", name, delivery["name"], True)]
+    assert (delivery["webhook"], delivery["status"], delivery["key"]) == (name, "Queued", "k")
 
 
 async def types(office: Office) -> list[str]:
