@@ -7,7 +7,7 @@ renamed by observers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -233,18 +233,20 @@ class RowInserter:
             sa.insert(self._table).values({name: sa.bindparam(name) for name in self._names})
         )
 
-    def inserted(self, *columns: str, **found: sa.ColumnElement[Any]) -> sa.CTE:
-        """Return these columns of a row that the statement inserts which selects from them.
-
-        For a store with `Tx.inserts_in_queries`. Run the statement by `insert_by`.
+    def reading(
+        self,
+        select: Callable[[Sequence[sa.ColumnElement[Any]]], sa.Select[Any]],
+        **found: sa.ColumnElement[Any],
+    ) -> sa.Insert:
+        """Return an insert that reads values from another row, for `insert_by`.
 
         Args:
-            found: values that are read from another row; if there is none, nothing is inserted.
+            select: makes the query for that row; if there is none, nothing is inserted.
+            found: the values that are read.
         """
         table = self._table.c
         values = [found.get(n, sa.bindparam(n, type_=table[n].type)) for n in self._names]
-        insert = sa.insert(self._table).from_select(list(self._names), sa.select(*values))
-        return insert.returning(*(table[name] for name in columns)).cte("inserted")
+        return sa.insert(self._table).from_select(list(self._names), select(values))
 
     def insert(self, tx: Tx, name: str, owner: str, **values: Any) -> None:
         """Write a row for `owner`; `values` as the columns hold them. Raises: UniqueViolation."""
@@ -253,10 +255,9 @@ class RowInserter:
     def insert_by(
         self, statement: Statement, tx: Tx, name: str, owner: str, values: Mapping[str, Any]
     ) -> int:
-        """Do what `insert` does, by a statement that reads what it has `inserted`.
+        """Do what `insert` does, by a statement made of `reading`.
 
-        `values` has the other parameters of the statement, too. Returns the number of rows that
-        it has changed.
+        `values` has its other parameters, too. Returns the number of rows that it has written.
         """
         return tx.run(statement, name=name, **_standard(tx, owner), **values)
 

@@ -25,7 +25,7 @@ import threading
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -206,12 +206,9 @@ class SubscriptionCache:
             .order_by(c.name)
         )
         key: sa.BindParameter[Any] = sa.bindparam("key")
-        self.known = (
-            _locked(sa.select(c.name))
-            .where(c.name == sa.bindparam("known_name"), c[ROW_ID] == sa.bindparam("known_row"))
-            .cte("known")
-        )
-        """The name of a Webhook that is still the known one; locked like that of `name_now`."""
+        self._columns = c
+        self.name = c.name
+        """The column of the names of Webhooks."""
         self._named = Statement(_locked(sa.select(c[ROW_ID]).where(c.name == key)))
         self._moved = Statement(_locked(sa.select(c.name).where(c[ROW_ID] == key)))
         self._shared = shared
@@ -246,6 +243,15 @@ class SubscriptionCache:
     def stored(self, tx: Tx) -> Subscriptions:
         """Return the subscriptions in the store, without using them."""
         return _grouped(tx.rows(self._enabled))
+
+    def select_known(self, values: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
+        """Select `values` for a Webhook whose name is the known one; locks it as `name_now` does.
+
+        Parameters: `known_name` and `known_row`, from its `Subscription`.
+        """
+        c = self._columns
+        is_known = (c.name == sa.bindparam("known_name"), c[ROW_ID] == sa.bindparam("known_row"))
+        return _locked(sa.select(*values).where(*is_known))
 
     def name_now(self, tx: Tx, subscription: Subscription) -> str:
         """Return the current name of a Webhook, which its deliveries refer to.
