@@ -1,4 +1,4 @@
-"""What the console keeps of a process in memory: the numbers of the last hour, and traces.
+"""Records of a process for the console, in memory: the numbers of the last hour, and traces.
 
 Both are bounded rings. A trace holds the last messages of one actor, for a minute, without values.
 """

@@ -1,4 +1,4 @@
-"""What `/metrics` and readiness probes read: counters, histograms, and the store with a deadline.
+"""Counters, histograms and a store with a deadline, for `/metrics` and readiness probes.
 
 Counters are passed to their users and rendered in one place. A read of the store cannot be
 cancelled once it has begun, and a frozen or unreachable database server blocks it indefinitely:

@@ -1,4 +1,4 @@
-"""What application code gets: `fw`, the documents of one user in one transaction (D-190).
+"""The handle `fw` of application code: one user's documents in one transaction (D-190).
 
 A document has its fields as attributes, child rows as objects, and the verbs of its life.
 """

@@ -1,6 +1,6 @@
-"""What the apps of a site declare, validated together at start.
+"""The registry of a site's apps: their declarations, validated together at start.
 
-That is DocTypes, which the built-in ones join; functions that HTTP may call, with the roles that
+These are DocTypes, which the built-in ones join; functions that HTTP may call, with the roles that
 may (D-180); and data migrations, which `fw migrate` runs once each, in their order (D-173).
 """
 

@@ -1,4 +1,4 @@
-"""What operators are told of receivers: a list for the console, and notices of those that are dead.
+"""Receivers as operators see them: a list for the console, and notices of dead receivers.
 
 To the console a receiver is an origin, to which several Webhooks may point. The facts come from the
 small table of outcomes and from bounded counts, so that they cost the same however many deliveries

@@ -45,7 +45,7 @@ class SeenEvents(Protocol):
         """Claim the delivery `name` at `now` (Unix seconds) for `lease` seconds."""
 
     def complete(self, name: str, token: str, now: float) -> None:
-        """Note that a claimed delivery was handled; nothing where the claim has passed on."""
+        """Record that a claimed delivery was handled; does nothing if the claim has passed on."""
 
     def release(self, name: str, token: str) -> None:
         """Give a claim back, so that the next attempt may have it at once."""
@@ -75,7 +75,7 @@ class SeenInMemory:
         self._done: OrderedDict[str, None] = OrderedDict()
 
     def claim(self, name: str, now: float, lease: float) -> SeenClaim:
-        """See SeenEvents."""
+        """Claim a delivery; see `SeenEvents.claim`."""
         with self._lock:
             if name in self._done:
                 self._done.move_to_end(name)
@@ -102,14 +102,14 @@ class SeenInMemory:
         return over is not None
 
     def complete(self, name: str, token: str, now: float) -> None:
-        """See SeenEvents."""
+        """Record that a delivery was handled; see `SeenEvents.complete`."""
         with self._lock:
             if self._is_mine(name, token):
                 del self._claimed[name]
                 self._done[name] = None
 
     def release(self, name: str, token: str) -> None:
-        """See SeenEvents."""
+        """Give a claim back; see `SeenEvents.release`."""
         with self._lock:
             if self._is_mine(name, token):
                 del self._claimed[name]
@@ -155,7 +155,7 @@ class SeenInSqlite:
             self._connection().executescript(_SCHEMA)
 
     def claim(self, name: str, now: float, lease: float) -> SeenClaim:
-        """See SeenEvents."""
+        """Claim a delivery; see `SeenEvents.claim`."""
         token = new_key()
         values = {"id": name, "token": token, "until": now + lease, "now": now}
         with self._lock:
@@ -169,7 +169,7 @@ class SeenInSqlite:
         return SeenClaim(ClaimResult.DONE if done else ClaimResult.BUSY)
 
     def complete(self, name: str, token: str, now: float) -> None:
-        """See SeenEvents."""
+        """Record that a delivery was handled; see `SeenEvents.complete`."""
         with self._lock:
             self._connection().execute(
                 "UPDATE fw_received SET done_at = ?, until = ? WHERE id = ? AND token = ?",
@@ -177,7 +177,7 @@ class SeenInSqlite:
             )
 
     def release(self, name: str, token: str) -> None:
-        """See SeenEvents."""
+        """Give a claim back; see `SeenEvents.release`."""
         with self._lock:
             self._connection().execute(
                 "DELETE FROM fw_received WHERE id = ? AND token = ? AND done_at IS NULL",
