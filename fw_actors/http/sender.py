@@ -53,7 +53,7 @@ class _Post(msgspec.Struct, eq=False):
     """One POST under way; `late` when its deadline has passed, or the sender is closed.
 
     The deadline closes the connection, which ends the exchange on it. A cancel scope for each POST
-    would cost a tenth of it more.
+    would cost 10 % of it more.
     """
 
     endpoint: Endpoint

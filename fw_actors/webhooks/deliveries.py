@@ -356,7 +356,7 @@ class NamesOfDeletedWebhooks(Observer):
 
 
 class DeliveryRenames(Observer):
-    """Updates deliveries and jobs when a document or a Webhook is renamed."""
+    """Updates deliveries and jobs when a document or a Webhook is renamed (B-30, B-184)."""
 
     def __init__(self, registry: Registry, subscriptions: SubscriptionCache) -> None:
         table = registry.tables["Webhook Delivery"].table
