@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -215,27 +215,35 @@ def test_a_delivery_a_receiver_and_a_lockout_are_acted_on_by_keys(site: LiveSite
             screen = ConsoleScreen(door(site))
             async with screen.run_test(size=(140, 40)) as pilot, asyncio.timeout(SECONDS):
 
-                async def act(board: str, row: str, *keys: str) -> None:
-                    """Choose a row of a tab, press keys, and wait until the act is done."""
-                    table = screen.query_one(f"#{board}", DataTable)
-                    while row not in (shown := [str(key.value) for key in table.rows]):
+                async def until(look: Callable[[], Any]) -> None:
+                    while not look():
                         await pilot.pause(0.02)
+
+                async def act(board: str, row: str, key: str, *, confirmed: bool = False) -> None:
+                    """Choose a row of a tab, press its key, and wait until the act is done."""
+                    table = screen.query_one(f"#{board}", DataTable)
+
+                    def rows() -> list[str]:
+                        return [str(key.value) for key in table.rows]
+
+                    await until(lambda: row in rows())
                     screen.query_one(TabbedContent).active = f"tab-{board}"
                     await pilot.pause()
                     table.focus()
-                    table.move_cursor(row=shown.index(row))
-                    told = len(screen._notifications)
-                    await pilot.press(*keys)
-                    while len(screen._notifications) == told:
-                        await pilot.pause(0.02)
+                    table.move_cursor(row=rows().index(row))
+                    told = {each.identity for each in screen._notifications}
+                    await pilot.press(key)
+                    if confirmed:  # a "y" before the dialog is there would be lost
+                        await until(lambda: len(screen.screen_stack) == 2)
+                        await pilot.press("y")
+                    await until(lambda: {x.identity for x in screen._notifications} - told)
 
-                await act("failed", delivery, "s", "y")
-                await act("receivers", origin, "p", "y")
-                while screen.view["receivers"][0]["health"] != "paused":
-                    await pilot.pause(0.02)
+                await act("failed", delivery, "s", confirmed=True)
+                await act("receivers", origin, "p", confirmed=True)
+                await until(lambda: screen.view["receivers"][0]["health"] == "paused")
                 await act("receivers", origin, "p")
                 (lock,) = screen.view["store"]["locks"]
-                await act("locks", lock["key"], "u", "y")
+                await act("locks", lock["key"], "u", confirmed=True)
 
         asyncio.run(use())
         eventually(lambda: receiver.ids == [delivery, delivery])
