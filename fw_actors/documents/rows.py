@@ -261,6 +261,18 @@ class RowInserter:
         """
         return tx.run(statement, name=name, **_standard(tx, owner), **values)
 
+    def defer_insert_by(
+        self,
+        statement: Statement,
+        tx: Tx,
+        name: str,
+        owner: str,
+        values: Mapping[str, Any],
+        missed: Callable[[], None],
+    ) -> None:
+        """Do what `insert_by` does, deferred; if no row is written, call `missed` (`Tx.defer`)."""
+        tx.defer(statement, missed, name=name, **_standard(tx, owner), **values)
+
     def insert_many(
         self, tx: Tx, owner: str, written: Sequence[tuple[str, dict[str, Any]]]
     ) -> None:

@@ -137,6 +137,7 @@ _API_KEY: Final = re.compile(
 _DELIVERY_DIGITS: Final = 27
 _COUNTER_LIMIT: Final = 1 << 16
 _RANDOM_BYTES: Final = 12
+_IDS_PER_CALL: Final = 64
 
 
 def base62(number: int, width: int) -> str:
@@ -206,6 +207,7 @@ class DeliveryIds:
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self._random_bytes = random_bytes
+        self._unused = b""
         self._lock = threading.Lock()
         self._last = (0, 0)
 
@@ -213,8 +215,11 @@ class DeliveryIds:
         """Return the next id; `now` in ms since the epoch."""
         with self._lock:
             self._last = millisecond, counter = self._step(now)
+            # One call for many: it releases the interpreter's lock, and waits to get it back.
+            pool = self._unused or self._random_bytes(_IDS_PER_CALL * _RANDOM_BYTES)
+            random, self._unused = pool[:_RANDOM_BYTES], pool[_RANDOM_BYTES:]
         number = (millisecond << 16 | counter) << 96
-        number |= int.from_bytes(self._random_bytes(_RANDOM_BYTES), "big")
+        number |= int.from_bytes(random, "big")
         return "msg_" + base62(number, _DELIVERY_DIGITS)
 
     def _step(self, now: int) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -253,6 +254,8 @@ class ThreadExecutor:
         self._closing = False
         self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()  # None: poll, or close
         self._token = trio.lowlevel.current_trio_token()
+        self._answered: deque[list[WorkItem]] = deque()
+        self._settling = threading.Lock()  # held from a wake-up of trio until it settles them
         self._running = len(engines)
         self._ended = trio.Event()
         for number, engine in enumerate(engines, 1):
@@ -297,7 +300,7 @@ class ThreadExecutor:
             if item is not None:
                 with self._serialising.hold():
                     answered, following = self._run(engine, item)
-                self._send(self._answer, answered)
+                self._answer(answered)
         self._queue.put(None)  # for the next thread of this executor
         engine.close()
         self._send(self._end)
@@ -337,7 +340,7 @@ class ThreadExecutor:
         if item is None or time.monotonic() - item.made <= self._longest_wait or not item.begin():
             return item
         item.refuse(OverloadedError("The database is busy with other queries. Try again later."))
-        self._send(self._answer, [item])
+        self._answer([item])
         return None
 
     def _withdraw(self) -> None:
@@ -370,12 +373,20 @@ class ThreadExecutor:
             self._token.run_sync_soon(fn, *args)
 
     def _answer(self, items: list[WorkItem]) -> None:
-        for item in items:
-            if item.answer is None:
-                self._withdrawn = max(0, self._withdrawn - 1)  # a purge has begun again
-            else:
-                self.waiting -= 1
-            item.settle()
+        """Have trio settle the items; one wake-up serves all that are answered before it comes."""
+        self._answered.append(items)
+        if self._settling.acquire(blocking=False):
+            self._send(self._settle)
+
+    def _settle(self) -> None:
+        self._settling.release()  # first: what is answered from now on wakes trio again
+        while self._answered:
+            for item in self._answered.popleft():
+                if item.answer is None:
+                    self._withdrawn = max(0, self._withdrawn - 1)  # a purge has begun again
+                else:
+                    self.waiting -= 1
+                item.settle()
 
     def _end(self) -> None:
         self._running -= 1

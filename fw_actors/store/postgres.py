@@ -283,7 +283,7 @@ async def open_postgres(
     exchange = (InlineNotices if inline else NoticeThread)(settings, notices, noticed)
     engines = _make_engines(
         pool,
-        ConnectionPool(replace(settings, query_seconds=query_seconds)),
+        ConnectionPool(replace(settings, query_seconds=query_seconds, read_only=True)),
         (1, 1, 1) if inline else (writer_threads, reader_threads, LOOKUP_THREADS),
         exchange.committed,
         query_seconds,
@@ -334,21 +334,15 @@ def _make_engines(
     """Return the engines of as many writing, reading and look-up threads.
 
     The connections of `read_pool` have the server's own limit of time, in case a cancellation
-    can't be sent.
+    can't be sent, and refuse to write.
     """
     writing, reading, looking_up = threads
+    writer = partial(PostgresEngine, pool, writable=True, committed=committed)
+    reader = partial(PostgresEngine, read_pool, writable=False)
     return _PostgresEngines(
-        [
-            PostgresEngine(pool, writable=True, committed=committed, query_seconds=query_seconds)
-            for _ in range(writing)
-        ],
-        *(
-            [
-                PostgresEngine(read_pool, writable=False, query_seconds=query_seconds)
-                for _ in range(count)
-            ]
-            for count in (reading, looking_up)
-        ),
+        [writer(query_seconds=query_seconds) for _ in range(writing)],
+        [reader(query_seconds=query_seconds) for _ in range(reading)],
+        [reader(query_seconds=query_seconds, lookups=True) for _ in range(looking_up)],
     )
 
 

@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -225,13 +225,14 @@ class PostgresSettings:
 
     `lock_seconds` is how long a statement waits for a lock of another transaction; `durable`
     whether a commit is on the disk before it returns; `query_seconds` how long a statement may
-    take, None: without end.
+    take, None: without end; `read_only` whether statements outside a transaction may not write.
     """
 
     conninfo: dict[str, Any]
     lock_seconds: float
     durable: bool = True
     query_seconds: float | None = None
+    read_only: bool = False
 
 
 def read_url(url: str) -> dict[str, Any]:
@@ -299,6 +300,12 @@ class PostgresConnection:
             raise OverloadedError(LOST)
         return self.cursor.execute(text.encode() if isinstance(text, str) else text, values)
 
+    def execute_alone(
+        self, text: str | bytes, values: tuple[Any, ...] | Mapping[str, Any] = ()
+    ) -> psycopg.Cursor[Any]:
+        """Run a statement outside a transaction, which commits by itself; return the cursor."""
+        return self.cursor.execute(text.encode() if isinstance(text, str) else text, values)
+
     def execute_command_within(self, text: bytes) -> None:
         """Run commands of the open transaction that take no values."""
         if not self.is_open:
@@ -316,6 +323,16 @@ class PostgresConnection:
         self._was_canceled = True
         with suppress(psycopg.Error):  # tried again while it runs; the server has its own limit
             self.raw.cancel_safe(timeout=CANCEL_SECONDS)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the server waits for a statement and has not ended the connection."""
+        try:
+            for _ in range(2):  # its last words, then the end
+                self.raw.pgconn.consume_input()
+        except psycopg.Error:
+            return False
+        return self.status == TransactionStatus.IDLE
 
     @property
     def is_reusable(self) -> bool:
@@ -357,6 +374,9 @@ def _session(settings: PostgresSettings) -> bytes:
             "SET standard_conforming_strings = on",  # `postgres_raw` reads literals this way
             "SET TimeZone = 'UTC'",
             commit,
+            # Of statements that are a transaction of their own.
+            "SET default_transaction_isolation = 'read committed'",
+            f"SET default_transaction_read_only = {'on' if settings.read_only else 'off'}",
         )
     ).encode()
 
@@ -431,28 +451,35 @@ class ConnectionPool:
         """
         return self._take_idle() or self._connect()
 
-    def begin(self, connection: PostgresConnection, text: bytes) -> PostgresConnection:
-        """Begin a transaction by `text` on a connection that was taken; return the connection.
+    def begin(
+        self, connection: PostgresConnection, first: Callable[[PostgresConnection], object]
+    ) -> PostgresConnection:
+        """Run `first` on a connection that was taken; return the connection.
 
-        Nothing has run yet, so a connection that turns out to be lost is replaced at once.
+        `first` changes nothing: it begins a transaction, or reads. So a connection that turns out
+        to be lost is replaced at once.
 
-        Raises: OverloadedError, as `take`.
+        Raises: OverloadedError, as `take`; psycopg.Error, as `first`. The connection is closed
+            then.
         """
         taken: PostgresConnection | None = connection
         while taken is not None:
             try:
-                taken.execute(text)
-            except psycopg.Error:  # the server was restarted, or has ended the connection
+                first(taken)
+            except psycopg.Error:
+                is_lost = taken.status == TransactionStatus.UNKNOWN
                 taken.close()
-                taken = self._take_idle()
+                if not is_lost:
+                    raise
+                taken = self._take_idle()  # the server was restarted, or has ended the connection
             else:
                 return taken
         new = self._connect()
         try:
-            new.execute(text)
-        except psycopg.Error as error:
+            first(new)
+        except psycopg.Error:
             new.close()
-            raise translate(error) from None
+            raise
         return new
 
     def give_back(self, connection: PostgresConnection) -> None:

@@ -15,11 +15,12 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import outcome
 import psycopg
 from psycopg.pq import TransactionStatus
+from sqlalchemy.sql import ClauseElement
 
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.store.executor import EngineCounts, Pull, WorkItem
@@ -38,8 +39,8 @@ from fw_actors.store.postgres_connection import (
     translate,
 )
 from fw_actors.store.query_limits import QueryLimit
-from fw_actors.store.statement import POSTGRESQL, StatementError
-from fw_actors.store.transaction import CursorTx, TableLayout
+from fw_actors.store.statement import POSTGRESQL, Statement, StatementError, Values
+from fw_actors.store.transaction import CursorTx, TableLayout, changed_rows
 
 _TOKEN: Final = re.compile(
     r"""
@@ -128,7 +129,8 @@ class PostgresTx(CursorTx):
     """A PostgreSQL transaction.
 
     Commands without an answer (BEGIN, SAVEPOINT, RELEASE) are deferred until the next statement,
-    and share a round trip to the server. Commands that no statement follows are never sent.
+    and share a round trip to the server. Commands that no statement follows are never sent. A
+    deferred statement that is the only one commits by itself, without BEGIN and COMMIT.
 
     A statement that fails spoils the transaction up to the innermost savepoint; what is caught
     outside one is refused at the commit.
@@ -152,14 +154,49 @@ class PostgresTx(CursorTx):
             now, limit, self._execute_within, self._execute_many_within, writable=writable
         )
         self.connection = connection
+        self.wrote = False
+        """Whether changes are committed."""
         self._pool = pool
         self._begin = begin
         self._deferred = [begin]
+        self._deferred_statement: _Deferred | None = None
 
     @property
     def has_begun(self) -> bool:
         """Whether a statement was run, or tried."""
         return self._deferred[:1] != [self._begin]
+
+    def defer(
+        self, statement: Statement | ClauseElement, missed: Callable[[], None], /, **params: Any
+    ) -> None:
+        if self.has_begun or self._deferred_statement is not None:
+            super().defer(statement, missed, **params)
+        else:
+            bound = self._bound(statement, params)
+            self._deferred_statement = _Deferred(*bound, missed, self._depth)
+
+    def complete(self, *, alone: bool) -> None:
+        """Run the deferred statement, if there is one still; the function has returned.
+
+        Args:
+            alone: whether it may commit by itself. It does if it changes anything.
+        """
+        only = self._deferred_statement
+        if only is None:
+            return
+        if not alone or not self.connection.is_ready:  # a lost connection is replaced at a BEGIN
+            self._run_deferred_statement()
+            return
+        self._deferred_statement = None
+        try:
+            changed = changed_rows(self.connection.execute_alone(only.text, only.values))
+        except self.refusals as error:
+            if self.connection.status == TransactionStatus.UNKNOWN:
+                raise OverloadedError(LOST_AT_COMMIT) from None
+            self._refuse(error)
+        self.wrote = changed > 0
+        if not changed:
+            only.missed()
 
     def lock(self, name: str) -> None:
         if self.writable:
@@ -195,24 +232,38 @@ class PostgresTx(CursorTx):
         self.connection.cancel()
 
     def _execute_within(self, text: str | bytes, values: Any = ()) -> Any:
-        if self._deferred:
-            self._send_deferred()
+        self._send_deferred()
         return self.connection.execute_within(text, values)
 
     def _execute_many_within(self, text: str, values: Sequence[tuple[Any, ...]]) -> None:
-        if self._deferred:
-            self._send_deferred()
+        self._send_deferred()
         self.connection.execute_many_within(text, values)
 
     def _send_deferred(self) -> None:
+        if self._deferred_statement is not None:
+            self._run_deferred_statement()
+        if not self._deferred:
+            return
         begins, text = not self.has_begun, b"; ".join(self._deferred)
         self._deferred.clear()
         if begins:
-            self.connection = self._pool.begin(self.connection, text)
+            self.connection = self._pool.begin(self.connection, lambda taken: taken.execute(text))
         else:
             self.connection.execute_command_within(text)
 
+    def _run_deferred_statement(self) -> None:
+        only, self._deferred_statement = self._deferred_statement, None
+        assert only is not None
+        try:
+            changed = changed_rows(self._execute(only.text, only.values))
+        except self.refusals as error:
+            self._refuse(error)
+        if not changed:
+            only.missed()
+
     def _begin_part(self, name: str) -> None:
+        if self._deferred_statement is not None:
+            self._run_deferred_statement()
         self._deferred.append(_savepoint(name))
 
     def _part_returned(self) -> None:
@@ -222,8 +273,13 @@ class PostgresTx(CursorTx):
     def _end_part(self, name: str) -> None:
         if not self._withdraw_part(name):
             self._deferred.append(b"RELEASE " + name.encode())
+        elif self._deferred_statement is not None:
+            self._deferred_statement = self._deferred_statement._replace(depth=self._depth - 1)
 
     def _undo_part(self, name: str) -> None:
+        deferred = self._deferred_statement
+        if deferred is not None and deferred.depth >= self._depth:
+            self._deferred_statement = None
         if self._withdraw_part(name):
             return
         self._deferred.clear()  # these concern parts of this one
@@ -243,8 +299,33 @@ class PostgresTx(CursorTx):
         return True
 
 
+class _Deferred(NamedTuple):
+    """A statement that is run later, see `Tx.defer`; `depth`: the savepoints it is in."""
+
+    text: str
+    values: Values
+    missed: Callable[[], None]
+    depth: int
+
+
 def _savepoint(name: str) -> bytes:
     return b"SAVEPOINT " + name.encode()
+
+
+class PostgresLookup(PostgresTx):
+    """A read without a transaction: each statement sees what is committed when it runs.
+
+    It takes two round trips less than a transaction. The connection refuses to write.
+    """
+
+    def _execute_within(self, text: str | bytes, values: Any = ()) -> Any:
+        if self.has_begun:
+            return self.connection.execute_alone(text, values)
+        self._deferred.clear()
+        self.connection = self._pool.begin(
+            self.connection, lambda taken: taken.execute_alone(text, values)
+        )
+        return self.connection.cursor
 
 
 _log: Final = logging.getLogger(__name__)
@@ -257,6 +338,7 @@ class PostgresEngine:
         pool: shared by all engines of a store.
         committed: called in this thread after a commit that had written something.
         query_seconds: how long a read, or a search inside a write, may take; None: without end.
+        lookups: run reads without a transaction, see `PostgresLookup`.
     """
 
     def __init__(
@@ -266,12 +348,14 @@ class PostgresEngine:
         writable: bool,
         committed: Callable[[], None] = lambda: None,
         query_seconds: float | None = None,
+        lookups: bool = False,
     ) -> None:
         self.counts = EngineCounts()
         self.limit = QueryLimit(query_seconds)
         self._pool = pool
         self._writable = writable
         self._committed = committed
+        self._tx_class = PostgresLookup if lookups else PostgresTx
 
     def run(self, first: WorkItem, pull: Pull, empty: Callable[[], bool]) -> list[WorkItem]:
         """Run one call. See `Engine.run`."""
@@ -290,7 +374,7 @@ class PostgresEngine:
         except Exception as error:
             self._refuse_waiting(taken, pull, error)
             return taken
-        tx = PostgresTx(
+        tx = self._tx_class(
             self._pool,
             connection,
             self._beginning(item),
@@ -326,7 +410,9 @@ class PostgresEngine:
         if not self._writable:
             self.limit.begin(tx.interrupt, item, tx)
         try:
-            item.answer = outcome.Value(item.fn(tx))
+            answer = item.fn(tx)
+            tx.complete(alone=item.durable)
+            item.answer = outcome.Value(answer)
         except BaseException as error:
             item.answer = outcome.Error(error)
         finally:
@@ -334,7 +420,7 @@ class PostgresEngine:
         tx.end()
         if not self._writable:
             self.counts.reads += 1
-            if tx.has_begun:
+            if tx.connection.is_open:
                 with suppress(psycopg.Error):  # a ROLLBACK makes psycopg forget prepared statements
                     tx.connection.execute(b"COMMIT")
         elif isinstance(item.answer, outcome.Error):
@@ -346,26 +432,26 @@ class PostgresEngine:
             self.counts.commits += 1
             self.counts.committed += 1
             self.counts.largest_group = 1
+            if tx.wrote:
+                self._committed()
         if isinstance(item.answer, outcome.Value):
             item.callbacks = tx.callbacks
 
     def _commit(self, tx: PostgresTx) -> Exception | None:
         """Commit the work of a function that has returned; return the reason if impossible."""
         connection = tx.connection
-        if not tx.has_begun:
+        if tx.wrote or not tx.has_begun:
             return None
         if connection.status == TransactionStatus.INERROR:
             return StatementError(CAUGHT_OUTSIDE)
         if connection.status != TransactionStatus.INTRANS:
             return OverloadedError(LOST)
         try:
-            wrote = connection.commit()
+            tx.wrote = connection.commit()
         except psycopg.Error as error:
             if connection.status == TransactionStatus.UNKNOWN:
                 return OverloadedError(LOST_AT_COMMIT)
             return translate(error)
-        if wrote:
-            self._committed()
         return None
 
     def _refuse_waiting(self, taken: list[WorkItem], pull: Pull, error: Exception) -> None:

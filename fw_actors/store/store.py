@@ -148,7 +148,8 @@ class Store:
         cancellation.
 
         `reserved`: run it on a thread that never runs searches. For short reads by a key that
-        must not wait behind searches: sessions, sign-in attempts, readiness.
+        must not wait behind searches: sessions, sign-in attempts, readiness. On PostgreSQL there is
+        no snapshot then: each statement sees what is committed when it runs.
 
         Raises: OverloadedError when too many calls wait, when the call has waited, or `fn` has run
             for longer than a query may take (`extra.reason` tells the latter), or when the

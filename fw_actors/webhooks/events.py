@@ -5,8 +5,9 @@ that are stored here.
 
 A batch of an app's events is one transaction. Its deliveries are written by two statements however
 many there are; keys are looked up before. A single event takes one statement on PostgreSQL, where
-each is a round trip. A key that another transaction wrote meanwhile refuses the statement on
-PostgreSQL, and the events are then recorded one by one.
+each is a round trip; nothing but an event in a transaction is one round trip. A key that another
+transaction wrote meanwhile refuses the statement on PostgreSQL, and the events are then recorded
+one by one.
 
 The module has more than 500 lines because both kinds of events share all but where they come from.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -64,6 +66,14 @@ class RecordedEvent(NamedTuple):
     key: str | None = None
 
 
+class _Planned(NamedTuple):
+    """A delivery to be written."""
+
+    delivery: str
+    event: RecordedEvent
+    subscription: Subscription
+
+
 class DeliveryRecorder:
     """Writes the deliveries of events, and a job for each of them."""
 
@@ -98,61 +108,72 @@ class DeliveryRecorder:
         Raises: UniqueViolation if a Webhook has received one of the keys.
         """
         tx = fw.tx
-        alone = self._record_alone(fw, events)
-        if alone is not None:
-            return [[alone]]
+        ids = [[self._ids.new(tx.now) for _ in event.wanted] for event in events]
+        planned = [
+            _Planned(delivery, event, subscription)
+            for event, its_ids in zip(events, ids, strict=True)
+            for subscription, delivery in zip(event.wanted, its_ids, strict=True)
+        ]
+        if planned:
+            if len(planned) == 1 and not planned[0].subscription.ordered:
+                self._write_alone(fw, planned[0])
+            else:
+                self._write(fw, planned)
+            tx.after_commit(self._recorded)
+        return ids
+
+    def _write(self, fw: Fw, planned: Sequence[_Planned]) -> None:
+        tx = fw.tx
         names: dict[Subscription, str] = {}
         written: list[tuple[str, dict[str, Any]]] = []
         unordered: list[tuple[str, str]] = []
         ordered: list[tuple[str, str, str | None]] = []
-        ids: list[list[str]] = []
-        for event in events:
-            ids.append([])
-            for subscription in event.wanted:
-                webhook = names.get(subscription)
-                if webhook is None:
-                    webhook = names[subscription] = self._subscriptions.name_now(tx, subscription)
-                delivery = self._ids.new(tx.now)
-                ids[-1].append(delivery)
-                written.append((delivery, _columns_of(event, subscription, webhook, tx.now)))
-                if subscription.ordered:
-                    ordered.append((webhook, delivery, ordering_key_of(*event.reference)))
-                else:
-                    unordered.append((webhook, delivery))
-        if written:
-            if self._tracer is not None:
-                context = written_context(self._tracer.context_of(tx))
-                for _, columns in written:
-                    columns["trace_context"] = context
-            self._rows.insert_many(tx, fw.rights.user, written)
-            jobs.enqueue_many(tx, QUEUE, unordered)
-            if ordered:
-                ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
-            tx.after_commit(self._recorded)
-        return ids
+        trace = self._trace_of(tx)
+        for delivery, event, subscription in planned:
+            webhook = names.get(subscription)
+            if webhook is None:
+                webhook = names[subscription] = self._subscriptions.name_now(tx, subscription)
+            columns = _columns_of(event, subscription, webhook, tx.now)
+            written.append((delivery, {**columns, **trace}))
+            if subscription.ordered:
+                ordered.append((webhook, delivery, ordering_key_of(*event.reference)))
+            else:
+                unordered.append((webhook, delivery))
+        self._rows.insert_many(tx, fw.rights.user, written)
+        jobs.enqueue_many(tx, QUEUE, unordered)
+        if ordered:
+            ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
 
-    def _record_alone(self, fw: Fw, events: Sequence[RecordedEvent]) -> str | None:
+    def _write_alone(self, fw: Fw, planned: _Planned) -> None:
         """Write a single delivery and its job by two statements, or by one if the store can.
 
-        Returns its id. None if there are more, if its Webhook orders its deliveries, or if that
-        is not known by its present name.
+        The statement writes nothing if the Webhook is not known by its present name.
         """
-        if len(events) != 1 or len(events[0].wanted) != 1 or events[0].wanted[0].ordered:
-            return None
-        tx, event, subscription = fw.tx, events[0], events[0].wanted[0]
-        delivery = self._ids.new(tx.now)
+        tx = fw.tx
+        delivery, event, subscription = planned
         values = _columns_of(event, subscription, subscription.webhook, tx.now)
-        if self._tracer is not None:
-            values["trace_context"] = written_context(self._tracer.context_of(tx))
+        values.update(self._trace_of(tx))
         values["known_name"] = values.pop("webhook")
         values["known_row"] = subscription.row_id
-        insert = self._insert_known_and_enqueue if tx.inserts_in_queries else self._insert_known
-        if not self._rows.insert_by(insert, tx, delivery, fw.rights.user, values):
-            return None
+        owner = fw.rights.user
+        write = partial(self._write, fw, [planned])
         if not tx.inserts_in_queries:
-            jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
-        tx.after_commit(self._recorded)
-        return delivery
+            if self._rows.insert_by(self._insert_known, tx, delivery, owner, values):
+                jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
+            else:
+                write()
+            return
+        insert = self._insert_known_and_enqueue
+        if event.key is None:
+            self._rows.defer_insert_by(insert, tx, delivery, owner, values, write)
+        elif not self._rows.insert_by(insert, tx, delivery, owner, values):
+            write()  # the caller hears at once of a used key
+
+    def _trace_of(self, tx: Tx) -> dict[str, str]:
+        """Return the column that says where the transaction stands in a trace, if it has one."""
+        if self._tracer is None:
+            return {}
+        return {"trace_context": written_context(self._tracer.context_of(tx))}
 
 
 def ordering_key_of(doctype: str | None, name: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -17,11 +18,15 @@ from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.runtime.clock import SeededEntropy, SystemClock
 from fw_actors.store import StatementError, Store, Tx
 from fw_actors.store.postgres import open_postgres
-from fw_actors.store.postgres_connection import BEGIN_WRITE, PostgresConnection
+from fw_actors.store.postgres_connection import (
+    BEGIN_LAZY,
+    BEGIN_WRITE,
+    PostgresConnection,
+)
 from fw_actors.store.statement import POSTGRESQL
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import ADD, Refused, add, create_notes, texts
-from tests.postgres_cluster import PostgresCluster, postgres_cluster
+from tests.postgres_cluster import DATABASE, PostgresCluster, postgres_cluster
 
 
 @pytest.fixture
@@ -351,3 +356,115 @@ async def test_a_part_that_failed_is_undone_in_one_round_trip(
     assert b"ROLLBACK TO part_0; RELEASE part_0" in commands
     assert not any(b"RELEASE part_1" in each for each in commands)
     assert await store.read(texts) == ["b"]
+
+
+def never() -> None:
+    raise AssertionError("an insert missed its row")
+
+
+async def test_a_deferred_statement_that_is_alone_takes_one_round_trip(
+    store: Store, commands: list[bytes]
+) -> None:
+    def work(tx: Tx) -> None:
+        with tx.savepoint():
+            tx.defer(ADD, never, owner="ada", text="a")
+
+    before = store.statistics().committed
+    await store.write(work)
+    assert commands == []
+    assert store.statistics().committed == before + 1
+    assert await store.read(texts) == ["a"]
+
+
+async def test_a_deferred_statement_that_need_not_be_durable_is_lazy(
+    store: Store, commands: list[bytes]
+) -> None:
+    await store.write(lambda tx: tx.defer(ADD, never, owner="ada", text="a"), durable=False)
+    assert commands[0] == BEGIN_LAZY
+
+
+async def test_a_commit_by_a_deferred_statement_is_told_to_other_processes(
+    open_store: OpenStore,
+) -> None:
+    async with open_store() as ours, open_store() as theirs:
+        heard = [trio.Event(), trio.Event()]
+        theirs.on_external_commit(lambda: next(x for x in heard if not x.is_set()).set())
+        with trio.fail_after(30):
+            await ours.write(create_notes)
+            await heard[0].wait()
+            await ours.write(lambda tx: tx.defer(ADD, never, owner="ada", text="a"))
+            await heard[1].wait()
+
+
+async def test_a_deferred_statement_on_a_connection_lost_while_idle_runs_once(
+    store: Store, cluster: PostgresCluster
+) -> None:
+    await store.write(add("a"))
+    end_connections(cluster)
+    await store.write(lambda tx: tx.defer(ADD, never, owner="ada", text="b"))
+    assert await store.read(texts) == ["a", "b"]
+
+
+async def test_a_connection_lost_during_a_deferred_statement_leaves_the_outcome_open(
+    store: Store, cluster: PostgresCluster
+) -> None:
+    """The statement commits by itself, so nobody can tell whether it has."""
+    locked, ended = threading.Event(), threading.Event()
+
+    def hold(tx: Tx) -> None:
+        tx.run(sql("LOCK TABLE notes"))
+        locked.set()
+        ended.wait(30)
+
+    async def meet(nursery: trio.Nursery) -> None:
+        await trio.to_thread.run_sync(locked.wait)
+        nursery.start_soon(trio.to_thread.run_sync, end_the_waiting_one)
+        with pytest.raises(OverloadedError, match="Read again"):
+            await store.write(lambda tx: tx.defer(ADD, never, owner="ada", text="a"))
+        ended.set()
+
+    def end_the_waiting_one() -> None:
+        end = (
+            b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            b"WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO notes%'"
+        )
+        while not cluster.owner.execute(end).fetchall():
+            time.sleep(0.02)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.write, hold)
+        await meet(nursery)
+    assert await store.read(texts) == []
+
+
+async def test_a_reserved_read_is_no_transaction_and_reads_committed_rows(
+    store: Store, commands: list[bytes], cluster: PostgresCluster
+) -> None:
+    assert await store.read(texts, reserved=True) == []
+    await store.write(add("a"))
+    commands.clear()
+    assert await store.read(lambda tx: texts(tx) + texts(tx), reserved=True) == ["a", "a"]
+    assert commands == []
+    end_connections(cluster)
+    assert await store.read(texts, reserved=True) == ["a"]
+
+
+async def test_statements_alone_follow_our_settings_and_not_the_databases(
+    open_store: OpenStore, cluster: PostgresCluster, postgres_url: str
+) -> None:
+    """A site may be given a database with settings of its own."""
+    cluster.execute(f"ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")
+    cluster.execute(f"ALTER DATABASE {DATABASE} SET default_transaction_isolation = serializable")
+    try:
+        async with open_store() as store:
+            await store.write(create_notes)
+            await store.write(lambda tx: tx.defer(ADD, never, owner="ada", text="a"))
+            isolation = sql("SELECT current_setting('transaction_isolation')")
+            told = await store.read(lambda tx: tx.scalar(isolation), reserved=True)
+            assert (told, await store.read(texts)) == ("read committed", ["a"])
+    finally:
+        for setting in ("default_transaction_read_only", "default_transaction_isolation"):
+            cluster.execute(
+                "SET default_transaction_read_only = off; "
+                f"ALTER DATABASE {DATABASE} RESET {setting}"
+            )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import (
@@ -23,13 +23,16 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    update,
 )
 from sqlalchemy import text as sql
 from sqlalchemy.schema import CreateTable
+from sqlalchemy.sql import bindparam
 
 from fw_actors.errors import ValidationError
 from fw_actors.store import (
     ConstraintViolation,
+    Statement,
     StatementError,
     Store,
     Tx,
@@ -327,14 +330,25 @@ def _parts(tx: Tx, choice: random.Random, depth: int, number: Iterator[int]) -> 
     """Add notes in savepoints of any nesting, of which some fail, some are empty."""
     for _ in range(choice.randrange(3)):
         if choice.random() < 0.5:
-            tx.run(ADD, owner="ada", text=str(next(number)))
+            _add_or_defer(tx, next(number))
         with suppress(Refused), tx.savepoint():
             if depth:
                 _parts(tx, choice, depth - 1, number)
             if choice.random() < 0.5:
-                tx.run(ADD, owner="ada", text=str(next(number)))
+                _add_or_defer(tx, next(number))
             if choice.random() < 0.4:
                 raise Refused
+
+
+def _add_or_defer(tx: Tx, number: int) -> None:
+    if number % 2:
+        tx.run(ADD, owner="ada", text=str(number))
+    else:
+        tx.defer(ADD, _never, owner="ada", text=str(number))
+
+
+def _never() -> None:
+    raise AssertionError("an insert missed its row")
 
 
 def _expected(choice: random.Random, depth: int, number: Iterator[int]) -> list[str]:
@@ -360,3 +374,68 @@ async def test_savepoints_of_any_nesting_keep_what_did_not_fail(store: Store) ->
         await store.write(work)
         expected = _expected(random.Random(seed), 3, count())
         assert await store.read(texts) == expected, f"seed {seed}"
+
+
+RENAME: Final = Statement(
+    update(NOTES).where(NOTES.c.text == bindparam("old")).values(text=bindparam("new"))
+)
+
+
+async def test_a_deferred_statement_that_is_all_of_its_transaction_is_committed(
+    store: Store,
+) -> None:
+    await store.write(lambda tx: tx.defer(ADD, _never, owner="ada", text="a"))
+    assert await store.read(texts) == ["a"]
+
+
+async def test_a_deferred_statement_runs_before_the_next_one(store: Store) -> None:
+    def work(tx: Tx) -> list[str]:
+        tx.defer(ADD, _never, owner="ada", text="a")
+        return texts(tx)
+
+    assert await store.write(work) == ["a"]
+    assert await store.read(texts) == ["a"]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_deferred_statement_that_changes_no_row_is_told(store: Store, alone: bool) -> None:
+    """What is run in its place is committed."""
+
+    def work(tx: Tx) -> None:
+        tx.defer(RENAME, partial(_add_or_defer, tx, 1), old="a", new="b")
+        if not alone:
+            tx.run(ADD, owner="ada", text="2")
+
+    await store.write(work)
+    assert await store.read(texts) == ["1", *([] if alone else ["2"])]
+
+
+async def test_a_deferred_statement_goes_with_a_failed_transaction(store: Store) -> None:
+    def work(tx: Tx) -> None:
+        tx.defer(ADD, _never, owner="ada", text="a")
+        raise Refused
+
+    with pytest.raises(Refused):
+        await store.write(work)
+    assert await store.read(texts) == []
+
+
+async def test_the_error_of_a_deferred_statement_is_that_of_the_write(store: Store) -> None:
+    await store.write(add("a"))
+    with pytest.raises(UniqueViolation):
+        await store.write(lambda tx: tx.defer(ADD, _never, owner="ada", text="a"))
+    with pytest.raises(StatementError):
+        await store.write(lambda tx: tx.defer(ADD, _never, owner="ada"))
+    await store.write(add("b"))
+    assert await store.read(texts) == ["a", "b"]
+
+
+async def test_a_deferred_statement_can_not_write_in_a_read(store: Store) -> None:
+    for reserved in (True, False):
+        with pytest.raises(StatementError):
+            await store.read(
+                lambda tx: tx.defer(ADD, _never, owner="ada", text="a"), reserved=reserved
+            )
+        with pytest.raises(StatementError):
+            await store.read(add("a"), reserved=reserved)
+    assert await store.read(texts) == []
