@@ -23,12 +23,11 @@ from fw_actors.runtime.snapshot import place_of
 from fw_actors.runtime.supervision import cancel_timers
 from fw_actors.runtime.timers import TimeLimit
 from fw_actors.runtime.topics import EventKind
-from fw_actors.runtime.variables import run_apart
+from fw_actors.runtime.workers import WorkerScope, run_apart
 
 if TYPE_CHECKING:
     from fw_actors.runtime.pool import KeyedPool
     from fw_actors.runtime.supervision import FailedKey, Watch
-    from fw_actors.runtime.workers import WorkerScope
 
 
 class KeyedCell(ActorCell):

@@ -18,9 +18,8 @@ from outcome import Error, Outcome, Value
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.errors import ActorError, AlreadyAnswered, AskTimeout
-from fw_actors.runtime.messages import Message
+from fw_actors.runtime.messages import Carried, Message
 from fw_actors.runtime.timers import DeadlineQueue
-from fw_actors.runtime.variables import Carried
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
