@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from fw_actors.runtime.clock import TimeLimit
 from fw_actors.runtime.deadlock import path_between, without
 from fw_actors.runtime.errors import (
     ActorError,
@@ -47,7 +48,6 @@ from fw_actors.runtime.operations import PendingOperations, operations_of
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of, place_of
 from fw_actors.runtime.supervision import Down, Up
-from fw_actors.runtime.timers import TimeLimit
 from fw_actors.runtime.topics import EventKind
 
 if TYPE_CHECKING:
