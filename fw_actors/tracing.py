@@ -1,28 +1,143 @@
 """Traces of the service: where each operation stands in its trace, and how it is passed on.
 
+The contexts are those of the W3C recommendation Trace Context, which has them in two headers.
+`traceparent` names the trace and the caller's part of it, `tracestate` is a list that belongs to
+the tracing systems on the way. A `traceparent` that is not valid is ignored, and `tracestate` with
+it; a `tracestate` that is not valid is ignored alone. What is taken is passed on unchanged.
+
 Without `ops.traceContext` nothing of this runs. With it, a `Tracer` makes the contexts of traces;
 one that also records its spans is made by `supervisors.service.telemetry`. Rules: B-421 to B-429.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from fw_actors.rules.trace_context import (
-    ID_BYTES,
-    PARENT_BYTES,
-    TraceContext,
-    new_context,
-    new_parent_id,
-)
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.tracing import TraceHooks
 
 T = TypeVar("T")
+
+ID_BYTES: Final = 16
+PARENT_BYTES: Final = 8
+MAX_STATE: Final = 512
+"""Characters; a longer tracestate is dropped whole."""
+MAX_MEMBERS: Final = 32
+
+_SAMPLED: Final = 0x01
+_RANDOM: Final = 0x02  # of level 2: the trace-id is random
+_PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_MAX_PARENT: Final = 512  # of a later version
+_MEMBER: Final = re.compile(
+    r"([a-z0-9][a-z0-9_\-*/@]{0,255})="
+    r"[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
+_BLANKS: Final = " \t"
+
+TraceHeaders = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """A place in a trace: its id, the id of the operation that is the parent of what follows, the
+    flags, and the list `tracestate`.
+    """
+
+    trace_id: str
+    parent_id: str
+    flags: int = 0
+    state: str = ""
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether the operations before this one may have been recorded."""
+        return bool(self.flags & _SAMPLED)
+
+    @property
+    def parent(self) -> str:
+        """The value of `traceparent`."""
+        return f"00-{self.trace_id}-{self.parent_id}-{self.flags:02x}"
+
+    @property
+    def headers(self) -> TraceHeaders:
+        """The headers of a request."""
+        parent = (b"traceparent", self.parent.encode())
+        return (parent, (b"tracestate", self.state.encode())) if self.state else (parent,)
+
+    def followed_by(self, parent_id: str) -> TraceContext:
+        """Return the context of what an operation of this id begins."""
+        return replace(self, parent_id=parent_id)
+
+
+def read_context(parents: Sequence[str], states: Sequence[str] = ()) -> TraceContext | None:
+    """Return the context that came with a request; None without a valid `traceparent`.
+
+    Args:
+        parents: the values of all headers `traceparent`; more than one are ignored.
+        states: the values of all headers `tracestate`, which are one list.
+    """
+    if len(parents) != 1:
+        return None
+    text = parents[0].strip(_BLANKS)
+    match = _PARENT.fullmatch(text) if len(text) <= _MAX_PARENT else None
+    if match is None:
+        return None
+    version, trace_id, parent_id, flags, more = match.groups()
+    if version == "ff" or (version == "00" and more is not None):
+        return None
+    if not (int(trace_id, 16) and int(parent_id, 16)):
+        return None
+    known = _SAMPLED | _RANDOM if version == "00" else _SAMPLED
+    return TraceContext(trace_id, parent_id, int(flags, 16) & known, _state(states))
+
+
+def _state(lines: Sequence[str]) -> str:
+    """Return a valid list as one text, else nothing."""
+    text = ",".join(line.strip(_BLANKS) for line in lines).strip(_BLANKS)
+    if len(text) > MAX_STATE:
+        return ""
+    members = [part.strip(_BLANKS) for part in text.split(",")]
+    matches = [_MEMBER.fullmatch(member) for member in members if member]
+    keys = {match[1] for match in matches if match is not None}
+    if not keys or len(members) > MAX_MEMBERS or len(keys) < len(matches):
+        return ""  # empty, too long, not valid, or with a key twice
+    return text
+
+
+def new_context(random: bytes) -> TraceContext:
+    """Return the beginning of a trace, made of 24 random bytes; nothing of it was recorded."""
+    text = random.hex()
+    at = 2 * ID_BYTES
+    return TraceContext(_not_zero(text[:at]), _not_zero(text[at:]))
+
+
+def new_parent_id(random: bytes) -> str:
+    """Return the id of an operation, made of 8 random bytes."""
+    return _not_zero(random.hex())
+
+
+def _not_zero(digits: str) -> str:
+    return digits if int(digits, 16) else f"{digits[:-1]}1"
+
+
+def written_context(context: TraceContext) -> str:
+    """Return a context as it is stored."""
+    return f"{context.parent} {context.state}" if context.state else context.parent
+
+
+def stored_context(text: str | None) -> TraceContext | None:
+    """Return a stored context; None if there is none, or raw SQL damaged it."""
+    if not text:
+        return None
+    parent, _, state = text.partition(" ")
+    return read_context([parent], [state])
+
 
 CURRENT_TRACE: Final[ContextVar[TraceContext | None]] = ContextVar("current trace", default=None)
 """Where the present task, or transaction, stands in its trace."""

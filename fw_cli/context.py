@@ -132,8 +132,7 @@ async def _opened(
 
 def _in_trace_of(environ: Mapping[str, str]) -> AbstractContextManager[None]:
     """Continue the trace of the command's caller, if the environment has one."""
-    from fw_actors.rules.trace_context import read_context
-    from fw_actors.tracing import in_trace
+    from fw_actors.tracing import in_trace, read_context
 
     state = environ.get("TRACESTATE", "")
     return in_trace(read_context([environ.get("TRACEPARENT", "")], [state]))

@@ -90,8 +90,7 @@ def add(
 
 def _invite(site: Site, fw: Fw, account: str) -> str:
     """Return the link with which the owner sets the first password."""
-    from fw_actors.access.links import Links
-    from fw_actors.access.types import LinkKind
+    from fw_actors.access.links import LinkKind, Links
     from supervisors.service.site_files import site_url
 
     links = Links(site.registry, site.config.auth, site.entropy, site_url(site.config))

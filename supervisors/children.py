@@ -11,8 +11,8 @@ import trio
 
 from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import ActorCell
+from fw_actors.runtime.clock import START_SECONDS
 from fw_actors.runtime.single import SingleCell
-from fw_actors.runtime.timers import START_SECONDS
 from supervisors.strategies import ChildRules, Restart
 
 ActorT = TypeVar("ActorT", bound=Actor)

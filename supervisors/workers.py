@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.runtime import NodeSnapshot, RestartIntensity, Runtime, WorkerPool
 from fw_actors.runtime.cell import ActorCell
-from fw_actors.runtime.timers import START_SECONDS
+from fw_actors.runtime.clock import START_SECONDS
 from supervisors.children import ActorChild, ChildSpec, TaskStatus
 from supervisors.strategies import Restart, Strategy
 from supervisors.supervisor import Supervisor

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from quart.wrappers import Request
 
-from fw_actors.access.types import Caller, Reading
-from fw_actors.actors.metrics import Histogram
+from fw_actors.access.sessions import Caller
+from fw_actors.actors.metrics import Histogram, Reading
 from fw_actors.config import ProxyTrustPolicy
-from fw_actors.rules.trace_context import TraceContext, read_context
 from fw_actors.runtime.clock import Entropy
+from fw_actors.tracing import TraceContext, read_context
 from web.operations import Route
 from web.settings import Settings
 

@@ -23,9 +23,9 @@ from fw_actors.access import recovery, sessions, users
 from fw_actors.access.accounts import Accounts, lock_account
 from fw_actors.access.api_keys import ApiKeys, KeyFacts, MadeKey
 from fw_actors.access.attempts import IDENTIFIER, counter_key
+from fw_actors.access.links import LinkKind
 from fw_actors.access.recovery import Invited, LinkMail, SentLink
-from fw_actors.access.sessions import SessionFacts, used_since
-from fw_actors.access.types import Caller, LinkKind, Profile
+from fw_actors.access.sessions import Caller, SessionFacts, used_since
 from fw_actors.config import AuthPolicy
 from fw_actors.documents import permissions, rows
 from fw_actors.documents.handle import Fw
@@ -38,6 +38,17 @@ from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import IDENTIFIER as KNOWN_IDENTIFIER
 from fw_actors.store.schema import KNOWN_ADDRESS, LOGIN_ATTEMPT, PASSWORD, SESSION, TOKEN
+
+
+@dataclass(frozen=True)
+class Profile:
+    """An account as its own user sees it (A-241)."""
+
+    name: str
+    email: str
+    full_name: str
+    language: str
+    roles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ import sqlalchemy as sa
 
 from fw_actors.access import attempts
 from fw_actors.access.accounts import Accounts, lock_account
-from fw_actors.access.sessions import SEEN_EVERY_MS
-from fw_actors.access.types import Caller
+from fw_actors.access.sessions import SEEN_EVERY_MS, Caller
 from fw_actors.documents import rows
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import DocType, Fw

@@ -7,13 +7,13 @@ listed in A-194.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from fw_actors.access.accounts import lock_account
-from fw_actors.access.types import LinkFacts, LinkKind
 from fw_actors.config import AuthPolicy
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
@@ -24,6 +24,25 @@ from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MINUTES_PER_HOUR, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import TOKEN
+
+
+class LinkKind(StrEnum):
+    """The purpose of a single-use link; also the template of the message that carries it."""
+
+    RECOVERY = "recovery"
+    INVITATION = "invitation"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """The details of a valid link token: its kind, its user and its expiry (ms)."""
+
+    kind: LinkKind
+    user: str
+    full_name: str
+    email: str
+    expires: int
+
 
 PAGES: Final = MappingProxyType(
     {LinkKind.RECOVERY: "reset-password", LinkKind.INVITATION: "accept-invite"}

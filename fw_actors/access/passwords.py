@@ -16,7 +16,7 @@ the transaction, a value set by app code inside it (A-295); it lifts the lockout
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -26,7 +26,6 @@ from fw_actors.access.accounts import Account, lock_account
 from fw_actors.access.api_keys import ApiKeys
 from fw_actors.access.hash_costs import count_change
 from fw_actors.access.sign_in import AttemptDependencies, CountedAttempts
-from fw_actors.access.types import PasswordChange, PasswordChanged
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.registry import Registry
@@ -57,6 +56,24 @@ _HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.use
 _SET_PASSWORD: Final = Statement(
     sa.insert(PASSWORD).values(user=_USER, hash=sa.bindparam("new"), changed=sa.bindparam("at"))
 )
+
+
+@dataclass(frozen=True)
+class PasswordChange:
+    """A user's request to change their own password, made in the session `session` (a handle)."""
+
+    user: str
+    session: str
+    current: str = field(repr=False)
+    password: str = field(repr=False)
+    request_id: str = ""
+
+
+@dataclass(frozen=True)
+class PasswordChanged:
+    """The result of a password change by its owner."""
+
+    sessions_ended: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,8 @@ from typing import Any, Final
 
 from fw_actors.access import attempts, links
 from fw_actors.access.accounts import canonical_email, lock_account
-from fw_actors.access.links import Links
+from fw_actors.access.links import LinkFacts, LinkKind, Links
 from fw_actors.access.passwords import Passwords, has_password
-from fw_actors.access.types import LinkFacts, LinkKind
 from fw_actors.access.users import add_user
 from fw_actors.config import AuthPolicy
 from fw_actors.documents import permissions, rows

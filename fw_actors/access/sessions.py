@@ -1,4 +1,4 @@
-"""Sessions, and the devices from which an account has signed in.
+"""Sessions, callers, and the devices from which an account has signed in.
 
 Sessions are bearer tokens stored as hashes and addressed by opaque handles.
 
@@ -75,6 +75,19 @@ _SEEN: Final = Statement(
     .where(SESSION.c.id == sa.bindparam("id"))
     .values(last_seen=sa.bindparam("now"))
 )
+
+
+@dataclass(frozen=True)
+class Caller:
+    """The authenticated user of a request, by session or API key, with the current roles.
+
+    `session` and `api_key` are public handles, never the secrets themselves.
+    """
+
+    user: str
+    roles: frozenset[str]
+    session: str | None = None
+    api_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

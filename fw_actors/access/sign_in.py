@@ -7,7 +7,7 @@ released only if the attempt succeeds or cannot be verified (A-65).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fw_actors.access import accounts, attempts, sessions
@@ -15,7 +15,6 @@ from fw_actors.access.accounts import Account, Accounts, lock_account
 from fw_actors.access.attempts import AddressBudget, AddressCounters, RefusedAddresses
 from fw_actors.access.hash_costs import RecentCosts
 from fw_actors.access.sessions import device_key, note_device
-from fw_actors.access.types import SignedIn, SignInAttempt
 from fw_actors.config import AuthPolicy
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import HashCost, Hasher, HashQueue
@@ -41,6 +40,29 @@ _SHOWN_AGENT: Final = 200
 
 NewDeviceNotice = Callable[[Tx, str, NewDevice], None]
 """Queues the mail about a sign-in of a user; given where `auth.newDeviceMail` is on."""
+
+
+@dataclass(frozen=True)
+class SignInAttempt:
+    """One sign-in attempt. `address` is complete; the throttle counts IPv6 per /64."""
+
+    usr: str
+    pwd: str = field(repr=False)
+    address: str
+    user_agent: str
+    old_sid: str | None = field(repr=False)
+    request_id: str
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """A new session. `expires` is in ms since the epoch, `max_age` in seconds."""
+
+    sid: str = field(repr=False)
+    user: str
+    full_name: str
+    expires: int
+    max_age: int
 
 
 @dataclass(frozen=True, slots=True)

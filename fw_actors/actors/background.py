@@ -50,11 +50,10 @@ from fw_actors.ops.site import Site
 from fw_actors.ops.sweeps import BATCH, Batch
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.safe_output import Scrubber, raised_at
-from fw_actors.rules.trace_context import stored_context
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
-from fw_actors.tracing import Span, Tracer
+from fw_actors.tracing import Span, Tracer, stored_context
 from fw_actors.webhooks.replay import ReplayRun
 from fw_actors.webhooks.subscriptions import SubscriptionCache, Subscriptions
 

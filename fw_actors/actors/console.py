@@ -3,96 +3,57 @@
 Pages and terminal use the same views. A view is computed only on request and shared by all who
 wait for it. Computing views takes at most a fortieth of the time, so that inspecting a process
 with 100,000 actors does not slow it down.
+
+In a service of several processes there is one view of all, and actions on each of them. The console
+of each process asks the others for their views and adds its own. A receiver is paused in all
+processes, also in those that have sent nothing to it yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from os import getpid
 from socket import gethostname
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import trio
 
 from fw_actors.access import users
 from fw_actors.actors.background import stale_webhooks
-from fw_actors.actors.console_records import (
+from fw_actors.actors.console_view import (
+    NO_STORE,
     SAMPLE_SECONDS,
+    SEPARATOR,
     ConsoleHistory,
     ConsoleSample,
-    Trace,
+    ConsoleView,
+    DeadLetterShown,
     Traces,
+    merged_history,
+    merged_view,
+    node_shown,
+    paths_of,
     rates_of,
 )
 from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.actors.metrics import Counter
+from fw_actors.config import ProcessPlace
 from fw_actors.documents.handle import Fw
-from fw_actors.errors import NotFoundError, OverloadedError, PermissionDeniedError
+from fw_actors.errors import FwError, NotFoundError, OverloadedError, PermissionDeniedError
 from fw_actors.ops.audit import Action
-from fw_actors.ops.console_facts import ConsoleFacts, StoreFacts
+from fw_actors.ops.console_facts import ConsoleFacts
 from fw_actors.ops.site import Site
 from fw_actors.runtime import (
     ActorError,
     ActorRef,
     AskTimeout,
-    NodeSnapshot,
     Runtime,
 )
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.receivers import Receiver, with_stored
-
-
-class Node(msgspec.Struct, frozen=True, rename="camel"):
-    """A node of the tree; `rate` is messages per second since the previous view."""
-
-    path: str
-    name: str
-    kind: str
-    state: str
-    level: int
-    depth: int
-    capacity: int
-    alive: int
-    running: int
-    handled: int
-    rate: float
-    failed: int
-    restarts: int
-    last_error: str
-
-
-class DeadLetterShown(msgspec.Struct, frozen=True):
-    """A message that could not be delivered to an actor."""
-
-    recipient: str
-    message: str
-    reason: str
-    at: int
-
-
-class ConsoleView(msgspec.Struct, frozen=True, rename="camel"):
-    """The state of the process at one moment. Times in ms since the epoch; `rates` per second."""
-
-    number: int
-    at: int
-    every: float
-    """Seconds until the next view may be computed."""
-    tree: list[Node]
-    rates: Mapping[str, float]
-    in_flight: int
-    slots: int
-    receivers: list[Receiver]
-    store: StoreFacts
-    dead_letters: int
-    last_dead_letters: list[DeadLetterShown]
-    traces: list[Trace]
-    numbers: Mapping[str, Any]
-    processes: list[str] = []
-    """The processes that this view covers and acts reach, as `host:process number`."""
-
 
 EVERY_SECONDS: Final = 1.0
 STORE_SECONDS: Final = 2.0
@@ -102,7 +63,6 @@ SHARE: Final = 40
 """A view that took t seconds to compute is not recomputed for 40 t."""
 ASK_SECONDS: Final = 2.0
 STOP_SECONDS: Final = 5.0
-NO_STORE: Final = StoreFacts([], [], [], [], [])
 
 
 class Console:
@@ -281,7 +241,7 @@ class Console:
         before = trio.current_time()
         snapshot = self._runtime.snapshot()
         totals = {f"deliveries {k}": float(n) for k, n in self._delivered.counts().items()}
-        totals |= {f"node {p}": float(node.handled) for p, _, node in _paths(snapshot.tree)}
+        totals |= {f"node {p}": float(node.handled) for p, _, node in paths_of(snapshot.tree)}
         rates = self._rates(totals, began)
         cost = trio.current_time() - before
         every = max(EVERY_SECONDS, SHARE * cost)
@@ -290,7 +250,10 @@ class Console:
             number=(self._view.number if self._view else 0) + 1,
             at=self._site.clock.now(),
             every=round(every, 3),
-            tree=[_node(path, level, node, rates) for path, level, node in _paths(snapshot.tree)],
+            tree=[
+                node_shown(path, level, node, rates)
+                for path, level, node in paths_of(snapshot.tree)
+            ],
             rates={k.removeprefix("deliveries "): r for k, r in rates.items() if k[0] == "d"},
             in_flight=_in_flight(dispatcher),
             slots=int(dispatcher.get("slots", 0)),
@@ -342,6 +305,137 @@ class Console:
         }
 
 
+Answer = Callable[[Any], Awaitable[object]]
+
+
+class OtherProcesses(Protocol):
+    """The other processes of this service."""
+
+    place: ProcessPlace
+    restarts: Mapping[int, int]
+
+    def answers(self, what: str, answer: Answer) -> None:
+        """Have `answer` answer this request of others."""
+
+    async def gather(
+        self, what: str, argument: object = None, *, to: int | None = None
+    ) -> Mapping[int, Any]:
+        """Ask the others, or number `to` alone; return the answers by number."""
+
+
+class ServiceConsole(Console):
+    """The console of one process, which shows and reaches all of them."""
+
+    def __init__(
+        self,
+        site: Site,
+        runtime: Runtime,
+        dispatcher: ActorRef,
+        delivered: Counter,
+        others: OtherProcesses,
+    ) -> None:
+        super().__init__(site, runtime, dispatcher, delivered)
+        self._others = others
+        self._own = others.place.number
+        self._merging = trio.Lock()
+        self._merged: ConsoleView | None = None
+        for what, answer in {
+            "view": self._view_here,
+            "history": self._history_here,
+            "pause": self._pause_here,
+            "resume": self._resume_here,
+            "paused": self._paused_here,
+            "restart": self._restart_here,
+            "trace": self._trace_here,
+        }.items():
+            others.answers(what, answer)
+
+    async def view(self, after: int = 0) -> ConsoleView:
+        """Return the next view of all processes; see `Console.view`."""
+        own = await super().view(after)
+        async with self._merging:  # all watchers share one question to the other processes
+            merged = self._merged
+            if merged is None or merged.number < own.number:
+                answers = await self._others.gather("view")
+                views = {n: msgspec.convert(answer, ConsoleView) for n, answer in answers.items()}
+                count = self._others.place.count
+                merged = merged_view(own, {**views, self._own: own}, count, self._others.restarts)
+                self._merged = merged
+            return merged
+
+    async def history(self) -> list[ConsoleSample]:
+        """Return the samples of all processes, added up."""
+        answers = await self._others.gather("history")
+        others = [msgspec.convert(answer, list[ConsoleSample]) for answer in answers.values()]
+        return merged_history([await super().history(), *others])
+
+    async def restart(self, user: str, actor: str, request_id: str = "") -> None:
+        """Restart an actor of the process in its name. Raises: NotFoundError."""
+        await self._act("restart", super().restart, user, actor, request_id)
+
+    async def trace(self, user: str, actor: str, request_id: str = "") -> None:
+        """Trace an actor of the process in its name. Raises: NotFoundError, OverloadedError."""
+        await self._act("trace", super().trace, user, actor, request_id)
+
+    async def tell_dispatcher(self, message: Pause | Resume) -> bool:
+        """Pause or resume a receiver in all processes; return whether one of them knows it."""
+        what = "pause" if isinstance(message, Pause) else "resume"
+        known_here = await super().tell_dispatcher(message)
+        known = await self._others.gather(what, [message.receiver, False])
+        if not known_here and not any(known.values()):
+            return False
+        if isinstance(message, Pause):
+            if not known_here:
+                await super().tell_dispatcher(Pause(message.receiver, known_elsewhere=True))
+            for number, is_known in known.items():
+                if not is_known:
+                    await self._others.gather("pause", [message.receiver, True], to=number)
+        return True
+
+    async def _act(
+        self,
+        what: str,
+        act_here: Callable[[str, str, str], Awaitable[None]],
+        user: str,
+        actor: str,
+        request_id: str,
+    ) -> None:
+        name, _, number = actor.rpartition(SEPARATOR)
+        if number == str(self._own):
+            await act_here(user, name, request_id)
+            return
+        to = int(number) if number.isdecimal() and len(number) < 4 else 0
+        answers = await self._others.gather(what, [user, name, request_id], to=to)
+        if to not in answers:
+            raise NotFoundError(f"There is no single actor {actor[:60]}.")
+        if answers[to]:
+            kind = OverloadedError if answers[to][0] == OverloadedError.__name__ else NotFoundError
+            raise kind(answers[to][1])
+
+    async def _view_here(self, _argument: object) -> object:
+        view = await self._next_view(0, with_store=False)  # the asking process reads the store
+        return msgspec.to_builtins(msgspec.structs.replace(view, store=NO_STORE))
+
+    async def _history_here(self, _argument: object) -> object:
+        return msgspec.to_builtins(await super().history())
+
+    async def _pause_here(self, argument: Sequence[Any]) -> bool:
+        receiver, known_elsewhere = argument
+        return await super().tell_dispatcher(Pause(receiver, known_elsewhere))
+
+    async def _resume_here(self, argument: Sequence[Any]) -> bool:
+        return await super().tell_dispatcher(Resume(argument[0]))
+
+    async def _paused_here(self, _argument: object) -> list[str]:
+        return await self.paused()
+
+    async def _restart_here(self, argument: Sequence[str]) -> object:
+        return await _error_of(super().restart(*argument))
+
+    async def _trace_here(self, argument: Sequence[str]) -> object:
+        return await _error_of(super().trace(*argument))
+
+
 def process_name() -> str:
     """Return this process as the records of its attempts name it."""
     return f"{gethostname()}:{getpid()}"
@@ -355,32 +449,15 @@ def _due_events(tx: Tx) -> int:
     return next((row.ready for row in jobs.stats(tx) if row.queue == QUEUE), 0)
 
 
-def _paths(
-    nodes: tuple[NodeSnapshot, ...], above: str = "", level: int = 0
-) -> list[tuple[str, int, NodeSnapshot]]:
-    """Return every node with its path and level, parents first."""
-    found = []
-    for node in nodes:
-        path = f"{above}/{node.name}"
-        found.append((path, level, node))
-        found += _paths(node.children, path, level + 1)
-    return found
+async def paused_elsewhere(others: OtherProcesses) -> Sequence[str]:
+    """Return the receivers that other processes have paused, for a process that starts."""
+    found = await others.gather("paused")
+    return sorted({receiver for receivers in found.values() for receiver in receivers})
 
 
-def _node(path: str, level: int, node: NodeSnapshot, rates: Mapping[str, float]) -> Node:
-    return Node(
-        path=path,
-        name=node.name,
-        kind=node.kind,
-        state=node.state,
-        level=level,
-        depth=node.depth,
-        capacity=node.capacity,
-        alive=node.alive,
-        running=node.running,
-        handled=node.handled,
-        rate=rates.get(f"node {path}", 0.0),
-        failed=node.failed,
-        restarts=node.restarts,
-        last_error=node.last_error or "",
-    )
+async def _error_of(act: Awaitable[None]) -> object:
+    try:
+        await act
+    except FwError as error:
+        return [type(error).__name__, error.message]
+    return None

@@ -37,7 +37,6 @@ from fw_actors.rules.delivery import (
 )
 from fw_actors.rules.safe_output import Scrubber
 from fw_actors.rules.signing import SignedHeaders, signed_headers
-from fw_actors.rules.trace_context import stored_context
 from fw_actors.runtime import (
     Actor,
     ActorError,
@@ -51,7 +50,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Store
-from fw_actors.tracing import Span, Tracer
+from fw_actors.tracing import Span, Tracer, stored_context
 from fw_actors.webhooks.attempts import shown_url
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries

@@ -7,26 +7,17 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from fw_actors.access import sessions
-from fw_actors.access.administration import AccountStates, SelfService, UserAdministration
+from fw_actors.access.administration import AccountStates, Profile, SelfService, UserAdministration
 from fw_actors.access.api_keys import KeyUse
 from fw_actors.access.attempts import shown_key
 from fw_actors.access.passwords import FIELD as NEW_PASSWORD
-from fw_actors.access.passwords import PasswordChanges
+from fw_actors.access.passwords import PasswordChange, PasswordChanged, PasswordChanges
 from fw_actors.access.recovery import Invitation, Recovery
-from fw_actors.access.sessions import SEEN_EVERY_MS, LiveSession, Sessions
-from fw_actors.access.sign_in import SignIn
-from fw_actors.access.types import (
-    Caller,
-    PasswordChange,
-    PasswordChanged,
-    Profile,
-    Reading,
-    SignedIn,
-    SignInAttempt,
-)
+from fw_actors.access.sessions import SEEN_EVERY_MS, Caller, LiveSession, Sessions
+from fw_actors.access.sign_in import SignedIn, SignIn, SignInAttempt
 from fw_actors.actors.dispatcher import receiver_health
 from fw_actors.actors.lockout import AttemptLog, AttemptPasswordChange, AttemptSignIn
-from fw_actors.actors.metrics import read_with_deadline
+from fw_actors.actors.metrics import Reading, read_with_deadline
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Whitelisted

@@ -14,9 +14,8 @@ from typing import Any, Final, TypeVar
 from outcome import Outcome
 
 from fw_actors.access.attempts import shown_key
-from fw_actors.access.passwords import PasswordChanges
-from fw_actors.access.sign_in import Admitted, Identified, SignIn
-from fw_actors.access.types import PasswordChange, PasswordChanged, SignedIn, SignInAttempt
+from fw_actors.access.passwords import PasswordChange, PasswordChanged, PasswordChanges
+from fw_actors.access.sign_in import Admitted, Identified, SignedIn, SignIn, SignInAttempt
 from fw_actors.actors.metrics import Counter
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
 from fw_actors.runtime import (

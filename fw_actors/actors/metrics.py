@@ -1,4 +1,4 @@
-"""Counters, histograms and a store with a deadline, for `/metrics` and readiness probes.
+"""Samples, counters, histograms and a store with a deadline, for `/metrics` and readiness probes.
 
 Counters are passed to their users and rendered in one place. A read of the store cannot be
 cancelled once it has begun, and a frozen or unreachable database server blocks it indefinitely:
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import Actor, ActorError, MailboxPolicy, Overflow, Ref, Request, handles
@@ -21,6 +22,22 @@ SECONDS: Final = (
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 """The bounds of durations; the longest timeout of a receiver is 60 s."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One sample for `/metrics`. A counter's name omits `_total`: the renderer adds it.
+
+    A histogram's `value` is the sum of its observations; `buckets` are pairs of an upper bound,
+    as text, and the number of observations that do not exceed it.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    value: float
+    labels: Mapping[str, str] = field(default_factory=dict)
+    buckets: Sequence[tuple[str, int]] = ()
 
 
 class Counter:

@@ -34,7 +34,7 @@ from fw_actors.http.response import ReceiverResponse, ResponseReader
 from fw_actors.http.tls import TlsStatistics
 from fw_actors.http.url import Endpoint, Origin
 from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
-from fw_actors.runtime.timers import Deadlines
+from fw_actors.runtime.clock import Deadlines
 from fw_actors.version import __version__
 
 SWEEP_SECONDS: Final = 5.0  # how long a connection that its receiver closed may hold a descriptor

@@ -16,8 +16,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.access.links import Links
-from fw_actors.access.types import LinkKind
+from fw_actors.access.links import LinkKind, Links
 from fw_actors.documents.naming import random_name
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import RowInserter

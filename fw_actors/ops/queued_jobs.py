@@ -33,10 +33,9 @@ from fw_actors.errors import (
 from fw_actors.ops import mail_queue
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import DeliveryStatus
-from fw_actors.rules.trace_context import written_context
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import JOB
-from fw_actors.tracing import Tracer
+from fw_actors.tracing import Tracer, written_context
 
 APP_QUEUE: Final = "app"
 

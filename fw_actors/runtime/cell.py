@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from fw_actors.runtime.clock import TimeLimit
 from fw_actors.runtime.deadlock import path_between, without
 from fw_actors.runtime.errors import (
     ActorError,
@@ -42,14 +43,12 @@ from fw_actors.runtime.errors import (
     passed_on,
 )
 from fw_actors.runtime.mailbox import DEFAULT_POLICY, DeadLetterReason, Item, Overflow
-from fw_actors.runtime.messages import PLAIN_RESULTS, Message, check_result
+from fw_actors.runtime.messages import PLAIN_RESULTS, Message, carrying_handler, check_result
 from fw_actors.runtime.operations import PendingOperations, operations_of
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import inspection_of, place_of
 from fw_actors.runtime.supervision import Down, Up
-from fw_actors.runtime.timers import TimeLimit
 from fw_actors.runtime.topics import EventKind
-from fw_actors.runtime.variables import carrying_handler
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor

@@ -14,6 +14,7 @@ import trio
 
 from fw_actors.runtime.actor import Actor, KeyedContext, check_made, construct_error
 from fw_actors.runtime.cell import ActorCell, ActorState, CrashedError, run_started
+from fw_actors.runtime.clock import TimeLimit
 from fw_actors.runtime.errors import ActorFailed
 from fw_actors.runtime.mailbox import DeadLetterReason, Feed, Item
 from fw_actors.runtime.operations import operations_of
@@ -21,14 +22,12 @@ from fw_actors.runtime.ref import KeyedRef
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import place_of
 from fw_actors.runtime.supervision import cancel_timers
-from fw_actors.runtime.timers import TimeLimit
 from fw_actors.runtime.topics import EventKind
-from fw_actors.runtime.variables import run_apart
+from fw_actors.runtime.workers import WorkerScope, run_apart
 
 if TYPE_CHECKING:
     from fw_actors.runtime.pool import KeyedPool
     from fw_actors.runtime.supervision import FailedKey, Watch
-    from fw_actors.runtime.workers import WorkerScope
 
 
 class KeyedCell(ActorCell):

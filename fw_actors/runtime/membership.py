@@ -13,9 +13,8 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.mailbox import DeadLetterReason, Item
-from fw_actors.runtime.messages import Message
+from fw_actors.runtime.messages import Carried, Message
 from fw_actors.runtime.reply import WOKEN, PendingReply
-from fw_actors.runtime.variables import Carried
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell

@@ -1,10 +1,22 @@
-"""Message classes, and the table that maps message types to the handlers of an actor class."""
+"""Message classes, and the table that maps message types to the handlers of an actor class.
+
+Also the context variables that travel with a message, from its sender to its handler.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, Token, copy_context
 from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, overload
@@ -39,6 +51,9 @@ class Handler(NamedTuple):
 
 
 HandlerTable = Mapping[type[Message], Handler]
+
+Carried = tuple[tuple[ContextVar[Any], Any], ...]
+"""The variables that travel with one request, with their values."""
 
 
 RequestT = TypeVar("RequestT", bound=Request[Any])
@@ -245,3 +260,35 @@ def check_result(function: Callable[[Any, Any], Any], result: object) -> None:
         )
     if len(PLAIN_RESULTS) < MAX_PLAIN_RESULTS:
         PLAIN_RESULTS.add(type(result))
+
+
+def carried_values(variables: Sequence[ContextVar[Any]]) -> Carried:
+    """Return the variables that have a value in this task."""
+    context = copy_context()
+    return tuple((variable, context[variable]) for variable in variables if variable in context)
+
+
+@contextmanager
+def carrying(carried: Carried | None) -> Iterator[None]:
+    """Set the variables while the block runs, in this task."""
+    tokens: list[tuple[ContextVar[Any], Token[Any]]] = []
+    try:
+        for variable, value in carried or ():
+            tokens.append((variable, variable.set(value)))
+        yield
+    finally:
+        for variable, token in reversed(tokens):
+            variable.reset(token)
+
+
+def carrying_handler(
+    carried: Carried, function: Callable[[Any, Any], Any], *, is_async: bool
+) -> Callable[[Any, Any], Any]:
+    """Return an async handler that runs `function` with the variables set."""
+
+    async def handle(actor: object, message: object) -> object:
+        with carrying(carried):
+            result = function(actor, message)
+            return await result if is_async else result
+
+    return handle

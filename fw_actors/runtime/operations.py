@@ -23,10 +23,9 @@ from outcome import Error, Outcome, Value
 from fw_actors.runtime.deadlock import WaitNode, path_between, without
 from fw_actors.runtime.errors import ActorError, ActorGone, AskCycle, MailboxFull
 from fw_actors.runtime.mailbox import Stash
-from fw_actors.runtime.messages import Message
+from fw_actors.runtime.messages import Message, carried_values, carrying
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.topics import EventKind
-from fw_actors.runtime.variables import carried_values, carrying
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from fw_actors.runtime.cell import CrashedError, FaultInjector
+from fw_actors.runtime.clock import START_SECONDS, Deadlines
 from fw_actors.runtime.deadlock import waiting_for
 from fw_actors.runtime.errors import (
     ActorError,
@@ -53,7 +54,6 @@ from fw_actors.runtime.supervision import (
     RestartIntensity,
     cancel_timers,
 )
-from fw_actors.runtime.timers import START_SECONDS, Deadlines
 from fw_actors.runtime.topics import EventKind
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ import trio
 
 from fw_actors.runtime.deadlock import CURRENT, current_waiter
 from fw_actors.runtime.errors import ActorError, AskTimeout
-from fw_actors.runtime.messages import Message, Request
+from fw_actors.runtime.messages import Message, Request, carried_values
 from fw_actors.runtime.reply import PendingReply
 from fw_actors.runtime.snapshot import Inspection
 from fw_actors.runtime.supervision import Presence
-from fw_actors.runtime.variables import carried_values
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor

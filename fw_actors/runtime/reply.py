@@ -17,10 +17,9 @@ import trio
 from outcome import Error, Outcome, Value
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
+from fw_actors.runtime.clock import DeadlineQueue
 from fw_actors.runtime.errors import ActorError, AlreadyAnswered, AskTimeout
-from fw_actors.runtime.messages import Message
-from fw_actors.runtime.timers import DeadlineQueue
-from fw_actors.runtime.variables import Carried
+from fw_actors.runtime.messages import Carried, Message
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell

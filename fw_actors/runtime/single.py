@@ -24,7 +24,7 @@ from fw_actors.runtime.snapshot import node_of, place_of
 from fw_actors.runtime.supervision import cancel_timers
 from fw_actors.runtime.topics import EventKind
 from fw_actors.runtime.tracing import CURRENT_MESSAGE
-from fw_actors.runtime.variables import own_decimal_context
+from fw_actors.runtime.workers import own_decimal_context
 
 if TYPE_CHECKING:
     from fw_actors.runtime.actor import Actor

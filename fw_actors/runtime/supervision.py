@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from fw_actors.runtime.clock import Entropy
+from fw_actors.runtime.clock import Deadlines, Entropy
 from fw_actors.runtime.errors import ActorError
 from fw_actors.runtime.messages import Message
 from fw_actors.runtime.operations import PendingOperations, Timer, made_message, operations_of
-from fw_actors.runtime.timers import Deadlines
 
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell

@@ -17,14 +17,13 @@ from weakref import WeakValueDictionary
 
 import trio
 
-from fw_actors.runtime.clock import Clock, Entropy
+from fw_actors.runtime.clock import START_SECONDS, Clock, Deadlines, DeadlineStatistics, Entropy
 from fw_actors.runtime.errors import main_error, one_line
 from fw_actors.runtime.mailbox import DeadLetters, Mailbox, MailboxPolicy, MessagesFromThreads
 from fw_actors.runtime.pool import KeyedPool
 from fw_actors.runtime.ref import ActorRef
 from fw_actors.runtime.single import SingleCell
 from fw_actors.runtime.snapshot import Inspectable, RuntimeSnapshot
-from fw_actors.runtime.timers import START_SECONDS, Deadlines, DeadlineStatistics
 from fw_actors.runtime.topics import EventKind, EventTopic
 from fw_actors.runtime.tracing import CURRENT_MESSAGE, TracedMailbox, TraceHooks, Tracing
 from fw_actors.runtime.workers import Workers, WorkerStatistics

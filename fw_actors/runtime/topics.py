@@ -26,9 +26,8 @@ from fw_actors.runtime.deadlock import WaitNode, current_waiter
 from fw_actors.runtime.errors import ActorError, AskCycle, MailboxFull
 from fw_actors.runtime.mailbox import DeadLetterReason, Item
 from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, Slow, Terms
-from fw_actors.runtime.messages import Message
+from fw_actors.runtime.messages import Carried, Message, carried_values
 from fw_actors.runtime.reply import PendingReply
-from fw_actors.runtime.variables import Carried, carried_values
 
 if TYPE_CHECKING:
     from fw_actors.runtime.deadlock import Waiter

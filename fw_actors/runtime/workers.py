@@ -4,23 +4,32 @@ A job is queued, and a parked worker woken unless one is on its way already. A w
 job while others are queued wakes up to two more workers, since its own job may wait for something.
 So one worker does all jobs that never wait, without a task switch, and a thousand jobs that do wait
 are all running after a few rounds.
+
+A worker runs handlers of many actors in one task, so in one context, and no context variable may
+leak from actor to actor. A variable cannot be unset again, so a worker whose job has left its
+context changed ends, and a new one takes over. The settings of `decimal` are an object in such a
+variable, and may be changed in place.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from contextvars import Context, copy_context
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from decimal import Context as DecimalContext
+from decimal import getcontext, setcontext
 from math import inf
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import trio
 from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 
 from fw_actors.runtime.deadlock import CURRENT, HandlerTask, Waiter
 from fw_actors.runtime.reply import WOKEN
-from fw_actors.runtime.variables import own_decimal_context
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_PARKED_WORKERS: Final = 256
 JOBS_PER_CHECKPOINT: Final = 16
@@ -55,6 +64,33 @@ class Job(Waiter, Protocol):
 
     async def run(self) -> None:
         """Run to the end; must raise nothing but a cancellation."""
+
+
+def _variable_of_decimal() -> ContextVar[Any]:
+    """Return the variable that `decimal` keeps its settings in, which has no public name."""
+    context = copy_context()
+    context.run(getcontext)  # creates the settings
+    found = (variable for variable in context if variable.name == "decimal_context")
+    return next(found, ContextVar("absent"))
+
+
+DECIMAL: Final = _variable_of_decimal()
+
+
+def own_decimal_context() -> DecimalContext | None:
+    """Give this task decimal settings of its own if it has inherited some; return them."""
+    if DECIMAL not in copy_context():
+        return None
+    setcontext(getcontext().copy())
+    return getcontext()
+
+
+def run_apart(function: Callable[[T], R], argument: T) -> R:
+    """Call `function` without leaving a trace in the variables of this task."""
+    context = copy_context()
+    if DECIMAL in context:
+        context.run(own_decimal_context)
+    return context.run(function, argument)
 
 
 class CleanContext:

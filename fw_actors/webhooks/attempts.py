@@ -20,10 +20,10 @@ from fw_actors.documents.tables import table_of
 from fw_actors.errors import NotFoundError, ValidationError
 from fw_actors.http import Times, parse_endpoint
 from fw_actors.rules.signing import SignedHeaders
-from fw_actors.rules.trace_context import TraceContext, stored_context
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.schema import DELIVERY_ATTEMPT
+from fw_actors.tracing import TraceContext, stored_context
 
 MAX_KEPT: Final = 30
 """The attempts that are kept of one delivery: the newest ones."""

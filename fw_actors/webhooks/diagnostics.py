@@ -34,11 +34,10 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.receivers import NOT_PAUSED, pause_end
 from fw_actors.rules.signing import signed_headers
-from fw_actors.rules.trace_context import TraceContext
 from fw_actors.store import Statement, Tx
 from fw_actors.store.ordered_jobs import first_of
 from fw_actors.store.schema import JOB
-from fw_actors.tracing import CURRENT_TRACE
+from fw_actors.tracing import CURRENT_TRACE, TraceContext
 from fw_actors.version import __version__
 from fw_actors.webhooks.attempts import AttemptHistory, AttemptRun, RecordedAttempt, attempts_of
 from fw_actors.webhooks.claims import Hook

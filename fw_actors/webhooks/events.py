@@ -33,7 +33,6 @@ from fw_actors.errors import DuplicateError, FwError, NotFoundError, ValidationE
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.safe_output import FieldRedaction, redaction_of
 from fw_actors.rules.signing import UnusableEventNameError, validate_event_name
-from fw_actors.rules.trace_context import written_context
 from fw_actors.store import (
     JsonRows,
     Statement,
@@ -43,7 +42,7 @@ from fw_actors.store import (
     ordered_jobs,
     rows_as_json,
 )
-from fw_actors.tracing import Tracer
+from fw_actors.tracing import Tracer, written_context
 from fw_actors.webhooks.subscriptions import UNWATCHABLE, Subscription, SubscriptionCache
 
 QUEUE: Final = "webhook"

@@ -9,9 +9,8 @@ from typing import Final
 import msgspec
 from prometheus_client import ProcessCollector
 
-from fw_actors.access.types import Reading
 from fw_actors.actors.background import changed_webhooks
-from fw_actors.actors.metrics import Histogram, read_with_deadline
+from fw_actors.actors.metrics import Histogram, Reading, read_with_deadline
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import BUILD

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from fw_actors.config import Config
-from fw_actors.rules.trace_context import ID_BYTES, PARENT_BYTES, TraceContext
 from fw_actors.runtime import Entropy, Log, MessageTrace, TraceOutcome
-from fw_actors.tracing import CURRENT_TRACE, Span, Tracer
+from fw_actors.tracing import CURRENT_TRACE, ID_BYTES, PARENT_BYTES, Span, TraceContext, Tracer
 from fw_actors.version import __version__
 
 if TYPE_CHECKING:

@@ -31,11 +31,10 @@ from fw_actors.actors.background import (
     SubscriptionWatch,
     Sweeper,
 )
-from fw_actors.actors.console import Console
+from fw_actors.actors.console import Console, ServiceConsole, paused_elsewhere
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.metrics import Counter, DeliveryMeter, StoreProbe
 from fw_actors.actors.queue_worker import Drain, QueueWakeUps, WakeUp
-from fw_actors.actors.service_console import ServiceConsole, paused_elsewhere
 from fw_actors.config import Config
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.http import open_sender

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fw_actors.access.types import SignInAttempt
+from fw_actors.access.sign_in import SignInAttempt
 from tests.http_site import PEER, HttpSite
 from tests.staff import PASSWORD
 

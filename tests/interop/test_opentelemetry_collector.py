@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.rules.trace_context import TraceContext
 from fw_actors.runtime import SystemEntropy
-from fw_actors.tracing import in_trace
+from fw_actors.tracing import TraceContext, in_trace
 from supervisors.service import telemetry
 from supervisors.service.telemetry import open_tracer
 from tests.fw_actors.actors import jobs_app

@@ -19,11 +19,10 @@ import trio
 
 from fw_actors.access import attempts
 from fw_actors.access.administration import SelfService
-from fw_actors.access.links import Links
-from fw_actors.access.passwords import AdmittedChange, PasswordChanges, set_password
+from fw_actors.access.links import LinkKind, Links
+from fw_actors.access.passwords import AdmittedChange, PasswordChange, PasswordChanges, set_password
 from fw_actors.access.recovery import LinkMail, resend
-from fw_actors.access.sign_in import Admitted, SignIn
-from fw_actors.access.types import LinkKind, PasswordChange, SignInAttempt
+from fw_actors.access.sign_in import Admitted, SignIn, SignInAttempt
 from fw_actors.access.users import add_user, set_enabled
 from fw_actors.documents import rest
 from fw_actors.errors import (

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import trio
 
-from fw_actors.access.sign_in import SignIn, Throttled
-from fw_actors.access.types import SignInAttempt
+from fw_actors.access.sign_in import SignIn, SignInAttempt, Throttled
 from fw_actors.config import load
 from fw_actors.errors import TooManyRequestsError
 from fw_actors.ops.site import open_site

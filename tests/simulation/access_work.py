@@ -6,9 +6,9 @@ from typing import Any
 
 import trio
 
-from fw_actors.access.links import Links
+from fw_actors.access.links import LinkKind, Links
 from fw_actors.access.recovery import LinkMail, invite
-from fw_actors.access.types import LinkKind, SignedIn, SignInAttempt
+from fw_actors.access.sign_in import SignedIn, SignInAttempt
 from fw_actors.documents import rest
 from fw_actors.errors import AuthenticationError
 from tests.simulation.clients import MANAGER, Client, lost, refused

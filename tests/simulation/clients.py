@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from fw_actors.access.types import Caller
+from fw_actors.access.sessions import Caller
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import FwError
 from fw_actors.runtime import ActorError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fw_actors.access.types import PasswordChange
+from fw_actors.access.passwords import PasswordChange
 from tests.simulation.clients import Client, lost, refused
 from tests.simulation.node import Up
 from tests.simulation.people import Account, Guesses, KnownSession

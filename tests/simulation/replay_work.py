@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fw_actors.access.types import Caller
+from fw_actors.access.sessions import Caller
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
 from fw_actors.webhooks.replay import Replayed
 from tests.simulation.clients import AGENT, MANAGER, Client, refused

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fw_actors.access.recovery import link_recipient
-from fw_actors.access.types import Caller
+from fw_actors.access.sessions import Caller
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import PermissionDeniedError

@@ -7,19 +7,13 @@ from typing import Any, TypeVar, cast
 
 import trio
 
-from fw_actors.access.administration import AccountStates, SelfService, UserAdministration
-from fw_actors.access.types import (
-    Caller,
-    LinkFacts,
-    LinkKind,
-    PasswordChange,
-    PasswordChanged,
-    Profile,
-    Reading,
-    SignedIn,
-    SignInAttempt,
-)
+from fw_actors.access.administration import AccountStates, Profile, SelfService, UserAdministration
+from fw_actors.access.links import LinkFacts, LinkKind
+from fw_actors.access.passwords import PasswordChange, PasswordChanged
+from fw_actors.access.sessions import Caller
+from fw_actors.access.sign_in import SignedIn, SignInAttempt
 from fw_actors.actors.gateway import Gateway
+from fw_actors.actors.metrics import Reading
 from fw_actors.documents.permissions import Rights
 from fw_actors.documents.registry import Whitelisted
 from fw_actors.errors import (

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.access.api_keys import KeyFacts
-from fw_actors.access.sessions import SessionFacts
-from fw_actors.access.types import Caller
+from fw_actors.access.sessions import Caller, SessionFacts
 from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import PermissionDeniedError
 from fw_actors.rules.password_policy import MAX_RUNES

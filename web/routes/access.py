@@ -9,7 +9,8 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from fw_actors.access.types import Profile, SignInAttempt
+from fw_actors.access.administration import Profile
+from fw_actors.access.sign_in import SignInAttempt
 from fw_actors.actors.gateway import Gateway
 from fw_actors.errors import BadRequestError, OverloadedError
 from web import response_schemas

@@ -12,8 +12,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from fw_actors.access.types import Caller, Reading
+from fw_actors.access.sessions import Caller
 from fw_actors.actors.gateway import Gateway
+from fw_actors.actors.metrics import Reading
 from fw_actors.documents.permissions import SYSTEM_MANAGER
 from fw_actors.errors import OverloadedError, PermissionDeniedError
 from web.exchange import Exchange, Traffic, has_forwarding_header, is_loopback

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from fw_actors.access.administration import require_session
-from fw_actors.access.types import PasswordChange
+from fw_actors.access.passwords import PasswordChange
 from web.exchange import Exchange
 from web.json_input import CharacterRules
 from web.operations import Route

@@ -11,7 +11,7 @@ import trio
 from fw_actors.access import attempts, sessions
 from fw_actors.access.administration import AccountCondition, AccountState, AccountStates
 from fw_actors.access.attempts import counter_key
-from fw_actors.access.types import LinkKind
+from fw_actors.access.links import LinkKind
 from fw_actors.documents.query import list_page
 from fw_actors.rules.lockout import Budget
 from fw_actors.runtime.clock import MS_PER_DAY

@@ -11,8 +11,7 @@ import pytest
 import trio
 
 from fw_actors.access.hash_costs import MAX_ROWS, RecentCosts, count_change, stored_costs
-from fw_actors.access.passwords import set_password
-from fw_actors.access.types import PasswordChange
+from fw_actors.access.passwords import PasswordChange, set_password
 from fw_actors.config import Argon2
 from fw_actors.hashing import HashCost, Hasher, cost_of
 from fw_actors.store import Tx

@@ -14,8 +14,9 @@ from trio.testing import MockClock
 from fw_actors.access import attempts, links, recovery, sessions
 from fw_actors.access.administration import SelfService
 from fw_actors.access.api_keys import MadeKey
+from fw_actors.access.links import LinkKind
 from fw_actors.access.recovery import LinkMail
-from fw_actors.access.types import Caller, LinkKind
+from fw_actors.access.sessions import Caller
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import (
     ConflictError,

@@ -12,8 +12,7 @@ import trio
 
 from fw_actors.access import sessions
 from fw_actors.access.administration import SelfService
-from fw_actors.access.sessions import LiveSession, Sessions
-from fw_actors.access.types import Caller
+from fw_actors.access.sessions import Caller, LiveSession, Sessions
 from fw_actors.errors import AuthenticationError, NotFoundError
 from tests.fw_actors.office import Office
 

@@ -15,9 +15,8 @@ import pytest
 import trio
 
 from fw_actors.access.accounts import Account, Accounts
-from fw_actors.access.passwords import AdmittedChange, PasswordChanges, set_password
-from fw_actors.access.sign_in import Admitted, SignIn, Throttled
-from fw_actors.access.types import PasswordChange, SignedIn, SignInAttempt
+from fw_actors.access.passwords import AdmittedChange, PasswordChange, PasswordChanges, set_password
+from fw_actors.access.sign_in import Admitted, SignedIn, SignIn, SignInAttempt, Throttled
 from fw_actors.access.users import add_user
 from fw_actors.actors.lockout import AttemptLog, AttemptSignIn, LockoutActor
 from fw_actors.actors.metrics import Counter as Outcomes

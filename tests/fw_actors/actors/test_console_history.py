@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fw_actors.actors.console_records import MAX_SAMPLES, ConsoleHistory, ConsoleSample, rates_of
+from fw_actors.actors.console_view import MAX_SAMPLES, ConsoleHistory, ConsoleSample, rates_of
 
 
 def test_the_oldest_sample_gives_way_after_an_hour() -> None:

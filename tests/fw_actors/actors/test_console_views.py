@@ -11,10 +11,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console import Console
-from fw_actors.actors.console_records import MAX_SAMPLES
+from fw_actors.actors.console import Answer, Console, ServiceConsole
+from fw_actors.actors.console_view import MAX_SAMPLES
 from fw_actors.actors.metrics import Counter
-from fw_actors.actors.service_console import Answer, ServiceConsole
 from fw_actors.config import ProcessPlace
 from fw_actors.ops.console_facts import ConsoleFacts
 from fw_actors.store import Tx, jobs

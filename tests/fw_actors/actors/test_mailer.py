@@ -9,7 +9,7 @@ import trio
 from sqlalchemy import text
 from trio.testing import MockClock
 
-from fw_actors.access.types import LinkKind
+from fw_actors.access.links import LinkKind
 from fw_actors.errors import OverloadedError
 from fw_actors.mail import MailNotSent, MailRefused, Template
 from tests.mail_kit import ADDRESS, OTHER, MailSite, Postbox, mail_site, token_of

@@ -10,15 +10,17 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console import (
+from fw_actors.actors.console import Answer, Console, ServiceConsole
+from fw_actors.actors.console_view import (
     NO_STORE,
-    Console,
+    ConsoleSample,
     ConsoleView,
     DeadLetterShown,
     Node,
+    Trace,
+    merged_history,
+    merged_view,
 )
-from fw_actors.actors.console_records import ConsoleSample, Trace, merged_history
-from fw_actors.actors.service_console import Answer, ServiceConsole, merged_view
 from fw_actors.config import ProcessPlace
 from fw_actors.ops.console_facts import StoreFacts
 from fw_actors.webhooks.receivers import Receiver, StoredReceiver, with_stored

@@ -12,8 +12,7 @@ import sqlalchemy as sa
 from trio.testing import MockClock
 
 from fw_actors.rules.findings import ServiceState
-from fw_actors.rules.trace_context import TraceContext
-from fw_actors.tracing import in_trace
+from fw_actors.tracing import TraceContext, in_trace
 from fw_actors.webhooks.diagnostics import delivery_report
 from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
 from tests.mail_kit import Log

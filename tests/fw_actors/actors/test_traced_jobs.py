@@ -10,8 +10,7 @@ import sqlalchemy as sa
 import trio
 from trio.testing import MockClock
 
-from fw_actors.rules.trace_context import TraceContext, stored_context
-from fw_actors.tracing import CURRENT_TRACE, in_trace
+from fw_actors.tracing import CURRENT_TRACE, TraceContext, in_trace, stored_context
 from tests.fw_actors.actors import jobs_app
 from tests.mail_kit import MailSite, mail_site
 from tests.site_kit import inline_site, keep_database_at

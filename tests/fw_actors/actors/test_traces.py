@@ -6,7 +6,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console_records import KEPT_SECONDS, MESSAGES, MOST, SECONDS, Traces
+from fw_actors.actors.console_view import (
+    MAX_TRACES,
+    MESSAGES_KEPT,
+    TRACE_KEPT_SECONDS,
+    TRACE_SECONDS,
+    Traces,
+)
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import Actor, Request, SystemClock, handles, open_runtime
 from fw_actors.runtime.clock import SeededEntropy
@@ -29,16 +35,16 @@ async def test_a_trace_shows_types_and_names_for_a_minute(autojump_clock: MockCl
         traces = Traces(clock)
         async with runtime.running("ear", Listening) as ref:
             traces.begin(ref)
-            for _ in range(MESSAGES + 5):
+            for _ in range(MESSAGES_KEPT + 5):
                 await ref.ask(Tell("ada", "s3cret"), deadline=1.0)
             (shown,) = traces.shown()
             assert (shown.actor, shown.seen, len(shown.messages)) == ("ear", 105, 100)
             assert {(m.message, m.fields) for m in shown.messages} == {("Tell", "name, password")}
             assert "s3cret" not in repr(shown)
-            await trio.sleep(SECONDS)
+            await trio.sleep(TRACE_SECONDS)
             await ref.ask(Tell("ada", "s3cret"), deadline=1.0)
             assert traces.shown()[0].seen == 105
-            await trio.sleep(KEPT_SECONDS + 1)
+            await trio.sleep(TRACE_KEPT_SECONDS + 1)
             assert traces.shown() == []
 
 
@@ -46,10 +52,10 @@ async def test_four_actors_are_traced_at_once_and_no_fifth(autojump_clock: MockC
     clock = SystemClock()
     async with open_runtime(clock=clock, entropy=SeededEntropy(1)) as runtime:
         traces = Traces(clock)
-        for number in range(MOST):
+        for number in range(MAX_TRACES):
             traces.begin(runtime.ref(f"ear {number}"))
         with pytest.raises(OverloadedError):
             traces.begin(runtime.ref("ear 5"))
         traces.begin(runtime.ref("ear 0"))  # again, from now on
-        await trio.sleep(SECONDS)
+        await trio.sleep(TRACE_SECONDS)
         traces.begin(runtime.ref("ear 5"))

@@ -14,8 +14,8 @@ import pytest
 
 from fw_actors.access import attempts, links, sessions
 from fw_actors.access.accounts import Accounts
+from fw_actors.access.links import LinkKind
 from fw_actors.access.sessions import Sessions
-from fw_actors.access.types import LinkKind
 from fw_actors.documents.query import list_page
 from fw_actors.errors import FwError
 from fw_actors.ops import sweeps

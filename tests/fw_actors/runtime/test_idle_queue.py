@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from fw_actors.runtime.clock import Expiring
 from fw_actors.runtime.pool import CLOCK_RESOLUTION, IdleQueue
-from fw_actors.runtime.timers import Expiring
 
 
 class RecordedAlarms:

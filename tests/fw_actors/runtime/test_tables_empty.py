@@ -26,8 +26,8 @@ from fw_actors.runtime import (
     Runtime,
     SeededEntropy,
 )
+from fw_actors.runtime.clock import DeadlineStatistics
 from fw_actors.runtime.pool import KeyedPoolStatistics
-from fw_actors.runtime.timers import DeadlineStatistics
 from tests.fw_actors.runtime.sample_actors import (
     Add,
     Begin,

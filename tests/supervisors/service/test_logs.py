@@ -13,9 +13,8 @@ import pytest
 import structlog
 
 from fw_actors.rules.safe_output import Scrubber
-from fw_actors.rules.trace_context import TraceContext
 from fw_actors.runtime import Clock
-from fw_actors.tracing import in_trace
+from fw_actors.tracing import TraceContext, in_trace
 from supervisors.service.logs import configure, is_secret
 
 MOMENT = 1_700_000_000_123

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
-from fw_actors.access.types import Reading
+from fw_actors.actors.metrics import Reading
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import open_service
 from tests.mail_kit import Log

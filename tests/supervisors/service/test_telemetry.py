@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from fw_actors.rules.trace_context import TraceContext
 from fw_actors.runtime import (
     Actor,
     Request,
@@ -18,7 +17,7 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
-from fw_actors.tracing import CURRENT_TRACE, Tracer, in_trace
+from fw_actors.tracing import CURRENT_TRACE, TraceContext, Tracer, in_trace
 from supervisors.service.telemetry import (
     OpenTelemetryTracer,
     is_exporting,

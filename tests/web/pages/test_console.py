@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.access.types import Caller
+from fw_actors.access.sessions import Caller
 from fw_actors.errors import AuthenticationError
 from fw_actors.runtime.clock import SeededEntropy
 from tests.web.fakes import KEY, SID, FakeGateway

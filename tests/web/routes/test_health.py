@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from fw_actors.access.types import Reading
+from fw_actors.actors.metrics import Reading
 from tests.web.client import AppClient, connected
 from tests.web.fakes import KEY, SID, FakeGateway, app_of
 

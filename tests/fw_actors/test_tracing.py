@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.trace_context import (
+from fw_actors.tracing import (
     TraceContext,
     new_context,
     new_parent_id,
