@@ -99,7 +99,7 @@ def attempts(
             before = page.next
             if before is None or len(found) >= limit:
                 break
-        if webhook is not None and not found:  # a deleted one has attempts still
+        if webhook is not None and not found:  # a deleted Webhook may have attempts
             require_known(fw, "Webhook", webhook)
         return found, page.newest_only
 

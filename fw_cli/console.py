@@ -36,7 +36,7 @@ def console(context: CommandContext, as_json: bool) -> None:
         finally:
             await client.close()
 
-    first = asyncio.run(view())  # report a stopped service before taking over the screen
+    first = asyncio.run(view())  # reports a stopped service before the screen is taken over
     if as_json:
         show_json(first)
         return

@@ -55,7 +55,7 @@ class ConsoleClient:
             self._reader, self._writer = await asyncio.open_unix_connection(
                 path_in(self._address_file), limit=LONGEST_ANSWER
             )
-            # The folder of a killed service may belong to any user by now.
+            # Another user may have recreated the folder of a killed service.
             if peer_user(self._writer.get_extra_info("socket")) != self._address_file.stat().st_uid:
                 raise ConnectionRefusedError
         self._writer.write(msgspec.json.encode(question) + b"\n")

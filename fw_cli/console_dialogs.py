@@ -50,7 +50,7 @@ class ConfirmDialog(ModalScreen[bool]):
 
 
 class TextDialog(ModalScreen[None]):
-    """A title and lines to read; any of the usual keys closes it."""
+    """A title and lines of text; the usual keys close it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,q,question_mark", "close", "Close")

@@ -21,12 +21,12 @@ class RowOrder:
     descending: bool = False
 
     def next_column(self, columns: int) -> RowOrder:
-        """Sort by the next column; after the last one, by none again."""
+        """Sort by the next column; after the last one, by none."""
         following = 0 if self.column is None else self.column + 1
         return replace(self, column=following if following < columns else None, descending=False)
 
     def reversed(self) -> RowOrder:
-        """Sort the other way round."""
+        """Reverse the order."""
         return replace(self, descending=not self.descending)
 
 
@@ -41,7 +41,8 @@ def arranged(rows: Iterable[Row], order: RowOrder) -> list[Row]:
 
 
 def _sort_key(cell: str) -> tuple[int, float, str]:
-    """Sort numbers by size, also at the begin of a text such as `3 of 64`; before texts."""
+    """Return the sort key: numbers by size, also at the begin of a text such as `3 of 64`; then
+    texts."""
     head = cell.strip().partition(" ")[0].replace(",", "")
     try:
         return _NUMBER_FIRST, float(head), cell
@@ -50,7 +51,8 @@ def _sort_key(cell: str) -> tuple[int, float, str]:
 
 
 def described(order: RowOrder, columns: tuple[str, ...]) -> str:
-    """Return what differs from the service's order: `filter "shop", sorted by State, reversed`."""
+    """Return the differences from the service's order: `filter "shop", sorted by State,
+    reversed`."""
     parts = [f'filter "{order.text}"'] if order.text else []
     if order.column is not None:
         parts.append(f"sorted by {columns[order.column]}")

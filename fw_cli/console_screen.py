@@ -56,7 +56,7 @@ KEYS: Final = (
     ("tab, arrows", "go to the tabs and back; choose a tab, a row, or more columns"),
     ("q", "quit"),
 )
-"""The keys and their acts, for the help."""
+"""The keys and their actions, for the help."""
 HINTS: Final[Mapping[str, str]] = {
     "tree": "t trace  r restart",
     "receivers": "p pause or resume",
@@ -146,10 +146,10 @@ class ConsoleScreen(App[None]):
         number = 0
         while True:
             try:
-                if not number:  # of this connection: the service may be another one by now
+                if not number:  # a new connection: the service may have been replaced
                     self._begin_graphs((await self._watcher.ask("history"))["history"])
                 answer = await self._watcher.ask("view", after=number)
-            except CommandFailed:  # stopped or restarting: the moment one watches for
+            except CommandFailed:  # stopped or restarting
                 self.sub_title, number = NOT_THERE, 0
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
@@ -203,7 +203,7 @@ class ConsoleScreen(App[None]):
         self.push_screen(TextDialog("Keys", lines))
 
     def action_details(self) -> None:
-        """Show all cells of the chosen row, some of which a narrow terminal cuts off."""
+        """Show all cells of the selected row, some of which a narrow terminal cuts off."""
         board = self._board()
         key = self._chosen(board.id)
         cells = next((cells for found, cells in board.rows(self.view) if found == key), None)
@@ -222,7 +222,7 @@ class ConsoleScreen(App[None]):
         self.action_details()
 
     def action_filter(self) -> None:
-        """Ask for the text that rows must have."""
+        """Ask for the text that rows must contain."""
         typed = self.query_one("#filter", Input)
         typed.value = self._orders[self._board().id].text
         typed.display = True
@@ -233,7 +233,7 @@ class ConsoleScreen(App[None]):
         self._arrange(replace(self._orders[self._board().id], text=event.value))
 
     def on_input_submitted(self) -> None:
-        """Go back to the rows; the filter stays."""
+        """Return to the rows; the filter stays."""
         self._leave_filter()
 
     def action_show_all(self) -> None:
@@ -247,7 +247,7 @@ class ConsoleScreen(App[None]):
         self._arrange(self._orders[board.id].next_column(len(board.columns)))
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the order."""
         self._arrange(self._orders[self._board().id].reversed())
 
     def _leave_filter(self) -> None:
@@ -291,7 +291,7 @@ class ConsoleScreen(App[None]):
         return self._chosen(board) if self.query_one(TabbedContent).active == f"tab-{board}" else ""
 
     def _selected(self, board: str, key: str) -> str:
-        """Return the selected row of a board if it is visible; else say where the key applies."""
+        """Return the selected row of a board if it is visible; else show where the key applies."""
         chosen = self._on(board)
         if not chosen:
             title = next(each.title for each in BOARDS if each.id == board)

@@ -11,7 +11,7 @@ MS_PER_MINUTE: Final = 60_000
 
 
 class Series:
-    """The points of one graph; the newest one is written over until ten seconds have passed."""
+    """The points of one graph; the newest point is overwritten until ten seconds have passed."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[int, float]] = deque(maxlen=MAX_POINTS)
@@ -30,7 +30,7 @@ class Series:
 
     @property
     def scale(self) -> str:
-        """The highest value, and how far back the graph begins: `max 40, 12 min`."""
+        """The highest value, and the age of the first point: `max 40, 12 min`."""
         if not self._points:
             return ""
         minutes = round((self._points[-1][0] - self._points[0][0]) / MS_PER_MINUTE)

@@ -49,14 +49,14 @@ class CommandContext:
         return self._config
 
     def take_config(self, config: Config) -> None:
-        """Use a configuration that was read before, by the supervisor of several processes."""
+        """Use a configuration that the supervisor of several processes has read."""
         self._config = config
 
     @property
     def folder(self) -> Path:
         """The site's folder, available even if the configuration in it is invalid.
 
-        So a running service can be stopped whatever its fw.json contains by now.
+        Thus a running service can be stopped even after fw.json has become invalid.
 
         Raises: ConfigurationError if there is no site.
         """
@@ -67,7 +67,8 @@ class CommandContext:
 
     @property
     def debugging(self) -> bool:
-        """Whether defects show their place: FW_LOG_LEVEL=debug, once the configuration is read."""
+        """Whether defects are shown with a traceback: FW_LOG_LEVEL=debug, once the configuration is
+        read."""
         return self._config is not None and self._config.deployment.log_level == "debug"
 
     @property

@@ -148,7 +148,7 @@ async def _stay(console: Console, url: str) -> None:
             f"Its console: {url}/app/console",
             "Ctrl+C ends it and deletes it.",
         )
-        # Plain: an address must be neither folded nor taken for markup.
+        # Plain text: a URL must be neither wrapped nor interpreted as markup.
         console.print(Text("\n".join(lines)), soft_wrap=True)
         console.file.flush()
         async for _ in signals:

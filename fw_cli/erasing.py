@@ -62,7 +62,7 @@ def erase(
         )
     if webhook is not None:
         context.read(lambda site, fw: require_webhook_on_record(fw, webhook))
-    confirm("Erase the bodies for good?", yes=yes)
+    confirm("Erase the bodies permanently?", yes=yes)
 
     async def use(site: Site) -> list[str]:
         from fw_actors.webhooks.erasure import MAX_AT_ONCE, erase_matching

@@ -1,4 +1,4 @@
-"""Keeps the service stopped while a command changes what no other process may use meanwhile."""
+"""Keeps the service stopped while a command changes data that no other process may use."""
 
 from __future__ import annotations
 

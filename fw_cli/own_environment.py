@@ -1,4 +1,4 @@
-"""Removes secrets from the environment of this process, including what other programs see of it.
+"""Removes secrets from the environment of this process, also as other programs see it.
 
 `/proc/PID/environ`, which `ps eww` reads, shows the memory in which the kernel passed the
 environment, even after a variable is unset. Therefore the values there are overwritten. That file
@@ -23,7 +23,7 @@ _FURTHER: Final = ("FW_DATABASE", "FW_SMTP_PASSWORD", "FW_OUTGOING_PROXY_AUTH")
 def take_secrets(
     environ: MutableMapping[str, str], raw: MutableMapping[bytes, bytes]
 ) -> tuple[Mapping[str, str], bool]:
-    """Remove the variables that hold secrets from the process's environment.
+    """Remove the variables with secrets from the process's environment.
 
     Args:
         environ: `os.environ`.

@@ -1,6 +1,7 @@
 """Reads a password for a command: typed twice without echo, or one line of stdin.
 
-Never from arguments: every user of the machine can see them, and the shell's history keeps them.
+Passwords are never taken from arguments: every user of the machine can see these, and the shell's
+history keeps them.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def take_password(*, from_stdin: bool) -> str:
 
 
 def first_line(what: str, option: str) -> str:
-    """Return the first line of stdin without its end; `what` it is, by which option.
+    """Return the first line of stdin without its end; `what` and `option` are for error texts.
 
     Raises: CommandFailed if stdin is empty or is not text.
     """

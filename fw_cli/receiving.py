@@ -93,7 +93,7 @@ def verify(
     """
     if file == _STDIN and secret_stdin:
         raise click.UsageError("stdin cannot be both the request and the secret.")
-    if tolerance is not None and math.isnan(tolerance):  # which no range excludes
+    if tolerance is not None and math.isnan(tolerance):  # no range excludes NaN
         raise click.UsageError("--tolerance must be a number of seconds.")
     from fw_actors.rules.signing import UnreadableRequest, UnusableSecretError, judge, parse_saved
     from fw_actors.runtime import SystemClock
@@ -199,7 +199,7 @@ def listen(
 
 @contextmanager
 def _ended_by_signals(server: ThreadingHTTPServer) -> Iterator[None]:
-    """Have SIGTERM end the server as Ctrl-C does; both are its normal end."""
+    """Make SIGTERM end the server like Ctrl-C; both are its normal end."""
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt
@@ -267,7 +267,7 @@ class _ReceivedRequests:
         if last:
             handler.wfile.flush()
             handler.close_connection = True
-            self.server.shutdown()  # this is another thread than the one that serves
+            self.server.shutdown()  # called in another thread than the serving one
 
     def _take(self, request: SavedRequest, handler: BaseHTTPRequestHandler) -> None:
         from fw_actors.rules.signing import event_type_of, judge

@@ -1,4 +1,4 @@
-"""`fw webhooks replay` and `replays`: sends deliveries again, and shows what became of them."""
+"""`fw webhooks replay` and `replays`: sends deliveries again, and shows the results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RUN_COLUMNS: Final = {
 
 
 class ReplayedMany(NamedTuple):
-    """A row for each delivery, and the id of the bulk replay that these make, if it is one."""
+    """A row for each delivery, and the id of the bulk replay, if it is one."""
 
     rows: list[dict[str, Any]]
     run: str | None = None

@@ -108,7 +108,8 @@ def _access_before(context: CommandContext) -> PresentAccess | None:
 
 
 Place = tuple["Config | None", str]
-"""The configuration with which the restored store opens, and where the old one is kept."""
+"""The configuration with which the restored store opens, and the place where the old store is
+kept."""
 
 
 @contextmanager
@@ -178,7 +179,7 @@ def _settle(
 
 
 async def _warn_of_secrets(site: Site) -> None:
-    """Say which stored secrets the configured key does not decrypt."""
+    """Print the stored secrets that the configured key does not decrypt."""
     from fw_actors.ops.stored_secrets import secret_facts
 
     for complaint in (await secret_facts(site, first_batches=True)).complaints():

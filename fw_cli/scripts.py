@@ -38,7 +38,7 @@ def shielded(filename: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                 return fn(*args, **kwargs)
             except (FwError, CommandFailed):
                 raise
-            except SystemExit as end:  # it may end itself, but not the thread that runs it
+            except SystemExit as end:  # the code may end itself, but not the thread that runs it
                 raise CommandFailed(f"{filename} ended itself with {end.code!r}") from None
             except Exception as error:
                 raise CommandFailed(described(error, filename)) from error

@@ -1,6 +1,7 @@
-"""Takes a secret for a command: from stdin, from FW_SECRET_<NAME>, or made at random.
+"""Takes a secret for a command: from stdin, from FW_SECRET_<NAME>, or a random one.
 
-Never from arguments: every user of the machine can see them, and the shell's history keeps them.
+Secrets are never taken from arguments: every user of the machine can see these, and the shell's
+history keeps them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _RANDOM_BYTES: Final = 32
 
 
 def secret_options(command: F) -> F:
-    """Add the options that say where the secret of a Webhook comes from."""
+    """Add the options for the source of a Webhook's secret."""
     from_stdin = click.option(
         "--secret-stdin", is_flag=True, help="Read the secret from the first line of stdin."
     )
@@ -40,7 +41,7 @@ def secret_options(command: F) -> F:
 def taken_secret(context: CommandContext, *, from_stdin: bool, variable: str | None) -> str | None:
     """Return the secret that the options name; None if they name none.
 
-    One from stdin needs no site: a receiver's developer has none.
+    A secret from stdin needs no site: a developer of a receiver may have none.
 
     Raises: click.UsageError for both options at once; CommandFailed if there is no secret.
     """

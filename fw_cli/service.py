@@ -227,8 +227,8 @@ def run_logged(
 ) -> None:
     """Run to the end; a defect leaves its traceback in the log at any level.
 
-    So does SIGABRT, by which systemd's watchdog ends a service that hangs: it shows where each
-    thread is. `tuned`: the interpreter is tuned for a process that serves or delivers.
+    So does SIGABRT, by which systemd's watchdog ends a service that hangs: it prints the stack of
+    each thread. `tuned`: tune the interpreter for a process that serves or delivers.
     """
     import trio
 
@@ -236,7 +236,7 @@ def run_logged(
     from supervisors.service.process import prepare
 
     if tuned:
-        import_module("supervisors.service.tree")  # or its modules come after the frozen ones
+        import_module("supervisors.service.tree")  # first, so that its modules are frozen too
         prepare()
     log_unhandled(log)
     with contextlib.suppress(ValueError, AttributeError, RuntimeError):  # stderr is no file
@@ -253,14 +253,16 @@ def run_logged(
 def _start(context: CommandContext, paths: SitePaths) -> ServiceStatus:
     from supervisors.service import background
 
-    # -P: modules in the site's folder must not hide ours; that folder is last on the path.
+    # -P: modules in the site's folder must not hide those of this project; that folder is last on
+    # the path.
     command = [sys.executable, "-P", "-m", "fw_cli", "serve"]
     environ = {**context.environ, "FW_CONFIG": str(context.config.file)}
     return background.start(paths, command, environ)
 
 
 def _warn_of_secrets(context: CommandContext) -> None:
-    """Say which stored secrets the started service cannot use; its log says the same (C-132)."""
+    """Print the stored secrets that the started service cannot use; its log has the same
+    (C-132)."""
     from fw_actors.ops.stored_secrets import secret_facts
 
     facts = context.on_site(lambda site: secret_facts(site, first_batches=True))
@@ -268,15 +270,15 @@ def _warn_of_secrets(context: CommandContext) -> None:
         say(f"warning: {complaint}")
     if facts.unreadable:
         say(
-            "Deliveries that need them fail for good. Stop the service, put the key back "
+            "Deliveries that need them fail permanently. Stop the service, put the key back "
             "(secret.key beside fw.json, or FW_SECRET_KEY), and start it again."
         )
 
 
 def _print_ready(context: CommandContext, url: str) -> None:
     if context.config.deployment.log_format == "json" and _output_is_log():
-        return  # the log's own line says so, and whatever reads the file reads JSON
-    with contextlib.suppress(OSError):  # the starting process may not listen any more
+        return  # the log has a line about it, and programs read that file as JSON
+    with contextlib.suppress(OSError):  # the starting process may no longer read it
         click.echo(f"ready {url}")
 
 

@@ -39,7 +39,7 @@ def service_state(config: Config) -> ServiceState:
 
 
 def use_stored_subscriptions(config: Config) -> bool | None:
-    """Have the running service use the Webhooks as they are stored now (C-152).
+    """Make the running service use the currently stored Webhooks (C-152).
 
     Returns: whether it does; None if no service runs on this machine. Services of the site on other
         machines are not reached.
@@ -51,7 +51,7 @@ def use_stored_subscriptions(config: Config) -> bool | None:
 
 
 async def _refreshed(client: ConsoleClient) -> bool:
-    """Return whether the service answered that it uses them."""
+    """Return whether the service has confirmed that it uses them."""
     done = False
     with suppress(CommandFailed, TimeoutError):  # no socket, busy, or of an older version
         async with asyncio.timeout(_ASK_SECONDS):

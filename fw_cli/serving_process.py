@@ -18,7 +18,7 @@ from supervisors.service.assignment import Assignment, read_assignment
 
 
 def main() -> NoReturn:
-    """Serve until the supervisor asks for the end; the exit code is 1 after an error."""
+    """Serve until the supervisor requests the end; the exit code is 1 after an error."""
     assignment = read_assignment(sys.stdin.buffer)
     context = CommandContext({"RUNTIME_DIRECTORY": assignment.run_folder}, Path.cwd())
     try:

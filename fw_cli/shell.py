@@ -116,7 +116,7 @@ class ShellSession:
             return
 
     async def _alone(self, source: CodeType) -> None:
-        """Run an input in a transaction of its own."""
+        """Run an input in its own transaction."""
         run = self._site.write if self._commit else self._site.rollback
         with self._told():
             await run(self._user, partial(self._execute, source))
@@ -134,7 +134,7 @@ class ShellSession:
                 click.echo("rolled back")
                 raise _EndOfShell
             try:
-                with fw.tx.savepoint():  # an input that fails leaves nothing behind
+                with fw.tx.savepoint():  # the writes of a failed input are undone
                     self._execute(source, fw)
             except _RolledBackInput:
                 continue
@@ -171,7 +171,8 @@ class ShellSession:
             self._tell(error)
 
     def _tell(self, error: BaseException) -> None:
-        """Print an error without a secret; of a defect the traceback, from the input on."""
+        """Print an error without secrets; for a defect also the traceback, beginning at the
+        input."""
         import traceback
 
         from fw_actors.errors import FwError
@@ -227,7 +228,8 @@ class ShellSession:
 
 
 def _line(prompt: str) -> str | None:
-    """Return a line without its end; None at the end of stdin. Only a terminal sees prompts."""
+    """Return a line without its end; None at the end of stdin. Prompts are printed only on a
+    terminal."""
     if sys.stdin.isatty():
         try:
             return input(prompt)
@@ -240,7 +242,7 @@ def _line(prompt: str) -> str | None:
 
 @contextmanager
 def _history(file: Path, names: dict[str, Any]) -> Iterator[None]:
-    """Edit lines with a history and completion, on a terminal; the file is its owner's alone."""
+    """Provide history and completion on a terminal; only the owner can read the file."""
     if not sys.stdin.isatty():
         yield
         return

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fw_actors.ops.site import Site
     from fw_actors.ops.sweeps import Batch
 
-_PAUSE_SECONDS: Final = 0.05  # so that a running service's writers never wait long
+_PAUSE_SECONDS: Final = 0.05  # keeps the waits of a running service's writers short
 
 
 @click.command()

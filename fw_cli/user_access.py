@@ -30,7 +30,7 @@ _SESSION_COLUMNS: Final = {
 
 
 def _administration(context: CommandContext, site: Site) -> UserAdministration:
-    """Return the operations on accounts as the service composes them."""
+    """Return the operations on accounts, composed as in the service."""
     from fw_actors.access.administration import UserAdministration
     from fw_actors.access.links import Links
     from fw_actors.access.recovery import LinkMail
@@ -163,7 +163,7 @@ def _with_roles(fw: Fw, user: Any, added: Sequence[str], removed: Sequence[str])
     lock_account(fw.tx, user.name)
     for each in added:
         require_known(fw, "Role", each)
-    user.reload()  # roles that another transaction gives meanwhile stay
+    user.reload()  # keeps roles that another transaction has added
     had = [row.role for row in user.roles]
     for each in added:
         require_known(fw, "Role", each)

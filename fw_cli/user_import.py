@@ -26,7 +26,7 @@ _A_TRANSACTION: Final = 100  # accounts; keeps the waits of other writers short
 
 @dataclass
 class Import:
-    """The result: counts, and the lines that were refused; `known` accounts were there before."""
+    """The result: counts, and the refused lines; `known` counts accounts that existed before."""
 
     imported: int = 0
     known: int = 0

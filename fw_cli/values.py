@@ -1,8 +1,8 @@
 """Names of documents as arguments: shells complete them, and near misses are suggested.
 
-Completion only reads, and does not open the site: it runs while the user types, so
-nothing may be created or migrated, no app's code may run, and a store that does not answer quickly
-has no names.
+Completion only reads, and does not open the site: it runs while the user types, so nothing may be
+created or migrated, no app's code may run, and a store that does not answer quickly provides no
+names.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class DocumentName(click.ParamType[str]):
             return []
         try:
             return [CompletionItem(name) for name in _names(context, self.doctype, incomplete)]
-        except Exception:  # a traceback here would be written into the line that is being typed
+        except Exception:  # a traceback would be printed into the typed line
             return []
 
 
 class AnyCase(click.Choice[str]):
-    """One of some words, typed in any case of letters."""
+    """One of the given words, in any letter case."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the word as listed."""
@@ -112,9 +112,9 @@ def names_in_database(url: str, table: str, prefix: str) -> list[str]:
 
 
 def _statement(table: str, placeholder: str) -> str:
-    """Return the look-up; the index over names serves it, and so it begins at the highest name.
+    """Return the look-up, which reads the index of names from the highest name on.
 
-    The names of deliveries are in the order of time.
+    The names of deliveries are ordered by time, so the newest come first.
     """
     if not table.isidentifier():
         raise ValueError(f"{table!r} is not the name of a table")
@@ -159,7 +159,8 @@ def known_user(site: Site, fw: Fw, who: str) -> Any:
 
 
 def suggestion(given: str, known: list[str]) -> str:
-    """Return the sentence that offers what resembles `given`, with a space before; or nothing."""
+    """Return a sentence with the known names that resemble `given`, after a space; empty if there
+    is none."""
     lower = {each.lower(): each for each in known}
     near = get_close_matches(given.lower(), lower, n=_MAX_SUGGESTED, cutoff=0.6)
     return f" Did you mean {' or '.join(lower[each] for each in near)}?" if near else ""

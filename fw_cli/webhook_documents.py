@@ -1,6 +1,6 @@
 """`fw webhooks add`, `show`, `edit`, `enable`, `disable`, `rotate-secret` and `delete`.
 
-They write through the same functions as HTTP, so that the same rules hold, and then have the
+They write through the same functions as HTTP, so that the same rules apply, and then make the
 running service use the change.
 """
 
@@ -33,14 +33,14 @@ MOMENTS: Final = {
     "cancelled": "on_cancel",
     "deleted": "on_trash",
 }
-"""The events of a document as people name them, with the fields of a Webhook."""
+"""The events of a document by their names in options, with the fields of a Webhook."""
 _SET_OTHERWISE: Final = {
     "name": "it is given by fw webhooks add --name, and stays",
     "enabled": "use fw webhooks enable or disable",
     "secret": "use fw webhooks rotate-secret, or add with --secret-stdin or --secret-env",
     **{field: f"use --on {moment}" for moment, field in MOMENTS.items()},
 }
-"""The fields that `--set` does not take, and what sets them."""
+"""The fields that `--set` does not accept, and the way to set them."""
 
 _COLUMNS: Final = {
     "name": "Webhook",
@@ -390,7 +390,7 @@ NOT_IN_USE: Final = (
 
 
 def in_use(context: CommandContext) -> bool | None:
-    """Have the running service use the Webhooks as they are stored; return whether it does.
+    """Make the running service use the stored Webhooks; return whether it does.
 
     None if no service runs here. The change is committed, so no error of the service fails the
     command.

@@ -1,4 +1,4 @@
-"""`fw webhooks`: deliveries, pauses and test events, and all of Webhooks."""
+"""`fw webhooks`: deliveries, pauses, test events, and the group of all commands for Webhooks."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ def list_deliveries(
         found = fw.get_list(
             "Webhook Delivery", filters, fields, order_by="creation desc, name desc", limit=limit
         )
-        if webhook is not None and not found:  # a deleted one has deliveries still
+        if webhook is not None and not found:  # a deleted Webhook may have deliveries
             require_known(fw, "Webhook", webhook)
         # The keys of `_COLUMNS` are in the order of `fields`.
         rows = [dict(zip(_COLUMNS, (row[field] for field in fields), strict=True)) for row in found]
-        if not as_json:  # whose keys are fixed (C-115): programs know a Webhook by its id
+        if not as_json:  # the keys of JSON are fixed (C-115): programs identify a Webhook by its id
             labels = labels_of(fw.tx, (row["webhook"] for row in rows))
             for row in rows:
                 row["webhook"] = _called(row["webhook"], labels.get(row["webhook"]))
@@ -132,7 +132,7 @@ def list_deliveries(
 
 
 def _called(webhook: str, label: str | None) -> str:
-    """Return a Webhook's label with its id; the id alone of one that was deleted."""
+    """Return a Webhook's label with its id; only the id of a deleted one."""
     return webhook if label is None else f"{label} ({webhook})"
 
 
@@ -144,7 +144,7 @@ def _recorded(fw: Fw, delivery: str) -> list[dict[str, Any]]:
 
 
 def _attempt_row(delivery: str, attempt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an attempt as a row of a table: its columns, and what triggered it in words."""
+    """Return an attempt as a row of a table: its columns, and its trigger in words."""
     by = f" by {attempt['user']}" if attempt["user"] and attempt["trigger"] == "replay" else ""
     return {**attempt, "delivery": delivery, "trigger": attempt["trigger"] + by}
 
@@ -182,7 +182,7 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
         since = "since" if explanation.due_at <= report.facts.now else "at"
         say(f"It is due {since} {told['dueAt']}.")
     if report.erased is not None:
-        say(f"What it carried was erased at {report.erased}.")
+        say(f"Its body was erased at {report.erased}.")
     if report.trace_id is not None:
         say(f"Its trace is {report.trace_id}.")
     if told["recorded"]:

@@ -49,11 +49,11 @@ class AsyncFwClient:
         key: an API key, `fwk_…`; preferred for programs.
         user, password: instead of a key. The client signs in at the first call, and again when
             the session has ended; closing it ends the session.
-        timeout: seconds without progress until a request is given up; 5 at most for connecting.
-        retries: how often and when a request is sent again.
-        allow_http: let http lead to another machine, where anyone on the way can read the key.
-        http: an httpx.AsyncClient to send with, for a proxy or certificates of one's own; it is
-            not closed.
+        timeout: seconds without progress after which a request fails; 5 at most for connecting.
+        retries: the number of retries, and the waits between them.
+        allow_http: permit http to another machine, although the network can then read the key.
+        http: an httpx.AsyncClient to send with, for a proxy or your own certificates; it is not
+            closed.
 
     Raises: ValueError for a URL or a combination that can't work.
     """
@@ -112,7 +112,7 @@ class AsyncFwClient:
                 await self._http.aclose()
 
     async def profile(self) -> UserProfile:
-        """Return the account that the client acts as."""
+        """Return the account as which the client acts."""
         return await self.run(calls.profile())
 
     async def update_profile(
@@ -122,15 +122,15 @@ class AsyncFwClient:
         return await self.run(calls.update_profile(full_name, language))
 
     async def change_password(self, current: str, password: str) -> EndedLogins:
-        """Change the own password; the user's other sessions end.
+        """Change your password; your other sessions end.
 
-        A client that signs in by password uses the new one from then on. It is not repeated.
+        A client that signs in by password uses the new one from then on. The call is not repeated.
 
         Raises: Unauthenticated for a wrong `current`, Invalid for a password that breaks the
             rules, Forbidden with an API key.
         """
-        # Renews a session that has ended. A 401 after it is about `current`, which must not be
-        # tried again: each try counts as a failed sign-in.
+        # Renews a session that has ended. A later 401 is about `current`, with which the call must
+        # not be repeated: each attempt counts as a failed sign-in.
         await self.profile()
         session = await self._session_after(None)
         call = calls.change_password(current, password)
@@ -149,16 +149,16 @@ class AsyncFwClient:
         """Call a function of an app by its dotted path; return its result.
 
         Args:
-            repeatable: whether the function is idempotent, so that the call may
-                be repeated when it is not known whether it ran.
+            repeatable: whether the function is idempotent, so that the call may be repeated if it
+                is unknown whether it ran.
         """
         return await self.run(calls.function(path, arguments, repeatable))
 
     async def run(self, call: Call[T]) -> T:
         """Carry out a call as the client's user; return its result.
 
-        A call that is refused because the session has ended is repeated in a new one: a refused
-        call has done nothing.
+        A call that is refused because the session has ended is repeated in a new session: a refused
+        call has had no effect.
         """
         session = await self._session_after(None)
         try:

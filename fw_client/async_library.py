@@ -1,4 +1,4 @@
-"""Sleeping and locking for tasks, under trio or asyncio, whichever runs."""
+"""Sleeping and locking for tasks, under trio or asyncio."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from contextlib import AbstractAsyncContextManager
 
 
 def _trio_runs() -> bool:
-    """Whether the caller is a task of trio; a program that uses it has imported it."""
+    """Return whether the caller is a task of trio, which only a program that has imported trio can
+    have."""
     trio = sys.modules.get("trio")
     return trio is not None and bool(trio.lowlevel.in_trio_task())
 
@@ -24,7 +25,7 @@ async def sleep(seconds: float) -> None:
 
 
 class LibraryLock:
-    """A lock of the library that runs when it is first taken; it may be made before any runs."""
+    """A lock of the library that runs when it is first taken; it may be created before that."""
 
     def __init__(self) -> None:
         self._lock: AbstractAsyncContextManager[object] | None = None

@@ -82,7 +82,8 @@ def _without_none(arguments: Mapping[str, T | None]) -> dict[str, T]:
 
 
 def sign_in(user: str, password: str) -> Call[str]:
-    """Its result is the session's id, of the cookie. A second session does no harm."""
+    """Return the call for a sign-in; its result is the session's id, from the cookie. It is
+    repeatable, because a second session is harmless."""
     body = encode({"usr": user, "pwd": password})
     return Call("POST", "/api/login", _same, True, body, read_headers=_session_id)
 
@@ -104,7 +105,8 @@ def update_profile(full_name: str | None, language: str | None) -> Call[UserProf
 
 
 def change_password(current: str, password: str) -> Call[EndedLogins]:
-    """A repetition would count as a failed sign-in, because `current` is wrong by then."""
+    """Not repeatable: the repetition would count as a failed sign-in, because `current` is wrong
+    then."""
     arguments = {"current": current, "password": password}
     return _operation("profile.changeMyPassword", partial(read_model, EndedLogins), arguments)
 
@@ -126,7 +128,7 @@ def revoke_session(session: str) -> Call[None]:
 
 
 def revoke_other_sessions() -> Call[int]:
-    """It is not repeated, because its result would be 0."""
+    """Not repeatable: the result of the repetition would be 0."""
     return _operation("sessions.revokeMyOtherSessions", itemgetter("sessionsEnded"))
 
 
@@ -155,7 +157,7 @@ def revoke_key(name: str) -> Call[None]:
 
 
 def revoke_all_keys() -> Call[int]:
-    """It is not repeated, because its result would be 0."""
+    """Not repeatable: the result of the repetition would be 0."""
     return _operation("api_keys.revokeAllMyAPIKeys", itemgetter("keysEnded"))
 
 
@@ -213,7 +215,7 @@ def _page(answer: Any) -> DocumentPage:
 
 
 def triples(filters: Filters) -> list[Sequence[Any]]:
-    """Return conditions as the service takes them: a list of triples."""
+    """Return conditions in the service's format: a list of triples."""
     if isinstance(filters, Mapping):
         return [[field, "=", value] for field, value in filters.items()]
     return list(filters)
@@ -249,7 +251,7 @@ def insert_document(doctype: str, values: Mapping[str, Any], submit: bool) -> Ca
 
 
 def save_document(doctype: str, name: str, changes: Mapping[str, Any]) -> Call[Document]:
-    """A second save is a second event, so that it is not repeated."""
+    """Not repeatable: a second save would be a second event."""
     return Call("PUT", _resource(doctype, name), _data, body=encode(dict(changes)))
 
 
@@ -278,7 +280,8 @@ def export_document(doctype: str, name: str) -> Call[Document]:
 
 
 def emit_batch(batch: EventBatch) -> Call[list[EmitResult]]:
-    """A request that was carried out before answers each event that its key is known."""
+    """Repeatable: if the request was carried out before, the result of each event is that its key
+    is known."""
     path = _SERVICES + "webhooks.emitMany"
     return Call("POST", path, batch.results, repeatable=True, body=batch.body)
 
@@ -322,7 +325,7 @@ def explain(delivery: str) -> Call[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class WantedAttempts:
-    """The attempts that are wanted; None matches all. Its times have a time zone."""
+    """The filter of a list of attempts; None matches all. The times have a time zone."""
 
     webhook: str | None = None
     result: str | None = None
@@ -332,7 +335,8 @@ class WantedAttempts:
     until: datetime | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """Return the filter as the service takes it. Raises: ValueError for a time without zone."""
+        """Return the filter in the service's format. Raises: ValueError for a time without a time
+        zone."""
         return {
             "webhook": self.webhook,
             "result": self.result,
@@ -361,7 +365,7 @@ def send_test_event(webhook: str) -> Call[TestEvent]:
 
 
 def pause(webhook: str, seconds: int | None) -> Call[PausedWebhook]:
-    """A repetition sets the end once more, from its own time on."""
+    """Repeatable: a repetition only sets the end again, counted from its own time."""
     arguments = {"webhook": webhook, "seconds": seconds}
     read = partial(read_model, PausedWebhook)
     return _operation("webhooks.pause", read, arguments, repeatable=True)
@@ -373,7 +377,7 @@ def resume(webhook: str) -> Call[PausedWebhook]:
 
 
 def rotate(webhook: str, secret: str | None, overlap: int) -> Call[RotatedSecret]:
-    """A second rotation would end the secret that is to overlap, so that it is not repeated."""
+    """Not repeatable: a second rotation would end the secret that should overlap."""
 
     def read(answer: Any) -> RotatedSecret:
         return read_model(RotatedSecret, {**answer, "oldUntil": answer["old_secret_until"]})
@@ -394,7 +398,7 @@ def erase(delivery: str) -> Call[datetime]:
 
 @dataclass(frozen=True, slots=True)
 class WantedJobs:
-    """The jobs that are wanted; an empty text matches all."""
+    """The filter of a list of jobs; an empty text matches all."""
 
     queue: str = ""
     state: str = ""
@@ -411,12 +415,12 @@ def list_jobs(wanted: WantedJobs, limit: int, before: int | None) -> Call[tuple[
 
 
 def retry_matching(wanted: WantedJobs) -> Call[int]:
-    """It is not repeated: a job that has failed again meanwhile would run once more."""
+    """Not repeatable: a job that has failed again meanwhile would run once more."""
     return _operation("jobs.retryMatching", itemgetter("changed"), asdict(wanted))
 
 
 def cancel_matching(wanted: WantedJobs) -> Call[int]:
-    """It is not repeated: further jobs that match may have come meanwhile."""
+    """Not repeatable: further matching jobs may have been queued meanwhile."""
     return _operation("jobs.cancelMatching", itemgetter("changed"), asdict(wanted))
 
 

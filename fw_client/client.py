@@ -52,11 +52,11 @@ class FwClient:
         key: an API key, `fwk_…`; preferred for programs.
         user, password: instead of a key. The client signs in at the first call, and again when
             the session has ended; closing it ends the session.
-        timeout: seconds without progress until a request is given up; 5 at most for connecting.
-        retries: how often and when a request is sent again.
-        allow_http: let http lead to another machine, where anyone on the way can read the key.
-        http: an httpx.Client to send with, for a proxy or certificates of one's own; it is
-            not closed.
+        timeout: seconds without progress after which a request fails; 5 at most for connecting.
+        retries: the number of retries, and the waits between them.
+        allow_http: permit http to another machine, although the network can then read the key.
+        http: an httpx.Client to send with, for a proxy or your own certificates; it is not
+            closed.
 
     Raises: ValueError for a URL or a combination that can't work.
     """
@@ -115,7 +115,7 @@ class FwClient:
                 self._http.close()
 
     def profile(self) -> UserProfile:
-        """Return the account that the client acts as."""
+        """Return the account as which the client acts."""
         return self.run(calls.profile())
 
     def update_profile(
@@ -125,15 +125,15 @@ class FwClient:
         return self.run(calls.update_profile(full_name, language))
 
     def change_password(self, current: str, password: str) -> EndedLogins:
-        """Change the own password; the user's other sessions end.
+        """Change your password; your other sessions end.
 
-        A client that signs in by password uses the new one from then on. It is not repeated.
+        A client that signs in by password uses the new one from then on. The call is not repeated.
 
         Raises: Unauthenticated for a wrong `current`, Invalid for a password that breaks the
             rules, Forbidden with an API key.
         """
-        # Renews a session that has ended. A 401 after it is about `current`, which must not be
-        # tried again: each try counts as a failed sign-in.
+        # Renews a session that has ended. A later 401 is about `current`, with which the call must
+        # not be repeated: each attempt counts as a failed sign-in.
         self.profile()
         session = self._session_after(None)
         call = calls.change_password(current, password)
@@ -152,16 +152,16 @@ class FwClient:
         """Call a function of an app by its dotted path; return its result.
 
         Args:
-            repeatable: whether the function is idempotent, so that the call may
-                be repeated when it is not known whether it ran.
+            repeatable: whether the function is idempotent, so that the call may be repeated if it
+                is unknown whether it ran.
         """
         return self.run(calls.function(path, arguments, repeatable))
 
     def run(self, call: Call[T]) -> T:
         """Carry out a call as the client's user; return its result.
 
-        A call that is refused because the session has ended is repeated in a new one: a refused
-        call has done nothing.
+        A call that is refused because the session has ended is repeated in a new session: a refused
+        call has had no effect.
         """
         session = self._session_after(None)
         try:

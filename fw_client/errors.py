@@ -14,8 +14,8 @@ class FwClientError(Exception):
 class NotReached(FwClientError):
     """Raised when no answer came: no connection, a broken one, or a timeout.
 
-    `sent`: whether the request may have reached the service, which may then have carried it out.
-    `request_id`: under which the service has it in its log, if it came there.
+    `sent`: whether the request may have reached the service and been carried out. `request_id`: the
+    id of the request in the service's log, if it arrived.
     """
 
     def __init__(self, message: str, *, sent: bool, request_id: str) -> None:
@@ -24,7 +24,7 @@ class NotReached(FwClientError):
 
 
 class UnexpectedAnswer(FwClientError):
-    """Raised for an answer that no fw gives: the URL leads elsewhere, or something is in between.
+    """Raised for an answer that is not from fw: the URL is wrong, or a proxy has answered.
 
     `status`: the HTTP status.
     """
@@ -35,12 +35,12 @@ class UnexpectedAnswer(FwClientError):
 
 
 class ApiError(FwClientError):
-    """Raised for an error that the service answered; the classes below say which kind.
+    """Raised for an error response of the service; the subclasses distinguish the kinds.
 
-    `status`: the HTTP status. `code`: the service's `error.type`, as `ConflictError`; empty where
-    something in between has answered. `message`: one sentence for a person. `field`: the argument
-    or field that is to blame. `extra`: further facts, as the service sent them. `request_id`: under
-    which the service has the request in its log. `retry_after`: seconds to wait, if it named any.
+    `status`: the HTTP status. `code`: the service's `error.type`, such as `ConflictError`; empty if
+    a proxy has answered. `message`: one sentence for people. `field`: the argument or field at
+    fault. `extra`: further facts from the service. `request_id`: the id of the request in the
+    service's log. `retry_after`: the seconds to wait, if the service has named them.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class ApiError(FwClientError):
 
     @property
     def field(self) -> str | None:
-        """The argument or field that is to blame, if the service named one."""
+        """The argument or field at fault, if the service named one."""
         found = self.extra.get("field")
         return found if isinstance(found, str) else None
 
@@ -72,7 +72,7 @@ class Unauthenticated(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: the caller is known, and not allowed."""
+    """403: the caller is authenticated but not permitted."""
 
 
 class NotFound(ApiError):
@@ -80,7 +80,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the state does not allow it, as a save over a newer version."""
+    """409: the state does not permit the operation, such as a save over a newer version."""
 
 
 class Duplicate(Conflict):
@@ -96,7 +96,7 @@ class RateLimited(ApiError):
 
 
 class Unavailable(ApiError):
-    """408, 502, 503, 504: the service is busy, starting or away."""
+    """408, 502, 503, 504: the service is busy, starting or not reachable."""
 
 
 class ServiceDefect(ApiError):
@@ -133,8 +133,8 @@ def api_error(
     """Return the error of an answer.
 
     Args:
-        envelope: the decoded body, `{"error": {"type", "message", "extra"}}`; anything else is an
-            answer of something between client and service.
+        envelope: the decoded body, `{"error": {"type", "message", "extra"}}`; any other body is
+            from a proxy between client and service.
     """
     details = envelope.get("error") if isinstance(envelope, dict) else None
     if not isinstance(details, dict):
@@ -145,7 +145,7 @@ def api_error(
     return kind(
         status,
         code,
-        str(details.get("message", "The answer is not one of fw.")),
+        str(details.get("message", "The answer is not from fw.")),
         extra if isinstance(extra, dict) else {},
         request_id,
         retry_after,

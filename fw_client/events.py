@@ -1,4 +1,4 @@
-"""Events, and batches of them cut to what one request of the service takes."""
+"""Events, and their batches, each within the limits of one request."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _DUPLICATE: Final = "DuplicateError"
 class Event:
     """An event of an app.
 
-    Its key belongs to it from its making, so that the same object can be emitted again whenever
-    one is not sure: no Webhook gets it twice.
+    The key is set when the object is created, so that the same object can be emitted again if the
+    result of a call is unknown: no Webhook receives it twice.
 
     Attributes:
         name: such as `order.paid`; not `doc.…`.
         data: any JSON object.
         reference: the DocType and the name of the document that it is about.
-        key: at most 140 characters; a random one unless given. Take one of your own data, as the
-            number of an order, where a restarted program emits anew.
+        key: at most 140 characters; random by default. Use a value of your data, such as the number
+            of an order, if the program may emit the event again after a restart.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Event:
     key: str = field(default_factory=new_key)
 
     def as_json(self) -> dict[str, Any]:
-        """The event as the service reads it."""
+        """Return the event in the service's format."""
         options: dict[str, Any] = {"key": self.key}
         if self.reference is not None:
             doctype, name = self.reference
@@ -49,13 +49,13 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events of one request; `body` is None for an event that no request can hold."""
+    """Events of one request; `body` is None for an event that is too large for a request."""
 
     events: tuple[Event, ...]
     body: bytes | None = field(repr=False)
 
     def results(self, answer: Mapping[str, Any]) -> list[EmitResult]:
-        """Return a result for each event. Raises: ValueError unless each has its answer."""
+        """Return a result for each event. Raises: ValueError unless there is a result for each."""
         answers = answer["events"]
         return [_result(*each) for each in zip(self.events, answers, strict=True)]
 
@@ -74,10 +74,10 @@ class EmitInterrupted(FwClientError):
     """Raised when a request of `emit_many` failed permanently; the reason is its `__cause__`.
 
     Attributes:
-        results: of the events before, in their order.
+        results: of the earlier events, in order.
         unknown: the events of the failed request; none, some or all of them may be recorded. Emit
-            these objects again: their keys keep them from being doubled. Those after them have
-            not been taken from the iterable.
+            these objects again: their keys prevent duplicates. Later events were not taken from the
+            iterable.
     """
 
     def __init__(self, results: Sequence[EmitResult], unknown: Sequence[Event]) -> None:
@@ -89,9 +89,10 @@ class EmitInterrupted(FwClientError):
 
 
 def batches(events: Iterable[Event]) -> Iterator[EventBatch]:
-    """Cut events into batches of at most 1,000 and 4 MiB, in their order.
+    """Yield events in batches of at most 1,000 and 4 MiB, in order.
 
-    Raises: TypeError, ValueError for data that JSON can't express; the batches before it are out.
+    Raises: TypeError, ValueError for data that JSON can't express, after the batches before it were
+        yielded.
     """
     gathered: list[Event] = []
     encoded: list[bytes] = []

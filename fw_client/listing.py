@@ -18,9 +18,9 @@ _NAME: Final = "name"
 class ListPosition:
     """The position in a list from which the next page is read.
 
-    Without an order of the caller's the list is read by names, each page after the last name of the
-    one before: what comes and goes meanwhile makes no document be left out or come twice. With
-    one, pages are counted, and it may.
+    Without an order from the caller the list is read by name, each page after the last name of the
+    previous one, so that no document is skipped or repeated when others are inserted or deleted
+    meanwhile. With an order, pages are read by their offset, and that may happen.
     """
 
     doctype: str
@@ -32,7 +32,7 @@ class ListPosition:
     start: int = 0
 
     def call(self) -> Call[DocumentPage]:
-        """The request of the next page."""
+        """Return the request of the next page."""
         conditions: list[Sequence[Any]] = triples(self.filters)
         if self.last_name is not None:
             conditions.append([_NAME, ">", self.last_name])
@@ -47,13 +47,13 @@ class ListPosition:
         return (*self.fields, _NAME)
 
     def shown(self, row: Document) -> Document:
-        """The row with the fields that were asked for."""
+        """Return the row with only the requested fields."""
         if self.fields is None or _NAME in self.fields:
             return row
         return {key: value for key, value in row.items() if key != _NAME}
 
     def after(self, page: DocumentPage) -> ListPosition | None:
-        """The position after a page; None at the end of the list."""
+        """Return the position after a page; None at the end of the list."""
         if len(page.rows) < self.limit:
             return None
         if self.order_by is not None:
@@ -61,9 +61,9 @@ class ListPosition:
         return replace(self, last_name=page.rows[-1][_NAME])
 
     def after_refusal(self, refusal: Invalid) -> ListPosition:
-        """The same position with half the rows, where the service says that they are too large.
+        """Return the same position with half the rows, if the service refused them as too large.
 
-        Raises: the refusal, if that isn't it, or a single row is too large.
+        Raises: the refusal, if it has another reason, or if a single row is too large.
         """
         if refusal.field != "limit" or self.limit == 1:
             raise refusal

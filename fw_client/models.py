@@ -11,7 +11,7 @@ from fw_client.errors import ApiError
 
 T = TypeVar("T")
 Document = dict[str, Any]
-"""A document as the service sends it: its fields by their names."""
+"""A document as sent by the service: its fields by name."""
 
 
 def _time(given: str | None) -> datetime | None:
@@ -36,7 +36,8 @@ class UserProfile:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session; `id` is its handle, which is no credential. `current`: the client's own."""
+    """A session; `id` is its handle, which is no credential. `current`: whether it is the
+    client's."""
 
     id: str
     ip: str
@@ -60,7 +61,7 @@ class ApiKeyInfo:
 
 @dataclass(frozen=True, slots=True)
 class CreatedApiKey:
-    """A new API key. `key` is the key itself, which the service shows this once."""
+    """A new API key. `key` is the key itself, which the service shows only once."""
 
     name: str
     label: str
@@ -70,7 +71,7 @@ class CreatedApiKey:
 
 @dataclass(frozen=True, slots=True)
 class InvitedUser:
-    """A new account; `link` only where the service writes mail to its log."""
+    """A new account; `link` only if the service writes mail to its log."""
 
     user: str
     email: str
@@ -80,7 +81,7 @@ class InvitedUser:
 
 @dataclass(frozen=True, slots=True)
 class MailedLink:
-    """A link that was mailed; `link` only where the service writes mail to its log."""
+    """A mailed link; `link` only if the service writes mail to its log."""
 
     expires: datetime = field(metadata=_TIME)
     link: str | None = field(default=None, repr=False)
@@ -106,8 +107,9 @@ class DocumentPage:
 class EventEmitted:
     """An event that is recorded.
 
-    `deliveries`: their ids, one for each Webhook that subscribes to the event. `repeated`: a
-    Webhook has had the key before; nothing was queued this time, and `deliveries` is empty.
+    `deliveries`: the ids of its deliveries, one for each Webhook that subscribes to the event.
+    `repeated`: a Webhook has received the key before; nothing was queued now, and `deliveries` is
+    empty.
     """
 
     key: str
@@ -117,7 +119,7 @@ class EventEmitted:
 
 @dataclass(frozen=True, slots=True)
 class EventRefused:
-    """An event of a batch that was refused, for `error`; the others are not affected."""
+    """An event of a batch that was refused because of `error`; the others are not affected."""
 
     key: str
     error: ApiError
@@ -138,10 +140,10 @@ class QueuedReplay:
 class BulkReplay:
     """A replay of many deliveries.
 
-    `total` matched at the start; `done` is the sum of `replayed` and of those `refused`, which are
-    counted by their reason. `error`: why the run failed, else empty. The outcome of those
-    replayed: `arrived`, `failed_again`, `open`, and `gone` (replayed again since, or deleted);
-    there are `more` of each than were counted.
+    `total` deliveries matched at the start; `done` is the sum of `replayed` and `refused`, which is
+    counted by reason. `error`: the reason why the run failed, else empty. The states of the
+    replayed deliveries: `arrived`, `failed_again`, `open`, and `gone` (replayed again since, or
+    deleted). With `more`, not all were counted, and these numbers are lower bounds.
     """
 
     id: str
@@ -165,9 +167,9 @@ class BulkReplay:
 class AttemptInfo:
     """An attempt of a delivery.
 
-    `number` counts those since the event or the replay; `trigger` is event, retry or replay;
-    `user`: whose replay it was of. `response_status` is None without an answer, `error` without
-    one.
+    `number` counts the attempts since the event or the replay; `trigger` is event, retry or replay;
+    `user`: the user whose replay caused it. `response_status` is None without an answer; `error` is
+    None after a success.
     """
 
     delivery: str
@@ -188,8 +190,8 @@ class AttemptInfo:
 class AttemptInfoPage:
     """Some attempts of a list.
 
-    `next` is the `before` of the following page, None at the end. `newest_only`: the newest
-    attempts alone were searched, and there are others.
+    `next` is the `before` of the following page, None at the end. `newest_only`: only the newest
+    attempts were searched, and there are more.
     """
 
     attempts: tuple[AttemptInfo, ...]
@@ -198,7 +200,7 @@ class AttemptInfoPage:
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> AttemptInfoPage:
-        """Make a page of an answer. Raises: as `read_model`."""
+        """Return the page in a response. Raises: as `read_model`."""
         found = tuple(read_model(AttemptInfo, each) for each in given["attempts"])
         return cls(found, given["next"], given["newestOnly"])
 
@@ -207,7 +209,7 @@ class AttemptInfoPage:
 class TestEvent:
     """The outcome of a test event: the receiver's status, or the error; times in milliseconds."""
 
-    __test__ = False  # no test case, in spite of its name
+    __test__ = False  # no test case, despite its name
 
     status: int | None
     error: str | None
@@ -228,8 +230,8 @@ class PausedWebhook:
 class RotatedSecret:
     """A Webhook whose secret was replaced.
 
-    `secret` is the new one if the service made it, which it shows this once; `old_until` is until
-    when the old one signs too.
+    `secret` is the new secret if the service generated it, shown only once; `old_until` is the time
+    until which the old one also signs.
     """
 
     webhook: str
@@ -241,8 +243,8 @@ class RotatedSecret:
 class JobInfo:
     """A job, without the values of its arguments.
 
-    `state` is ready, scheduled, leased or failed; `due` is the next attempt, or when the lease
-    ends.
+    `state` is ready, scheduled, leased or failed; `due` is the time of the next attempt, or of the
+    end of the lease.
     """
 
     id: int

@@ -89,9 +89,9 @@ class DocumentCalls:
         """Iterate over all matching documents, page by page.
 
         Args:
-            order_by: by default the name; then no document is left out or comes twice because
-                others come and go meanwhile. In another order that may happen.
-            page: documents of a request, from 1 to 500; fewer where they are large.
+            order_by: by default the name. Only then is no document skipped or repeated when others
+                are inserted or deleted meanwhile.
+            page: documents of a request, from 1 to 500; fewer if they are large.
         """
         wanted = None if fields is None else tuple(fields)
         position: ListPosition | None = ListPosition(doctype, filters, wanted, order_by, page)
@@ -166,8 +166,8 @@ class WebhookCalls:
 
         Args:
             reference: the DocType and the name of the document that it is about.
-            key: no Webhook receives an event with the same key again. Without one the client takes
-                a random one, so that its own repetitions double nothing.
+            key: the idempotency key: a Webhook receives each key once. By default the client
+                generates one, so that its own retries emit the event once.
 
         Raises: Invalid for a reserved or malformed name, Forbidden without the role.
         """
@@ -199,7 +199,7 @@ class WebhookCalls:
         return self._client.run(calls.emit_batch(batch))
 
     def replay(self, delivery: str) -> QueuedReplay:
-        """Send a Sent or Failed delivery again. It is not repeated by the client.
+        """Send a Sent or Failed delivery again. The client does not repeat this call.
 
         Raises: NotFound, Conflict for a delivery in progress.
         """
@@ -213,7 +213,7 @@ class WebhookCalls:
         return self._client.run(calls.replay_many(filters))
 
     def replay_progress(self, run: str | None = None) -> BulkReplay | None:
-        """Return a run by its id; without one the present run, else the last; None before any.
+        """Return a run by its id; without one the current run, else the last; None before any.
 
         Raises: NotFound for an id that is not kept.
         """
@@ -247,13 +247,13 @@ class WebhookCalls:
 
         Args:
             result: sent or failed.
-            response_status: the status that the receiver answered with.
+            response_status: the status of the receiver's answer.
             error: a text that the error contains.
-            since, until: the times between which they ended, with a time zone.
+            since, until: the range of their ends, with a time zone.
             limit: from 1 to 500.
             before: the `next` of the page before.
 
-        Raises: BadCall for a value that is not possible.
+        Raises: BadCall for an invalid value.
         """
         wanted = calls.WantedAttempts(webhook, result, response_status, error, since, until)
         return self._client.run(calls.attempts(wanted, limit, before))
@@ -297,7 +297,7 @@ class WebhookCalls:
         return self._client.run(calls.resume(webhook))
 
     def rotate(self, webhook: str, *, secret: str | None = None, overlap: int = 0) -> RotatedSecret:
-        """Replace the signing secret of a Webhook. It is not repeated by the client.
+        """Replace the signing secret of a Webhook. The client does not repeat this call.
 
         Args:
             secret: the new secret; None: the service generates one.
@@ -316,7 +316,7 @@ class WebhookCalls:
 
 
 class JobCalls:
-    """`client.jobs`: jobs of apps and mails that wait, for System Managers."""
+    """`client.jobs`: waiting and failed jobs of apps and mails, for System Managers."""
 
     def __init__(self, client: CallRunner) -> None:
         self._client = client
@@ -371,7 +371,7 @@ class JobCalls:
     ) -> int:
         """Retry up to 500 matching jobs, filtered as by `list`; return their number, 0 at the end.
 
-        It is not repeated by the client.
+        The client does not repeat this call.
         """
         wanted = calls.WantedJobs(queue, state, function, user)
         return self._client.run(calls.retry_matching(wanted))
@@ -381,7 +381,7 @@ class JobCalls:
     ) -> int:
         """Cancel up to 500 matching jobs, filtered as by `list`; return their number, 0 at the end.
 
-        It is not repeated by the client.
+        The client does not repeat this call.
         """
         wanted = calls.WantedJobs(queue, state, function, user)
         return self._client.run(calls.cancel_matching(wanted))
@@ -417,7 +417,7 @@ class ApiKeyCalls:
         return self._client.run(calls.list_keys())
 
     def create(self, label: str, *, days: int | None = None) -> CreatedApiKey:
-        """Create a key; `days`: until it expires. Its `key` is shown only once."""
+        """Create a key, valid for `days`. Its `key` is shown only once."""
         return self._client.run(calls.create_key(label, days))
 
     def revoke(self, name: str) -> None:

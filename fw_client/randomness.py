@@ -1,4 +1,4 @@
-"""The one source of random values of this package: keys of events, ids of requests, jitter."""
+"""The only source of random values of this package: keys of events, ids of requests, jitter."""
 
 from __future__ import annotations
 

@@ -19,9 +19,10 @@ class RetryPolicy:
     """The number of retries and the waits between them.
 
     Attributes:
-        attempts: requests of a call in all, from 1, which is none again.
-        first_seconds: the wait before the second one; each further wait is twice as long. Of each
-            a random part of up to a half is left out, so that many clients do not return at once.
+        attempts: the maximum number of requests of a call, from 1 (no retry).
+        first_seconds: the wait before the second request; each further wait is twice as long. Each
+            is shortened by a random part of up to a half, so that many clients do not return at the
+            same time.
         longest_seconds: the longest wait. A service that asks for a longer one (`Retry-After`) is
             not asked again: the error with its `retry_after` is raised at once.
     """
@@ -47,12 +48,12 @@ def wait_before_next(
     repeatable: bool,
     random: float,
 ) -> float | None:
-    """Return the seconds until a request is sent again, or None when it is not.
+    """Return the seconds until a request is sent again, or None if it is not.
 
     Args:
         attempt: the number of the request that had this outcome, from 1.
         repeatable: as of the call.
-        random: from 0 up to 1, for the part of the wait that is left out.
+        random: from 0 up to 1, for the part by which the wait is shortened.
     """
     if attempt >= policy.attempts:
         return None
@@ -69,20 +70,22 @@ def wait_before_next(
 
 
 def _would_end_alike(outcome: HttpAnswer) -> bool:
-    """Whether the service has ended a query that took too long, as it would again."""
+    """Return whether the service has ended a query that took too long, which a retry would
+    repeat."""
     return error_of(outcome).extra.get("reason") == "queryTimeout"
 
 
 Requests = Generator[float | None, HttpAnswer | NoAnswer | None, T]
-"""The requests of a call: None asks to send the call, a number to wait for that many seconds.
+"""The requests of a call: a yielded None means to send the call, a number to wait that many
+seconds.
 
-A call that was sent is answered with its outcome, a wait with None."""
+The outcome of a sent call is sent into the generator; after a wait, None."""
 
 
 def requests(
     call: Call[T], policy: RetryPolicy, random: Callable[[], float], request_id: str
 ) -> Requests[T]:
-    """Ask for requests and waits until a call has its result; return it.
+    """Yield requests and waits until a call has its result; return it.
 
     Raises: ApiError, UnexpectedAnswer, NotReached.
     """

@@ -52,8 +52,8 @@ def _check_url(url: str, allow_http: bool) -> None:
         raise ValueError("url must not contain a user, a password, a query or a fragment.")
     if parts.scheme == "http" and not allow_http and not _is_loopback(parts.hostname):
         raise ValueError(
-            "Over http anyone on the way can read the key: take https, or allow_http=True in a "
-            "network that you trust."
+            "Over http the network can read the key: use https, or allow_http=True in a network "
+            "that you trust."
         )
 
 
@@ -79,7 +79,7 @@ def http_request(
 ) -> httpx.Request:
     """Return the request of a call, with the caller's key, or the session's cookie.
 
-    It is made by hand, so that no cookie of httpx's own comes along.
+    It is built without the httpx client's state, so that none of its cookies are sent.
     """
     headers = {"user-agent": _agent(), "accept": "application/json", "x-request-id": request_id}
     if settings.key is not None:
@@ -102,7 +102,7 @@ def http_request(
 
 
 def http_answer(response: httpx.Response) -> HttpAnswer:
-    """Return a response that was read whole."""
+    """Return a completely read response."""
     return HttpAnswer(response.status_code, dict(response.headers), response.content)
 
 

@@ -1,4 +1,4 @@
-"""Requests and answers as data, and a call as the request with how to read its answer."""
+"""Requests and answers as data; a call is a request with the decoder of its answer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Call(Generic[T]):
     """One operation of the service.
 
     Attributes:
-        read: makes the result of the decoded body.
-        repeatable: whether a second request does no more than the first one did. Only such a call
-            is sent again after a request that may have been carried out.
+        read: returns the result from the decoded body.
+        repeatable: whether a second request has no further effect. Only such a call is sent again
+            after a request that may have been carried out.
         body: the JSON to send, encoded.
-        read_headers: where the result is in the headers of the answer; takes the place of `read`.
-        done_if_repeated: codes of errors that mean, in answer to a repetition, that an earlier
-            request was carried out; the result is then `read(None)`.
+        read_headers: replaces `read` if the result is in the headers of the answer.
+        done_if_repeated: codes of errors which, after a repetition, mean that an earlier request
+            was carried out; the result is then `read(None)`.
     """
 
     method: str
@@ -106,6 +106,6 @@ def error_of(answer: HttpAnswer) -> ApiError:
 
 
 def retry_after(answer: HttpAnswer) -> float | None:
-    """Return the seconds that an answer asks to wait; None without any, or for a date."""
+    """Return the seconds in the answer's Retry-After; None without it, or for a date."""
     text = answer.headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdigit() else None

@@ -1,6 +1,6 @@
 """Supervision: restart strategies, supervisors and their children, and the service's own tree.
 
-The names are imported on use: a command that only looks whether a service runs needs no runtime.
+The names are imported on use: a command that only checks whether a service runs needs no runtime.
 """
 
 from importlib import import_module
@@ -35,7 +35,7 @@ _MODULES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of the package when it is first asked for."""
+    """Import a name of the package at its first use."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_MODULES[name]), name)

@@ -24,7 +24,8 @@ TaskStatus = trio.TaskStatus[Any]
 
 
 class TaskFunction(Protocol):
-    """An async function that calls `task_status.started()` when it is ready, then runs on."""
+    """An async function that calls `task_status.started()` when it is ready, and then continues to
+    run."""
 
     def __call__(self, *, task_status: TaskStatus) -> Awaitable[object]: ...
 
@@ -48,13 +49,13 @@ class Child(Protocol):
         """End a start that takes too long; return False if it must be cancelled instead."""
 
     def terminate(self) -> None:
-        """Release what outlives a run: the child is not started again."""
+        """Release resources that outlive a run, because the child is not started again."""
 
     def cells(self) -> Iterable[ActorCell]:
-        """Return the actors that a stop of this child waits for."""
+        """Return the actors for which a stop of this child waits."""
 
     def snapshot(self) -> NodeSnapshot | None:
-        """Return the child as a node of the tree; None to have the supervisor make one."""
+        """Return the child as a node of the tree; None if the supervisor should create it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ def actor_child(
 ) -> ActorSpec[ActorT]:
     """Return the spec of a single actor with the address `runtime.ref(id)`.
 
-    `make` creates each instance. `mailbox` takes the place of the policy of its class.
+    `make` creates each instance. `mailbox` replaces the policy of its class.
     """
     return ActorSpec(
         id,
@@ -161,7 +162,7 @@ class ActorChild:
         await self._cell.run(self._make, task_status, mailbox=self._mailbox)
 
     def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
-        """Ask the actor for an ordered end, or for the end of its instance."""
+        """Request an orderly end of the actor, or the end of its instance."""
         if for_restart:
             self._cell.end_instance(deadline)
         else:
@@ -169,12 +170,12 @@ class ActorChild:
         return True
 
     def fail_start(self, error: Exception) -> bool:
-        """Have the cell record the failure."""
+        """Record the failure in the cell."""
         self._cell.fail_start(error)
         return True
 
     def terminate(self) -> None:
-        """Close the mailbox and settle its askers."""
+        """Close the mailbox, and settle its messages."""
         self._cell.terminate()
 
     def cells(self) -> Iterable[ActorCell]:
@@ -231,7 +232,7 @@ class PoolChild:
         self._pool.terminate()
 
     def cells(self) -> Iterable[ActorCell]:
-        """Return the cells of all present actors."""
+        """Return the cells of all current actors."""
         return self._pool.cells()
 
     def snapshot(self) -> NodeSnapshot:
@@ -271,4 +272,4 @@ class TaskChild:
         return ()
 
     def snapshot(self) -> None:
-        """Return None: the supervisor knows all there is."""
+        """Return None: the supervisor has all facts about a task."""

@@ -35,5 +35,5 @@ class RestartDue:
         self._notify(self)
 
     def is_within(self, members: Sequence[Member]) -> bool:
-        """Return whether a restart of `members` makes this one superfluous."""
+        """Return whether a restart of `members` includes this one."""
         return set(self.members) <= set(members)

@@ -58,12 +58,12 @@ class Member:
     async def start(
         self, start_soon: Callable[[Callable[[], Awaitable[object]], str], None]
     ) -> Exception | None:
-        """Start the child in a task of its own, and wait until it has reported started.
+        """Start the child in its own task, and wait until it has reported started.
 
-        Returns None, or the failure before that.
+        Returns None, or the failure of the start.
 
-        A child that ends before it has reported started has failed, too, and so has one that
-        takes longer than its `start_seconds`.
+        It is also a failure if the child ends before it has reported started, or takes longer than
+        its `start_seconds`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         self.phase = Phase.STARTING
@@ -93,7 +93,7 @@ class Member:
         """Request a stop, wait within the child's time and the tree's, then cancel.
 
         `for_restart`: `start` follows, so that the child keeps its mailboxes until then.
-        Returns the error that the child raised instead of ending in order.
+        Returns the error that the child raised instead of ending normally.
         """
         if self.phase not in (Phase.WAITING, Phase.ENDED):
             self.phase = Phase.STOPPING
@@ -128,14 +128,14 @@ class Member:
         return replace(node, name=self.spec.id, state=state)
 
     async def _cut_start(self) -> None:
-        """End a start that has taken too long; the failure says where it was."""
+        """End a start that has taken too long; the failure has its position."""
         self._start_overdue = StartOverdueError(self.spec.id, self.spec.start_seconds, self._place)
         if not self.child.fail_start(self._start_overdue):
             self._scope.cancel()
         await self._wait_until_over(trio.current_time() + self.spec.shutdown_seconds)
 
     async def _wait_until_over(self, deadline: float, *, logged: bool = False) -> None:
-        """Wait for the end of the run; at the deadline cancel it, and log where it is."""
+        """Wait for the end of the run; at the deadline cancel it, and log its position."""
         with trio.move_on_at(deadline):
             await self._over.wait()
         if not self._over.is_set():

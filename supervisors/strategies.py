@@ -31,7 +31,7 @@ class Strategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChildRules:
-    """The part of a child's spec that decisions depend on."""
+    """The part of a child's spec on which decisions depend."""
 
     id: str
     restart: Restart
@@ -40,7 +40,7 @@ class ChildRules:
 
 @dataclass(frozen=True, slots=True)
 class LeaveEnded:
-    """Do not restart the child, and leave its siblings alone."""
+    """Do not restart the child; its siblings continue."""
 
 
 @dataclass(frozen=True, slots=True)

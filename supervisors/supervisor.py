@@ -1,11 +1,12 @@
 """One supervisor: starts its children in order, restarts them, stops them in reverse.
 
-A supervisor is one task that takes the events of its children one after the other and carries out
-what `strategies.decide` returns. Each child has a task of its own, shielded from a cancellation
-around the supervisor, so that leaving the block for any reason is an ordered stop.
+A supervisor is one task that handles the events of its children one after the other and carries out
+the decisions of `strategies.decide`. Each child has its own task, shielded from a cancellation
+around the supervisor, so that leaving the block for any reason is an orderly stop.
 
-The children of the list are static: they start and stop in its order. Those of `start_child` are
-dynamic: each starts in the task that asks for it, and leaves the supervisor when it has ended.
+The children of the list are static: they start in its order and stop in reverse. Those of
+`start_child` are dynamic: each starts in the task that requests it, and leaves the supervisor when
+it has ended.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class SupervisorFailed(Exception):
 
 
 class TooManyChildren(ActorError):
-    """Raised by `start_child` if the supervisor has as many dynamic children as it may have."""
+    """Raised by `start_child` if the supervisor has its maximum number of dynamic children."""
 
     def __init__(self, supervisor: str, limit: int) -> None:
         self.supervisor, self.limit = supervisor, limit
@@ -113,7 +114,7 @@ class Supervisor:
 
     @property
     def children(self) -> tuple[NodeSnapshot, ...]:
-        """The present children in the order of their start, the static ones first."""
+        """The current children in the order of their start, the static ones first."""
         return tuple(member.snapshot() for member in self._members.values())
 
     @overload
@@ -125,9 +126,9 @@ class Supervisor:
     async def start_child(self, spec: ChildSpec) -> ActorRef | None:
         """Start a dynamic child and wait until it is ready; return the address of an actor.
 
-        It is restarted as its `restart` says, and leaves the supervisor when it has ended. After a
-        call that is cancelled the supervisor stops the child again. A failure to start is raised,
-        is not counted, and leaves nothing behind.
+        It is restarted according to its `restart`, and leaves the supervisor when it has ended. If
+        the call is cancelled, the supervisor stops the child again. A failure to start is raised
+        and not counted, and no child remains.
 
         Raises: TooManyChildren; ValueError if the id is in use; ActorGone if the supervisor is
         stopped, or the child was stopped or has ended before it was ready; ActorFailed if the actor
@@ -158,7 +159,7 @@ class Supervisor:
         return self._runtime.ref(spec.id) if isinstance(spec, ActorSpec) else None
 
     def _start_error(self, spec: ChildSpec, error: Exception) -> Exception:
-        """Return what `start_child` raises for the failure of a start."""
+        """Return the error that `start_child` raises for the failure of a start."""
         if isinstance(error, EndedTooSoonError):
             return ActorGone(spec.id)
         if isinstance(error, StartOverdueError):
@@ -166,11 +167,11 @@ class Supervisor:
         return error
 
     async def stop_child(self, id: str) -> bool:
-        """Stop a child in order, within its shutdown seconds, and forget it.
+        """Stop a child within its shutdown seconds, and remove it.
 
-        Returns False if there is none of that id, for example because it has just ended. After
-        a call that is cancelled the supervisor still stops the child.
-        Raises AskCycle in a handler if the child is, or waits for, the caller.
+        Returns False if there is no child with that id, for example because it has just ended. If
+        the call is cancelled, the supervisor still stops the child. Raises AskCycle in a handler if
+        the child is, or waits for, the caller.
         """
         member = self._members.get(id)
         if member is None:
@@ -182,9 +183,8 @@ class Supervisor:
     async def stop(self, deadline: float, *, for_restart: bool = False) -> None:
         """Stop the children in reverse, all before `deadline`. A second call waits for the first.
 
-        `for_restart`: the actors keep their mailboxes, for the supervisor that takes this one's
-        place or until `terminate`.
-        Raises AskCycle in a handler if a child is, or waits for, the caller.
+        `for_restart`: the actors keep their mailboxes, for the supervisor that replaces this one,
+        or until `terminate`. Raises AskCycle in a handler if a child is, or waits for, the caller.
         """
         with waiting_for(self.cells()):
             await self._stop(deadline, for_restart)
@@ -197,7 +197,7 @@ class Supervisor:
                 member.terminate()
 
     def cells(self) -> Iterable[ActorCell]:
-        """Return the actors that a stop waits for."""
+        """Return the actors for which a stop waits."""
         return chain.from_iterable(member.child.cells() for member in self._members.values())
 
     async def _stop(self, deadline: float, for_restart: bool) -> None:
@@ -216,16 +216,16 @@ class Supervisor:
         self._drop_delayed(list(self._members.values()))
         members = list(self._members.values())
         kept = [member for member in members if member not in self._dynamic] if for_restart else []
-        with trio.CancelScope(shield=True):  # the deadlines of the members bound this
+        with trio.CancelScope(shield=True):  # bounded by the deadlines of the members
             await self._stop_in_order(members, kept, deadline)
         self._stopped.set()
 
     async def _stop_in_order(
         self, members: Sequence[Member], kept: Collection[Member], deadline: float = inf
     ) -> None:
-        """Stop members: the dynamic ones at once, then the others in reverse.
+        """Stop members: the dynamic ones all together, then the others in reverse.
 
-        Those of `kept` are started again, and keep their mailboxes.
+        Members in `kept` are started again, and keep their mailboxes.
         """
         dynamic = [member for member in members if member in self._dynamic]
         if dynamic:
@@ -252,7 +252,7 @@ class Supervisor:
         return dismissed
 
     async def _dismiss(self, member: Member) -> None:
-        """Stop a member and forget it."""
+        """Stop a member and remove it."""
         member.leaving = True
         self._drop_delayed([member])
         with trio.CancelScope(shield=True):
@@ -265,7 +265,8 @@ class Supervisor:
             del self._members[member.spec.id]
 
     def _is_present(self, member: Member) -> bool:
-        """Return whether the member is to run: neither it nor the supervisor has left or leaves."""
+        """Return whether the member should run: neither it nor the supervisor has ended or is
+        ending."""
         if self._stopping or member.leaving:
             return False
         return self._members.get(member.spec.id) is member
@@ -310,7 +311,7 @@ class Supervisor:
             self._loop_over.set()
 
     async def _handle(self, event: ChildEnded | RestartDue) -> None:
-        """Act on an event; an end that a sibling's restart has covered since is only logged."""
+        """Handle an event; an end that a sibling's restart has covered since is only logged."""
         if isinstance(event, RestartDue):
             await self._start_members(event.members)
             return
@@ -326,7 +327,7 @@ class Supervisor:
         return any(member in due.members for due in self._delayed)
 
     async def _decide(self, member: Member, error: Exception | None) -> None:
-        alone = self._strategy is Strategy.ONE_FOR_ONE  # the others do not matter, and may be many
+        alone = self._strategy is Strategy.ONE_FOR_ONE  # the others stay, and may be many
         decision = decide(
             self._strategy,
             self._intensity,
@@ -359,7 +360,7 @@ class Supervisor:
         self._history = decision.history
         group = [self._members[id] for id in decision.stop]
         again = [member for member in group if member.spec.id in decision.start]
-        # One that waits has ended, and has kept its mailbox.
+        # A waiting member has ended, and has kept its mailbox.
         running = [member for member in group if member.phase is not Phase.WAITING]
         await self._stop_in_order(running, again)
         for member in running:
@@ -396,7 +397,7 @@ class Supervisor:
             self._runtime.events.emit(EventKind.RESTARTED, member.spec.id)
             error = await member.start(self._start_soon)
             if error is not None:
-                self._ended(member, error)  # decided in its turn, for the members after it too
+                self._ended(member, error)  # a separate event, also for the members after it
                 return
 
     def _start_soon(self, run: Callable[[], Awaitable[object]], name: str) -> None:

@@ -33,10 +33,9 @@ async def open_supervisor(
 ) -> AsyncIterator[Supervisor]:
     """Run a supervisor for the time of the block. See docs/runtime.md.
 
-    Leaving the block, also by cancellation, stops the children in reverse, within `stop_seconds`
-    in all. `limit` is the greatest number of children that `start_child` may have added.
-    If a child fails to start, or fails too often, the block is cancelled and raises
-    SupervisorFailed.
+    Leaving the block, also by cancellation, stops the children in reverse, within `stop_seconds` in
+    total. `limit` is the maximum number of children from `start_child` at a time. If a child fails
+    to start, or fails too often, the block is cancelled and raises SupervisorFailed.
     """
     async with open_nested(
         runtime, name, children, strategy, intensity, stop_seconds, limit
@@ -61,7 +60,7 @@ def supervisor_child(
 ) -> ChildSpec:
     """Return the spec of a nested supervisor; its escalation is a failure of this child.
 
-    `start_seconds` limits the start of all its children together, beside the limit of each.
+    `start_seconds` limits the start of all its children together, in addition to the limit of each.
     """
     return ChildSpec(
         id,
@@ -76,10 +75,11 @@ def supervisor_child(
 
 
 class DynamicSupervisor:
-    """The address of a nested supervisor whose children come and go.
+    """The address of a nested supervisor with dynamic children.
 
-    Make one, put `dynamic_child(it)` into the tree, and pass it to the actors that start children.
-    It is valid before the supervisor runs, and over its restarts, which end all its children.
+    Create one, put `dynamic_child(it)` into the tree, and pass it to the actors that start
+    children. It is valid before the supervisor runs, and over its restarts, which end all its
+    children.
     """
 
     def __init__(self, name: str, *, limit: int = MAX_DYNAMIC_CHILDREN) -> None:
@@ -91,7 +91,7 @@ class DynamicSupervisor:
 
     @property
     def children(self) -> tuple[NodeSnapshot, ...]:
-        """The present children in the order of their start."""
+        """The current children in the order of their start."""
         return () if self._running is None else self._running.children
 
     @overload
@@ -109,7 +109,7 @@ class DynamicSupervisor:
         return await self._supervisor().stop_child(id)
 
     def attach(self, supervisor: Supervisor | None) -> None:
-        """Record which supervisor is behind the address; called by its child."""
+        """Set the supervisor behind the address; called by its child."""
         self._running = supervisor
 
     def _supervisor(self) -> Supervisor:
@@ -125,9 +125,10 @@ def dynamic_child(
     restart: Restart = Restart.PERMANENT,
     shutdown_seconds: float = STOP_SECONDS,
 ) -> ChildSpec:
-    """Return the spec of the supervisor behind a `DynamicSupervisor`; its id is that one's name.
+    """Return the spec of the supervisor behind a `DynamicSupervisor`; its id is the name of the
+    latter.
 
-    The children are restarted one for one, within `intensity` together.
+    The children are restarted one for one, within `intensity` for all together.
     """
     return ChildSpec(
         supervisor.name,
@@ -190,7 +191,7 @@ class SupervisorChild:
                 self._address.attach(None)
 
     def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
-        """Have `run` stop the supervisor before `deadline`."""
+        """Make `run` stop the supervisor before `deadline`."""
         self._deadline = deadline
         self._for_restart = for_restart
         self._stop_requested.set()
@@ -224,7 +225,7 @@ async def open_nested(
     stop_seconds: float,
     limit: int,
 ) -> AsyncIterator[Supervisor]:
-    """Run a supervisor for the time of the block, as a part of another one's child."""
+    """Run a supervisor for the time of the block, as a part of a child."""
     with unwrap_single_error(causes=(SupervisorFailed,)):
         async with trio.open_nursery() as nursery:
             supervisor = Supervisor(
@@ -241,5 +242,5 @@ async def open_nested(
                 await supervisor.start()
                 yield supervisor
             finally:
-                with trio.CancelScope(shield=True):  # wait for a stop that is under way
+                with trio.CancelScope(shield=True):  # wait for a stop in progress
                     await supervisor.stop(trio.current_time() + stop_seconds)

@@ -30,10 +30,10 @@ def worker_pool_child(
 ) -> ChildSpec:
     """Return the spec of a worker pool; its id is the pool's name.
 
-    A worker that fails is restarted alone, within `intensity` for all workers together; beyond it
-    the pool fails as a child of its supervisor, and what is in its mailbox waits for its restart.
-    `start_seconds` limits the start of each worker, `shutdown_seconds` the stop of all, which is
-    at once.
+    A failed worker is restarted alone, within `intensity` for all workers together; beyond it the
+    pool fails as a child of its supervisor, and the messages in its mailbox wait for its restart.
+    `start_seconds` limits the start of each worker, `shutdown_seconds` the stop of all, which are
+    stopped together.
     """
     return ChildSpec(
         pool.name,
@@ -85,14 +85,14 @@ class WorkerPoolChild:
             self._stop_seconds,
             self._pool.size,
         ) as self._supervisor:
-            for spec in self._specs:  # dynamic children, since these stop all at once
+            for spec in self._specs:  # dynamic children, since these are stopped together
                 await self._supervisor.start_child(spec)
             task_status.started()
             await self._stop_requested.wait()
             await self._supervisor.stop(self._deadline)
 
     def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
-        """Have `run` stop the workers; without `for_restart` they empty the mailbox first."""
+        """Make `run` stop the workers; without `for_restart` they handle the mailbox first."""
         self._deadline = deadline
         if not for_restart:
             self._pool.close()
@@ -104,7 +104,7 @@ class WorkerPoolChild:
         return False
 
     def terminate(self) -> None:
-        """End what no worker has taken."""
+        """Settle the messages that no worker has taken."""
         self._pool.settle()
 
     def cells(self) -> Iterable[ActorCell]:

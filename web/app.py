@@ -69,7 +69,7 @@ METHODS: Final = frozenset(
 API: Final = "/api/"
 ErrorPage = Callable[[Exchange, FwError], Response]
 UnknownPage = Callable[[Exchange, FwError], Awaitable[Response | None]]
-"""Answers at a path without a route, or leaves it to the error page."""
+"""Returns the response for a path without a route, or None for the error page."""
 
 
 def make_app(
@@ -83,8 +83,8 @@ def make_app(
 ) -> FrontEnd:
     """Return the application over `gateway`.
 
-    `entropy` makes request ids. Without a `console` its page and operations are left out.
-    `readings` returns the samples of all processes, where the service has several; this one's
+    `entropy` generates request ids. Without a `console` its page and operations are left out.
+    `readings` returns the samples of all processes, if the service has several; this process's
     requests are counted in `traffic`.
     """
     traffic, streams = traffic or Traffic(), EventStreams()
@@ -125,10 +125,10 @@ def api_routes(
 
 @cache
 def _url_map(rules: tuple[str, ...]) -> Map:
-    """Return the matcher of a path's rule; compiling it is most of an application's cost.
+    """Return the matcher of paths, cached: compiling it is most of the cost of an application.
 
-    Without redirects from paths with two slashes, and without methods: only the guard separates 405
-    from 404.
+    It does not redirect paths with two slashes, and ignores methods: only the guard distinguishes
+    405 from 404.
     """
     return Map([Rule(rule, endpoint=rule) for rule in rules], merge_slashes=False)
 
@@ -157,7 +157,7 @@ class FrontEnd:
         self._not_found, self._unknown = not_found, unknown
         self._ignores_forwarding = settings.trust.is_off
         self._encoder = ResponseEncoder(common_headers(settings))
-        self._log = structlog.get_logger("web").bind()  # otherwise created again at each call
+        self._log = structlog.get_logger("web").bind()  # bound, or each call creates it
         self._active_requests = 0
         self.stopping = False
         """Whether only health and readiness are still served; set by the server."""
@@ -186,8 +186,8 @@ class FrontEnd:
     def slot(self, request: Request) -> Iterator[bool]:
         """Count a request in progress; yield whether it is within the limit.
 
-        Health and readiness are always served, and not counted: a service that seems dead under
-        attack is restarted, or taken out of its load balancer.
+        Health and readiness are always served, and not counted: otherwise a service under attack
+        would seem dead, and be restarted or removed from its load balancer.
         """
         if request.path in ALWAYS_SERVED:
             yield True
@@ -207,9 +207,9 @@ class FrontEnd:
         return operation.body.limit
 
     async def respond(self, request: Request) -> WireResponse:
-        """Return the response to a request, whatever its operation raises.
+        """Return the response to a request, also for errors of its operation.
 
-        Raises: only groups that hold a cancellation, which belongs to the server.
+        Raises: only groups that contain a cancellation, which the server handles.
         """
         try:
             tracer = self._settings.tracer
@@ -287,7 +287,7 @@ class FrontEnd:
         return replace(response, headers=(*lines, *response.headers))
 
     def _route_of(self, request: Request) -> Route | None:
-        """Return the route by path alone, whatever the Host header says."""
+        """Return the route by path only, regardless of the Host header."""
         fixed = self._fixed.get(request.path)
         if fixed is not None:
             return fixed
@@ -327,9 +327,9 @@ class FrontEnd:
         return self._encoder.encode(response, request_id)
 
     def _response_of(self, error: BaseException, exchange: Exchange) -> Response:
-        """Return the response to an error; that of a defect holds only the request id.
+        """Return the response to an error; for a defect it contains only the request id.
 
-        Raises: `error` itself if it holds a cancellation, which belongs to the server.
+        Raises: `error` itself if it contains a cancellation, which the server handles.
         """
         expected = error_in(error)
         if expected is None:

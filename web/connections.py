@@ -26,7 +26,7 @@ class ClientStream(trio.abc.HalfCloseableStream):
     """A socket stream with a deadline on sends.
 
     Sends are shielded from cancellation: without a deadline, a client that stops reading would
-    hold its connection, and the stop of the service, for ever. Each part of a response has
+    block its connection, and the stop of the service, forever. Each part of a response has
     `SEND_SECONDS`, and `abort` ends all sends and reads.
     """
 
@@ -57,15 +57,14 @@ class ClientStream(trio.abc.HalfCloseableStream):
                     raise trio.BrokenResourceError("The client does not read.")
 
     def send_now(self, data: bytes | bytearray | memoryview) -> int:
-        """Send without waiting, and return how many bytes were sent: nearly always all.
+        """Send without waiting, and return the number of sent bytes, nearly always all.
 
-        Through trio's stream a response waits for a pass of the scheduler, and costs several times
-        as much.
+        trio's stream waits for a pass of the scheduler, which costs several times as much.
         """
         try:
             return os.write(self.socket.fileno(), data)
         except OSError:
-            return 0  # no room, or closed: `send_rest` finds out
+            return 0  # no room, or closed: `send_rest` waits or raises
 
     async def _send(self, part: memoryview) -> None:
         try:
@@ -80,14 +79,14 @@ class ClientStream(trio.abc.HalfCloseableStream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Return received bytes. Raises: ClosedResourceError once it is closed.
 
-        Waits first: a client sends its next request after the response to the last one.
+        Waits before the first attempt, because a client sends its next request after the response.
         """
         while self.socket.fileno() >= 0:
             await trio.lowlevel.wait_readable(self.socket)
             try:
                 return os.read(self.socket.fileno(), max_bytes or PART_BYTES)
             except BlockingIOError:
-                continue  # epoll may be wrong, as for a segment with a bad checksum
+                continue  # epoll may report a segment with a bad checksum
             except OSError:
                 break
         raise trio.ClosedResourceError
@@ -97,7 +96,7 @@ class ClientStream(trio.abc.HalfCloseableStream):
         await self._inner.send_eof()
 
     async def aclose(self) -> None:
-        """Close. Unread bytes make it a reset: read them before."""
+        """Close. Read all bytes before: with unread bytes TCP resets the connection."""
         await self._inner.aclose()
 
     def abort(self) -> None:
@@ -178,8 +177,8 @@ class ClientConnection:
 class OpenConnections:
     """All open connections of a server, within `limits`.
 
-    `is_exempt` tells trusted proxies, which speak for many clients, by their address: limits by
-    address do not apply to them.
+    `is_exempt` returns whether an address is a trusted proxy, which serves many clients: limits by
+    address do not apply to it.
     """
 
     def __init__(self, limits: ConnectionLimits, is_exempt: Callable[[str], bool]) -> None:
@@ -193,7 +192,7 @@ class OpenConnections:
         self._held_bytes = dict.fromkeys(WaitState, 0)
         self._changed: trio.Event | None = None
         self.ending = False
-        """Whether connections are to be closed after their response."""
+        """Whether connections are closed after their response."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -290,7 +289,7 @@ class OpenConnections:
         connection.stream.abort()
 
     def close_longest_waiting(self) -> bool:
-        """Close the longest waiting connection; say whether there was one."""
+        """Close the longest waiting connection; return whether there was one."""
         first = [next(iter(waiting)) for waiting in self._waiting.values() if waiting]
         if not first:
             return False
@@ -316,8 +315,8 @@ class OpenConnections:
     async def end(self) -> None:
         """Close connections that wait for a request; return when all other current ones are closed.
 
-        `ending` has them close after their response. Connections that arrive meanwhile are served,
-        and not waited for.
+        `ending` makes them close after their response. Connections that arrive meanwhile are
+        served, but this call does not wait for them.
         """
         self.ending = True
         for connection in list(self._waiting[WaitState.REQUEST]):

@@ -113,8 +113,8 @@ Address = IPv4Address | IPv6Address
 def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPolicy) -> str:
     """Return the client's address in its canonical form, IPv4-mapped IPv6 as IPv4.
 
-    `forwarded_for`: the lines of X-Forwarded-For; together they are one list, read from the right,
-    since the first untrusted address may have invented everything to its left.
+    `forwarded_for`: the lines of X-Forwarded-For. Together they are one list, which is read from
+    the right, since the first untrusted address may have forged everything to its left.
     """
     own = _address(peer)
     peer = peer if own is None else str(own)
@@ -131,25 +131,25 @@ def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPol
 
 
 def came_over_tls(peer: str, forwarded_proto: Sequence[str], trust: ProxyTrustPolicy) -> bool:
-    """Say whether a trusted proxy received the request over TLS; the last entry counts."""
+    """Return whether a trusted proxy received the request over TLS; the last entry counts."""
     if not forwarded_proto or not _is_trusted_peer(_address(peer), trust):
         return False
     return ",".join(forwarded_proto).rpartition(",")[2].strip(" \t").lower() == "https"
 
 
 def is_loopback(peer: str) -> bool:
-    """Say whether `peer` is this machine."""
+    """Return whether `peer` is this machine."""
     address = _address(peer)
     return address is not None and address.is_loopback
 
 
 def is_trusted(peer: str, trust: ProxyTrustPolicy) -> bool:
-    """Say whether `peer` is a trusted proxy, which speaks for many clients."""
+    """Return whether `peer` is a trusted proxy, which serves many clients."""
     return _is_trusted_peer(_address(peer), trust)
 
 
 def _is_trusted_peer(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
-    """Say whether a peer's headers are trusted; one without an address only under `on`."""
+    """Return whether a peer's headers are trusted; a peer without an address only under `on`."""
     return trust.every_peer or (peer is not None and _is_listed(trust, peer))
 
 
@@ -181,7 +181,7 @@ def is_secure(policy: bool | None, site_is_https: bool, over_tls: bool) -> bool:
 
 
 def has_forwarding_header(request: Request) -> bool:
-    """Say whether a proxy has added one of the headers (RFC 7239, X-Forwarded-*)."""
+    """Return whether a proxy has added one of the headers (RFC 7239, X-Forwarded-*)."""
     names = map(str.lower, request.headers.keys())
     return any(name == FORWARDED or name.startswith(X_FORWARDED) for name in names)
 
@@ -202,7 +202,7 @@ def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str
 def trace_of(request: Request, settings: Settings) -> TraceContext | None:
     """Return the trace position of the request, if known (B-422).
 
-    With trusted proxies, only what comes from one of them is taken.
+    With trusted proxies, only the position from one of them is used.
     """
     parents = request.headers.getlist("traceparent")
     if not parents:
@@ -214,7 +214,7 @@ def trace_of(request: Request, settings: Settings) -> TraceContext | None:
 
 
 UNROUTED: Final = "none"
-"""The label of requests without a route: a path from outside must not become a label."""
+"""The label of requests without a route: a path chosen by a client must not become a label."""
 
 
 SERVER_ERROR: Final = 500
@@ -240,11 +240,11 @@ class Traffic:
         self._forwarded_ignored += 1
 
     def readings(self) -> Iterator[Reading]:
-        """Yield the present values."""
+        """Yield the current values."""
         for (route, status), count in self._requests.items():
             labels = {"route": route, "status": str(status)}
             yield Reading("fw_requests", "counter", "Requests answered.", count, labels)
-        # There from the start: an increase from nothing is none to Prometheus.
+        # Present from the start, because Prometheus sees no increase in a counter that appears.
         text = "Requests that met a defect and were answered 500."
         yield Reading("fw_server_errors", "counter", text, self._errors)
         yield Reading(

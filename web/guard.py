@@ -119,7 +119,7 @@ def _read_session_id(exchange: Exchange, key: str | None, operation: Operation) 
     if len(found) > 1 or (found and key is not None):
         _reject_ambiguous(exchange, len(found) > 1, operation)
         return None
-    # An over-long one belongs to no session; it need not be hashed to know that.
+    # A too long sid belongs to no session, and is not hashed.
     exchange.sid = found[0] if found and 0 < len(found[0]) <= LONGEST_SID else None
     return key
 
@@ -138,8 +138,8 @@ def session_ids(cookie_lines: Iterable[str]) -> list[str]:
 def _reject_ambiguous(exchange: Exchange, two_sids: bool, operation: Operation) -> None:
     """Raise BadRequestError for two credentials, unless the operation treats them as a guest's.
 
-    A sibling host can give a browser a second cookie `sid`, which would keep its user from signing
-    in or out. So these two operations are served, and other responses clear all `sid` cookies.
+    A sibling host can set a second cookie `sid`, with which a user could not sign in or out.
+    Therefore these two operations are served, and other responses clear all `sid` cookies.
     """
     exchange.clears_cookies = two_sids or operation.ambiguous_as_guest
     if operation.ambiguous_as_guest:

@@ -1,13 +1,13 @@
 """HTTP/1.1 on one connection, over h11.
 
-One task reads for the life of the connection. A request whose body is complete runs in a task of
-its own, so that the reader notices when the client leaves. A response is sent in one piece unless
-it is large.
+One task reads during the lifetime of the connection. A request whose body is complete runs in its
+own task, so that the reader notices when the client disconnects. A response is sent in one piece
+unless it is large.
 
-h11 validates most of a head (RFC 9112). The checks here are for heads that h11 accepts and another
-reader, such as a proxy in front, may frame otherwise: where the two disagree about the end of a
-request, one client can smuggle a request into another's connection. Such requests get an error
-status, and the connection is closed.
+h11 validates most of a head (RFC 9112). The checks here are for heads that h11 accepts and that
+another parser, such as a proxy, may frame differently: if two parsers disagree about the end of a
+request, one client can smuggle a request into another client's connection. Such requests get an
+error status, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LAST_CHUNK_END: Final = HEAD_END
 FIRST_PRINTABLE: Final = 0x21
 VERSIONS: Final = (b"1.1", b"1.0")
 
-# One field line, its digits alone: no sign, no list of lengths (RFC 9110 8.6).
+# One field line with digits only: no sign, no list of lengths (RFC 9110 8.6).
 CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:([^\r]*)", re.IGNORECASE)
 LENGTH: Final = re.compile(rb"[ \t]*([0-9]{1,19})[ \t]*")
 
@@ -51,7 +51,7 @@ VERSION_NOT_SUPPORTED: Final = 505
 
 
 def unfinished_head_fault(received: bytes) -> int | None:
-    """Return the status for bytes that cannot become a valid head any more, or None."""
+    """Return the status for bytes that can no longer become a valid head, or None."""
     if len(received) >= MAX_HEAD_BYTES:
         return HEAD_TOO_LARGE
     if received and received[0] < FIRST_PRINTABLE:
@@ -60,7 +60,7 @@ def unfinished_head_fault(received: bytes) -> int | None:
 
 
 def head_fault(head: bytes) -> int | None:
-    """Return the status for a head whose bytes alone make it invalid, or None.
+    """Return the status for a head that is invalid by its bytes, or None.
 
     `head` reaches from the request line to the empty line. A line ends with CR LF only (RFC 9112
     2.2 lets a server accept a lone LF too), and no line continues the one before (5.2: obs-fold).
@@ -98,7 +98,8 @@ def declared_length(head: bytes) -> int | None:
 
 
 def is_exact_method(method: bytes) -> bool:
-    """Say whether a method has no lower-case letter: methods are case-sensitive (RFC 9110 9.1)."""
+    """Return whether a method has no lower-case letter: methods are case-sensitive (RFC 9110
+    9.1)."""
     return method == method.upper()
 
 
@@ -106,7 +107,7 @@ NAME: Final = b"date"
 
 
 class DateLine:
-    """The Date header, made once a second."""
+    """The Date header, generated once a second."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -129,7 +130,7 @@ WITHOUT_BODY: Final = frozenset({204, 304})
 
 
 class _RejectedRequest(Exception):
-    """Raised for requests that are answered by a bare `status`."""
+    """Raised for requests that get only a `status` as their response."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -194,7 +195,7 @@ class Http11Connection:
     # Reading
 
     async def _read_head(self) -> FrontRequest | None:
-        """Return the next request without its body, or None if the client has left.
+        """Return the next request without its body, or None if the client has disconnected.
 
         Raises: _RejectedRequest, RemoteProtocolError, ClosedResourceError.
         """
@@ -241,7 +242,8 @@ class Http11Connection:
     async def _read_body(self, request: FrontRequest) -> None:
         """Read the body until it is complete, too large for its operation, or too slow.
 
-        Raises: RemoteProtocolError, _RejectedRequest; ClosedResourceError when the client leaves.
+        Raises: RemoteProtocolError, _RejectedRequest; ClosedResourceError when the client
+            disconnects.
         """
         body = request.body
         if self._take(body):  # in most cases it came with the head
@@ -269,7 +271,7 @@ class Http11Connection:
                 return
 
     def _take(self, body: LimitedBody) -> bool:
-        """Take the received bytes of the body; say whether it is complete.
+        """Take the received bytes of the body; return whether it is complete.
 
         Raises: RemoteProtocolError, _RejectedRequest.
         """
@@ -286,7 +288,7 @@ class Http11Connection:
                 return False
 
     def _feed(self) -> bool:
-        """Pass more of the body to h11; say whether there was any. Raises: _RejectedRequest."""
+        """Pass more of the body to h11; return whether there was any. Raises: _RejectedRequest."""
         if not self._received:
             return False
         if self._chunk_heads is not None:
@@ -312,9 +314,10 @@ class Http11Connection:
             raise _RejectedRequest(400)
 
     async def _read_on(self, body: LimitedBody) -> bool:
-        """Read while the request is served; say whether a next one may have begun.
+        """Read while the request is served; return whether a next one may have begun.
 
-        False: the client has left, or the connection is closing. Raises: ClosedResourceError.
+        False: the client has disconnected, or the connection is closing. Raises:
+        ClosedResourceError.
         """
         with suppress(h11.RemoteProtocolError, _RejectedRequest):  # the connection ends anyhow
             while not body.ended and not self._closing:
@@ -341,7 +344,7 @@ class Http11Connection:
                 await self._respond(request)
                 is_sent = True
         except h11.LocalProtocolError:
-            # The bytes after the request were not HTTP: h11 sends nothing any more.
+            # The bytes after the request were not HTTP, so h11 sends nothing further.
             structlog.get_logger("web").debug("web.client_broke_protocol")
         self._request_scope = None
         if is_sent and self._may_continue():
@@ -391,7 +394,7 @@ class Http11Connection:
             )  # a send may not wait: let other tasks run
 
         await self._write(self._bytes_of(self._head_of(response, None)))
-        with suppress(FwError):  # the session has ended; the client's next request shows it
+        with suppress(FwError):  # the session has ended; the client learns it by its next request
             await response.stream(send)
         await self._write(self._bytes_of(h11.EndOfMessage()))
 
@@ -405,7 +408,7 @@ class Http11Connection:
         return self._h11.send(event) or b""
 
     async def _write(self, data: bytes) -> None:
-        """Send; a client that does not read cancels its request."""
+        """Send; if the client does not read, its request is cancelled."""
         try:
             sent = self._stream.send_now(data)
             if sent < len(data):
@@ -419,7 +422,7 @@ class Http11Connection:
                 self._request_scope.cancel()
 
     async def _send_status(self, status: int) -> None:
-        """Send a bare status as the last response of the connection."""
+        """Send only a status, as the last response of the connection."""
         if self._h11.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             headers = [(b"content-length", b"0"), CLOSE, self._date.line()]
             head = h11.Response(status_code=status, headers=headers)
@@ -427,7 +430,7 @@ class Http11Connection:
         await self._close()
 
     def _may_continue(self) -> bool:
-        """Prepare for a next request; say whether the connection allows one."""
+        """Prepare for a next request; return whether the connection allows one."""
         if self._must_close or self._client.opened.ending:
             return False
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
@@ -439,7 +442,7 @@ class Http11Connection:
         return True
 
     async def _close(self) -> None:
-        """Half-close; the reader continues for a moment, and discards its input.
+        """Half-close; the reader continues for a short time, and discards its input.
 
         TCP resets a connection that is closed with unread bytes, and the client would lose a
         response that it has not read yet.

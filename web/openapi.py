@@ -1,10 +1,10 @@
 """The OpenAPI document: operations and DocTypes.
 
 quart-schema reads view functions, and the front end has none: each operation is described by a
-placeholder, on a Quart application that serves nothing.
+placeholder on a Quart application that serves nothing.
 
-Beside the generic `/api/resource/{doctype}`, each DocType gets paths of its own with its fields;
-OpenAPI has readers match such concrete paths first.
+In addition to the generic `/api/resource/{doctype}`, each DocType gets its own paths with its
+fields; by OpenAPI's rules such concrete paths are matched first.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ def _components(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _say_what_is_open(schema: object) -> None:
-    """Say of lists and objects of anything that they are: else generators take them for empty."""
+    """Mark lists and objects with arbitrary contents as such: otherwise generators treat them as
+    empty."""
     if isinstance(schema, dict):
         if schema.get("type") == "array":
             schema.setdefault("items", {})
@@ -126,7 +127,8 @@ def _say_what_is_open(schema: object) -> None:
 
 
 def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operation) -> None:
-    """Add what quart-schema cannot express, and give responses the keys of JSON: texts."""
+    """Add what quart-schema cannot express, and convert the keys of responses to text, as in
+    JSON."""
     name = _operation_name(route.rule, verb)
     shown["operationId"], shown["tags"] = name, [name.partition(".")[0]]
     shown["responses"] = {str(status): each for status, each in shown["responses"].items()}
@@ -232,7 +234,7 @@ def _operation_name(rule: str, verb: str) -> str:
 
 _GENERIC: Final = "/api/resource/{doctype}"
 _ONE: Final = "/{name}"
-# (path after the DocType, verb): the action that the caller must be allowed
+# (path after the DocType, verb): the action that the caller must be permitted
 _ACTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("", "get"): "list",
     ("", "post"): "create",

@@ -51,11 +51,11 @@ class Operation:
     """One verb of a path. Without a body rule, a request body is discarded unread.
 
     `query` names the allowed parameters; None leaves validation to the handler. `admit` is called
-    only when query or body are invalid, and may raise another error in place of theirs: the
-    address's 429 comes before 415 and 400 (H-21). The handler itself raises it for valid requests.
-    With `ambiguous_as_guest`, a request with two cookies `sid`, or with a cookie and an API key, is
-    served as if it had neither, and its cookies are cleared (A-173, A-174).
-    `response` and `status` describe a successful response in the OpenAPI document.
+    only if query or body are invalid, and may raise another error instead of theirs: the address's
+    429 comes before 415 and 400 (H-21). For valid requests the handler raises it. With
+    `ambiguous_as_guest`, a request with two cookies `sid`, or with a cookie and an API key, is
+    served as if it had neither, and its cookies are cleared (A-173, A-174). `response` and `status`
+    describe a successful response in the OpenAPI document.
     """
 
     handle: Callable[[Exchange], Awaitable[Response]]
@@ -72,8 +72,8 @@ class Operation:
 class Route:
     """A path and its verbs. `rule` is a rule of Werkzeug's; arguments hold no slash.
 
-    `find` is called first, for paths that exist only at times; it raises NotFoundError.
-    `error_page` renders errors as pages; without it they are the JSON envelope.
+    `find` is called first, for paths that may not exist; it raises NotFoundError. `error_page`
+    renders errors as pages; without it they are the JSON envelope.
     """
 
     rule: str
@@ -83,6 +83,6 @@ class Route:
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """The allowed verbs; HEAD comes with GET."""
+        """The allowed verbs; GET includes HEAD."""
         head = ("HEAD",) if "GET" in self.operations else ()
         return (*self.operations, *head, "OPTIONS")

@@ -25,16 +25,17 @@ NONE_READ: Final = -1
 
 
 def body_deadline(began: float, received: int) -> float:
-    """Return when more of an incomplete body must arrive, given `received` bytes since `began`.
+    """Return the time by which more of an incomplete body must arrive, given `received` bytes since
+    `began`.
 
-    10 s, a second more for each 500 bytes, and at most 30 s: a minimum rate as of Apache's
+    10 s, one second more for each 500 bytes, and at most 30 s: a minimum rate as in Apache's
     mod_reqtimeout.
     """
     return began + min(FIRST_SECONDS + received / LEAST_BYTES_PER_SECOND, MAX_SECONDS)
 
 
 class LimitedBody(TrioBody):
-    """A body of bounded memory, in place of Quart's, which keeps every byte.
+    """A body with bounded memory, instead of Quart's, which keeps every byte.
 
     The connection appends the parts as they arrive. Bytes beyond the limit are counted and
     discarded.
@@ -48,7 +49,7 @@ class LimitedBody(TrioBody):
         self.ended = False
         """Whether the body is complete."""
         self.timed_out = False
-        """Whether it arrived too slowly, and is not read any more."""
+        """Whether it arrived too slowly, and is no longer read."""
         self._kept = bytearray()
         self._limit = MAX_KEPT
         self._keeping = True
@@ -80,7 +81,7 @@ class LimitedBody(TrioBody):
             self._notify(self._progress)
 
     def set_timed_out(self) -> None:
-        """Note that it arrived too slowly, and is not read any more."""
+        """Note that it arrived too slowly, and is no longer read."""
         self.timed_out = True
 
     def read(self, limit: int) -> bytes:
@@ -97,7 +98,7 @@ class LimitedBody(TrioBody):
         return bytes(self._kept)
 
     async def discard(self, seconds: float = LINGER_SECONDS) -> None:
-        """Read the rest for a while, and discard it.
+        """Read the rest for up to `seconds`, and discard it.
 
         TCP resets a connection that is closed with unread bytes: a client that still sends may
         lose the response.
@@ -121,8 +122,8 @@ CRLF: Final = b"\r\n"
 class ChunkHeads:
     """Follows the heads of chunks (RFC 9112 7.1) and finds a lone CR in their extensions.
 
-    h11 accepts one there. A proxy that takes it for the end of the line would read the rest of the
-    extension as the content of the chunk, and so another request than this server.
+    h11 accepts a lone CR there. A proxy that treats it as the end of the line would read the rest
+    of the extension as the content of the chunk, and thus see another request than this server.
     """
 
     def __init__(self) -> None:
@@ -131,7 +132,7 @@ class ChunkHeads:
         self._ended = False
 
     def has_lone_cr(self, data: bytes) -> bool:
-        """Follow more bytes of the body; say whether a head among them has a CR without LF."""
+        """Follow more bytes of the body; return whether a head among them has a CR without LF."""
         at = 0
         while at < len(data) and not self._ended:
             if self._to_skip:
@@ -178,7 +179,7 @@ def front_request(
     """Return a request; `client` is the peer's address and port.
 
     The scheme and host of an absolute-form target are ignored (H-137). Quart fails on an empty path
-    (`GET ?x`) and takes two leading slashes for one: both become a path without a route.
+    (`GET ?x`) and treats two leading slashes as one: both become a path without a route.
     """
     absolute = ABSOLUTE.match(target)
     if absolute is not None:

@@ -3,9 +3,9 @@
 Quart's Response does the same with a Headers object, an iterable body and a context manager, which
 take longer than most operations.
 
-A sibling host (evil.example.org beside fw.example.org) can give a browser a further cookie `sid`
-for the common parent domain, or for a path. The browser sends both and does not say which is
-which, so all of them are cleared.
+A sibling host (evil.example.org next to fw.example.org) can set another cookie `sid` for the common
+parent domain, or for a path. The browser sends both without distinguishing them, so all of them are
+cleared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def encode(value: Any) -> bytes:
 
 
 def iso_time(milliseconds: int) -> str:
-    """Return a time in ms since the epoch as JSON has it (H-35): 2026-02-28T12:00:00.000Z."""
+    """Return a time in ms since the epoch in the format of JSON (H-35):
+    2026-02-28T12:00:00.000Z."""
     seconds, rest = divmod(milliseconds, MS_PER_SECOND)
     whole = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
     return f"{whole.isoformat()}.{rest:03d}Z"
@@ -94,7 +95,7 @@ SendPart = Callable[[bytes], Awaitable[None]]
 class EventStreams:
     """The open streams of an application.
 
-    A stop ends them first by `end`; else each would last for its whole drain time.
+    A stop ends them first by `end`; otherwise each would last for the whole drain time.
     """
 
     def __init__(self) -> None:
@@ -105,7 +106,7 @@ class EventStreams:
         return len(self._open)
 
     def open(self, events: Callable[[SendPart], Awaitable[None]]) -> Response:
-        """Return a response whose body is what `events` sends, until it returns or is ended.
+        """Return a response whose body is sent by `events`, until that returns or is ended.
 
         Raises: OverloadedError when 16 are open, or the service is stopping.
         """
@@ -147,7 +148,7 @@ ALWAYS: Final[Headers] = (
     (CACHE_CONTROL, "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
-    # Strict for pages; for JSON it forbids whatever a browser might do with it.
+    # Strict for pages; a response in JSON can't be rendered or executed by a browser.
     (
         "Content-Security-Policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -207,7 +208,7 @@ class ResponseEncoder:
 
 
 def header_lines(headers: Iterable[tuple[str, str]]) -> list[HeaderLine]:
-    """Return headers as h11 takes them. Raises: ValueError for a line end in a header."""
+    """Return headers in the format of h11. Raises: ValueError for a line end in a header."""
     found = []
     for name, value in headers:
         if LINE_END.search(value):
@@ -218,12 +219,12 @@ def header_lines(headers: Iterable[tuple[str, str]]) -> list[HeaderLine]:
 
 COOKIE: Final = "sid"
 MAX_DOMAINS: Final = 5
-MAX_CLEARING_BYTES: Final = 2_400  # proxies take 4 KiB of header lines, nginx for one
+MAX_CLEARING_BYTES: Final = 2_400  # proxies such as nginx accept 4 KiB of header lines
 PATH_SAFE: Final = "/:@!$&'()*+,=~"
 
 
 def set_cookie(sid: str, max_age: int, *, secure: bool) -> str:
-    """Return the value of Set-Cookie for a session that lives `max_age` seconds."""
+    """Return the value of Set-Cookie for a session that lasts `max_age` seconds."""
     return _line(sid, max_age, secure)
 
 

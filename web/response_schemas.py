@@ -55,9 +55,9 @@ class ReplayRunDetails(Struct, frozen=True, rename="camel"):
     """The progress of a bulk replay.
 
     `total`: deliveries that matched at the start. `refused`: those that could not be replayed, by
-    reason. `error`: why the run failed. `arrived`, `failedAgain` and `open`: what became of those
-    that were replayed, as they are now; `gone`: those that were replayed again since, or deleted.
-    `more`: there are more of each than were counted.
+    reason. `error`: the reason why the run failed. `arrived`, `failedAgain` and `open`: the current
+    states of the replayed deliveries; `gone`: those that were replayed again since, or deleted.
+    `more`: not all were counted, so each number is a lower bound.
     """
 
     id: str
@@ -79,7 +79,7 @@ class ReplayRunDetails(Struct, frozen=True, rename="camel"):
 
 
 class ListedAttemptDetails(Struct, frozen=True, rename="camel"):
-    """An attempt in the list of all; `user`: whose replay it was of."""
+    """An attempt in the list; `user`: the user whose replay caused it."""
 
     delivery: str
     webhook: str
@@ -98,7 +98,7 @@ class ListedAttemptDetails(Struct, frozen=True, rename="camel"):
 class AttemptsResponse(Struct, frozen=True, rename="camel"):
     """Attempts, newest first; `next` is the `before` of the following page.
 
-    `newestOnly`: the newest attempts alone were searched, and there are others.
+    `newestOnly`: only the newest attempts were searched, and there are more.
     """
 
     attempts: list[ListedAttemptDetails]
@@ -113,13 +113,13 @@ class ReplayRunsResponse(Struct, frozen=True):
 
 
 class ReplayRunResponse(Struct, frozen=True):
-    """The run that was asked for, else the present or the last one; null before the first."""
+    """The requested run, or else the current or last one; null before the first."""
 
     run: ReplayRunDetails | None
 
 
 class ProfileResponse(Struct, frozen=True, rename="camel"):
-    """The own account."""
+    """The caller's account."""
 
     name: str
     email: str
@@ -183,7 +183,7 @@ class SessionDetails(Struct, frozen=True, rename="camel"):
 
 
 class SessionsResponse(Struct, frozen=True):
-    """The own live sessions."""
+    """The caller's live sessions."""
 
     sessions: list[SessionDetails]
 
@@ -199,7 +199,7 @@ class KeyDetails(Struct, frozen=True, rename="camel"):
 
 
 class KeysResponse(Struct, frozen=True):
-    """The own API keys."""
+    """The caller's API keys."""
 
     keys: list[KeyDetails]
 
@@ -237,7 +237,7 @@ class EmittedResponse(Struct, frozen=True):
 
 
 class EmittedEvent(Struct, frozen=True):
-    """An event of a batch: its deliveries, or its refusal."""
+    """An event of a batch: its deliveries, or its error."""
 
     deliveries: list[str] | msgspec.UnsetType = msgspec.UNSET
     error: ErrorDetails | msgspec.UnsetType = msgspec.UNSET
@@ -257,7 +257,8 @@ class ReplayedResponse(Struct, frozen=True):
 
 
 class WebhookPauseResponse(Struct, frozen=True):
-    """Whether a Webhook is paused, since when, and until when; `until` null: until resumed."""
+    """Whether a Webhook is paused, with begin and end of the pause; `until` null: until it is
+    resumed."""
 
     webhook: str
     paused: bool
@@ -266,14 +267,15 @@ class WebhookPauseResponse(Struct, frozen=True):
 
 
 class ErasedResponse(Struct, frozen=True):
-    """A delivery whose body is gone, and since when."""
+    """A delivery whose body was erased, and the time of the erasure."""
 
     delivery: str
     erased: str
 
 
 class RotatedResponse(Struct, frozen=True):
-    """A new signing secret, if the service made it, and until when the old one signs too."""
+    """The new signing secret, if the service generated it, and the time until which the old one
+    also signs."""
 
     webhook: str
     secret: str | None
@@ -291,8 +293,8 @@ class RequestDetails(Struct, frozen=True):
 class AttemptDetails(Struct, frozen=True, rename="camel"):
     """A recorded attempt; `request` is null if none was sent.
 
-    `number` counts those since the event or the replay at `queued`; `trigger` is event, retry or
-    replay; `times` in milliseconds.
+    `number` counts the attempts since the event or the replay at `queued`; `trigger` is event,
+    retry or replay; `times` in milliseconds.
     """
 
     number: int
@@ -316,10 +318,10 @@ class AttemptDetails(Struct, frozen=True, rename="camel"):
 class DeliveryExplainedResponse(Struct, frozen=True, rename="camel"):
     """A delivery: the reason why it waits, or its end, and its attempts, newest first.
 
-    `user` and `queued`: who replayed it last, and when; of one that was not replayed null, and the
-    time of its event. `ahead`: deliveries to its receiver that are due before it;
-    `leased`: those of the receiver that a process works on; both at most 1,000. `traceId`: the
-    trace of its event, if that has one.
+    `user` and `queued`: the user and time of the last replay; without a replay, null and the time
+    of the event. `ahead`: deliveries to its receiver that are due before it; `leased`: deliveries
+    to its receiver that are leased; both at most 1,000. `traceId`: the trace of its event, if that
+    has one.
     """
 
     delivery: str
@@ -343,7 +345,7 @@ class JobDetails(Struct, frozen=True):
     """A job, without the values of its arguments.
 
     `state` is ready, scheduled, leased or failed; `subject` is the Email Delivery of a mail, and
-    `function` its template; `due` is the next attempt, or when the lease ends.
+    `function` its template; `due` is the time of the next attempt, or of the end of the lease.
     """
 
     id: int

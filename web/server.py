@@ -1,8 +1,8 @@
 """The HTTP server: accepts, serves, drains.
 
-It has what Hypercorn lacks: a limit of connections under which silent clients are closed first, a
+It has features that Hypercorn lacks: a limit of connections that closes silent clients first, a
 failure of one connection that ends only that one, a deadline on sends, and a stop that ends in time
-whatever clients do. docs/web.md has the figures.
+regardless of clients. docs/web.md has the figures.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ async def serve(
     """Serve `app` on `bound` until `stop` is set; then finish the requests in progress.
 
     After `stop` idle connections are closed, and new requests get 503 except for health and
-    readiness; after `drain_seconds`, or when cancelled, all connections are closed. Starts with the
-    URL as `task_status`. Closes the socket. `connections` may hold those of an earlier server,
-    which end with this one.
+    readiness; after `drain_seconds`, or when cancelled, all connections are closed. Reports the URL
+    by `task_status`. Closes the socket. `connections` may contain those of an earlier server, which
+    end with this one.
     """
     server = _Server(app, connections_for(app) if connections is None else connections)
     async with trio.open_nursery() as tasks:
@@ -76,8 +76,8 @@ async def serve_until_handed_over(
 ) -> None:
     """Serve `app` on `bound` until `handed_over` is set; then accept no more connections.
 
-    Open connections are served until they end, or until this is cancelled. The next server
-    takes `connections`, with which it limits and drains them. Closes the socket.
+    Open connections are served until they end, or until this call is cancelled. The next server
+    takes over `connections`, to limit and drain them. Closes the socket.
     """
     server = _Server(app, connections)
     async with trio.open_nursery() as tasks, trio.open_nursery() as accepting:
@@ -120,7 +120,8 @@ class _Listener(trio.abc.Listener[ClientStream]):
             except OSError as error:
                 if error.errno in GONE:
                     continue
-                # The limit of descriptors is lower than that of connections.
+                # The process has no file descriptor left: its limit is lower than that of
+                # connections.
                 if error.errno not in NO_ROOM or not self._connections.close_longest_waiting():
                     raise
 

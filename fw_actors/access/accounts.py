@@ -1,8 +1,8 @@
 """Accounts: look-up by name or e-mail, the lock of an account's row, renames.
 
-Passwords, sessions and links depend on the account's state but are stored in tables of their own:
-a session must not be created while the password is being replaced. Every transaction that changes
-one of them therefore locks the account's row first and touches the other tables afterwards.
+Passwords, sessions and links depend on the account's state but are stored in separate tables: for
+example, no session may be created while the password is being replaced. Therefore every transaction
+that changes one of them locks the account's row before it accesses the other tables.
 
 Built-in roles cannot be renamed, because permissions refer to them by name.
 """
@@ -126,11 +126,12 @@ class Accounts(Observer):
             forget_user(fw.tx, str(doc.name))
             forget_devices(fw.tx, str(doc.name))
         if event == "on_trash" or not getattr(doc, "enabled", 1):
-            sessions.end_all(fw.tx, str(doc.name), idle_days=0)  # the number is not used
+            sessions.end_all(fw.tx, str(doc.name), idle_days=0)  # for the unused count
 
 
 def lock_account(tx: Tx, user: str) -> None:
-    """Lock the account row until the transaction ends; SQLite has a single writer and needs none.
+    """Lock the account's row until the transaction ends; SQLite needs no lock, since it has one
+    writer.
 
     A missing account is not an error. Later reads see what earlier lock holders committed.
     """
@@ -169,7 +170,7 @@ _REHASH: Final = Statement(
 def claim_identifiers(tx: Tx, user: str, email: str) -> None:
     """Assign name and e-mail to the account and release its previous identifiers.
 
-    Raises: ValidationError for an unusable identifier; DuplicateError for another account's.
+    Raises: ValidationError for an invalid identifier; DuplicateError for one of another account.
     """
     email_key, name_key = canonical_email(email), _canonical_identifier(user, "name")
     tx.run(_FORGET, user=user)
@@ -232,7 +233,7 @@ _MOVES: Final = tuple(map(_move, _OF_USERS))
 
 
 class AccountRenames(Observer):
-    """Moves the rows of a renamed User to its new name and keeps built-in roles from renames."""
+    """Moves the rows of a renamed User to its new name, and refuses to rename built-in roles."""
 
     doctypes = frozenset({"Role", "User"})
 

@@ -187,9 +187,9 @@ class SelfService:
 
         `address` is the client's, for that message.
 
-        Raises: PermissionDeniedError if the policy forbids users to create keys; as
-            `ApiKeys.make`; AuthenticationError if the session has just ended, for example by a
-            recovery, which must leave no key behind.
+        Raises: PermissionDeniedError if the policy forbids users to create keys;
+            AuthenticationError if the session has just ended, for example by a recovery, which must
+            leave no key behind; as `ApiKeys.make`.
         """
         session = require_session(caller)
         if not self._policy.self_service_api_keys:
@@ -249,7 +249,7 @@ def require_session(caller: Caller) -> str:
 
 
 MAX_LOCKED: Final = 30_000
-"""The most locked accounts that a list is limited to: SQLite binds 32,766 values."""
+"""The maximum number of locked accounts in a filter: SQLite binds 32,766 values."""
 
 
 class AccountCondition(StrEnum):
@@ -268,8 +268,8 @@ class AccountCondition(StrEnum):
 class AccountState:
     """The state of an account. Times in ms; None where there is none.
 
-    `last_sign_in` is that of the latest session that has not been ended, or else the latest one
-    recorded for an address: once a day, for 30 days. `sessions` and `keys` are valid
+    `last_sign_in` is the start of the latest session that has not been ended, or else the latest
+    sign-in recorded for an address (once a day, for 30 days). `sessions` and `keys` count valid
     ones.
     """
 
@@ -388,7 +388,7 @@ class AccountStates:
         if not keys:
             return []
         found: set[str] = set()
-        for identifier, user in tx.rows(_IDENTIFIERS):  # in their canonical form already
+        for identifier, user in tx.rows(_IDENTIFIERS):  # stored in canonical form
             if counter_key(self._key, IDENTIFIER, identifier) in keys:
                 found.add(user)
         return sorted(found)[:MAX_LOCKED]
@@ -429,7 +429,7 @@ class AccountStates:
         return found
 
     def _locked(self, tx: Tx, accounts: Sequence[tuple[str, str]]) -> dict[str, int]:
-        """Return until when accounts are locked by their name or their e-mail."""
+        """Return for each locked account the time (ms) until which its name or e-mail is locked."""
         owners = {key: name for name, email in accounts for key in self._counters((name, email))}
         found: dict[str, int] = {}
         if owners:

@@ -3,9 +3,9 @@
 Rules: A-260, A-267 to A-273. A key is found by the public id, and the secret's SHA-256
 is compared in constant time (A-262).
 
-After 50 wrong keys within 15 minutes an address gets 429; sign-ins are unaffected (A-98). A
-throttled address cannot use valid keys either (A-99): a throttle that lets the right key through
-would not slow down guessing.
+After 50 wrong keys within 15 minutes an address gets 429; sign-ins are not affected (A-98). A
+throttled address cannot use valid keys either (A-99): otherwise the throttle would not slow down
+guessing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from fw_actors.store.schema import API_KEY
 
 DOCTYPE: Final = "API Key"
 MAX_DAYS: Final = 3650
-MAX_KEYS: Final = 100  # a user has at once, so that the list of them has an end
+MAX_KEYS: Final = 100  # per user, so that the list of keys is bounded
 
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
 _USER: Final[sa.BindParameter[Any]] = sa.bindparam("user")
@@ -160,8 +160,8 @@ class ApiKeys(Observer):
     ) -> MadeKey:
         """Create a key for `owner`, by default the handle's user, valid `days` days.
 
-        Valid at most `policy_days` unless that is 0. The caller checks that the handle's user may
-        make a key for another owner.
+        The validity is at most `policy_days`, unless that is 0. The caller checks that the handle's
+        user may create a key for another owner.
 
         Raises: ValidationError for days out of range or an unusable label; ConflictError if
             the owner has too many keys, or is another user who is disabled; AuthenticationError if

@@ -6,8 +6,9 @@ and no lock is active. `fw_actors.rules.lockout` defines which attempts count.
 An IPv6 client may own 65,536 networks of /64 (a /48), so attempts are also counted per /56 and /48,
 with larger budgets; an IPv4 address has one counter. Rules: A-90, A-91, A-92, A-94.
 
-A known address is an account and the HMAC of an address (IPv6 per /64). It grants and denies
-nothing: an attempt from a known address has a slot in the hash queue that a flood cannot take.
+A known address is an account and the HMAC of an address (IPv6 per /64). It neither grants nor
+denies access: an attempt from a known address gets a slot in the hash queue that a flood cannot
+take.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FAILED: Final = 1
 IDENTIFIER: Final = "identifier"  # the counter kind of sign-in by canonical form
 
 REGION_BYTES: Final = 2  # of a counter's key: 65,536 regions
-MAX_IN_REGION: Final = 64  # counters that a region may hold: 4 million in all
+MAX_IN_REGION: Final = 64  # counters per region: 4 million in all
 _KEY_SHOWN: Final = 12
 _T: Final = LOGIN_ATTEMPT.c
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
@@ -59,19 +60,19 @@ def counter_key(installation_key: bytes, kind: str, identifier: str) -> bytes:
     The plain text is never stored, because users type passwords into the name field.
     """
     text = f"{kind}\x00{identifier}".encode("utf-8", "surrogatepass")
-    # Not hmac.digest: it releases the GIL and has to wait for it again.
+    # Not hmac.digest, which releases the GIL and must then wait for it.
     return hmac.new(installation_key, text, hashlib.sha256).digest()
 
 
 def shown_key(key: bytes) -> str:
-    """Return the prefix of a counter's key that log and console show."""
+    """Return the prefix of a counter's key that the log and the console show."""
     return key.hex()[:_KEY_SHOWN]
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The counters whose keys share a prefix (a hash bucket). When it is full, no counter is
-    evicted (that would flush a victim's): keys without a counter share one.
+    """The counters whose keys share a prefix (a hash bucket). No counter of a full region is
+    evicted, because an attacker could evict a victim's; keys without a counter share one.
 
     Keys are HMACs, so that a caller cannot choose a region (A-79).
     """
@@ -87,7 +88,8 @@ class Region:
 
     @property
     def shared(self) -> bytes:
-        """The key of the counter that those without one share; no HMAC is likely to equal it."""
+        """The key of the counter that keys without their own counter share; it equals no HMAC in
+        practice."""
         return self.first
 
 
@@ -205,8 +207,8 @@ def charge(
 ) -> float | None:
     """Charge an attempt. Returns None if it is admitted, else the seconds to wait.
 
-    With `networks` the one row counts for them too, each with a larger budget of its own;
-    releasing or settling the charge applies to all of them.
+    With `networks` the same row also counts for these, each with its own, larger budget; releasing
+    or settling the charge applies to all of them.
 
     In a full region an attempt at a new counter is charged to the shared counter, where it stays
     in flight: that counter does not distinguish failures.
@@ -276,7 +278,7 @@ def wait_of(tx: Tx, key: bytes, budget: Budget, networks: Networks | None = None
 
 def settle_failure(tx: Tx, charge_id: str, key: bytes, budget: Budget) -> float | None:
     """Settle a charge as a failure. Returns the seconds of the lock that it started, or None."""
-    tx.lock(key.hex())  # of two concurrent failures the later must see the earlier
+    tx.lock(key.hex())  # the later of two concurrent failures must see the earlier
     until = tx.now + budget.window if budget.locks else None
     lock = tx.scalar(
         _FAIL,
@@ -316,7 +318,7 @@ def unlock_account(tx: Tx, installation_key: bytes, *, name: str, email: str) ->
 
 @dataclass(frozen=True, slots=True)
 class AddressCounters:
-    """The counters that an attempt from an address is charged to."""
+    """The counters to which an attempt from an address is charged."""
 
     key: bytes
     networks: Networks | None
@@ -419,8 +421,8 @@ class RefusedAddresses(OrderedDict[bytes, None]):
     """A negative cache: the counters of addresses that recently rejected an attempt.
 
     For these a read precedes the charge: a rejection found by a read costs no write, and writes
-    during a flood would delay everybody. The row decides; a missing entry costs a write, a stale
-    one a read. The least recently used entry is evicted first.
+    during a flood would delay all users. The stored row decides; a missing entry costs a write, a
+    stale entry a read. The least recently used entry is evicted first.
     """
 
     def __init__(self, most: int = MAX_REFUSED_ADDRESSES) -> None:

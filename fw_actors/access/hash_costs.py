@@ -1,14 +1,14 @@
 """Costs of stored password hashes: their counts, updated wherever a hash is written, and decoys.
 
-A try at an unknown identifier is verified against a decoy. Hashes that were made before FW_ARGON2
-was changed, and those of imported accounts, keep their cost until their owner's next sign-in, so a
-decoy of one fixed cost would tell every such account apart. Decoys are drawn from the costs of the
-stored hashes, in their proportion, by a point that an identifier always has.
+An attempt at an unknown identifier is verified against a decoy. Hashes from before a change of
+FW_ARGON2, and those of imported accounts, keep their cost until the owner's next sign-in, so decoys
+of one fixed cost would reveal these accounts by their response time. Therefore the cost of a decoy
+is drawn from the costs of the stored hashes, in proportion to their number, by a value that is
+constant for each identifier.
 
-A transaction that changes the counts adds rows and locks none, so that concurrent rehashes do not
-wait for each other. The count of a cost is the sum of its rows; a refresh that reads many rows
-merges them. Neither a sign-in nor a refresh reads the hashes themselves, of which there may be
-millions.
+A transaction that changes the counts only inserts rows and locks none, so that concurrent rehashes
+do not wait for each other. The count of a cost is the sum of its rows; a refresh that reads many
+rows merges them. Neither a sign-in nor a refresh reads the hashes, of which there may be millions.
 """
 
 from __future__ import annotations
@@ -64,10 +64,11 @@ class StoredCosts:
     def draw(self, identifier_key: bytes) -> HashCost | None:
         """Return the cost of an identifier's decoy; None while no hash is stored.
 
-        `identifier_key` is an HMAC of the identifier. Its last bytes are a point between 0 and 1
-        that nobody outside can compute; the cost in whose share of all hashes the point lies is
-        drawn. The shares are in order of cost, so that few points change sides while hashes are
-        made anew, and all of those in the same direction as the accounts do.
+        `identifier_key` is an HMAC of the identifier. Its last bytes are a point between 0 and 1,
+        which a client cannot compute. Each cost has an interval that is proportional to its number
+        of hashes; the cost whose interval contains the point is drawn. The intervals are in order
+        of cost, so that few points change their cost while accounts are rehashed, and in the same
+        direction as the accounts.
         """
         point = int.from_bytes(identifier_key[-_POINT_BYTES:], "big")
         scaled = point * self.total >> 8 * _POINT_BYTES  # below the total
@@ -80,7 +81,7 @@ class StoredCosts:
 
 
 def _work(cost: HashCost) -> tuple[int, int, int, int, str]:
-    if isinstance(cost, ImportedCost):  # first: all of them become another one in time
+    if isinstance(cost, ImportedCost):  # first: all of them are rehashed in time
         return (0, 0, 0, 0, cost.text)
     return (cost.memory_kib * cost.time, cost.memory_kib, cost.time, cost.parallelism, "")
 

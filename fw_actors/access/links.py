@@ -99,7 +99,7 @@ class Links:
         return self._minutes[kind]
 
     def expiry(self, kind: LinkKind, now: int) -> int:
-        """Return when a link that is made at `now` stops working; both in ms."""
+        """Return the expiry of a link that is created at `now`; both in ms."""
         return now + self._minutes[kind] * MS_PER_MINUTE
 
     def mint(self, tx: Tx, kind: LinkKind, user: str) -> MintedLink:
@@ -126,7 +126,8 @@ class Links:
 
 
 def spend(tx: Tx, kind: LinkKind, token: str) -> str:
-    """Spend a token and return its user: one statement, so that one of two submissions wins.
+    """Spend a token and return its user; one statement, so that only one of two submissions
+    succeeds.
 
     Raises: InvalidTokenError, also for a token of the other kind.
     """
@@ -151,7 +152,7 @@ class LinkRules(Observer):
         self._email = Statement(sa.select(users.c.email).where(users.c.name == _USER))
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Before the row is written, when the old address is still there to compare."""
+        """Called before the row is written, while the old address can still be compared."""
         values = doc.__dict__
         stays = event != "on_trash" and values["enabled"]
         if not stays or fw.tx.scalar(self._email, user=doc.name) != values["email"]:

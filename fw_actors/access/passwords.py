@@ -101,8 +101,8 @@ def set_password(
     lock_account(tx, user)
     row = tx.one(_REPLACE_PASSWORD, user=user)
     before, old_hash = (None, None) if row is None else row
-    # Must differ from the old value even within one millisecond or after the clock was set back:
-    # an attempt in flight recognises by it that the password was replaced.
+    # It must differ from the old value even within one millisecond or after the clock was set back:
+    # an attempt in flight detects by it that the password was replaced.
     at = tx.now if before is None else max(tx.now, before + 1)
     tx.run(_SET_PASSWORD, user=user, new=password_hash, at=at)
     count_change(tx, old_hash, password_hash)
@@ -273,7 +273,7 @@ class PasswordChanges(CountedAttempts):
         lock_account(tx, account.user)
         now = self._directory.find(tx, canonical(change.user))
         if now is None or not now.enabled or now.password_changed != account.password_changed:
-            return self._fail(tx, admitted)  # it changed while the hash ran
+            return self._fail(tx, admitted)  # the account changed while the hash ran
         attempts.clear(tx, admitted.charge, admitted.key)
         if isinstance(new, FwError):
             return new
@@ -284,7 +284,7 @@ class PasswordChanges(CountedAttempts):
 
 
 def _requester(change: PasswordChange) -> Requester:
-    """Return the requester of a change: one share of the hash queue for each account."""
+    """Return the requester of a change: each account has one share of the hash queue."""
     return Requester(f"account {change.user}")
 
 
@@ -312,7 +312,7 @@ class NewPasswords(Observer):
         return {**body, FIELD: PreparedPassword(password, hashed)}
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Validate it against the resulting account. Raises: PasswordPolicyError."""
+        """Validate `new_password` against the resulting account. Raises: PasswordPolicyError."""
         if event == "on_trash":
             return
         values = doc.__dict__
@@ -323,10 +323,10 @@ class NewPasswords(Observer):
             values[FIELD] = PreparedPassword(password, self._hasher.hash_now(password, **account))
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Set it; the document holds none any more."""
+        """Set the password, and clear `new_password` on the document."""
         password = doc.__dict__[FIELD]
         if not isinstance(password, PreparedPassword):
             return
-        with self._audit.suppressed(fw.tx):  # the save's event names it
+        with self._audit.suppressed(fw.tx):  # covered by the save's event
             self._passwords.replace_and_unlock(fw, str(doc.name), password.hash)
         doc.__dict__[FIELD] = None

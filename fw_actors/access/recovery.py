@@ -88,7 +88,7 @@ class RecoveryThrottle:
         charge = record_id(self._entropy.bytes(_ID_BYTES))
         wait = attempts.charge(tx, charge, key, budget)
         if wait is None:
-            attempts.settle_failure(tx, charge, key, budget)  # a request is never released
+            attempts.settle_failure(tx, charge, key, budget)  # requests are never released
         return wait
 
 
@@ -129,7 +129,7 @@ class LinkUse:
             try:
                 return self._links.facts(tx, token)
             except InvalidTokenError as error:
-                return error  # not raised here, so that the request stays counted
+                return error  # not raised here, so that the count is committed
 
         found = await self._store.write(work)
         if isinstance(found, FwError):
@@ -162,7 +162,7 @@ class LinkUse:
 
         def work(tx: Tx) -> None:
             lock_account(tx, facts.user)
-            user = links.spend(tx, kind, token)  # may have been renamed meanwhile
+            user = links.spend(tx, kind, token)  # the user may have been renamed
             fw = self._handle(tx, user, request_id)
             self._passwords.replace(fw, user, password_hash, _ACTIONS[kind])
             with self._audit.suppressed(tx):  # covered by the event just recorded

@@ -4,7 +4,7 @@ Sessions are bearer tokens stored as hashes and addressed by opaque handles.
 
 A sign-in from a new device is reported by mail (A-363 to A-366). A device is a kind of browser or
 program in a network: the user agent without its versions, and the /24 or /48 of the address. Only
-their HMAC is stored. Called after the password was right.
+its HMAC is stored, and only after the password was verified.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import KNOWN_DEVICE, SESSION
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
-MAX_OF_A_USER: Final = 500  # at once; the least recently used gives way to a new one
+MAX_OF_A_USER: Final = 500  # at once; a new one ends the least recently used
 _USER_AGENT_CHARACTERS: Final = 512
 
 _COLUMNS: Final = ("id", "sid_hash", "user", "ip", "user_agent", "created", "last_seen", "expires")

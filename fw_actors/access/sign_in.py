@@ -1,7 +1,7 @@
 """The steps of a sign-in: throttle, look-up, hash, and one transaction that settles the attempt.
 
-One transaction charges both counters before anything is looked up or hashed (A-42). A charge is
-released only if the attempt succeeds or cannot be verified (A-65).
+One transaction charges both counters before the account is looked up or a password hashed (A-42). A
+charge is released only if the attempt succeeds or cannot be verified (A-65).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ID_BYTES: Final = 12
 _SHOWN_AGENT: Final = 200
 
 NewDeviceNotice = Callable[[Tx, str, NewDevice], None]
-"""Queues the mail about a sign-in of a user; given where `auth.newDeviceMail` is on."""
+"""Queues the mail about a user's sign-in from a new device; used if `auth.newDeviceMail` is on."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ class SignedIn:
 class Identified:
     """The counters of an attempt and, if there is one, the canonical form of its identifier.
 
-    `known_address` is the key under which the account may know the address.
+    `known_address` is the key by which the address is looked up among the known ones of the
+    account.
     """
 
     key: bytes
@@ -165,7 +166,7 @@ class SignIn(CountedAttempts):
         )
 
     async def known_address_wait(self, attempt: SignInAttempt, known: Identified) -> float | None:
-        """Return the seconds that an address has to wait, if a read finds them, or None (A-82).
+        """Return the seconds that an address has to wait according to a read, or None (A-82).
 
         Reads only for addresses that were rejected recently; the charge decides for others.
         """
@@ -177,7 +178,8 @@ class SignIn(CountedAttempts):
         return wait
 
     async def lock_wait(self, key: bytes) -> float | None:
-        """Return the seconds that the identifier with this counter is locked for, or None."""
+        """Return the seconds for which the identifier with this counter is still locked, or
+        None."""
         return await self._store.read(
             lambda tx: attempts.wait_of(tx, key, self._budget), reserved=True
         )
@@ -188,7 +190,7 @@ class SignIn(CountedAttempts):
         The charge need not be on disk before the hash: the commit that precedes the response
         makes it durable. A power failure in between loses only an attempt without a response.
 
-        Raises: OverloadedError if the counter cannot be written: no attempt without a charge.
+        Raises: OverloadedError if the counter cannot be written; no attempt runs without a charge.
         """
         random = self._entropy.bytes(2 * _ID_BYTES)
         charge, address_charge = record_id(random[:_ID_BYTES]), record_id(random[_ID_BYTES:])
@@ -273,7 +275,7 @@ class SignIn(CountedAttempts):
         lock_account(tx, account.user)
         now = self._directory.find(tx, admitted.identified.canonical or "")
         if now is None or not now.enabled or now.password_changed != account.password_changed:
-            return self._fail(tx, admitted)  # it changed while the hash ran
+            return self._fail(tx, admitted)  # the account changed while the hash ran
         identified = admitted.identified
         attempts.note_sign_in(tx, now.user, identified.known_address, admitted.address_seen)
         attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)

@@ -5,9 +5,9 @@ for the last one without access scopes, who cannot be given scopes either (A-23)
 with scopes cannot remove them. A site whose managers all have scopes still opens; `Administrator`
 repairs it on the command line.
 
-Accounts of another system are imported with their password hashes. A hash is stored as it came,
-verified by its own scheme, and made anew at its owner's first sign-in, as one with outdated
-parameters is. An import may be run again: existing accounts are skipped.
+Accounts of another system are imported with their password hashes. A hash is stored unchanged,
+verified by its own scheme, and replaced at the owner's first sign-in, like a hash with outdated
+parameters. An import may be repeated: existing accounts are skipped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_user(
     *,
     enabled: bool = True,
 ) -> dict[str, Any]:
-    """Create an account; without a hash it is invited and rejects every sign-in.
+    """Create an account; without a hash it is an invited account, which rejects every sign-in.
 
     Raises: DuplicateError for a taken name or e-mail; ValidationError for an unknown role.
     """
@@ -171,7 +171,7 @@ class LastManagerRule(Observer):
             sa.select(users.name)
             .where(users.enabled == 1, sa.select(roles.name).where(is_manager).exists())
             .order_by(users.name)
-            .limit(2)  # enough to know whether there is another
+            .limit(2)  # enough to see whether there is another
         )
         is_scoped = sa.select(scopes.name).where(scopes.user == users.name).exists()
         self._managers = Statement(managers)
@@ -187,7 +187,7 @@ class LastManagerRule(Observer):
             self._require_another_unscoped(fw.tx, doc.__dict__["user"])
 
     def _require_another(self, tx: Tx, user: str) -> None:
-        tx.lock(_LOCK)  # of two concurrent removals the second must see the first
+        tx.lock(_LOCK)  # the second of two concurrent removals must see the first
         if tx.rows(self._managers) == [(user,)]:
             raise ConflictError(
                 "The last enabled System Manager cannot be removed; add another first."
@@ -223,7 +223,7 @@ class ScopeRules(Observer):
         self._registry = registry
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Refuse a scope that names nothing. Raises: ValidationError."""
+        """Refuse a scope that names a missing DocType or document. Raises: ValidationError."""
         if event == DELETION:
             return
         doctype, value = doc.__dict__["allow"], doc.__dict__["for_value"]
@@ -235,7 +235,8 @@ class ScopeRules(Observer):
 
 
 class ScopeReferences(Observer):
-    """Keeps the documents that access scopes name; the scopes of a deleted user go with it."""
+    """Refuses to delete documents that access scopes name, and deletes the scopes of a deleted
+    user."""
 
     events = frozenset({DELETION})
 
@@ -270,7 +271,7 @@ _NO: Final = frozenset({"0", "false", "no"})
 
 
 class AccountToImport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """An account as a line of the file gives it; without a hash it is to be invited."""
+    """An account from a line of the import file; without a hash it is invited."""
 
     name: str
     email: str
@@ -284,7 +285,7 @@ class AccountToImport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
 
 
 def account_from_json(line: bytes) -> AccountToImport:
-    """Return the account of a line of JSON; its hash is checked and in the stored form.
+    """Return the account of a line of JSON; its hash is validated and in the stored form.
 
     Raises: ValidationError, which never quotes the hash.
     """
@@ -304,7 +305,7 @@ def account_from_json(line: bytes) -> AccountToImport:
 def accounts_from_csv(text: str) -> Iterator[tuple[int, AccountToImport | ValidationError]]:
     """Yield the accounts of a CSV file by line; the first line names the columns.
 
-    Roles are separated by semicolons. Raises: ValidationError for unusable columns.
+    Roles are separated by semicolons. Raises: ValidationError for wrong columns.
     """
     rows = csv.DictReader(StringIO(text, newline=""), strict=True)
     known = [each.encode_name for each in msgspec.structs.fields(AccountToImport)]

@@ -98,7 +98,7 @@ class APIKey(DocType, name="API Key", naming="given"):
 class AuditEvent(DocType, name="Audit Event", naming="random", read_only=True):
     """Written only by the service; `detail` never holds a payload or a secret."""
 
-    # Queries: refusals of one actor in a minute; events of one document; events of one request.
+    # For queries: refusals of one actor in a minute; events of one document; events of one request.
     index_together = (("action", "actor", "creation"), ("target", "creation"), ("request_id",))
 
     action = Data(description="The action, such as `user.create`.")
@@ -222,22 +222,22 @@ class Webhook(DocType, naming="given"):
 class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_only=True):
     """Written only by the service; its name is the `webhook-id` of every attempt.
 
-    `webhook` and the reference are plain text, because a delivery outlives both. `payload` holds
-    the exact bytes that are signed and sent. `key` makes an emit idempotent per webhook.
+    `webhook` and the reference are plain text, because a delivery outlives both. `payload` contains
+    the exact bytes that are signed and sent. `key` makes an emit idempotent for each Webhook.
     `replay_run` is the last bulk replay of the delivery.
     """
 
     unique_together = (("webhook", "key"),)
-    # `trace` holds the course of the last attempt. A new row reserves room for it, because rows
-    # that grow with their outcome would split most pages of SQLite again. `replayed` is the replay
-    # that the delivery belongs to, `trace_context` the position of its event in a trace.
+    # `trace` has the steps and the request of the last attempt. A new row reserves space for it,
+    # because rows that grow with their outcome would split most pages of SQLite. `replayed` is the
+    # replay that the delivery belongs to; `trace_context` is the trace position of its event.
     internal_columns: ClassVar[Mapping[str, str]] = {
         "trace": " " * 140,
         "replayed": "",
         "trace_context": "",
     }
-    # Queries: by reference (rename); by status and time of the end (sweep, doctor); the newest of
-    # a Webhook, of a status, and of both (pages).
+    # For queries: by reference (rename); by status and end (sweep, doctor); the newest deliveries
+    # of a Webhook, of a status, and of both (pages).
     index_together = (
         ("reference_doctype", "reference_name"),
         ("status", "last_attempt"),
@@ -245,7 +245,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
         ("webhook", "creation"),
         ("webhook", "status", "creation"),
     )
-    # Queries of pages: the deliveries of a bulk replay; failed attempts.
+    # For queries of pages: the deliveries of a bulk replay; failed attempts.
     partial_indexes: ClassVar = (
         (("replay_run", "creation"), "replay_run"),
         (("replay_run", "status", "creation"), "replay_run"),

@@ -1,9 +1,10 @@
 """DocType classes, the field groups compiled from them, and the limits of columns.
 
-Mistakes are collected on the class, not raised, so that a start names all of them at once.
+Errors of a declaration are collected on the class, not raised, so that a start reports all of them
+at once.
 
-PostgreSQL refuses a row whose columns don't fit into a page of 8 KiB, and an entry of an index
-over 2,704 bytes; SQLite takes both. A declaration that could meet either is refused at start.
+PostgreSQL refuses a row whose columns don't fit into a page of 8 KiB, and an entry of an index over
+2,704 bytes; SQLite accepts both. A declaration that could exceed either limit is refused at start.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class FieldGroups:
-    """The fields of one DocType grouped by the work that they need, each group in order."""
+    """The fields of one DocType, grouped by how they are processed; each group is in the order of
+    declaration."""
 
     accepted: tuple[tuple[str, Convert], ...]
     """Fields that accept any value of their type, each with its normalising function."""
@@ -46,9 +48,10 @@ class FieldGroups:
     blank: Mapping[str, Any]
     """The values of fields in a new document."""
     blank_made: tuple[tuple[str, Callable[[], Any]], ...]
-    """Fields of which each new document has its own value, each with its factory."""
+    """Fields whose default is mutable, so that each new document gets its own; each with its
+    factory."""
     limited: tuple[Field, ...]
-    """Fields that not every writer of the document may write: read_only, or a permlevel."""
+    """Fields that are read_only or have a permlevel, so that not every writer may write them."""
     levelled: tuple[Field, ...]
     """Fields above permlevel 0."""
     pick: Callable[[dict[str, Any]], tuple[Any, ...]]
@@ -58,7 +61,7 @@ class FieldGroups:
 def field_groups(
     fields: Iterable[Field], standard: Iterable[str], shown: Iterable[str]
 ) -> FieldGroups:
-    """Return the plan for the fields of a DocType.
+    """Return the field groups of a DocType.
 
     `standard`: the fields of every document except the times; `shown`: all fields in JSON.
     """
@@ -85,7 +88,7 @@ def field_groups(
     )
 
 
-MAX_COLUMNS: Final = 400  # a long text that is kept elsewhere leaves 18 bytes in the page
+MAX_COLUMNS: Final = 400  # a long text is stored out of line, and leaves 18 bytes in the page
 INDEX_BYTES: Final = 2600
 _CHARACTER_BYTES: Final = 4  # of UTF-8, at most
 _NUMBER_BYTES: Final = 8
@@ -95,10 +98,11 @@ _DATE_BYTES: Final = 10
 def limit_problems(
     fields: Mapping[str, Field], together: Iterable[tuple[str, ...]]
 ) -> Iterator[str]:
-    """Yield each limit that a declaration exceeds; `together`: the columns of one index. Columns
-    that are not fields are the times of every document, for which an entry always has room.
+    """Yield a text for each exceeded limit.
 
-    The field itself reports problems of its own declaration.
+    `together`: the columns of each index; columns that are no fields are the standard times, for
+    which an entry always has room. Each field reports the problems of its own declaration
+    (`Field.problems`).
     """
     if len(fields) > MAX_COLUMNS:
         yield f"there must be at most {MAX_COLUMNS} fields, not {len(fields)}"
@@ -141,8 +145,8 @@ HOOKS: Final = (
     "before_validate", "validate", "before_save",
     "on_insert", "on_update", "on_submit", "on_cancel", "on_trash", "after_commit",
 )  # fmt: skip
-ROW_ID: Final = "row_id"  # random, kept over rename: encrypted values are bound to it
-# Not `vault`: a field of this name only hides the method, which `DocType.vault(doc, …)` still is.
+ROW_ID: Final = "row_id"  # random, kept at a rename: encrypted values are bound to it
+# `vault` is not reserved: a field of this name hides the method, but `DocType.vault(doc, …)` works.
 _METHODS: Final = (
     "insert", "save", "submit", "cancel", "delete", "rename", "db_set", "reload", "as_dict",
     "is_new", "from_row", "meta", "doctype",
@@ -150,13 +154,13 @@ _METHODS: Final = (
 _TITLE_TYPES: Final = ("Data", "Link", "Select")
 _FIELD_NAME: Final = re.compile(r"[a-z][A-Za-z0-9_]*\Z")
 _DOCTYPE_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*( [A-Za-z0-9]+)*\Z")
-MAX_IDENTIFIER: Final = 63  # of PostgreSQL, which cuts longer ones
+MAX_IDENTIFIER: Final = 63  # of PostgreSQL, which truncates longer ones
 _LEVEL_ACTION: Final = re.compile(r"(read|write):([1-9])\Z")
 
 
 @dataclass(frozen=True)
 class Meta:
-    """All that is known of a DocType."""
+    """The declaration of a DocType: its name, options, fields, permissions, and problems."""
 
     name: str
     table: str
@@ -181,39 +185,41 @@ class Meta:
     def internal(self) -> Mapping[str, str]:
         """The text columns that only the service's own statements use, each with its default.
 
-        No document has them.
+        They are no fields of documents.
         """
         return MappingProxyType(getattr(self.cls, "internal_columns", {}))
 
     @cached_property
     def partial_indexes(self) -> tuple[tuple[tuple[str, ...], str], ...]:
-        """Partial indexes, of the rows that have a value in a field: columns, and that field.
+        """The partial indexes, each as its columns and the field that must have a value.
 
-        Rows without one cost nothing there. Only DocTypes of the service declare some.
+        Rows without a value cost nothing there. Only built-in DocTypes declare partial indexes.
         """
         return tuple(getattr(self.cls, "partial_indexes", ()))
 
     @cached_property
     def title_field(self) -> str | None:
-        """The field whose value pages call a document by; None where the class names none."""
+        """The field whose value pages show as a document's title; None if the class declares
+        none."""
         title = getattr(self.cls, "title_field", None)
         return title if isinstance(title, str) else None
 
     @cached_property
     def unstored(self) -> tuple[Field, ...]:
-        """The fields that are written only."""
+        """The write-only fields, which have no column."""
         return tuple(f for f in self.fields.values() if not f.stored)
 
     @cached_property
     def groups(self) -> FieldGroups:
-        """The compiled field groups, by the work of the verbs."""
+        """The compiled field groups."""
         standard = tuple(name for name in STANDARD if name not in TIMES)
         parent = CHILD_STANDARD if self.child else ()
         return field_groups(self.fields.values(), (*standard, *parent), self.shown)
 
     @cached_property
     def hooks(self) -> frozenset[str]:
-        """The hooks that the class has; a Webhook has fields of some of these names."""
+        """The names of the hooks that the class defines. A field may have the name of a hook, as in
+        Webhook."""
         return frozenset(
             h for h in HOOKS if not isinstance(getattr(self.cls, h, None), Field | None)
         )
@@ -243,7 +249,7 @@ def read_declaration(
     read_only: bool,
     permissions: Mapping[str, str],
 ) -> Meta:
-    """Return the Meta of a DocType class, with every mistake of its declaration in `problems`."""
+    """Return the Meta of a DocType class, with every error of its declaration in `problems`."""
     problems: list[str] = []
     doctype = str(name) if name is not None else cls.__name__
     most = MAX_IDENTIFIER - len(table_name(""))
@@ -284,7 +290,7 @@ def read_declaration(
 
 
 def _title_problems(cls: type, fields: Mapping[str, Field]) -> Iterator[str]:
-    """Yield the problem of `title_field`, if the class has one that is not a field itself."""
+    """Yield the problem of the option `title_field`, unless the class has a field of that name."""
     title = getattr(cls, "title_field", None)
     if title is None or isinstance(title, Field):
         return
@@ -351,15 +357,16 @@ def _field_problems(each: Field, child: bool) -> Iterator[str]:
 
 
 def _case_duplicates(fields: Mapping[str, Field]) -> Iterator[str]:
-    """Columns that differ in letter case alone are one column to SQLite."""
+    """Yield fields whose names differ only in letter case, which SQLite treats as one column."""
     first: dict[str, str] = {}
     for name in fields:
         if first.setdefault(name.lower(), name) != name:
-            yield f"{name}: it differs from {first[name.lower()]} in letter case alone"
+            yield f"{name}: it differs from {first[name.lower()]} only in letter case"
 
 
 def _hook_problems(cls: type) -> Iterator[str]:
-    """A hook that is asynchronous would be called and never run."""
+    """Yield hooks that are not plain functions: an asynchronous one would be called but never
+    awaited."""
     for name in HOOKS:
         hook = getattr(cls, name, None)
         if isinstance(hook, Field | None):
@@ -369,7 +376,8 @@ def _hook_problems(cls: type) -> Iterator[str]:
 
 
 class DocTypeBase:
-    """Reads the declaration of `class X(DocType, …)`; `DocType` adds the verbs of a document."""
+    """Reads the declaration of `class X(DocType, …)`. The subclass `DocType` adds the verbs of
+    documents."""
 
     meta: ClassVar[Meta]
 

@@ -1,10 +1,11 @@
 """The field types of DocTypes and their columns.
 
-Values in Python are those that JSON shows: text, whole numbers, floats, 0 or 1 for a Check,
+Values in Python are the same as in JSON: text, whole numbers, floats, 0 or 1 for a Check,
 `YYYY-MM-DD` for a Date, ISO 8601 UTC with milliseconds for a Datetime, lists of rows for a Table.
 
-Tables are widened, and a column keeps the type that its field had first. SQLite would store
-anything in it, side by side; PostgreSQL would refuse or round every write.
+Tables are only widened, so a column keeps the type of its field's first declaration. If a field's
+type changes, SQLite would store mixed types in the column, and PostgreSQL would refuse or round
+every write. `type_problems` reports such a field.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Field:
     column: ClassVar[TypeEngine[Any]] = sa.Text()
     empty: ClassVar[object] = None
     secret: ClassVar[bool] = False
-    plain: ClassVar[bool] = True  # a column shown unchanged in documents: no secret, no table
-    stored: ClassVar[bool] = True  # False: it is written only, and no column keeps it
+    plain: ClassVar[bool] = True  # its column appears unchanged in documents: no secret, no table
+    stored: ClassVar[bool] = True  # False: it is write-only and has no column
     wanted: ClassVar[str] = "text"
 
     def __init__(
@@ -83,12 +84,12 @@ class Field:
     def problems(self) -> Iterator[str]:
         """Yield the problems of the declaration itself."""
         yield from (f"no such option {option}" for option in self.unknown)
-        description: object = self.description  # as below
+        description: object = self.description  # typed as below
         if not isinstance(description, str):
             yield "description must be a text"
         if self.permlevel not in range(10):
             yield "permlevel must be between 0 and 9"
-        length: object = self.length  # an app's author is bound by no type checker
+        length: object = self.length  # an app may not use a type checker
         if length is not None and not (isinstance(length, int) and length >= 1):
             yield "length must be a whole number, 1 or more"
             return
@@ -106,8 +107,8 @@ class Field:
         return None if value is None else self._accept(value)
 
     def hold(self, value: Any) -> Any:
-        """Return `value` as a document keeps it: as `accept` does, but for the "" of a unique
-        field, which is null, so that any number of documents may leave the field empty."""
+        """Return `value` as `accept` does, but None for the "" of a unique field, so that any
+        number of documents may leave the field empty."""
         taken = self.accept(value)
         return None if self.unique and taken == "" else taken
 
@@ -120,17 +121,17 @@ class Field:
 
     @property
     def blank_is_made(self) -> bool:
-        """Whether `blank` returns a value that only one document may hold."""
+        """Whether `blank` returns a mutable value, of which each document needs its own."""
         return isinstance(self.default, (list, dict))
 
     def blank(self) -> Any:
-        """Return the value of a new document: a copy of the default, or nothing."""
+        """Return the value in a new document: a copy of the default, or None."""
         if self.default is None:
             return self.empty
         return deepcopy(self.default) if isinstance(self.default, (list, dict)) else self.default
 
     def is_missing(self, value: object) -> bool:
-        """Whether a required field would be refused with this value."""
+        """Whether a required field is refused with this value."""
         return value is None or value == ""
 
     def to_store(self, value: Any) -> Any:
@@ -155,7 +156,7 @@ class _Textual(Field):
     def _accept(self, value: Any) -> str:
         if not isinstance(value, str):
             raise self.shape()
-        plain = value.isascii() and value.isprintable()  # true of most texts, without a search
+        plain = value.isascii() and value.isprintable()  # the fast path for most texts
         if not plain and self.controls.search(value):
             raise ShapeError(f"{self.name} must not contain a control character.")
         if self.length is not None and len(value) > self.length:
@@ -182,7 +183,7 @@ class Text(_Textual):
 
 
 class Password(_Textual):
-    """A password for another system: plain at rest, blank on every read through the API."""
+    """A password for another system: stored in plain text, blank in every read through the API."""
 
     type = "Password"
     secret = True
@@ -191,7 +192,7 @@ class Password(_Textual):
 
 
 class Vault(_Textual):
-    """A secret that is encrypted at rest and never read back through the API."""
+    """A secret that is encrypted at rest and can't be read through the API."""
 
     type = "Vault"
     secret = True
@@ -241,11 +242,11 @@ class Float(Field):
             raise self.shape()
         if (isinstance(value, int) and abs(value) > LARGEST_INTEGER) or not math.isfinite(value):
             raise ShapeError(f"{self.name} must be a finite number within 2^53.")
-        return value + 0.0  # SQLite keeps no sign of a zero, so -0.0 is 0.0
+        return value + 0.0  # -0.0 becomes 0.0, because SQLite does not store the sign of zero
 
 
 class Check(Field):
-    """0 or 1; true and false are taken too. Never null."""
+    """0 or 1; true and false are accepted too. Never null."""
 
     type = "Check"
     column = sa.BigInteger()
@@ -332,7 +333,7 @@ class Table(Field):
         yield from super().problems()
 
 
-MAX_LEVELS: Final = 32  # as in a request (H-12), whose body is a level itself
+MAX_LEVELS: Final = 32  # as in a request (H-12), whose body is one level
 
 
 class JSON(Field):
@@ -407,7 +408,7 @@ def ms_of(text: str) -> int:
     return to_ms(datetime.fromisoformat(text))
 
 
-@lru_cache(maxsize=4096)  # the few times of a document stand in it, its rows and its events
+@lru_cache(maxsize=4096)  # a document's times recur in it, its rows and its events
 def iso(ms: int) -> str:
     """Return ISO 8601 UTC with milliseconds and `Z` (H-35)."""
     seconds, rest = divmod(ms, MS_PER_SECOND)
@@ -464,7 +465,7 @@ class Datetime(Field):
 
 
 _TEXT, _WHOLE, _FLOATING = "text", "whole numbers", "floating-point numbers"
-# The first word of a type's name, on either store; an operator may have made a column by hand.
+# By the first word of a type's name in either database; an operator may have created a column.
 _HOLDS: Final = MappingProxyType(
     {
         **dict.fromkeys(("text", "varchar", "character"), _TEXT),
@@ -476,7 +477,7 @@ _NEEDS: Final = MappingProxyType({sa.Text: _TEXT, sa.BigInteger: _WHOLE, sa.Doub
 
 
 def type_problems(meta: Meta, present: Mapping[str, str]) -> Iterator[str]:
-    """Yield the fields whose column was made for another type; `present`: see `Tx.columns`."""
+    """Yield the fields whose column was created for another type; `present`: see `Tx.columns`."""
     for field in meta.columns:
         kind = present.get(field.name, "").partition(" ")[0].partition("(")[0]
         holds, needs = _HOLDS.get(kind), _NEEDS[type(field.column)]

@@ -1,6 +1,7 @@
 """The handle `fw` of application code: one user's documents in one transaction (D-190).
 
-A document has its fields as attributes, child rows as objects, and the verbs of its life.
+A document has its fields as attributes, its child rows as objects, and the verbs of its lifecycle
+as methods.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 class DocType(DocTypeBase, abstract=True):
     """Derive from it to declare a DocType; an instance is one document, bound to a transaction.
 
-    Every verb takes `ignore_permissions`. Verbs run in a savepoint of their own: a refusal that
-    is caught leaves the transaction usable. Refusals are those of `fw_actors.errors`.
+    Every verb takes `ignore_permissions`. Each verb runs in its own savepoint, so the transaction
+    can continue after a caught error. Verbs raise the errors of `fw_actors.errors`.
     """
 
     name: str | None
@@ -120,14 +121,14 @@ class DocType(DocTypeBase, abstract=True):
         self._fw.documents.delete(self._fw, self, ignore_permissions)
 
     def rename(self, name: str, *, ignore_permissions: bool = False) -> Self:
-        """Give the document another name; links, child rows and references follow. No event."""
+        """Rename the document; links, child rows and references are updated. No event is sent."""
         self._fw.documents.rename(self._fw, self, name, ignore_permissions)
         return self
 
     def db_set(self, field: str, value: Any, *, ignore_permissions: bool = False) -> None:
-        """Write one field directly: no hooks, no events (D-130); `modified` moves.
+        """Write one field directly, without hooks and events (D-130); `modified` is updated.
 
-        What else was changed on the object is not written.
+        Other changes on the object are not written.
         """
         self._fw.documents.db_set(self._fw, self, field, value, ignore_permissions)
 
@@ -140,7 +141,7 @@ class DocType(DocTypeBase, abstract=True):
     def vault(self, field: str) -> str | None:
         """Return the decrypted text of a Vault field, for application code only.
 
-        Raises: UnreadableError when the key is missing or was changed; BadRequestError for what
+        Raises: UnreadableError when the key is missing or was changed; BadRequestError if `field`
             is no Vault field.
         """
         if not any(each.name == field for each in self.meta.groups.sealed):
@@ -154,7 +155,8 @@ class DocType(DocTypeBase, abstract=True):
         return self._fw.documents.vault.open(sealed, self.doctype, field, self._stored[ROW_ID])
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what JSON shows: standard fields, fields, child rows; secrets blank."""
+        """Return the document as in JSON: standard fields, fields and child rows; secrets are
+        blank."""
         meta = self.meta
         shown: dict[str, Any] = {"doctype": meta.name}
         shown.update(zip(meta.shown, meta.groups.pick(self.__dict__), strict=True))
@@ -168,7 +170,7 @@ class DocType(DocTypeBase, abstract=True):
 def rows_of(doc: DocType, field: Table) -> list[DocType]:
     """Return a table's rows as objects; rows given as dicts become objects here.
 
-    Raises: ValidationError for what is no list of rows; BadRequestError for an unknown field.
+    Raises: ValidationError if the value is no list of rows; BadRequestError for an unknown field.
     """
     rows, child = doc.__dict__[field.name], child_of(field)
     if type(rows) is list:
@@ -187,7 +189,7 @@ def rows_of(doc: DocType, field: Table) -> list[DocType]:
 
 
 def shown_value(doc: DocType, field: Field) -> Any:
-    """Return what JSON shows of a field; secrets blank."""
+    """Return a field's value as in JSON; a secret is blank."""
     value = getattr(doc, field.name)
     if isinstance(field, Table):
         return [row.as_dict() for row in rows_of(doc, field)]
@@ -203,7 +205,7 @@ def child_of(field: Table) -> type[DocType]:
 
 
 def field_unknown(meta: Meta, key: object) -> Exception:
-    """Return the refusal of a key that the DocType does not have."""
+    """Return the error for a key that is no field of the DocType."""
     shown = str(key)[:60]
     return BadRequestError(f"{meta.name} has no field {shown}.", field=shown)
 
@@ -219,7 +221,8 @@ RightsOf = Callable[[Tx, str], "Rights"]
 Emit = Callable[["Fw", object, object, object, object], dict[str, list[str]]]
 """Records a custom event: name, data, reference, key; returns `{"deliveries": [id, …]}`."""
 EmitMany = Callable[["Fw", object, bool], list[dict[str, Any]]]
-"""Records events: a list, and whether all are refused with one; returns a result for each."""
+"""Records a list of events and returns a result for each; the flag refuses all of them if one is
+refused."""
 Enqueue = Callable[["Fw", object, dict[str, object]], int]
 """Records a job that runs a function of an app later; returns its number.
 
@@ -256,7 +259,7 @@ class Fw:
 
     @property
     def webhooks(self) -> Webhooks:
-        """Custom events."""  # made when asked for: kept, it would hold the handle in a circle
+        """Custom events."""  # not cached, which would make a reference cycle
         return Webhooks(self, self._site.emit, self._site.emit_many)
 
     @property
@@ -267,7 +270,7 @@ class Fw:
     def as_user(self, name: str) -> Fw:
         """Return a handle on the same transaction for another user. Raises: NotFoundError.
 
-        Access scopes can't be lifted from inside: they limit the other name as well.
+        This does not lift the current user's access scopes: they also limit the other user.
         """
         rights = self._site.rights_of(self.tx, name)
         return Fw(self._site, self.tx, rights.within(self.rights), self.request_id)
@@ -309,12 +312,13 @@ class Fw:
         return self.get_list(doctype, filters, fields, order_by, limit, ignore_permissions=True)
 
     def count(self, doctype: str, filters: Filters = ()) -> int:
-        """Return how many rows the filters match, whatever the permissions (as `get_all`)."""
+        """Return the number of rows that match, without checking permissions (as `get_all`)."""
         return self.documents.lists.count(self, doctype, filters)
 
     def get_value(self, doctype: str, name_or_filters: str | Filters | None, field: str) -> Any:
-        """Return one field of the first row that matches, or None; no row has no name."""
-        if name_or_filters is None:  # the value of an empty link
+        """Return one field of the first matching row; None if there is none, or for the name
+        None."""
+        if name_or_filters is None:  # such as the value of an empty link
             return None
         if isinstance(name_or_filters, str):
             name_or_filters = [["name", "=", name_or_filters]]
@@ -322,7 +326,8 @@ class Fw:
         return found[0][field] if found else None
 
     def exists(self, doctype: str, name_or_filters: str | Filters | None) -> str | None:
-        """Return the name of the first row that matches, or None; no row has no name."""
+        """Return the name of the first matching row; None if there is none, or for the name
+        None."""
         found: str | None = self.get_value(doctype, name_or_filters, "name")
         return found
 
@@ -337,7 +342,7 @@ class Fw:
     def enqueue(self, function: Any, /, **arguments: Any) -> int:
         """Run a function of an app later, as the same user; return the job's number.
 
-        Raises: PermissionDeniedError where that would lift access scopes (see `as_user`).
+        Raises: PermissionDeniedError if that would lift access scopes (see `as_user`).
         """
         if self.rights.scoped:
             own = self._site.rights_of(self.tx, self.user)
@@ -355,8 +360,8 @@ class Database:
     def sql(self, text: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Run one statement with `:name` parameters; return its rows as dicts.
 
-        Raises: ValidationError for transaction, savepoint, ATTACH and PRAGMA statements, and for
-            a row that breaks a rule of its table; DuplicateError for one that is there already.
+        Raises: ValidationError for transaction, savepoint, ATTACH and PRAGMA statements, and for a
+            row that breaks a rule of its table; DuplicateError for a duplicate row.
         """
         _validate_sql(text, params)
         try:
@@ -408,8 +413,9 @@ class Webhooks:
         Returns: for each event `{"deliveries": [id, …]}`, or `{"error": {"type", "message",
             "extra"}}` if it is refused.
 
-        Raises: ValidationError if there are no events, or too many. With `all` also the refusal
-            of the first refused event; `extra.field` begins with its place, `events[3]`.
+        Raises: ValidationError if there are no events, or too many. With `all` also the error of
+            the first refused event; its `extra.field` begins with the position, such as
+            `events[3]`.
         """
         with self._fw.tx.savepoint():
             return self._emit_many(self._fw, events, all)

@@ -23,8 +23,8 @@ _ALL: Final = frozenset({"on_insert", *CHANGES, DELETION})
 def call_plainly(what: str, function: Callable[..., Any], /, *args: Any, **arguments: Any) -> Any:
     """Call an app's function and return its value; `what` is its name. Exceptions pass through.
 
-    Raises: RuntimeError where it would end the process (SystemExit and its like), which belongs
-        to others too; and where it has left its work undone.
+    Raises: RuntimeError if the function raises SystemExit, KeyboardInterrupt or GeneratorExit,
+        which would end the process for all users, or if it returns an unfinished coroutine.
     """
     try:
         value = function(*args, **arguments)
@@ -38,10 +38,10 @@ def call_plainly(what: str, function: Callable[..., Any], /, *args: Any, **argum
 
 
 def run_hook(fw: Fw, doc: DocType, name: str) -> None:
-    """Call a hook where the class has one; what it raises undoes the writer's transaction.
+    """Call a hook if the class has it; its exceptions undo the writer's transaction.
 
-    Raises: ValidationError where it has written the name of a document that is stored: the verb
-        would go on with another document's rows.
+    Raises: ValidationError if the hook has changed the name of a stored document: the verb would
+        continue with another document's rows.
     """
     if name not in doc.meta.hooks:
         return
@@ -50,15 +50,16 @@ def run_hook(fw: Fw, doc: DocType, name: str) -> None:
 
 
 def check_name(doc: DocType) -> None:
-    """Refuse another name on a document that is stored. Raises: ValidationError."""
+    """Refuse a changed name on a stored document. Raises: ValidationError."""
     if doc._stored is not None and doc.name != doc._stored["name"]:
         raise ValidationError("name can't be written: use rename.", field="name")
 
 
 def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
-    """Have the hook `after_commit`, which the class has, called once the change is durable.
+    """Call the hook `after_commit`, which the class has, once the change is durable.
 
-    Its handle is closed, and it cannot undo the change: its errors are recorded as defects.
+    The handle can't be used then, and the hook can't undo the change: its errors are recorded as
+    defects.
     """
 
     def call() -> None:
@@ -74,9 +75,9 @@ def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
 class Observer:
     """Sees each change of a document in the writer's transaction; an exception undoes the change.
 
-    Override the methods that are needed. `event` is one of on_insert, on_update, on_submit,
-    on_cancel, on_trash (B-50 to B-54), or db_set: a field was written directly, of which no
-    receiver learns, but for which rules hold as well (B-58).
+    Override only the methods that are needed. `event` is one of on_insert, on_update, on_submit,
+    on_cancel, on_trash (B-50 to B-54), or db_set for a field that was written directly: that is no
+    event for receivers, but rules apply to it too (B-58).
     """
 
     doctypes: frozenset[str] | None = None
@@ -86,7 +87,7 @@ class Observer:
     """The values of `event` for which `changing` and `changed` are called; None: all."""
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Called before the row is written, for rules over the records of an account."""
+        """Called before the row is written, for rules that may refuse the change."""
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
         """Called after the hook on_trash, while the rows still exist."""

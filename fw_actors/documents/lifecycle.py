@@ -55,7 +55,8 @@ from fw_actors.store import UniqueViolation
 def atomic(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
     """Open a savepoint that also undoes a verb's changes on the object.
 
-    `alone`: nobody goes on after a refusal, so that the transaction's own end undoes the rows.
+    `alone`: the transaction ends after a refusal, so that its rollback undoes the rows and no
+    savepoint is needed.
     """
     before = dict(doc.__dict__)
     try:
@@ -69,7 +70,7 @@ def atomic(fw: Fw, doc: DocType, *, alone: bool = False) -> Iterator[None]:
 
 @contextmanager
 def duplicates_refused(doc: DocType) -> Iterator[None]:
-    """Give a taken unique value its refusal. Raises: DuplicateError naming the field."""
+    """Translate a violation of a unique field. Raises: DuplicateError naming the field."""
     try:
         yield
     except UniqueViolation as taken:
@@ -88,7 +89,8 @@ def authorize_read(fw: Fw, meta: Meta, ignore_permissions: bool) -> None:
 def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool) -> None:
     """Refuse a verb on a document.
 
-    Raises: PermissionDeniedError; ValidationError for rows, which have no life of their own.
+    Raises: PermissionDeniedError; ValidationError for child rows, which are saved with their
+        parent.
     """
     meta = doc.meta
     fw.rights.require_writable(meta)
@@ -148,7 +150,7 @@ class Documents:
     def insert(
         self, fw: Fw, doc: DocType, ignore_permissions: bool, *, alone: bool = False
     ) -> None:
-        """Write a new document and its child rows; `alone`: a refusal ends the transaction."""
+        """Write a new document and its child rows; `alone`: as in `atomic`."""
         with atomic(fw, doc, alone=alone):
             authorize_action(fw, doc, "create", ignore_permissions)
             if doc._stored is not None:
@@ -177,10 +179,10 @@ class Documents:
     def save(
         self, fw: Fw, doc: DocType, ignore_permissions: bool, stored: DocType | None = None
     ) -> None:
-        """Write changes; a submitted document takes those of `allow_on_submit` fields only.
+        """Write changes; in a submitted document only those of `allow_on_submit` fields.
 
-        `stored`: from `open`, where nothing was written since, and a refusal ends the
-        transaction; else the document is read again.
+        `stored`: the second copy from `open`, if nothing was written since and a refusal ends the
+        transaction; without it the document is read again.
         """
         if doc._stored is None:
             return self.insert(fw, doc, ignore_permissions)
@@ -199,7 +201,7 @@ class Documents:
                     return None  # without a change there is no event
             prepare(self, fw, doc, stored)
             if submitted:
-                changes_once_submitted(stored, doc)  # hooks have no more leave than callers
+                changes_once_submitted(stored, doc)  # hooks may change no more than callers
             check_standard(doc, stored)
             self._stamp(fw, doc, stored)
             authorize_scope(fw, doc, ignore_permissions)
@@ -274,7 +276,7 @@ class Documents:
             observers.changed(fw, DB_SET, written)
             doc.__dict__[name] = written.__dict__[name]
             doc._stored = {**(doc._stored or {}), name: (written._stored or {})[name]}
-            if doc.modified == stored.modified:  # else it stays too old to be saved
+            if doc.modified == stored.modified:  # else it must stay too old to be saved
                 doc.modified, doc.modified_by = written.modified, written.modified_by
 
     def _change_status(
@@ -291,7 +293,7 @@ class Documents:
             merge_rows(stored, doc)
             if status == SUBMITTED:
                 prepare(self, fw, doc, stored)
-            elif changes_once_submitted(stored, doc):  # else it needs no more than to be there
+            elif changes_once_submitted(stored, doc):  # else its existence is enough
                 normalize(doc)
                 check_values(self, fw.tx, doc)
             check_standard(doc, stored)
@@ -312,17 +314,17 @@ class Documents:
             run_after_commit(fw, doc, self._note_defect)
 
     def _stamp(self, fw: Fw, doc: DocType, stored: DocType) -> None:
-        """Set `modified`, the version: always later than before, even within a millisecond or after
-        the clock was set back.
+        """Set `modified`, the version. It always increases, even within a millisecond or after the
+        clock was set back.
         """
         before = (stored._stored or {})["modified"]
         doc.modified, doc.modified_by = iso(max(fw.tx.now, before + 1)), fw.user
 
     def _stored(self, fw: Fw, doc: DocType, ignore_permissions: bool) -> DocType:
-        """Return the stored document, if it is the version that `doc` was read from.
+        """Return the stored document, if it is the version from which `doc` was read.
 
-        It is also kept as `doc._before`, for observers. Raises: ConflictError,
-        PermissionDeniedError when it is beyond the writer's access permissions.
+        It is also kept as `doc._before`, for observers. Raises: ConflictError;
+        PermissionDeniedError if it is outside the user's access scopes.
         """
         stored = self._loaded(fw, doc)
         if doc.modified != stored.modified:

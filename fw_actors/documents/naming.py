@@ -26,7 +26,7 @@ NAME_RULE: Final = (
 )
 _NAMINGS: Final = "naming must be given, random, field:<field> or series:<prefix>.#####"
 _SERIES: Final = re.compile(r"series:(?P<prefix>[^#/]*?)\.(?P<digits>#+)\Z")
-_LONGEST_NUMBER: Final = 19  # digits of the last number that a counter of 64 bits can give
+_LONGEST_NUMBER: Final = 19  # the digits of the largest number in 64 bits
 
 
 def is_name(name: object) -> bool:
@@ -70,7 +70,7 @@ def _parse_series(naming: str) -> Naming | str:
         return _NAMINGS
     prefix, digits = series["prefix"], len(series["digits"])
     if not is_name(prefix + "1" * max(digits, _LONGEST_NUMBER)):
-        return f"naming: {prefix!r} begins no name: {NAME_RULE}"
+        return f"naming: {prefix!r} can't begin a name: {NAME_RULE}"
     return Naming("series", prefix=prefix, digits=digits)
 
 
@@ -80,14 +80,14 @@ _RANDOM_BYTES: Final = 9  # 72 bits: 13 characters
 def name_for(doc: DocType, tx: Tx, entropy: Entropy, is_taken: Callable[[str], bool]) -> str:
     """Return the name of a document that is being inserted.
 
-    A series passes over the names that are taken: a document may have got one by a rename.
+    A series skips taken names: a rename may have given one to another document.
 
-    Raises: ValidationError when the name is unusable; DuplicateError when a chosen one is taken.
+    Raises: ValidationError for an unusable name; DuplicateError for a chosen name that is taken.
     """
     meta = doc.meta
     naming = meta.naming
     if meta.child:
-        return doc.name or random_name(entropy)  # a row keeps the name its parent's list gave back
+        return doc.name or random_name(entropy)  # a child row may be sent back with one
     if naming.kind == "random" or (naming.kind == "given" and doc.name is None):
         return random_name(entropy)
     if naming.kind == "series":
@@ -117,7 +117,7 @@ def validate_name(name: object, meta: Meta) -> str:
 
 
 def _next_in_series(tx: Tx, prefix: str, digits: int) -> str:
-    tx.lock(f"series {prefix}")  # the first of a series is two statements
+    tx.lock(f"series {prefix}")  # the first number of a series takes two statements
     current = tx.scalar(_NEXT, prefix=prefix)
     if current is None:
         current = 1

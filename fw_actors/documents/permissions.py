@@ -1,14 +1,14 @@
 """Permissions: roles, access scopes, and the documents that only managers may change.
 
-Scopes name documents by DocType (A-310). A document is within them when it is one of those
-named, and if every link of it, and of its child rows, to a DocType of the scopes
-leads to one of those named. A link that leads nowhere limits nothing (A-311). Of the User
-Permission rows themselves the user's own are within (A-319).
+Scopes name documents by DocType (A-310). A document is within the scopes if it is one of the named
+documents of its DocType, and if every link of it and of its child rows to a DocType of the scopes
+leads to a named document. An empty link limits nothing (A-311). Of User Permission, only the user's
+own rows are within the scopes (A-319).
 
-A user with access scopes gives and takes no more than they have. So such a user, even one who is
-a System Manager, is refused every write by which an account becomes, stops being, or is taken
-over from a System Manager: of the account, of its API keys, and of the role itself
-(A-321). The refusal is part of the scope, so `ignore_permissions` does not lift it.
+A user with access scopes can't grant or withdraw more than they have. Therefore such a user, even a
+System Manager, is refused every write that creates, removes or takes over a System Manager: writes
+of the account, of its API keys, and of the role itself (A-321). The refusal is part of the scopes,
+so `ignore_permissions` does not lift it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _NONE: Final[Mapping[str, frozenset[str]]] = {}
 class Rights:
     """A user with roles, and the access scopes (User Permission rows) that limit them.
 
-    `scopes`: the names of the documents within reach, by DocType.
-    `borrowed`: a user with scopes acts as this user (`as_user`), so that nothing is their own.
+    `scopes`: the names of the permitted documents, by DocType. `borrowed`: a user with scopes acts
+    as this user (`as_user`), so that no account counts as their own.
     """
 
     user: str
@@ -83,13 +83,13 @@ class Rights:
             raise PermissionDeniedError(f"You may not {action} {meta.name}.")
 
     def require_reach(self, meta: Meta) -> None:
-        """Refuse a DocType that scopes shut out. Raises: PermissionDeniedError."""
+        """Refuse a DocType that scopes exclude. Raises: PermissionDeniedError."""
         if self.excludes(meta):
             raise PermissionDeniedError(f"Your access scopes don't include {meta.name}.")
 
     def require_writable(self, meta: Meta) -> None:
-        """Refuse what scopes never let be written: what they shut out (A-314), and scopes
-        themselves (A-319).
+        """Refuse a DocType that users with scopes may never write: the excluded ones (A-314), and
+        User Permission (A-319).
 
         Raises: PermissionDeniedError.
         """
@@ -98,7 +98,7 @@ class Rights:
             raise PermissionDeniedError("A user with access scopes can't change access scopes.")
 
     def reaches_for_writing(self, meta: Meta) -> bool:
-        """Whether scopes leave the documents of this DocType to be written, by whatever role."""
+        """Whether scopes permit writing documents of this DocType, regardless of roles."""
         return not (self.excludes(meta) or (self.scoped and meta.name == USER_PERMISSION))
 
     def owns(self, account: object) -> bool:
@@ -106,10 +106,10 @@ class Rights:
         return account == self.user and not self.borrowed
 
     def require_power_over_managers(self) -> None:
-        """Refuse users with access scopes to create, change or remove a System Manager.
+        """Refuse to create, change or remove a System Manager if the user has access scopes.
 
-        Otherwise an account without scopes could be made or taken over, and the scopes would
-        limit nobody. Raises: PermissionDeniedError.
+        Otherwise the user could create or take over an account without scopes. Raises:
+        PermissionDeniedError.
         """
         if self.scoped:
             raise PermissionDeniedError(
@@ -117,8 +117,8 @@ class Rights:
             )
 
     def refuse_own_record(self, meta: Meta, name: str | None) -> None:
-        """No user may write their own User record, not even a System Manager: its roles are a child
-        table, so that to write it would be to promote oneself (A-24, A-25).
+        """Refuse a write of the user's own User record, also for a System Manager: it contains the
+        roles, so that writing it would allow self-promotion (A-24, A-25).
 
         Raises: PermissionDeniedError.
         """
@@ -134,9 +134,8 @@ class Rights:
     def excludes(self, meta: Meta) -> bool:
         """Whether scopes refuse this DocType altogether (A-314, A-320).
 
-        This includes the records: they describe documents that scopes hide, Webhooks, and what a
-        document held before it came within reach. Part of the scope, so `ignore_permissions`
-        does not lift it.
+        This includes the records: they describe documents outside the scopes, Webhooks, and earlier
+        contents of documents. It is part of the scopes, so `ignore_permissions` does not lift it.
         """
         return self.scoped and meta.name in (*MANAGERS_ONLY, *RECORDS)
 
@@ -153,7 +152,8 @@ Scopes = Mapping[str, frozenset[str]]
 
 
 def require_within(rights: Rights, doc: DocType) -> None:
-    """Refuse a document beyond the user's scopes. Raises: PermissionDeniedError saying why."""
+    """Refuse a document outside the user's scopes. Raises: PermissionDeniedError with the
+    reason."""
     scopes = rights.scopes
     if not scopes:
         return
@@ -166,7 +166,7 @@ def require_within(rights: Rights, doc: DocType) -> None:
 
 
 def require_link_within(scopes: Scopes, field: Field, value: Any) -> None:
-    """Refuse the value of a link that leads beyond. Raises: PermissionDeniedError."""
+    """Refuse a link to a document outside the scopes. Raises: PermissionDeniedError."""
     if not isinstance(field, Link) or not value:
         return
     if field.options in scopes and value not in scopes[field.options]:
@@ -174,7 +174,7 @@ def require_link_within(scopes: Scopes, field: Field, value: Any) -> None:
 
 
 def conditions(rights: Rights, registry: Registry, meta: Meta) -> Iterator[Any]:
-    """Yield the SQL conditions that leave only the documents within the user's scopes."""
+    """Yield the SQL conditions that restrict a query to documents within the user's scopes."""
     scopes = rights.scopes
     table = registry.tables[meta.name].table
     if scopes and meta.name == USER_PERMISSION:
@@ -204,7 +204,8 @@ def _is_foreign_scope(rights: Rights, doc: DocType) -> bool:
 
 
 def _is_own_scope(rights: Rights, table: sa.Table) -> Any:
-    """The user's rows that still apply: `as_user` keeps the rows that both users have."""
+    """Return the condition for the user's own rows; with `as_user` these are the rows of both
+    users."""
     c = table.c
     held = (
         sa.and_(c.allow == doctype, c.for_value.in_(sorted(names)))
@@ -229,15 +230,15 @@ _PROFILE: Final = frozenset({"fullName", "language"})  # written by self-service
 def require_write(fw: Fw, doc: DocType) -> None:
     """Refuse an insert or a change that would make an account a System Manager.
 
-    `doc` is the new document, `doc._before` the stored one. The own name and language
-    are everybody's. Raises: PermissionDeniedError.
+    `doc` is the new document, `doc._before` the stored one. Every user may change their own full
+    name and language. Raises: PermissionDeniedError.
     """
     if fw.rights.scoped and _concerns_managers(fw, doc) and not _changes_own_profile(fw, doc):
         fw.rights.require_power_over_managers()
 
 
 def require_removal(fw: Fw, doc: DocType, new_name: object = None) -> None:
-    """Refuse to delete or rename (to `new_name`) what makes a System Manager.
+    """Refuse to delete or rename (to `new_name`) a document that makes an account a System Manager.
 
     Raises: PermissionDeniedError.
     """
@@ -247,26 +248,28 @@ def require_removal(fw: Fw, doc: DocType, new_name: object = None) -> None:
 
 
 def require_account(fw: Fw, account: DocType) -> None:
-    """Refuse an act on an account: a link to it, the end of its sessions or of its lockout.
+    """Refuse an operation on an account: sending a link, ending its sessions, or lifting its
+    lockout.
 
-    Raises: PermissionDeniedError for a System Manager's account, where scopes limit the user.
+    Raises: PermissionDeniedError for a System Manager's account, if the user has scopes.
     """
     if fw.rights.scoped and concerns_managers(fw, account.doctype, account.as_dict()):
         fw.rights.require_power_over_managers()
 
 
 def leaves_writable(fw: Fw, meta: Meta, values: Mapping[str, Any]) -> bool:
-    """Whether scopes let the user write a stored document, for pages that offer to."""
+    """Whether scopes permit the user to write a stored document; pages offer editing
+    accordingly."""
     if not fw.rights.scoped:
         return True
     return fw.rights.reaches_for_writing(meta) and not concerns_managers(fw, meta.name, values)
 
 
 def concerns_managers(fw: Fw, doctype: str, values: Mapping[str, Any]) -> bool:
-    """Whether a document, `values` as JSON shows it, is a System Manager's or the role itself.
+    """Whether a document belongs to a System Manager, or is the role itself; `values` as in JSON.
 
-    A disabled or invited account counts too: it has the role as soon as it is opened. An own API
-    key does not: it grants nothing that its user lacks.
+    A disabled or invited account counts too: it has the role once it is enabled. The user's own API
+    key does not: it grants nothing that the user lacks.
     """
     if doctype == "Role":
         return bool(values["name"] == SYSTEM_MANAGER)

@@ -1,9 +1,9 @@
 """Lists of documents: filters, fields, order, paging; never a caller's text in SQL.
 
-Pages for people take a time that does not grow with the number of documents (H-200). The DocTypes
-that only the service writes (deliveries, audit, versions, mails, errors) have millions of rows.
-Filters with an index search all of them; others, such as a text anywhere in a field, search the
-newest. A range of times selects which are the newest.
+The time of a page in the browser does not grow with the number of documents (H-200). DocTypes that
+only the service writes (deliveries, audit, versions, mails, errors) may have millions of rows.
+Filters with an index search all rows; others, such as a text anywhere in a field, search only the
+newest. A range of times restricts from which rows the newest are taken.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _VALUE_OVERHEAD: Final = 30  # bytes: JSON's punctuation around a value, and a n
 _BYTES_OF_A_CHARACTER: Final = 4
 _MIB: Final = 1 << 20
 _LIST_OPERATORS: Final = ("in", "not in")
-# Their order says nothing of nulls: with it PostgreSQL takes no index for the newest.
+# They are ordered without NULLS FIRST or LAST, with which PostgreSQL would not use the index.
 _NEVER_NULL: Final = ("name", "creation", "modified")
 _NULL_OPERATORS: Final = ("=", "!=")
 _ASCII_LOWER: Final = str.maketrans(ascii_uppercase, ascii_lowercase)  # as the stores' lower()
@@ -75,7 +75,7 @@ class Lists:
         start: int,
         ignore_permissions: bool,
     ) -> list[dict[str, Any]]:
-        """Return the rows that match. Raises: BadRequestError, PermissionDeniedError."""
+        """Return the matching rows. Raises: BadRequestError, PermissionDeniedError."""
         meta = fw.documents.registry.meta(doctype)
         if not ignore_permissions:
             fw.rights.require_reach(meta)
@@ -92,8 +92,8 @@ class Lists:
 class Query:
     """The documents of one DocType that match filters and that a user may see.
 
-    `ignore_permissions` leaves out permlevels and scopes (D-192, A-327), but for
-    DocTypes that scopes exclude altogether: these have no visible documents (A-316).
+    `ignore_permissions` skips permlevels and scopes (D-192, A-327), except for DocTypes that scopes
+    exclude: these have no visible documents (A-316).
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Query:
         ignore_permissions: bool,
         also: Sequence[sa.ColumnElement[bool]] = (),
     ) -> None:
-        """`also`: conditions of the service's own on the columns of the table.
+        """`also`: further conditions, by the service, on the columns of the table.
 
         Raises: BadRequestError for filters that can't be understood or aren't allowed.
         """
@@ -131,10 +131,10 @@ class Query:
         *,
         most_bytes: float = inf,
     ) -> list[dict[str, Any]]:
-        """Return the rows that match, as dicts.
+        """Return the matching rows as dicts.
 
-        Raises: BadRequestError; ValidationError where they hold more than `most_bytes`, which is
-            found out before they are read.
+        Raises: BadRequestError; ValidationError if they have more than `most_bytes`, which is
+            checked before they are read.
         """
         if fields is not None and not _is_list_of_names(fields):
             raise BadRequestError("fields must be a list of names.", field="fields")
@@ -151,7 +151,7 @@ class Query:
                 names = self._page(sa.select(self._table.c.name), order, limit, start)
                 here = self._table.c.name.in_(names.scalar_subquery())
                 self._require_bytes(wanted, here, most_bytes)
-                # By name: a sort of all that match would carry their texts along.
+                # The sort selects only names: sorting whole rows would copy their texts.
                 statement = sa.select(*columns).where(here).order_by(*order)
             else:
                 statement = self._page(sa.select(*columns), order, limit, start)
@@ -159,10 +159,10 @@ class Query:
         return self._shown(wanted, found)
 
     def narrow(self, newest: int, filters: Sequence[Any], fields: Sequence[str]) -> None:
-        """Restrict the query to those of the `newest` matches that also match `filters`.
+        """Restrict the query to the `newest` matches, and of these to those that match `filters`.
 
-        No more rows than these are read then, whatever is asked of them. `fields`: what `page` is
-        going to read or to sort by. Raises: BadRequestError.
+        At most `newest` rows are read then, whatever the filters are. `fields`: the columns that
+        `page` will read or sort by. Raises: BadRequestError.
         """
         _require_bounded(filters)
         held: list[Any] = []
@@ -192,7 +192,8 @@ class Query:
         columns = [self._column(name) for name in wanted]
         if self._fw.rights.excludes(self._meta):
             return [], 0
-        # Both at once: a narrowed query has no index, so a separate count would read it again.
+        # Rows and count in one statement: a narrowed query has no index, so a separate count would
+        # read the rows again.
         select = sa.select(*columns, sa.func.count().over())
         with self._fw.tx.searching():
             rows = self._fw.tx.rows(
@@ -212,7 +213,7 @@ class Query:
         return select.offset(start) if start else select
 
     def _shown(self, wanted: Sequence[str], found: Iterable[Row]) -> list[dict[str, Any]]:
-        """Return rows of these columns as dicts, their values as JSON shows them."""
+        """Return rows of these columns as dicts, with values as in JSON."""
         readers = [_reader(self._meta, name) for name in wanted]
         return [
             {name: read(value) for name, read, value in zip(wanted, readers, row, strict=True)}
@@ -229,7 +230,7 @@ class Query:
         texts = [column for column in columns if isinstance(column.type, sa.Text)]
         sizes = [sa.func.coalesce(sa.func.sum(Octets(text)), 0) for text in texts]
         row = self._fw.tx.one(sa.select(sa.func.count(), *sizes).where(here))
-        assert row is not None  # an aggregate gives a row
+        assert row is not None  # an aggregate always returns a row
         rows, *sums = map(int, row)
         held = sum(sums) + rows * sum(len(name) + _VALUE_OVERHEAD for name in wanted)
         if held > most:
@@ -253,10 +254,11 @@ class Query:
             return int(str(self._fw.tx.scalar(statement)))
 
     def names_after(self, cursor: str, last: str, limit: int) -> list[str]:
-        """Return the names that follow `cursor`, up to `last`, in their order.
+        """Return the matching names after `cursor` up to `last`, in order.
 
-        For walks over all that match: the names' own index leads. The filters stand as one value,
-        so that neither store takes an index of theirs and sorts all that match for each page.
+        For walks over all matches along the index of names. The filters are wrapped in one
+        expression, because otherwise a database might use an index of a filter and sort all matches
+        for each page.
         """
         if self._fw.rights.excludes(self._meta):
             return []
@@ -284,7 +286,7 @@ class Query:
         if not isinstance(triple, list | tuple) or len(triple) not in (2, 3):
             raise BadRequestError('A filter must be ["field", "op", value].', field="filters")
         name, operator = triple[0], triple[1]
-        if isinstance(name, list | tuple):  # any of these fields
+        if isinstance(name, list | tuple):  # matches if any of these fields does
             if not 1 <= len(name) <= MAX_FIELDS or not _is_list_of_names(name):
                 raise BadRequestError(
                     f"A filter must name 1 to {MAX_FIELDS} fields.", field="filters"
@@ -305,7 +307,7 @@ class Query:
         return _COMPARE[operator](column, _operand(self._meta, name, operator, triple[2]))
 
     def _order(self, order_by: object) -> list[Any]:
-        terms: dict[str, Any] = {}  # a repeated column orders nothing further
+        terms: dict[str, Any] = {}  # a repeated column has no effect
         down = False
         for part in order_by.split(",") if isinstance(order_by, str) else ("",):
             words = part.split()
@@ -357,7 +359,7 @@ def list_page(
     also: Sequence[sa.ColumnElement[bool]] = (),
 ) -> ListPage:
     """Return a page of a list as the user may see it; `also`: conditions on the columns of its
-    table, beside the filters.
+    table, in addition to the filters.
 
     Raises: BadRequestError, PermissionDeniedError.
     """
@@ -372,7 +374,7 @@ def list_page(
     )
     query = Query(fw, meta, sought, ignore_permissions=False, also=also)
     if meta.read_only and start >= MOST_COUNTED:
-        limit = 0  # to walk there takes longer than a page may
+        limit = 0  # skipping so many rows would take too long
     if narrowed:
         sorted_by = [part.split()[0] for part in (order_by or "").split(",") if part.split()]
         newest_only = query.count(MOST_SEARCHED + 1) > MOST_SEARCHED
@@ -392,7 +394,7 @@ def _is_count(number: object) -> bool:
 
 
 def _require_bounded(filters: Sequence[Any]) -> None:
-    """Refuse more than both stores take. Raises: BadRequestError."""
+    """Refuse filters beyond the limits of either database. Raises: BadRequestError."""
     if len(filters) > MAX_FILTERS:
         raise BadRequestError(f"There must be at most {MAX_FILTERS} filters.", field="filters")
     lists = (each[2] for each in filters if isinstance(each, list | tuple) and len(each) > 2)

@@ -1,7 +1,8 @@
 """The registry of a site's apps: their declarations, validated together at start.
 
-These are DocTypes, which the built-in ones join; functions that HTTP may call, with the roles that
-may (D-180); and data migrations, which `fw migrate` runs once each, in their order (D-173).
+These are DocTypes, in addition to the built-in ones; whitelisted functions, which are called over
+HTTP, with the permitted roles (D-180); and data migrations, which `fw migrate` runs once each, in
+order (D-173).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _JSON_TYPES: Final = (str, int, float, bool, dict, list, NoneType, Any)
 
 
 class Whitelisted:
-    """A function under `/api/method/<module>.<function>`; still callable as itself."""
+    """A function served at `/api/method/<module>.<function>`; it can also be called directly."""
 
     def __init__(self, function: Callable[..., Any], roles: Sequence[str]) -> None:
         self.function = function
@@ -41,7 +42,7 @@ class Whitelisted:
         self.module = function.__module__
         self.path = f"{function.__module__}.{function.__name__}"
         self._signature = inspect.signature(function)
-        functools.update_wrapper(self, function)  # so that it can be enqueued by its own name
+        functools.update_wrapper(self, function)  # so that `fw.enqueue` finds its name
 
     def __call__(self, /, *args: Any, **arguments: Any) -> Any:
         """Call it; see `call_plainly`."""
@@ -49,22 +50,23 @@ class Whitelisted:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it can be called with the handle, and returns when it is done."""
+        """Whether it is a plain function whose first parameter is the handle."""
         first = next(iter(self._signature.parameters.values()), None)
         takes_handle = first is not None and first.kind in _POSITIONAL
         return takes_handle and not inspect.iscoroutinefunction(self.function)
 
     @functools.cached_property
     def _types(self) -> dict[str, Any]:
-        """The JSON types that the parameters are annotated with; others say nothing of a body."""
+        """The annotations of parameters that are JSON types; other annotations are not
+        validated."""
         try:
             hints = get_type_hints(self.function)
-        except Exception:  # a name that type checkers alone see, or plain words
+        except Exception:  # a name imported only for type checkers, or no type at all
             return {}
         return {name: hint for name, hint in hints.items() if _is_json(hint)}
 
     def validate(self, arguments: Mapping[str, Any]) -> None:
-        """Refuse arguments that the function does not take, or not of this type (D-182).
+        """Refuse unknown, missing and wrongly typed arguments (D-182).
 
         Raises: BadRequestError naming the argument.
         """
@@ -95,12 +97,12 @@ class Whitelisted:
 
 
 def _is_json(hint: Any) -> bool:
-    """Whether an annotation is of nothing but what JSON has, so that a body can be held to it."""
+    """Whether an annotation consists only of JSON types, so that a body can be validated by it."""
     origin = get_origin(hint)
     if origin is Literal:
         return True
     parts = get_args(hint)
-    if origin is dict and parts[:1] not in ((), (str,)):  # () is of a bare typing.Dict
+    if origin is dict and parts[:1] not in ((), (str,)):  # () for a bare typing.Dict
         return False
     if origin in (dict, list, Union, UnionType):
         return all(_is_json(part) for part in parts)
@@ -120,7 +122,7 @@ def whitelist(
 ) -> Whitelisted | Callable[[Callable[..., Any]], Whitelisted]:
     """Make a function callable over HTTP, by POST, in a write transaction.
 
-    `roles`: may call it in addition to System Managers; none means every signed-in user.
+    `roles`: the roles that may call it, in addition to System Managers; none: every signed-in user.
     """
     if function is not None:
         return Whitelisted(function, roles)
@@ -128,13 +130,13 @@ def whitelist(
 
 
 class DataMigration:
-    """A numbered function of an app; still callable as itself.
+    """A numbered function of an app; it can also be called directly.
 
     Attributes:
-        number: its place among those of the app, from 1 without gaps.
-        in_batches: whether it takes a cursor as its second parameter. Such a function does a part
-            of the work, in a transaction of its own, and returns the cursor of the next part, or
-            None when it is done. The first cursor is None.
+        number: its position among the app's migrations, from 1 without gaps.
+        in_batches: whether it takes a cursor as its second parameter. Each call does a part of the
+            work in its own transaction, and returns the cursor of the next part, or None when all
+            is done. The first cursor is None.
     """
 
     def __init__(self, number: int, function: Callable[..., Any]) -> None:
@@ -152,7 +154,7 @@ class DataMigration:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it takes fw, or fw and a cursor, and has done its work when it returns."""
+        """Whether it is a plain function of fw, or of fw and a cursor."""
         return (
             len(self._parameters) in (1, 2)
             and all(each.kind in _POSITIONAL for each in self._parameters)
@@ -179,7 +181,7 @@ class Registry:
         functions: Iterable[Whitelisted],
         migrations: Mapping[str, tuple[DataMigration, ...]] = MappingProxyType({}),
     ) -> None:
-        """Raises: ConfigurationError naming every mistake by file, class and field."""
+        """Raises: ConfigurationError naming every error by file, class and field."""
         metas = [cls.meta for cls in doctypes]
         functions = tuple(functions)
         problems = [
@@ -200,7 +202,7 @@ class Registry:
         """Return a DocType's Meta. Raises: NotFoundError."""
         try:
             return self.metas[doctype]
-        except (KeyError, TypeError):  # an app may ask for anything
+        except (KeyError, TypeError):  # an app may pass any object
             raise NotFoundError(f"There is no DocType {str(doctype)[:60]}.") from None
 
     def table(self, doctype: str) -> DocTable:
@@ -290,11 +292,11 @@ def _file_of_module(name: str) -> str:
 
 
 def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
-    """Import the site's apps; their folder comes last on sys.path, so that no app hides a module.
+    """Import the site's apps. Their folder comes last on sys.path, so that no app hides a module.
 
     `names` were validated by the configuration (`rules.site_policy`).
 
-    Raises: ConfigurationError naming app, file and line of every one that fails.
+    Raises: ConfigurationError naming app, file and line of every failed import.
     """
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
@@ -302,7 +304,7 @@ def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     for name in names:
         try:
             modules.append(importlib.import_module(name))
-        except (Exception, SystemExit) as error:  # anything that an app's top level raises
+        except (Exception, SystemExit) as error:  # an app's top level may raise anything
             problems.append(f"apps: {name} can't be imported: {_where(error)}")
     if problems:
         raise ConfigurationError(problems)
@@ -331,7 +333,7 @@ def _missing_import(error: BaseException) -> str:
 def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocTypeBase]], list[Whitelisted]]:
     """Return the DocTypes and whitelisted functions of the modules, in their order.
 
-    Those that a package defines in a module of its own and names in itself are the package's.
+    A package declares those of its own modules that it imports; objects from elsewhere don't count.
     """
     doctypes: list[type[DocTypeBase]] = []
     functions: list[Whitelisted] = []
@@ -362,7 +364,7 @@ def _migrations_in(module: ModuleType) -> tuple[DataMigration, ...]:
         for value in vars(module).values()
         if isinstance(value, DataMigration) and _inside(value.module, module)
     }
-    # Not a number: it is reported, and must not end the sorting.
+    # By type first: a number of another type is reported later, and must not break the sort.
     return tuple(sorted(found.values(), key=lambda each: (str(type(each.number)), each.number)))
 
 

@@ -1,8 +1,8 @@
 """Documents over HTTP: insert, update and list from untrusted input.
 
-A changed value above the caller's permlevel is 403 (D-90), a changed `read_only` field 400
-(D-92). Child rows come as whole lists (D-14); of a row that comes back by its name, what the
-caller may not write stays as it is stored, whether or not it was sent (D-95).
+A changed value above the caller's permlevel is 403 (D-90), a changed `read_only` field 400 (D-92).
+Child rows are sent as whole lists (D-14). In a row that is sent back with its name, fields that the
+caller may not write keep their stored values, whether or not they were sent (D-95).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ECHOED: Final = ("doctype", *STANDARD, *CHILD_STANDARD)
 
 
 def validated(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) -> dict[str, Any]:
-    """Return the fields of a body in their types; `doc` is what is saved, None for an insert.
+    """Return the validated fields of a body; `doc` is the document to save, None for an insert.
 
     Raises: BadRequestError naming the key, PermissionDeniedError.
     """
@@ -67,7 +67,7 @@ class _Base:
 
     @cached_property
     def doc(self) -> DocType:
-        """The document; a blank one is made when it is first asked for, which is seldom."""
+        """The document. A blank one is made at the first access, because it is rarely needed."""
         return self._cls(self._fw) if self.stored is None else self.stored
 
 
@@ -86,7 +86,8 @@ def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any
 
 
 def _require_writable(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base) -> None:
-    """Rows follow the permissions of `owner`, their parent's DocType."""
+    """Refuse a field that the caller may not write; `owner` is the parent's DocType for a child
+    row."""
     if _may_write(fw, owner, field) or _is_unchanged(field, value, base.doc):
         return
     if field.read_only:
@@ -99,7 +100,7 @@ def _may_write(fw: Fw, owner: Meta, field: Field) -> bool:
 
 
 def _is_unchanged(field: Field, value: Any, base: DocType) -> bool:
-    """Whether a value equals the one that a read shows, in any form that the field accepts."""
+    """Whether a value equals the one in responses, in any form that the field accepts."""
     shown = shown_value(base, field)
     if field.is_same(value, shown):
         return True
@@ -131,7 +132,7 @@ def _shaped_rows(
     child = child_of(table)
     stored = {} if base.stored is None else {r.name: r for r in rows_of(base.stored, table)}
     blank = _Base(fw, child, None)
-    # Fields that the caller may not write, and maybe not even see, are kept without being sent.
+    # Fields that the caller may not write, or even read, are kept without being sent.
     kept = [field for field in child.meta.groups.limited if not _may_write(fw, owner, field)]
     rows = []
     for row in value:
@@ -170,7 +171,7 @@ MAX_BYTES: Final = 8 << 20
 
 @dataclass(frozen=True)
 class Described:
-    """A DocType as a user may use it: the actions, and JSON Schemas of requests and responses."""
+    """A DocType as available to a user: the actions, and JSON Schemas of requests and responses."""
 
     doctype: str
     actions: frozenset[str]
@@ -183,7 +184,7 @@ class Described:
 def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str, Any]:
     """Return `{"data": [...], "total": n}`; `listing` has the query's arguments.
 
-    Raises: ValidationError where the rows would hold more than `MAX_BYTES`.
+    Raises: ValidationError if the rows have more than `MAX_BYTES`.
     """
     meta = _open(fw, doctype)
     fw.rights.require(meta, "list")
@@ -200,7 +201,7 @@ def list_documents(fw: Fw, doctype: str, listing: Mapping[str, Any]) -> dict[str
         raise BadRequestError("start must be 0 or more.", field="start")
     wanted = query.Query(fw, meta, filters, ignore_permissions=False)
     data = wanted.rows(fields, listing.get("order_by"), limit, start, most_bytes=MAX_BYTES)
-    short = len(data) < limit and (data or not start)  # the page contains the total
+    short = len(data) < limit and (data or not start)  # the page shows the total
     return {"data": data, "total": start + len(data) if short else wanted.count()}
 
 
@@ -220,7 +221,7 @@ def insert(fw: Fw, doctype: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Save the changed fields; with `modified`, only over that version."""
+    """Save the changed fields; with `modified` in the body, only if that is the stored version."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "write")
     doc, stored = fw.documents.open(fw, doctype, name)
@@ -230,11 +231,11 @@ def save(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, 
 
 
 def proposed(fw: Fw, doctype: str, name: str | None, body: Mapping[str, Any]) -> DocType:
-    """Return the document that an insert (`name` None) or a save would write, and write nothing.
+    """Return the document that an insert (`name` None) or a save would write, without writing.
 
     For slow work before the transaction.
 
-    Raises: what the write would raise for its caller and for the body's shape.
+    Raises: the errors of the write that concern permissions and the form of the body.
     """
     if name is None:
         new = _new(fw, doctype, body)[0]
@@ -275,7 +276,7 @@ def delete(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
 
 
 def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a document the name that the body says."""
+    """Rename a document to the `name` in the body."""
     meta = _open(fw, doctype)
     for key in body:
         if key != "name":
@@ -289,9 +290,9 @@ def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str
 
 
 def export(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
-    """Return the bare document as the user may see it, without its secrets.
+    """Return the document as the user may see it, without its secrets.
 
-    Password and Vault fields, and fields that no event shows, are absent (D-16).
+    Password and Vault fields, and fields that are omitted from events, are absent (D-16).
     """
     meta = _open(fw, doctype)
     fw.rights.require(meta, "export")
@@ -309,7 +310,7 @@ def _without_secrets(meta: Meta, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def described(fw: Fw) -> list[Described]:
-    """Return what each DocType takes and shows, as far as the user may use it."""
+    """Return the DocTypes that the user may use, each with its actions and schemas."""
     rights = fw.rights
     found = []
     for meta in sorted(fw.documents.registry.metas.values(), key=lambda meta: meta.name):
@@ -329,7 +330,7 @@ def described(fw: Fw) -> list[Described]:
 
 
 def _is_possible(meta: Meta, action: str, rights: Rights) -> bool:
-    """Whether documents of this DocType know the action, and the user may ever ask for it."""
+    """Whether the DocType has the action and the user's permissions may allow it."""
     if not rights.allows(meta, action) or (action in _STATUSES and not meta.submittable):
         return False
     writable = not meta.read_only and rights.reaches_for_writing(meta)
@@ -355,7 +356,7 @@ def _without_hidden(fw: Fw, owner: Meta, meta: Meta, values: dict[str, Any]) -> 
 
 
 def _open(fw: Fw, doctype: str) -> Meta:
-    """Return the Meta; refuse a child DocType, and a user shut out by scopes."""
+    """Return the Meta; refuse a child DocType, and a DocType that the user's scopes exclude."""
     meta = fw.documents.registry.meta(doctype)
     if meta.child:
         raise BadRequestError(f"{doctype} rows are part of their parent's document.")
@@ -378,7 +379,7 @@ def _new(fw: Fw, doctype: str, body: Mapping[str, Any]) -> tuple[DocType, bool]:
 
 
 def _change(fw: Fw, doc: DocType, body: Mapping[str, Any]) -> None:
-    """Bring a body's fields into a document that was read."""
+    """Write a body's fields to a document that was read."""
     body = dict(body)
     if "modified" in body:
         _same_version(doc, body.pop("modified"))

@@ -1,8 +1,8 @@
 """Rows of documents: read, written and renamed, and rows that the service itself inserts.
 
-A rename carries links, child rows, User Permission values and delivery references in one
-transaction (D-103). It is no event and runs no hook (D-106); references outside of links are
-renamed by observers.
+A rename updates links, child rows, User Permission values and delivery references in one
+transaction (D-103). It is no event and runs no hook (D-106). References other than links are
+updated by observers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _copied(doc: DocType) -> DocType:
     state = made.__dict__
     state.update(doc.__dict__)
     for name, read in doc.meta.groups.decoded:
-        state[name] = read(doc._stored[name])  # a JSON value may be changed in place
+        state[name] = read(doc._stored[name])  # a copy: a JSON value may be changed in place
     return made
 
 
@@ -145,7 +145,7 @@ def _write_children(
     for index, row in enumerate(rows_of(doc, field), start=1):
         old = gone.pop(row.name or "", None)
         if old is None:
-            row.name = random_name(documents.entropy)  # another parent's row may have it
+            row.name = random_name(documents.entropy)  # because another parent's row may have it
         row.parent, row.parenttype, row.parentfield = doc.name, doc.doctype, field.name
         row.idx, row.docstatus = index, doc.docstatus
         origin = (doc.modified_by, doc.modified) if old is None else (old.owner, old.creation)
@@ -168,14 +168,16 @@ def _write_children(
 
 
 def _is_untouched(row: DocType, old: DocType) -> bool:
-    """Whether a row is plainly unchanged; JSON's 1 and true compare equal here."""
+    """Whether a row is obviously unchanged; it may differ in JSON's 1 and true, which compare
+    equal."""
     return not row.meta.groups.encoded and row.__dict__ == old.__dict__
 
 
 def _changed_row(
     documents: Documents, doc: DocType, row: DocType, old: DocType | None
 ) -> dict[str, Any] | None:
-    """Return the new content of a child row; None when it is unchanged, and then its times stay."""
+    """Return the new content of a child row; None when it is unchanged, so that its times are
+    kept."""
     if old is not None:
         row.modified, row.modified_by = old.modified, old.modified_by
     made = _row_of(documents, row)
@@ -199,7 +201,8 @@ def _row_of(documents: Documents, doc: DocType) -> dict[str, Any]:
 
 
 def _row_id(documents: Documents, doc: DocType) -> str | None:
-    """Return the id that Vault values of the row are bound to, made with the first such value."""
+    """Return the id to which Vault values of the row are bound; it is created with the first
+    value."""
     row_id: str | None = (doc._stored or {}).get(ROW_ID)
     if row_id is None and documents.registry.tables[doc.meta.name].has_vault:
         row_id = random_name(documents.entropy)
@@ -223,7 +226,7 @@ class RowInserter:
     """Inserts rows of one DocType that the service itself writes, with their standard columns.
 
     Args:
-        fields: those that the rows hold; the others stay null.
+        fields: the fields that the rows have; the others are null.
     """
 
     def __init__(self, registry: Registry, doctype: str, fields: Sequence[str]) -> None:
@@ -255,9 +258,9 @@ class RowInserter:
     def insert_by(
         self, statement: Statement, tx: Tx, name: str, owner: str, values: Mapping[str, Any]
     ) -> int:
-        """Do what `insert` does, by a statement made of `reading`.
+        """Insert a row as `insert` does, by a statement from `reading`.
 
-        `values` has its other parameters, too. Returns the number of rows that it has written.
+        `values` also has the other parameters of the statement. Returns the number of written rows.
         """
         return tx.run(statement, name=name, **_standard(tx, owner), **values)
 
@@ -307,7 +310,7 @@ class SystemRows:
     def add(self, tx: Tx, owner: str, **values: Any) -> str:
         """Write a row for `owner`; return its name.
 
-        `values` are the fields as a document holds them; fields that are left out are null.
+        `values` are the fields as in a document; omitted fields are null.
         """
         name = random_name(self._entropy)
         stored = {f.name: f.to_store(values.get(f.name)) for f in self._fields}
@@ -316,12 +319,12 @@ class SystemRows:
 
 
 def rename(documents: Documents, tx: Tx, doc: DocType, new: object) -> str:
-    """Rename the document's rows and all that links to it; return the new name.
+    """Rename the document's rows and update all links to it; return the new name.
 
-    The field that names a document (`naming="field:…"`) takes the new name too.
+    The field that names a document (`naming="field:…"`) gets the new name too.
 
-    Raises: ValidationError for a name that no document may have, or not its naming field;
-        DuplicateError for a taken one.
+    Raises: ValidationError for an invalid name, or one that the naming field does not accept;
+        DuplicateError for a taken name.
     """
     old, meta = str(doc.name), doc.meta
     name = validate_name(new, meta)
@@ -362,7 +365,7 @@ def _carry_children(documents: Documents, tx: Tx, doc: DocType, old: str, new: s
 
 
 def _carry_links(documents: Documents, tx: Tx, doc: DocType, old: str, new: str) -> None:
-    """Links of the document, and of its rows, to itself follow on the object too."""
+    """Update the object's own links, and those of its rows, that lead to the document itself."""
     own = [doc, *(row for table in doc.meta.tables for row in rows_of(doc, table))]
     for linking, field in fields_linking_to(documents, doc.doctype):
         table = documents.registry.tables[linking].table

@@ -52,7 +52,7 @@ def listed(meta: Meta, rights: Rights) -> Schema:
 
 
 def accepted(meta: Meta, rights: Rights, *, new: bool) -> Schema:
-    """Return the schema of a request's body: all of a `new` document, or the fields of a save."""
+    """Return the schema of a request's body: an insert if `new`, else a save."""
     properties: Schema = {"doctype": {"const": meta.name}}
     if meta.naming.kind == "given" or not new:
         properties["name"] = dict(_NAME)
@@ -116,8 +116,8 @@ def _requested(field: Field, owner: Meta, rights: Rights) -> Schema:
 
 
 def _flag(field: Field) -> Schema:
-    """Return the schema of a Check in a request: one schema of one type for each that is taken,
-    because generators of clients refuse an enum of several types.
+    """Return the schema of a Check in a request: one alternative for each accepted type, because
+    client generators refuse an enum of several types.
     """
     taken: list[Schema] = [{"type": "boolean"}, {"type": "integer", "enum": [0, 1]}]
     schema: Schema = {"anyOf": taken if field.required else [*taken, dict(_NULL)]}
@@ -127,7 +127,7 @@ def _flag(field: Field) -> Schema:
 
 
 def _row(owner: Meta, meta: Meta, rights: Rights) -> Schema:
-    """Return the schema of a child row; keys that can't be written may be sent back and are
+    """Return the schema of a child row in a request. Read-only keys may be sent back and are
     ignored.
     """
     echoed = ("doctype", *STANDARD, *CHILD_STANDARD)

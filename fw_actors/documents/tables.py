@@ -21,7 +21,7 @@ _KEPT: Final = MAX_IDENTIFIER - 2 * _DIGEST_BYTES - 1  # of a name that ends wit
 
 
 def indexes_of(meta: Meta) -> Iterator[sa.Index]:
-    """Yield the indexes that the declaration asks for."""
+    """Yield the indexes of a declaration."""
     for field in meta.columns:
         if field.unique:
             yield sa.Index(_index_name("key", meta, field.name), field.name, unique=True)
@@ -43,9 +43,9 @@ def indexes_of(meta: Meta) -> Iterator[sa.Index]:
 
 
 def _index_name(kind: str, meta: Meta, *columns: str) -> str:
-    """Return a name that no other DocType's index has, and that PostgreSQL does not cut: a long
-    one ends with its digest instead."""
-    name = "__".join((f"{kind}_{meta.table}", *columns))  # no table has two underscores in a row
+    """Return a name that is unique among all DocTypes and that PostgreSQL does not truncate: a long
+    name is cut and ends with its digest."""
+    name = "__".join((f"{kind}_{meta.table}", *columns))  # no table's name has a double underscore
     if len(name) <= MAX_IDENTIFIER:
         return name
     digest = hashlib.blake2b(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
@@ -53,19 +53,19 @@ def _index_name(kind: str, meta: Meta, *columns: str) -> str:
 
 
 def stale_indexes(meta: Meta, there: Iterable[str]) -> list[str]:
-    """Return those of `there` that keep unique what is not declared unique any more: they would go
-    on refusing documents. Others cost a little time and stay."""
+    """Return the unique indexes among `there` that are no longer declared: they would still refuse
+    documents. Other indexes only cost a little time and are kept."""
     declared = {str(index.name) for index in indexes_of(meta)}
     prefixes = tuple(f"{kind}_{meta.table}__"[:_KEPT] for kind in ("key", "keys"))
     return sorted(name for name in there if name.startswith(prefixes) and name not in declared)
 
 
 _KEPT_TABLES: Final = 1_000  # of a process, whose sites mostly share their DocTypes
-_KEPT_UPDATES: Final = 64  # ways in which documents of one DocType change
+_KEPT_UPDATES: Final = 64  # sets of columns that change together, for one DocType
 
 
 class DocTable:
-    """The table of one DocType: its columns and the statements of a document's life."""
+    """The table of one DocType: its columns and its statements."""
 
     def __init__(self, meta: Meta) -> None:
         self.meta = meta
@@ -100,7 +100,7 @@ class DocTable:
         found = sa.select(*columns).where(c.name == sa.bindparam("key"))
         named = sa.select(c.name).where(c.name == sa.bindparam("key"))
         self._select, self._exists = Statement(found), Statement(named)
-        # Row locks; no more than a name for SQLite, which has one writer.
+        # Row locks; SQLite ignores them, since it has one writer.
         self._select_locked = Statement(found.with_for_update(key_share=True))
         self._held = Statement(named.with_for_update(read=True, key_share=True))
         self._taken = Statement(named.with_for_update())
@@ -121,14 +121,14 @@ class DocTable:
     def update(self, tx: Tx, name: str, row: Mapping[str, Any], before: Mapping[str, Any]) -> None:
         """Write the columns that differ from the stored row. Raises: UniqueViolation.
 
-        The others are left alone, and so are their indexes.
+        Other columns and their indexes are not touched.
         """
         changed = tuple(n for n in self.names if row[n] != before[n])
         if changed:
             tx.run(self._update_of(changed), key=name, **{f"new_{n}": row[n] for n in changed})
 
     def set_columns(self, tx: Tx, name: str, values: Mapping[str, Any]) -> None:
-        """Write just these columns (`db_set`, rename)."""
+        """Write only these columns (`db_set`, rename)."""
         changed = tuple(values)
         tx.run(self._update_of(changed), key=name, **{f"new_{n}": values[n] for n in changed})
 
@@ -186,13 +186,14 @@ class DocTable:
 
 @lru_cache(maxsize=_KEPT_TABLES)
 def table_of(doctype: type) -> DocTable:
-    """Return the table of a DocType, with statements that all sites of the process compile once."""
+    """Return the table of a DocType; its statements are compiled once for all sites of the
+    process."""
     meta: Meta = vars(doctype)["meta"]
     return DocTable(meta)
 
 
 def _column(field: Field) -> sa.Column[Any]:
-    # A Check is never null, in rows from before the column was added neither.
+    # A Check is never null, also in rows that are older than the column.
     default = str(int(bool(field.default))) if isinstance(field, Check) else None
     return sa.Column(field.name, field.column, nullable=True, server_default=default)
 
@@ -215,9 +216,9 @@ def _standard_columns(meta: Meta) -> Iterable[sa.Column[Any]]:
 def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
     """Create missing tables, columns and indexes; never drop stored data.
 
-    Returns: the names of the tables that were made or changed.
-    Raises: ConfigurationError naming every DocType whose stored rows break a rule that is new, or
-        whose columns were made for something else.
+    Returns: the names of the tables that were created or changed.
+    Raises: ConfigurationError naming every DocType whose stored rows break a new rule, or whose
+        columns were created for another type.
     """
     changed, problems = [], []
     wanted = list(tables)
@@ -245,8 +246,9 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
 
 
 def _empty_unique(tx: Tx, table: DocTable) -> None:
-    """Replace "" by null in unique fields, as `Field.hold` does. Rows from before that rule, or
-    from before the field was unique, would share a value, and a submitted one would change by it.
+    """Replace "" by null in unique fields, as `Field.hold` does. Rows that are older than that
+    rule, or than the uniqueness of the field, would otherwise share a value, and saving a submitted
+    one would count as a change.
     """
     for statement in table.emptying:
         tx.run(statement)
@@ -269,14 +271,14 @@ def _make_indexes(tx: Tx, table: DocTable, there: Container[str]) -> Iterable[st
 
 
 _CREATION: Final = "creation"
-# The column after a state in an index is a time, because one state has any number of documents.
+# An index on a state has a time as its next column, because many documents have the same state.
 _TIMED: Final = (_CREATION, "modified", "last_attempt")
 
 
 def split_by_index(meta: Meta, filters: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    """Return the filters that an index answers together with the order of creation, and the others.
+    """Return the filters that one index answers in the order of creation, and the other filters.
 
-    Of several indexes the one counts that answers most.
+    Of several indexes, the one that answers most filters is chosen.
     """
     filters = list(filters)
     equal = {each[0] for each in filters if _is_equality(each)}
@@ -295,7 +297,8 @@ def split_by_index(meta: Meta, filters: Iterable[Any]) -> tuple[list[Any], list[
 
 
 def is_selective(meta: Meta, filters: Sequence[Any]) -> bool:
-    """Say whether an index leaves few documents by itself: of one name, or of one reference."""
+    """Return whether an index alone selects few documents, such as those of one name or
+    reference."""
     equal = {each[0] for each in filters if _is_equality(each)}
     alone = {field.name for field in meta.columns if field.unique or isinstance(field, Link)}
     if equal & {"name", *alone}:

@@ -26,8 +26,8 @@ from fw_actors.store import Tx
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
-MAX_ROWS: Final = 5000  # of one table: a longer write would block all other writers for seconds
-_LINKS_MAY_DANGLE = ("Webhook",)  # its deliveries outlive it (D-128)
+MAX_ROWS: Final = 5000  # of one table field: writing more would block all other writers for seconds
+_LINKS_MAY_DANGLE = ("Webhook",)  # deliveries outlive their Webhook (D-128)
 
 
 def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) -> None:
@@ -50,19 +50,19 @@ def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) 
 
 
 def _settle(doc: DocType, stored: DocType | None) -> None:
-    """Bring into form what hooks have written, rows that they gave back by name included."""
+    """Normalise the values that hooks have written, and merge rows that they replaced by name."""
     if stored is not None:
         merge_rows(stored, doc)
     normalize(doc)
 
 
 def merge_rows(stored: DocType, doc: DocType) -> None:
-    """Tie rows that a whole list gave back by name to the stored ones, so that secrets are kept."""
+    """Match rows of a replaced list to the stored rows by name, so that their secrets are kept."""
     for field in doc.meta.tables:
         by_name = {row.name: row for row in rows_of(stored, field)}
         for row in rows_of(doc, field):
             if not isinstance(row.__dict__["name"], str):
-                row.name = None  # no row's name
+                row.name = None  # no row has this name
             before = by_name.get(row.name) if row._stored is None else None
             if before is not None:
                 row._stored = before._stored
@@ -119,7 +119,7 @@ def check_standard(doc: DocType, stored: DocType) -> None:
 
 
 def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
-    """Refuse missing required values and links that lead nowhere. Raises: ValidationError."""
+    """Refuse missing required values and links to missing documents. Raises: ValidationError."""
     for field in doc.meta.groups.checked:
         check_value(documents, tx, doc, field)
 
@@ -142,7 +142,8 @@ def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
 
 
 def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
-    """Refuse to delete what another document links to. Raises: ConflictError naming the first."""
+    """Refuse to delete a document to which another one links. Raises: ConflictError naming the
+    first."""
     if doc.doctype in _LINKS_MAY_DANGLE:
         return
     for doctype, field in fields_linking_to(documents, doc.doctype):
@@ -162,7 +163,7 @@ def check_links(documents: Documents, tx: Tx, doc: DocType) -> None:
 
 
 def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str, Field]]:
-    """Yield the Link fields that lead to a DocType, each with the DocType that has it."""
+    """Yield the Link fields to a DocType, each with the name of the DocType that declares it."""
     for name, meta in documents.registry.metas.items():
         for field in meta.columns:
             if isinstance(field, Link) and field.options == doctype:
@@ -170,8 +171,8 @@ def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str,
 
 
 def changed_columns(before: DocType, doc: DocType) -> list[Field]:
-    """Return the columns that a write changed, compared as stored: documents don't show whether a
-    secret changed.
+    """Return the columns that a write has changed. Stored values are compared, because documents
+    don't show whether a secret has changed.
     """
     old, new = before._stored or {}, doc._stored or {}
     if old is new:
@@ -180,10 +181,10 @@ def changed_columns(before: DocType, doc: DocType) -> list[Field]:
 
 
 def changes_once_submitted(stored: DocType, doc: DocType) -> bool:
-    """Whether a submitted document changes at all.
+    """Whether a submitted document has changed at all.
 
-    A table that is not `allow_on_submit` keeps its rows, and these change in their own
-    `allow_on_submit` fields only. Raises: ValidationError naming a field that may not change.
+    A table that is not `allow_on_submit` must keep its rows; only their `allow_on_submit` fields
+    may change. Raises: ValidationError naming a field that may not change.
     """
     changed = False
     for field in doc.meta.fields.values():

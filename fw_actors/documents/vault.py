@@ -1,7 +1,8 @@
 """Values encrypted at rest with a key derived from FW_SECRET_KEY (AES-256-GCM, HKDF-SHA-256).
 
-A value is bound to its DocType, field and row, so that a ciphertext moved elsewhere does not
-open. It begins with an id of its key, which distinguishes a changed key from a damaged value.
+A value is bound to its DocType, field and row, so that a ciphertext that was copied elsewhere can't
+be decrypted. It begins with an id of its key, which distinguishes a changed key from a damaged
+value.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _KEY_ID_CHARACTERS: Final = 8
 
 
 class UnreadableError(Exception):
-    """Raised when a stored value does not open: no key, another key, or damage."""
+    """Raised when a stored value can't be decrypted: no key, another key, or damage."""
 
 
 class VaultCipher:
-    """Seals and opens Vault fields; without a key it does neither."""
+    """Encrypts and decrypts Vault fields; both fail without a key."""
 
     def __init__(self, secret_key: str | None, entropy: Entropy) -> None:
         self._entropy = entropy
@@ -44,7 +45,7 @@ class VaultCipher:
 
     @property
     def key_id(self) -> str:
-        """The id that values under this key begin with; empty without a key."""
+        """The id with which values under this key begin; empty without a key."""
         return self._key_id
 
     def seal(self, text: str, doctype: str, field: str, row: str) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-NAMES_KEPT: Final = 64  # of timers; further ones drop those that are not pending
+NAMES_KEPT: Final = 64  # of timers; beyond that, names of timers that are not pending are dropped
 
 
 class Actor:
@@ -41,14 +41,14 @@ class Actor:
     faults: ClassVar[Faults] = Faults.PASS_ON
     """The treatment of runtime errors that a handler does not catch."""
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
-    """Errors that a handler may raise as it may raise `Refused`."""
+    """Errors that a handler may raise to refuse a message, like `Refused`."""
     slow_seconds: ClassVar[float] = 0.1
-    """The time from which a handler is logged as slow; infinity for one that waits a lot."""
+    """Seconds after which a handler is logged as slow; infinity if handlers wait for long."""
     first_phase: ClassVar[Enum | None] = None
-    """The phase that an instance begins in, if its handlers have phases."""
+    """The phase in which an instance begins, if its handlers have phases."""
     phases: ClassVar[Mapping[Enum, HandlerTable]] = {}
     handlers: HandlerTable = MappingProxyType({})
-    """Those of the present phase."""
+    """The handlers of the current phase."""
     context: Context
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -59,23 +59,24 @@ class Actor:
         """Run before the first message. An error raised here is a failure of the instance."""
 
     async def stopping(self) -> None:
-        """Run after the last message of an ordered end, but not after a failure."""
+        """Run after the last message of an orderly end, but not after a failure."""
 
     def describe(self) -> dict[str, object]:
-        """Return the state that an inspection shows: no secrets, nothing large."""
+        """Return the state for an inspection: without secrets, and nothing large."""
         return {}
 
 
 def check_made(made: object) -> None:
-    """Raise TypeError if what a function `make` has returned is no actor."""
+    """Raise TypeError if the result of a function `make` is no actor."""
     if not isinstance(made, Actor):
         raise TypeError(f"make must return an actor, not {made!r}")
 
 
 def construct_error(error: Exception) -> Exception:
-    """Return what a constructor has raised, with the reason if it is the context that is missing.
+    """Return the error of a constructor, with an explanation if it used the context, which it does
+    not have yet.
 
-    A `__getattr__` that says so would slow down each use of each attribute of an actor.
+    A `__getattr__` for this explanation would slow down every access to an actor's attributes.
     """
     if isinstance(error, AttributeError) and error.name == "context":
         actor = error.obj
@@ -89,13 +90,14 @@ def construct_error(error: Exception) -> Exception:
 
 
 class KeyedActor(Actor):
-    """Base class of actors for a `KeyedPool` alone: their `context.key` is a text."""
+    """Base class of actors that only run in a `KeyedPool`: their `context.key` is a text."""
 
     context: KeyedContext
 
 
 class Context:
-    """The runtime as an actor sees it. For trio's thread only, while the instance lives."""
+    """An actor's access to the runtime. For trio's thread only, during the lifetime of the
+    instance."""
 
     __slots__ = (
         "_cell",
@@ -123,7 +125,7 @@ class Context:
         self.log: Log = cell.runtime.log
         """The runtime's logger."""
         self.time: Callable[[], float] = cell.runtime.deadlines.now
-        """Returns trio's time in seconds, without a look-up of the runner."""
+        """Returns trio's time in seconds, faster than `trio.current_time`."""
         self.key = key
         """The actor's key in its pool; None for a single actor."""
 
@@ -138,10 +140,10 @@ class Context:
 
     @property
     def left(self) -> float:
-        """The seconds that the asker still waits for the answer to the present request.
+        """The seconds for which the asker of the current request still waits.
 
-        Infinity if the message was told, or its asker set no deadline; 0 if the asker has gone.
-        In work, of the request whose reply was kept for it.
+        Infinity if the message was told, or if its asker set no deadline; 0 if the asker no longer
+        waits. In work: for the request whose reply was kept for it.
         """
         waiter = current_waiter()
         served = waiter.serves if waiter is not None else None
@@ -152,24 +154,24 @@ class Context:
         return max(0.0, served.due - self.time())
 
     def keep_reply(self) -> PendingReply[Any]:
-        """Return the reply to the present message, to answer later.
+        """Return the reply to the current message, to answer later.
 
-        The handler's return value is ignored then. If the message was told, not asked, nobody
-        waits for the reply, and an answer to it is only counted.
+        The handler's return value is then ignored. If the message was told, there is no asker, and
+        an answer is only counted.
         """
         return self._cell.keep_reply()
 
     def stash(self, message: Message) -> PendingReply[Any]:
-        """Set the message in hand aside, unanswered, until `unstash` or `enter`.
+        """Stash the current message, unanswered, until `unstash` or `enter`.
 
-        A handler of a request returns what this returns. Beyond `max_stash` the message is refused:
-        its asker gets MailboxFull, and one that was told becomes a dead letter. Messages set
-        aside when the instance ends come back to the mailbox.
+        The handler of a request must return the result of this method. Beyond `max_stash` the
+        message is refused: the asker gets MailboxFull, and a told message becomes a dead letter.
+        When the instance ends, stashed messages return to the mailbox.
         """
         return self._cell.stash(message)
 
     def unstash(self) -> None:
-        """Have everything that is set aside handled next, in its order, before the mailbox."""
+        """Handle all stashed messages next, in order, before the mailbox."""
         self._cell.unstash()
 
     @property
@@ -178,9 +180,9 @@ class Context:
         return self._phase
 
     def enter(self, phase: Enum) -> None:
-        """Change the phase, so that its handlers apply, and do as `unstash` does.
+        """Change the phase, so that its handlers apply, and unstash all messages.
 
-        A message that only other phases handle is set aside. Raises ValueError for a phase that the
+        A message that only other phases handle is stashed. Raises ValueError for a phase that the
         actor's class does not have.
         """
         actor = self._cell.actor
@@ -195,13 +197,15 @@ class Context:
     def begin_phases(self, actor: Actor) -> None:
         """Give a new instance its first phase; for the runtime.
 
-        And a table of its own, which `enter` changes: a batch under way has hold of it.
+        The instance also gets its own table of handlers, which `enter` changes in place, because
+        the running batch refers to it.
         """
         self._phase = actor.first_phase
         actor.handlers = self._handlers = dict(actor.handlers)
 
     def while_wanted(self) -> AbstractContextManager[object]:
-        """Return a block that ends once nobody waits for the present request; for the runtime."""
+        """Return a block that is cancelled once the asker of the current request stops waiting; for
+        the runtime."""
         return self._cell.while_wanted()
 
     def work(
@@ -213,11 +217,11 @@ class Context:
     ) -> None:
         """Run `await fn(*args)` concurrently, then send the message `then(outcome)` to this actor.
 
-        Without `then` no message is sent, and an error that `fn` raises is only logged. If the
-        instance ends first, the work is cancelled and no message is sent. Pieces beyond
-        `max_work` wait for their turn, and the actor takes no message from its mailbox while one
-        does. Raises MailboxFull if more of them wait than the mailbox has room for messages, or,
-        without `wait`, if this piece would have to.
+        Without `then` no message is sent, and an error of `fn` is only logged. If the instance ends
+        first, the work is cancelled and no message is sent. Work beyond `max_work` is queued, and
+        the actor takes no message from its mailbox while work is queued. Raises MailboxFull if more
+        work is queued than the capacity of the mailbox, or, without `wait`, if this work would be
+        queued.
         """
         operations_of(self._cell).begin_work(Work(self._cell, fn, args, then), wait=wait)
 
@@ -232,10 +236,10 @@ class Context:
     ) -> None:
         """Send a request without waiting; its answer comes as the message `then(outcome)`.
 
-        The outcome has the errors that `ref.ask` raises, and deadlines are as there. If the
-        instance ends first, the request is withdrawn and no message is sent. It counts as a piece
-        of work, but needs no task; one that has to wait for room in the other mailbox, or for its
-        turn, becomes an ordinary piece of work.
+        The outcome has the errors of `ref.ask`, and the deadline means the same. If the instance
+        ends first, the request is withdrawn and no message is sent. The request counts as a piece
+        of work, but needs no task; if it must wait for room in the other mailbox, or is queued, it
+        becomes an ordinary piece of work.
 
         Raises MailboxFull as `work` does.
         """
@@ -244,7 +248,7 @@ class Context:
 
     @property
     def room_for_work(self) -> int:
-        """The number of pieces of work that would begin at once."""
+        """The number of pieces of work that could begin at once."""
         return operations_of(self._cell).room_for_work
 
     @property
@@ -255,8 +259,8 @@ class Context:
     def after(self, seconds: float, message: Message, *, name: str | None = None) -> Timer:
         """Send `message` to this actor in `seconds`, unless the timer is cancelled.
 
-        A timer with a `name` replaces the one of that name.
-        Raises MailboxFull if `max_timers` of this actor's timers and watches are pending.
+        A timer with a `name` replaces the earlier one of that name. Raises MailboxFull if
+        `max_timers` of this actor's timers and watches are pending.
         """
         if name is None:
             return Timer(self._cell, seconds, message)
@@ -273,8 +277,8 @@ class Context:
     ) -> Timer:
         """Send `message` to this actor every so many seconds, until the timer is cancelled.
 
-        For the first time in `first` seconds, without it in `seconds`. The times do not drift. One
-        that comes while the message before is still to be handled is skipped. A keyed actor with
+        The first message is sent in `first` seconds, by default in `seconds`. The times do not
+        drift. A time is skipped if the previous message was not handled yet. A keyed actor with
         such a timer is not idle. `name` and errors as for `after`; ValueError unless `seconds` is
         positive.
         """
@@ -304,18 +308,19 @@ class Context:
     ) -> Watch:
         """Send the message `then(Down)` to this actor when the instance behind `ref` has ended.
 
-        At once if there is none, unless this instance was told of that end before. With `up`, also
-        send `up(Up)` when an instance has started. The watch ends with its first `Down`, or with
-        `repeat` only when it is cancelled or this instance ends. It creates no keyed actor; one
-        that is passivated has ended. Raises MailboxFull as `after` does.
+        If there is no instance, the message is sent at once, unless this instance was notified of
+        that end before. With `up`, also send `up(Up)` when an instance has started. The watch ends
+        with its first `Down`; with `repeat` it ends when it is cancelled or this instance ends. A
+        watch creates no keyed actor; a passivated one counts as ended. Raises MailboxFull as
+        `after` does.
         """
         return Watch(self._cell, ref, then, up, repeat)
 
     def stop(self) -> None:
-        """Ask for an ordered end of this actor after the present message.
+        """Request an orderly end of this actor after the current message.
 
-        A single actor handles what is in its mailbox first. A keyed one ends as soon as it is
-        idle.
+        A single actor handles the messages in its mailbox first. A keyed actor ends as soon as it
+        is idle.
         """
         self._cell.stop(float("inf"))
 

@@ -3,17 +3,17 @@
 A cell outlives its instances: a ref points to the cell, and a restart puts a new `Actor` into it.
 It takes messages from three queues:
 
-- control: `inspections`, suspension, tracing, and the stop of a single actor. Looked at before
-  each message, so that a full mailbox cannot delay it.
+- control: `inspections`, suspension, tracing, and the stop of a single actor. Checked before each
+  message, so that a full mailbox cannot delay it.
 - completions: messages made from finished work, timers and watches. The actor itself started
   these operations and their number is bounded, so that a completion is never refused.
 - the mailbox: everything else. It alternates with the completions, so that neither starves.
 
-`SingleCell` runs the handlers in a task of its own; `KeyedCell` borrows a worker while it has
-messages. Fields with a leading underscore are for this class and these two.
+`SingleCell` runs the handlers in its own task; `KeyedCell` uses a worker while it has messages.
+Fields with a leading underscore are for this class and these two.
 
-The module has more than 500 lines because it is one state: the loop that runs the handlers reads
-and writes most of the fields that arrivals, control, failure and end change.
+The module has more than 500 lines because the cell is one state: the loop that runs the handlers
+reads and writes most of the fields that arrivals, control, failure and end change.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ActorState(Enum):
 
 
 class CrashedError(Exception):
-    """Carries a failure from where it happened to the loop that runs the cell, and no further."""
+    """Carries a failure to the loop that runs the cell; it does not leave the cell."""
 
     def __init__(self, error: Exception, told: str) -> None:
         """`told` is the error as one line, without secrets."""
@@ -82,18 +82,20 @@ class CrashedError(Exception):
 
 MAX_INSPECTIONS: Final = 16
 RECENT_TYPES: Final = 16
-RECENT_TYPES_KEPT: Final = 64  # after a batch: to cut the list after each would cost more
+RECENT_TYPES_KEPT: Final = 64  # cut after a batch: cutting after each message costs more
 SECONDS_PER_BATCH: Final = 0.002
 CHECKPOINTS_AFTER_LONG_BATCH: Final = 3
-"""trio runs all that is ready in random order, and a question takes two such rounds: to the actor,
-and back to its asker. With three rounds for others a busy actor delays it by one batch at most."""
+"""trio runs all ready tasks in random order, and an ask takes two such rounds: to the actor, and
+back to the asker. With three rounds for other tasks, a busy actor delays an ask by at most one
+batch."""
 COARSE: Final = (range(8), range(24), range(32), range(32), range(32))
-"""A batch of 128 messages: the clock is read after each of these stretches."""
+"""A batch of 128 messages; the clock is read after each of these ranges."""
 FINE: Final = (range(1),) * 128
 """The same for an actor whose last handlers were slow."""
 
 FaultInjector = Callable[["ActorCell", Item], Item | None]
-"""Decides what becomes of an item that leaves the mailbox; see `testing`."""
+"""Called with each item that leaves the mailbox; returns the item, or None to drop it. See
+`testing`."""
 
 
 async def run_started(cell: ActorCell, actor: Actor, seconds: float) -> None:
@@ -109,10 +111,10 @@ async def run_started(cell: ActorCell, actor: Actor, seconds: float) -> None:
 
 
 class ActorCell(ABC):
-    """One actor as the runtime sees it, over all its instances."""
+    """The runtime's state of one actor, over all its instances."""
 
     needs_deadline = True
-    any_of: Sequence[WaitNode] = ()  # it waits for all of `waits_for`
+    any_of: Sequence[WaitNode] = ()  # it needs all of `waits_for`
 
     __slots__ = (
         "__weakref__",
@@ -158,48 +160,50 @@ class ActorCell(ABC):
         self.name = name
         self.mailbox = mailbox
         self.actor: Actor | None = None
-        """The present instance."""
+        """The current instance."""
         self.life = 0
-        """The number of the present instance, or else of the last one; 0 before the first."""
+        """The incarnation: the number of the current instance, or else of the last one; 0 before
+        the first."""
         self.scheduled = True
-        """Whether a task runs this cell, or will without a call of `schedule`."""
+        """Whether a task runs this cell, or will do so without a call of `schedule`."""
         self.waits_for: tuple[WaitNode, ...] = ()
         """Edges of the wait-for graph; see `deadlock`."""
         self.handled = self.failed = self.cancelled = self.restarts = self.passed_on = 0
         self.handler_seconds = 0.0
         self.last_error: str | None = None
         self.policy = DEFAULT_POLICY
-        """The limits of the present instance, or else of the last one."""
+        """The limits of the current instance, or else of the last one."""
         self.control_due = False
         """Whether the next message comes from `_next_item` instead of straight from the mailbox."""
         self._cause: Exception | None = None
-        """The failure of the present instance, until all its askers are settled."""
+        """The failure of the current instance, until all its askers are settled."""
         self._current: PendingReply[Any] | None = None
-        """The request that the running handler has to answer."""
+        """The request that the running handler must answer."""
         self.serves: PendingReply[Any] | None = None
-        """The request that the present message is, or that work was begun for whose result it is.
+        """The request that is being handled: the current message, or the request for which the
+        finished work was begun.
 
-        Its reply may be kept, or answered already."""
+        Its reply may be kept, or may be answered already."""
         self.operations: PendingOperations | None = None
-        """The pending operations of the present instance, if there are any; see `operations_of`."""
+        """The pending operations of the current instance, if there are any; see `operations_of`."""
         self.full_of_work = False
-        """Whether the mailbox has to wait until a piece of work ends."""
+        """Whether the mailbox must wait until a piece of work ends."""
         self._completion_was_last = False
         self.stop_requested = False
-        """Whether the actor ends when it has nothing to do."""
+        """Whether the actor ends once it has nothing to do."""
         self.mailbox_held = False
-        """Whether the messages in the mailbox are left for the next instance."""
+        """Whether the messages in the mailbox are kept for the next instance."""
         self._inspections: deque[PendingReply[Any]] | None = None
         self._slow = False
-        """Whether the last handlers took long enough to look at the clock after each."""
+        """Whether the last handlers were so slow that the clock is read after each."""
         self._suspended = False
         self._tracer: Callable[[Message], object] | None = None
         self._fault_injector: FaultInjector | None = None
         self._wanted_scope: trio.CancelScope | None = None
-        """Cancels the running handler, if it gives up once nobody waits."""
+        """Cancels the running handler, if it is marked `give_up`."""
         self._watch_table = watch_table
         self._recent: list[type[Message]] = []
-        """Types of the last messages, oldest first; cut to `RECENT_TYPES` now and then."""
+        """Types of the last messages, oldest first; cut to `RECENT_TYPES` from time to time."""
 
     # For the two kinds of cells to define.
 
@@ -224,7 +228,7 @@ class ActorCell(ABC):
 
     @abstractmethod
     def stop(self, deadline: float) -> None:
-        """Ask for an ordered end before `deadline` (trio's clock)."""
+        """Request an orderly end before `deadline` (trio's clock)."""
 
     def became_quiet(self) -> None:  # noqa: B027 - a single actor does not
         """React to the end of the last pending operation of a cell that is not `scheduled`."""
@@ -273,7 +277,7 @@ class ActorCell(ABC):
     async def offer_when_room(self, item: Item) -> None:
         """Wait for room and put an item. Raises ActorGone if the actor stops meanwhile.
 
-        No need to schedule the cell: a full mailbox means that it is scheduled already, and only
+        The cell need not be scheduled: a full mailbox means that it is scheduled already, and only
         its own run makes room.
         """
         try:
@@ -285,7 +289,7 @@ class ActorCell(ABC):
         """Queue a request for an inspection. Raises MailboxFull."""
         if self._inspections is None:
             self._inspections = deque()
-        if len(self._inspections) >= MAX_INSPECTIONS:  # do not count those that timed out
+        if len(self._inspections) >= MAX_INSPECTIONS:  # remove those that timed out
             self._inspections = deque(waiting for waiting in self._inspections if waiting.wanted)
         if len(self._inspections) >= MAX_INSPECTIONS:
             raise MailboxFull(self.name, MAX_INSPECTIONS, "inspections")
@@ -295,7 +299,8 @@ class ActorCell(ABC):
             self.schedule()
 
     def add_feed(self, feed: Feed) -> None:
-        """Take messages of a feed, too. Raises ActorGone if the actor has stopped, or stops."""
+        """Also take messages from a feed. Raises ActorGone if the actor has stopped or is
+        stopping."""
         if self.mailbox.is_closed:
             raise ActorGone(self.name)
         self.mailbox.add_feed(feed)
@@ -324,7 +329,7 @@ class ActorCell(ABC):
     # Control.
 
     def suspend(self) -> None:
-        """Handle nothing after the present message until `resume`."""
+        """Handle nothing after the current message until `resume`."""
         self._suspended = True
         self.control_due = True
 
@@ -377,7 +382,7 @@ class ActorCell(ABC):
 
     @property
     def pending(self) -> tuple[PendingOperation, ...]:
-        """The kept replies, work, timers and watches of the present instance."""
+        """The kept replies, work, timers and watches of the current instance."""
         return tuple(self.operations.pending) if self.operations is not None else ()
 
     @property
@@ -392,11 +397,11 @@ class ActorCell(ABC):
 
     @property
     def stashed(self) -> int:
-        """Messages that the present instance has set aside."""
+        """Messages that the current instance has stashed."""
         return self.operations.stashed if self.operations is not None else 0
 
     def keep_reply(self) -> PendingReply[Any]:
-        """Detach the reply to the present message from its handler's return value."""
+        """Detach the reply to the current message from the handler's return value."""
         reply, self._current = self._current, None
         if reply is None or reply.sent:  # the message was told, or its reply is kept already
             return PendingReply(self, Message(), wanted=False)
@@ -405,7 +410,7 @@ class ActorCell(ABC):
         return reply
 
     def stash(self, message: Message) -> PendingReply[Any]:
-        """Set the present message aside until `unstash`; at the limit it is refused."""
+        """Stash the current message until `unstash`; at the limit it is refused."""
         reply, self._current = self._current, None
         item: Item = message if reply is None else reply
         if not operations_of(self).stash(item):
@@ -414,17 +419,17 @@ class ActorCell(ABC):
         return PendingReply(self, Message(), wanted=False) if reply is None else reply
 
     def unstash(self) -> None:
-        """Handle what was set aside before anything else in the mailbox."""
+        """Handle the stashed messages before all others in the mailbox."""
         if self.operations is not None:
             self.operations.unstash()
 
     def put_back(self, items: Sequence[Item]) -> None:
         """Put items in front of the mailbox."""
         self.mailbox.put_back(items)
-        self.control_due = True  # a batch under way has the mailbox's former `take`
+        self.control_due = True  # a running batch has the mailbox's former `take`
 
     def _adopt(self, actor: Actor, policy: MailboxPolicy) -> None:
-        """Make an instance the present one, with the limits `policy`."""
+        """Make an instance the current one, with the limits `policy`."""
         self.policy = policy
         self.actor = actor
         self.life = self.runtime.next_life()
@@ -459,8 +464,8 @@ class ActorCell(ABC):
     ) -> bool:
         """Handle one message for each number of `stretch`; return False if there are no more.
 
-        `before` is the present time. The hottest lines of all, which is why they are not in further
-        functions: a message that was told costs one call, its handler's, beside the channel's own.
+        `before` is the current time. These lines run for every message, so they are not split into
+        functions: a told message costs the call of its handler and the calls of the channel.
         """
         handlers, take, now = actor.handlers, self.mailbox.take, self.runtime.deadlines.now
         slow = actor.slow_seconds
@@ -514,7 +519,7 @@ class ActorCell(ABC):
         except (trio.WouldBlock, trio.EndOfChannel):
             return take is not self.mailbox.take  # then it has become a member of a topic
         finally:
-            if untimed:  # one clock read for some plain handlers, not for each
+            if untimed:  # one reading of the clock for several plain handlers
                 seconds = now() - before
                 self.handler_seconds += seconds
                 if seconds >= slow:
@@ -525,7 +530,7 @@ class ActorCell(ABC):
 
     @contextmanager
     def while_wanted(self) -> Iterator[None]:
-        """Cancel the block once nobody waits for the present request any more."""
+        """Cancel the block once the asker of the current request stops waiting."""
         request = self.serves
         with trio.CancelScope() as scope:
             self._wanted_scope = scope
@@ -534,12 +539,13 @@ class ActorCell(ABC):
             finally:
                 self._wanted_scope = None
         if scope.cancelled_caught:
-            self._current = None  # nobody is left to answer
+            self._current = None  # there is no asker any more
             if request is not None and request.wanted:
                 request.abandon(AskTimeout(self.name, 0.0))
 
     def asker_gone(self, request: PendingReply[Any]) -> None:
-        """React to a request that nobody waits for any more, and so to those made for it."""
+        """React to a request whose asker stopped waiting, and to the requests that were sent for
+        it."""
         if self.serves is request and self._wanted_scope is not None:
             self._wanted_scope.cancel()
         for node in (*self.waits_for, *request.work_waits_for):
@@ -547,12 +553,12 @@ class ActorCell(ABC):
                 node.cell.asker_gone(node)
 
     def _note_slow(self, actor: Actor, handlers: int, seconds: float) -> None:
-        """Log that up to so many handlers were slow."""
+        """Log that up to `handlers` handlers were slow."""
         kinds = {kind.__name__: None for kind in self._recent[-handlers:]}
         self.runtime.note_slow(self.name, type(actor), tuple(kinds), seconds)
 
     def _pass_on(self, actor: Actor, kind: type[Message], error: Exception) -> None:
-        """Settle the present message by an error of its handler, or fail the instance.
+        """Settle the current message with its handler's error, or fail the instance.
 
         Raises CrashedError.
         """
@@ -581,9 +587,9 @@ class ActorCell(ABC):
             )
 
     def _next_item(self, actor: Actor) -> Item | None:
-        """Look at control and completions first; return the next item, None for a cancelled one.
+        """Process control and completions first; return the next item, None for a cancelled one.
 
-        Raises what the mailbox's `take` raises if there is nothing to handle.
+        Raises the errors of the mailbox's `take` if there is nothing to handle.
         """
         self.serves = None
         if self._inspections:
@@ -612,7 +618,8 @@ class ActorCell(ABC):
         return item if self._fault_injector is None else self._fault_injector(self, item)
 
     def _alternate(self, completions: deque[Completion]) -> Item | None:
-        """Return the next item from mailbox or completions, in turns while both have one."""
+        """Return the next item from the mailbox or the completions, alternating while both have
+        one."""
         if self._completion_was_last:
             self._completion_was_last = False
             with suppress(trio.WouldBlock, trio.EndOfChannel):
@@ -639,7 +646,7 @@ class ActorCell(ABC):
             )
 
     def _reject(self, message: Message | None) -> None:
-        """Settle a message without a handler; None is a completion that was cancelled."""
+        """Settle a message without a handler; None stands for a cancelled completion."""
         if message is None:
             return
         reply, self._current = self._current, None
@@ -663,7 +670,7 @@ class ActorCell(ABC):
     def record_failure(self, phase: str, error: Exception) -> CrashedError:
         """Count and log a failure of the instance; return the error to raise.
 
-        `phase` is construct, start, handler or stop. The asker of the present message gets
+        `phase` is construct, start, handler or stop. The asker of the current message gets
         ActorFailed.
         """
         self.failed += 1
@@ -687,7 +694,7 @@ class ActorCell(ABC):
         return CrashedError(error, self.last_error)
 
     def record_injected_failure(self, item: Item, error: Exception) -> CrashedError:
-        """Do what `record_failure` does if the handler of `item` raises `error`."""
+        """Record a failure as if the handler of `item` had raised `error`."""
         message = item.message if isinstance(item, PendingReply) else item
         self._recent.append(type(message))
         if isinstance(item, PendingReply):
@@ -727,7 +734,7 @@ class ActorCell(ABC):
         self._refuse_inspections()
 
     def _discard_all(self, reason: DeadLetterReason, error: Callable[[], ActorError]) -> None:
-        """Empty the mailbox, also of what waits for room."""
+        """Empty the mailbox, and refuse the senders that wait for room."""
         with suppress(trio.EndOfChannel, trio.WouldBlock):
             while True:
                 self._discard(self.mailbox.take(), reason, error())
@@ -750,7 +757,8 @@ class ActorCell(ABC):
                 watch.up(Up(self.name, self.life))
 
     def _end_error(self, failure: str | None) -> ActorError:
-        """Return a new error for each asker: one shared by tasks would mix their tracebacks."""
+        """Return a new error for each asker, because tasks that share one would mix their
+        tracebacks."""
         if failure is None:
             return ActorGone(self.name)
         return ActorFailed(self.name, failure, self._cause)

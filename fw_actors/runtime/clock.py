@@ -61,8 +61,8 @@ class SystemClock:
 class TrioClock:
     """A wall clock that starts at `start_ms` when it is created, and follows trio's clock.
 
-    Under `trio.testing.MockClock` it jumps with it. Make it inside `trio.run`.
-    Callable from trio's own thread only, which is where deterministic runs do everything.
+    Under `trio.testing.MockClock` it jumps with that clock. Create it inside `trio.run`, and call
+    it only in trio's thread, where deterministic runs do everything.
     """
 
     def __init__(self, start_ms: int) -> None:

@@ -1,10 +1,10 @@
 """Deadlock detection: a wait-for graph of actors and requests, searched before each wait.
 
-An ask, a wait for room or a wait for others to stop inside a handler blocks the actor, so it is an
-edge from this actor until the wait is over: to the request, or to the other actor. A request has
-an edge to the actor that it was sent to and, once its reply is kept, to all that work for it waits
-for. A wait that would close a cycle raises AskCycle. Most actors wait for nobody, so the search
-mostly ends at its first step.
+An ask, a wait for room, or a wait for others to stop inside a handler blocks the actor, so it is an
+edge from this actor to the request or to the other actor until the wait ends. A request has an edge
+to the actor to which it was sent and, once its reply is kept, to every node for which its work
+waits. A wait that would close a cycle raises AskCycle. Most actors do not wait, so the search
+usually ends at its first step.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class WaitNode(Protocol):
 
     @property
     def cell(self) -> NamedNode:
-        """The actor or the topic: itself, or the one that the request was sent to."""
+        """The actor or the topic itself; for a request, the actor to which it was sent."""
 
     @property
     def waits_for(self) -> Sequence[WaitNode]:
-        """The edges of this node: it needs them all."""
+        """The edges of this node, all of which it needs."""
 
     @property
     def any_of(self) -> Sequence[WaitNode]:
@@ -40,7 +40,7 @@ class WaitNode(Protocol):
 
 
 class NamedNode(WaitNode, Protocol):
-    """An actor's cell or a topic, of which an error of a cycle gives the names."""
+    """An actor's cell or a topic, which AskCycle shows by its name."""
 
     @property
     def name(self) -> str: ...
@@ -54,7 +54,7 @@ class Waiter(Protocol):
 
     @property
     def serves(self) -> PendingReply[Any] | None:
-        """The request for whose answer it runs."""
+        """The request whose answer it computes."""
 
     def begin_wait(self, other: WaitNode) -> None:
         """Add an edge, to be removed by `end_wait`.
@@ -67,7 +67,7 @@ class Waiter(Protocol):
 
 
 class HandlerTask:
-    """A task that runs handlers or work, and the waiter that it runs at present."""
+    """A task that runs handlers or work, and the waiter that it currently runs."""
 
     __slots__ = ("task", "waiter")
 
@@ -85,9 +85,9 @@ CURRENT: Final[ContextVar[HandlerTask | None]] = ContextVar("handler task", defa
 
 
 def current_waiter() -> Waiter | None:
-    """Return the handler or work that has to wait for this task, if there is one.
+    """Return the handler or work that waits for this task, if there is one.
 
-    A task that a handler has started in a nursery outside of the handler blocks nobody.
+    A task that a handler has started in a nursery outside the handler blocks no actor.
     """
     place = CURRENT.get()
     if place is None:
@@ -128,8 +128,9 @@ def path_between(
 ) -> list[str]:
     """Return the names of the actors on a shortest path; empty if there is none.
 
-    A pool leads to the goal if each of its workers does. For the search from a worker this is
-    `assumed` of its pool: a worker that waits for its own pool does not make it go on.
+    A pool leads to the goal if each of its workers does. In the search from a worker its pool is in
+    `assumed`, that is, it is taken to lead to the goal: a worker that waits for its own pool can't
+    serve the pool.
     """
     came_from: dict[WaitNode, WaitNode | None] = {start: None}
     queue = [start]

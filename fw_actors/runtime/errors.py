@@ -35,7 +35,7 @@ class ActorFailed(ActorError):
     """Raised by `ask` if the actor failed before it answered; a new error for each asker.
 
     `error` is the failure as one line. The failure itself, with its traceback, is in the log, and
-    is the cause of this error where it is known.
+    is the cause of this error if it is known.
     """
 
     def __init__(self, actor: str, error: str, cause: BaseException | None = None) -> None:
@@ -45,9 +45,9 @@ class ActorFailed(ActorError):
 
 
 class FailedTooOften(ActorFailed):
-    """Raised if the actor of a key has failed so often that its pool refuses it for a time.
+    """Raised if the actor of a key has failed so often that its pool refuses the key for a time.
 
-    `failures` is their number, `seconds` the time until the key begins anew.
+    `failures` is their number, `seconds` the time until the key is accepted again.
     """
 
     def __init__(self, actor: str, error: str, failures: int, seconds: float) -> None:
@@ -98,7 +98,8 @@ class AlreadyAnswered(ActorError):
 
 
 class Refused(Exception):
-    """Raise it, or a subclass, in a handler to refuse: the asker gets it, and the actor goes on."""
+    """Raise it, or a subclass, in a handler to refuse: the asker gets it, and the actor
+    continues."""
 
 
 class Faults(Enum):
@@ -120,9 +121,11 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 def passed_on(
     error: Exception, faults: Faults, refusals: tuple[type[Exception], ...]
 ) -> Exception | None:
-    """Return what an asker gets instead of an answer; None if `error` fails the instance.
+    """Return the error that the asker gets instead of an answer; None if `error` fails the
+    instance.
 
-    From a group of nothing else, the first error. `AlreadyAnswered` is a defect of the actor.
+    For a group of only such errors, the first one. `AlreadyAnswered` always fails the instance,
+    because it is a defect of the actor.
     """
     kinds: tuple[type[Exception], ...]
     kinds = (*refusals, Refused) if faults is Faults.CRASH else (*refusals, Refused, ActorError)
@@ -140,11 +143,11 @@ def main_error(
     actor: str | None = None,
     causes: tuple[type[Exception], ...] = (),
 ) -> BaseException:
-    """Return the one error of a group that the others follow from, or else the group.
+    """Return the error of a group from which all others follow, or the group if there is none.
 
-    When an actor fails or is ended, each task that waits for its answer gets an error, too: these
-    follow from any error if `actor` is the name, and otherwise from one of the types `causes`, an
-    exit or an interrupt.
+    When an actor fails or ends, each task that waits for its answer also gets an error. These
+    errors follow from any error if `actor` is the actor's name, and otherwise from an error of the
+    types `causes`, an exit or an interrupt.
     """
     found = list(leaves(group))
     if len(found) == 1:
@@ -166,7 +169,7 @@ def main_error(
 def one_line(error: BaseException, scrub: Callable[[str], str] = str) -> str:
     """Return an error as one short line: its type, and its text without line breaks.
 
-    A group is shown as its errors. `scrub` removes secrets from the text before it is cut.
+    For a group its errors are shown. `scrub` removes secrets from the text before it is cut.
     """
     return "; ".join(_line_of(leaf, scrub) for leaf in leaves(error))[:400]
 

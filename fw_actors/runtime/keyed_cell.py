@@ -1,7 +1,7 @@
-"""The cell of one key of a pool: an actor without a task of its own.
+"""The cell of one key of a pool: an actor without its own task.
 
 It is a job for a worker while it has messages, and has a mailbox only then. `KeyedPool` keeps its
-cells, and says when one is passivated.
+cells and decides when one is passivated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class KeyedCell(ActorCell):
-    """The cell of one key, a job for a worker. It has a mailbox of its own only while active."""
+    """The cell of one key, a job for a worker. It has its own mailbox only while active."""
 
     __slots__ = (
         "_parked",
@@ -51,13 +51,13 @@ class KeyedCell(ActorCell):
         self.scheduled = False
         self.scope: WorkerScope | None = None
         self.counted = False
-        """Whether the pool's totals have the counters of this cell."""
+        """Whether the pool's totals include the counters of this cell."""
         self._parked = False
         """Whether the cell waits, without an instance, until `unpark` lets the next one start."""
         self._passivated = False
-        """Whether the instance ends because it was idle."""
+        """Whether the instance is ending because it was idle."""
         self._start_due = False
-        """Whether the instance's `started` is still to be run."""
+        """Whether the instance's `started` has not run yet."""
         self._stopping = False
         """Whether to end the instance before the next message."""
         if pool.fault_injector is not None:
@@ -82,12 +82,13 @@ class KeyedCell(ActorCell):
 
     @property
     def is_active(self) -> bool:
-        """Whether a worker runs the cell, or will, also once the work that it waits for ends."""
+        """Whether a worker runs the cell, or will do so, possibly after the work for which it
+        waits."""
         return self.scheduled or self.full_of_work or self.mailbox_held
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the instance runs its `stopping`, or will, before the next message."""
+        """Whether the instance runs its `stopping`, or will do so before the next message."""
         return self._stopping
 
     @property
@@ -102,18 +103,18 @@ class KeyedCell(ActorCell):
         self.runtime.workers.submit(self)
 
     def stop(self, deadline: float) -> None:
-        """End the instance as soon as it is idle; it is the pool that enforces deadlines."""
+        """End the instance as soon as it is idle; the pool enforces deadlines."""
         self.stop_requested = True
         if self.mailbox.is_fed:
             self.mailbox.close_feeds()
 
     def add_feed(self, feed: Feed) -> None:
-        """Take messages of a feed, too, as long as the instance lives. Raises ActorGone."""
+        """Also take messages from a feed, until the instance ends. Raises ActorGone."""
         operations = operations_of(self)
         super().add_feed(feed)
         operations.add(feed)
         if not self.scheduled:
-            self.schedule()  # it is not idle any more
+            self.schedule()  # it is no longer idle
 
     def feed_closed(self, feed: Feed) -> None:
         """React to the end of a feed: without another operation the actor is idle."""
@@ -121,7 +122,7 @@ class KeyedCell(ActorCell):
             self.operations.remove(feed)
 
     def put_back(self, items: Sequence[Item]) -> None:
-        """Put items in front of the mailbox, which a cell that runs completions has not got."""
+        """Put items in front of the mailbox; a cell that runs completions gets a mailbox first."""
         if items and self.mailbox is self.pool.no_mailbox:
             self.pool.give_mailbox(self)
         super().put_back(items)
@@ -138,16 +139,16 @@ class KeyedCell(ActorCell):
         return False
 
     def end_instance(self) -> None:
-        """End the instance after the message in hand and the work; keep the mailbox."""
+        """End the instance after the current message and the work; keep the mailbox."""
         self.mailbox_held = self.control_due = True
-        cancel_timers(self)  # the last thing that an idle one waited for: then it has ended here
+        cancel_timers(self)  # may have been the last operation: then the instance has ended here
         if not self.scheduled and self.actor is not None:
             self.schedule()
 
     def park(self) -> None:
         """Wait without an instance, until `unpark`; messages wait in the mailbox."""
         self.policy = self.pool.mailbox_policy
-        if self._stopping:  # cancelled before it could run its `stopping`
+        if self._stopping:  # cancelled before its `stopping` ran
             self._stopping = False
             self.pool.stopped()
         self._start_due = self.mailbox_held = self._passivated = False
@@ -157,25 +158,25 @@ class KeyedCell(ActorCell):
         self.pool.parked(self)
 
     def unpark(self) -> None:
-        """Have a worker run the cell again, which may still find that it has to wait."""
+        """Have a worker run the cell again; the cell may find that it must still wait."""
         self.runtime.deadlines.withdraw(self, inf)
         self.expire()
 
     def expire(self) -> None:
-        """Run again: the delay before the next instance is over; called by the deadlines."""
+        """Run again, since the delay before the next instance is over; called by the deadlines."""
         self._parked = False
         self.pool.unparked(self)
         self.runtime.workers.submit(self)
 
     def terminate(self) -> None:
-        """Settle what waits in the mailbox of a parked cell: no instance will handle it."""
+        """Settle the messages of a parked cell, which no instance will handle."""
         self.runtime.deadlines.withdraw(self, inf)
         self._parked = self.scheduled = False
         self.settle_mailbox()
         self.pool.unparked(self)
 
     def delay(self, failed: FailedKey) -> bool:
-        """Park the cell until the next instance may start; return False if it may already."""
+        """Park the cell until the next instance may start; return False if it may start now."""
         if failed.start_at <= self.runtime.deadlines.now():
             return False
         self.park()
@@ -215,18 +216,18 @@ class KeyedCell(ActorCell):
                             self._begin_end()
                         elif self.mailbox is mailbox:
                             return
-                        checkpoints = 1  # it got one meanwhile, with a message
+                        checkpoints = 1  # a message arrived meanwhile
                 except CrashedError as crash:
                     checkpoints = self._end_failed(crash.told)
                 for _ in range(checkpoints):
                     await trio.lowlevel.checkpoint()
-        except BaseException:  # cancelled, because a stop of the pool has taken too long
+        except BaseException:  # cancelled, because the stop of the pool took too long
             self._end_cancelled()
             raise
         finally:
             if not self._parked:
                 self.scheduled = False
-                if not (self.full_of_work or self.mailbox_held):  # messages wait for its work
+                if not (self.full_of_work or self.mailbox_held):  # messages wait for work to end
                     self.pool.deactivated(self)
 
     @property
@@ -240,7 +241,8 @@ class KeyedCell(ActorCell):
             self.pool.became_quiet(self)
 
     async def _change_instance(self) -> bool:
-        """End the instance, or make one ready, as is due; return False if none is needed."""
+        """End the instance or prepare a new one, as needed; return False if no instance is
+        needed."""
         if self._stopping:
             await self._stop()
         if self.actor is None or self._start_due:
@@ -250,7 +252,7 @@ class KeyedCell(ActorCell):
         return True
 
     def _begin_end(self) -> None:
-        """Have the instance run its `stopping` next, and end."""
+        """Have the instance run its `stopping` next and then end."""
         self._stopping = True
         self.pool.leaves()
 
@@ -265,14 +267,14 @@ class KeyedCell(ActorCell):
         """End the failed instance; return the checkpoints to pass before the next one."""
         self.settle_instance(error)
         if self.pool.failed_keys.add(self.key, error).refused:
-            return 0  # nobody may find a cell that takes messages and will drop them
+            return 0  # no sender may find a cell that accepts messages and then drops them
         self.record_restart()
         return 1
 
     def _may_start(self) -> bool:
         """Return whether an instance may start now; otherwise the cell is parked, or ends.
 
-        It ends without messages to handle, which is also so if they are refused.
+        It ends if there are no messages to handle, or if they are refused.
         """
         failed = self.pool.failed_keys.get(self.key)
         if failed is not None and failed.refused:
@@ -280,7 +282,7 @@ class KeyedCell(ActorCell):
                 DeadLetterReason.FAILED_TOO_OFTEN, lambda: self.pool.too_often(self.key, failed)
             )
         if not self.mailbox.depth:
-            self.mailbox_held = False  # also if a restart of siblings began after the last failure
+            self.mailbox_held = False  # also if siblings are restarted since the last failure
             self.settle_instance(None)
             self._refuse_inspections()
             return False
@@ -290,7 +292,7 @@ class KeyedCell(ActorCell):
         return failed is None or self.pool.is_closed or not self.delay(failed)
 
     async def _start(self) -> None:
-        """Make the instance ready; if that fails, the first message fails with it."""
+        """Run the instance's `started`; if that fails, the first message fails too."""
         try:
             if self.actor is None:
                 self.construct()

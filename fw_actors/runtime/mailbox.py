@@ -1,8 +1,8 @@
 """Bounded mailboxes over trio memory channels, stashes, and dead letters.
 
-Messages pass by `send_nowait` and `receive_nowait` (0.35 microseconds a message, against 7.6 for
-an awaited pair). Only a sender that waits for room awaits the channel. An actor with nothing to
-do does not await `receive`: docs/runtime.md says what that would cost.
+Messages pass by `send_nowait` and `receive_nowait` (0.35 microseconds a message, against 7.6 for an
+awaited pair). Only a sender that waits for room awaits the channel. An actor with nothing to do
+does not await `receive`; docs/runtime.md states the cost of doing so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Overflow(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MailboxPolicy:
-    """The limits of one actor: messages in its mailbox, work, timers and watches, its stash."""
+    """The limits of one actor: messages in its mailbox, work, timers and watches, stashed
+    messages."""
 
     capacity: int = 128
     overflow: Overflow = Overflow.WAIT
@@ -56,25 +57,25 @@ FED_IN_A_ROW: Final = 8
 
 
 class Feed(Protocol):
-    """A further source of messages for one mailbox: a subscription to a topic."""
+    """An additional source of messages for one mailbox: a subscription to a topic."""
 
     queue: deque[Item]
     """The items to be handled, oldest first."""
     blocked: bool
-    """Whether somebody waits until an item is taken."""
+    """Whether a task waits until an item is taken."""
 
     def made_room(self) -> None:
         """React to an item that was taken; called only while `blocked`."""
 
     def close(self) -> None:
-        """Put nothing into the queue any more; what is in it will still be taken."""
+        """Put no further items into the queue; items in it will still be taken."""
 
     def abandon(self, error: ActorError) -> None:
-        """Do the same because a keyed actor's instance has ended."""
+        """Close the feed because a keyed actor's instance has ended."""
 
 
 class Mailbox:
-    """Both ends of a memory channel, and the feeds beside it. `put` and `take` never wait.
+    """Both ends of a memory channel, and the feeds. `put` and `take` never wait.
 
     `put(item)` raises trio.WouldBlock (no room) and trio.ClosedResourceError.
     `take()` raises trio.WouldBlock (empty) and trio.EndOfChannel (empty and closed). It takes what
@@ -104,13 +105,14 @@ class Mailbox:
         self.is_fed = False
         """Whether there are feeds."""
         self._fed = 0
-        """Items from feeds since the last one from the channel."""
+        """The number of items taken from feeds since the last one from the channel."""
         self._maybe_inside = True
-        """Whether the channel may have an item; only true to life with feeds."""
+        """Whether the channel may have an item; maintained only if there are feeds."""
         self._returned: deque[Item] | None = None
         self.returned = 0
-        """The number of items that were put back, and not taken yet."""
-        # With feeds `_put_noting` and `_take_in_turns`: they cost nothing where there are none.
+        """The number of items that were put back and not taken yet."""
+        # Replaced by `_put_noting` and `_take_in_turns` if there are feeds, so that feeds cost
+        # nothing otherwise.
         self.put: Callable[[Item], None] = self._send.send_nowait
         self.take: Callable[[], Item] = self._receive.receive_nowait
 
@@ -123,7 +125,7 @@ class Mailbox:
         await self._send.send(item)
 
     def take_oldest(self) -> Item:
-        """Take from the channel alone, to make room there."""
+        """Take from the channel only, to make room there."""
         return self._receive.receive_nowait()
 
     def put_back(self, items: Sequence[Item]) -> None:
@@ -137,7 +139,7 @@ class Mailbox:
 
     def close(self) -> None:
         """Refuse new messages and waiting senders; messages inside can still be taken."""
-        self.is_closed = self._maybe_inside = True  # for the channel's error
+        self.is_closed = self._maybe_inside = True  # so that `take` raises the channel's error
         self._send.close()
         self.close_feeds()
 
@@ -151,7 +153,7 @@ class Mailbox:
             self.take = self._take_in_turns
 
     def remove_feed(self, feed: Feed) -> None:
-        """Forget a feed and what is in its queue; does nothing for an unknown one."""
+        """Remove a feed and the items in its queue; does nothing for an unknown feed."""
         self._feeds = tuple(other for other in self._feeds if other is not feed)
         self.is_fed = bool(self._feeds)
         if not self.is_fed:
@@ -160,7 +162,7 @@ class Mailbox:
                 self.take = self._receive.receive_nowait
 
     def close_feeds(self) -> None:
-        """End the subscriptions; what they have delivered can still be taken."""
+        """End the subscriptions; delivered items can still be taken."""
         for feed in self._feeds:
             feed.close()
 
@@ -203,7 +205,7 @@ class Mailbox:
                         feed.made_room()
                     return item
             self._fed = 0
-            if not self._maybe_inside:  # an error of the channel's own costs more
+            if not self._maybe_inside:  # letting the channel raise costs more
                 raise trio.WouldBlock
             return self._take_from_channel()
         self._fed = 0
@@ -221,10 +223,11 @@ class Mailbox:
 
 
 class Stash:
-    """Messages in the order in which they were set aside, at most `limit`.
+    """The stashed messages in order, at most `limit`.
 
-    Those that have come back to the mailbox and were not handled yet count, too. A pending
-    operation while it is not empty; when the instance ends, its messages come back for the next.
+    Messages that have returned to the mailbox and were not handled yet count too. The stash is a
+    pending operation while it is not empty; when the instance ends, its messages return to the
+    mailbox for the next one.
     """
 
     __slots__ = ("_cell", "_items", "_limit")
@@ -238,9 +241,9 @@ class Stash:
         return len(self._items)
 
     def add(self, item: Item) -> bool:
-        """Set an item aside; return False at the limit."""
+        """Stash an item; return False at the limit."""
         if self._is_full:
-            # Those that were withdrawn meanwhile need no room.
+            # Withdrawn requests do not count.
             self._items = [kept for kept in self._items if _is_wanted(kept)]
         if self._is_full:
             return False
@@ -253,7 +256,8 @@ class Stash:
         self._cell.put_back(items)
 
     def abandon(self, error: ActorError) -> None:
-        """Leave the messages to the next instance, or to those who settle the mailbox."""
+        """Return the messages to the mailbox, where the next instance handles them or the end
+        settles them."""
         self.give_back()
 
     @property
@@ -276,9 +280,9 @@ class Told(Protocol):
 
 
 class MessagesFromThreads:
-    """The messages that other threads have sent and trio's thread has not yet told.
+    """The messages that other threads have sent and trio's thread has not told yet.
 
-    `tell` may be called in any thread; the rest, and the constructor, belong to trio's.
+    `tell` may be called in any thread; the constructor and all other methods only in trio's.
     """
 
     def __init__(self) -> None:
@@ -290,7 +294,7 @@ class MessagesFromThreads:
         """Have trio's thread tell the message soon; return False if it cannot."""
         if self._closed or len(self._waiting) >= MAX_FROM_THREADS:
             return False
-        self._waiting.append((ref, message))  # first: an idempotent call may be under way already
+        self._waiting.append((ref, message))  # first: a call may be pending already
         try:
             self._token.run_sync_soon(self._tell_all, idempotent=True)
         except trio.RunFinishedError:
@@ -345,7 +349,7 @@ class DeadLetters:
         self._last: deque[DeadLetter] = deque(maxlen=REMEMBERED)
 
     def add(self, recipient: str, message: object, reason: DeadLetterReason) -> None:
-        """Count and keep one. The 1st, 2nd, 4th, 8th… of each reason are logged."""
+        """Count and keep a dead letter. The 1st, 2nd, 4th, 8th… of each reason are logged."""
         letter = DeadLetter(recipient, type(message).__name__, reason, self._clock.now())
         self._last.append(letter)
         self._counts[reason] += 1

@@ -68,10 +68,10 @@ class Receiving(Protocol):
         """The name of the member."""
 
     scheduled: bool
-    """Whether a task will look at the queue, without a call of `schedule`."""
+    """Whether a task will read the queue, without a call of `schedule`."""
 
     def schedule(self) -> None:
-        """Have a task look at the queue."""
+        """Have a task read the queue."""
 
 
 class Membership:
@@ -101,9 +101,10 @@ class Membership:
         self._cell = cell
         self.queue: deque[Item] = deque()
         self.active = True
-        """Whether it still gets what is published."""
+        """Whether it still gets publications."""
         self.blocked = False
-        """Whether a taken item matters: publishers may wait for it, or it may be the last one."""
+        """Whether `made_room` must be called: publishers may wait for room, or the last item is to
+        be taken."""
         self.missed = 0
         """Publications that were dropped because the queue was full."""
         self.set_terms(terms)
@@ -115,15 +116,15 @@ class Membership:
 
     @property
     def waits_for(self) -> tuple[WaitNode, ...]:
-        """The node of the wait-for graph that has to take from the queue; none for a listener."""
+        """The node of the wait-for graph that takes from the queue; none for a listener."""
         return () if self._cell is None else (self._cell,)
 
     def set_terms(self, terms: Terms) -> None:
-        """Set what `Topic.subscribe` was called with."""
+        """Set the arguments of `Topic.subscribe`."""
         self.capacity, self._slow = terms.capacity, terms.slow
         self._accept, self._then = terms.accept, terms.then
         self.limit = terms.capacity - (terms.slow is Slow.WAIT)
-        """With fewer publications in its queue there is nothing to consider."""
+        """Below this number of queued publications, `put` needs no further checks."""
         if terms.accept is not None:
             self.limit = 0
         if self.blocked and self.active and not self.is_full:
@@ -131,16 +132,16 @@ class Membership:
 
     @property
     def is_full(self) -> bool:
-        """Whether publishers have to wait for this member."""
+        """Whether publishers must wait for this member."""
         return self._slow is Slow.WAIT and len(self.queue) >= self.capacity
 
     def cancel(self) -> None:
-        """End the membership, and drop what is in its queue; does nothing the second time."""
+        """End the membership and drop the queue; does nothing the second time."""
         self.queue.clear()
         self.close()
 
     def close(self) -> None:
-        """End the membership; what is in its queue will still be handled."""
+        """End the membership; queued publications will still be handled."""
         if not self.active:
             return
         self.active = False
@@ -168,7 +169,7 @@ class Membership:
             self._cell.mailbox.remove_feed(self)
 
     def carrying(self, message: Message, carried: Carried) -> Item:
-        """Return what is put into the queue for a message with context variables."""
+        """Return the queue's item for a message with context variables."""
         if self._cell is None:
             return message
         reply: PendingReply[Any] = PendingReply(self._cell, message, carried=carried, sent=True)
@@ -179,7 +180,7 @@ class Membership:
         return reply
 
     def put(self, item: Item) -> bool:
-        """Put an item into the queue as the policy says; return whether that was done."""
+        """Put an item into the queue according to the policy; return whether it was put."""
         if self._accept is not None and not self._accepts(item):
             return False
         if len(self.queue) >= self.capacity:
@@ -220,7 +221,7 @@ class Membership:
 class Listener(Generic[MessageT]):
     """The publications for one task: `async for message in listener`. See `Topic.listening`.
 
-    The iteration ends when the member was too slow and its policy is UNSUBSCRIBE.
+    The iteration ends if the member is too slow and its policy is UNSUBSCRIBE.
     """
 
     def __init__(self, name: str) -> None:
@@ -239,7 +240,7 @@ class Listener(Generic[MessageT]):
         return self._member.missed
 
     def take_all(self) -> list[MessageT]:
-        """Return, without waiting, what is in the queue."""
+        """Return all queued publications without waiting."""
         taken: list[MessageT] = []
         while self._member.queue:
             taken.append(self._take())

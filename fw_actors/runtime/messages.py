@@ -65,7 +65,7 @@ MessageT_co = TypeVar("MessageT_co", bound=Message, covariant=True)
 class Answers(Generic[RequestT_co]):
     """Marks a method as the handler of a request, which returns the answer.
 
-    One that answers later returns its `context.keep_reply()`.
+    A handler that answers later returns `context.keep_reply()`.
     """
 
     def __init__(self, kind: type[RequestT_co], phase: Enum | None, give_up: bool) -> None:
@@ -118,11 +118,11 @@ def handles(
 ) -> Answers[Any] | Takes[Any]:
     """Mark a method as the handler for messages of exactly the type `kind`.
 
-    With a `phase`, a member of the enumeration of the actor's `first_phase`, it applies in that
-    phase alone; in the others such a message is set aside, if no other method handles it. A type
-    checker compares what it returns with the answer of the request. With `give_up`, an async
-    handler of a request is cancelled once nobody waits for the answer any more; the actor goes on.
-    Raises TypeError if `kind` is not a subclass of `Message`, or `give_up` does not fit.
+    With a `phase`, a member of the enumeration of the actor's `first_phase`, the handler applies
+    only in that phase; in other phases the message is stashed unless another method handles it. A
+    type checker compares the return type with the answer of the request. With `give_up`, an async
+    handler of a request is cancelled once the asker stops waiting, and the actor continues. Raises
+    TypeError if `kind` is not a subclass of `Message`, or `give_up` is not applicable.
     """
     if not isinstance(kind, type):
         name = getattr(kind, "__name__", repr(kind))
@@ -132,7 +132,7 @@ def handles(
     if issubclass(kind, Request):
         return Answers(kind, phase, give_up)
     if give_up:
-        raise TypeError(f"{kind.__name__} is no Request: nobody waits whose handler may give up")
+        raise TypeError(f"{kind.__name__} is no Request, so give_up does not apply")
     return Takes(kind, phase)
 
 
@@ -142,9 +142,8 @@ def handler_tables(
     """Return the handlers of a class and its bases for its first phase, and for each phase.
 
     Called once, when the class is created. A method that overrides a handler handles the same
-    message, whether marked again or not.
-    Raises TypeError if two methods handle the same message, one cannot be a handler, or phases do
-    not fit.
+    message, whether it is marked again or not. Raises TypeError if two methods handle the same
+    message, if a method cannot be a handler, or if phases are inconsistent.
     """
     names: dict[tuple[type[Message], Enum | None], str] = {}
     gives_up: dict[str, bool] = {}
@@ -201,7 +200,7 @@ def _check_phase(
 
 
 def set_aside(actor: Any, message: Message) -> PendingReply[Any]:
-    """Handle a message that another phase handles."""
+    """Stash a message that another phase handles."""
     kept: PendingReply[Any] = actor.context.stash(message)
     return kept
 
@@ -217,11 +216,11 @@ def _handler(function: Callable[..., Any], *, gives_up: bool) -> Handler:
 
 
 GIVEN_UP: Final = object()
-"""The result of a handler that has given up."""
+"""The result of a handler that was cancelled because of `give_up`."""
 
 
 def giving_up(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a handler that runs `function` while somebody waits for the answer."""
+    """Return a handler that cancels `function` once the asker stops waiting."""
 
     @wraps(function)
     async def handle(actor: Any, message: Message) -> object:
@@ -244,12 +243,13 @@ def _check_handler(function: Callable[..., Any]) -> None:
 
 
 PLAIN_RESULTS: Final[set[type]] = {type(None), bool, int, float, str}
-"""Types of results that `check_result` has found good: to check each result costs a twentieth."""
+"""Types of results that `check_result` has accepted; checking each result would cost 5 % of a
+message."""
 MAX_PLAIN_RESULTS: Final = 1024
 
 
 def check_result(function: Callable[[Any, Any], Any], result: object) -> None:
-    """Raise TypeError if a handler that is no coroutine function returned something to await."""
+    """Raise TypeError if a handler that is no coroutine function returned an awaitable."""
     if hasattr(result, "__await__") or isinstance(result, AsyncGenerator | Generator):
         if isinstance(result, Coroutine | Generator):
             result.close()  # else Python warns of it, later and elsewhere

@@ -1,11 +1,11 @@
 """The pending operations of an actor's instance: kept replies, work, timers, watches, the stash.
 
-The instance has begun them, and they end with it at the latest. Their number is bounded by its
-`MailboxPolicy`, so that their completions, the messages by which work, timers and watches end, are
-never refused.
+The instance begins them, and they end with the instance at the latest. Their number is bounded by
+its `MailboxPolicy`, so that their completions, the messages by which work, timers and watches end,
+are never refused.
 
-All kinds stand in one module because they share one life cycle, the limits of `MailboxPolicy`, and
-the table of what has still to end; that makes it longer than most.
+The module has more than 500 lines because all kinds of operations share one lifecycle, the limits
+of `MailboxPolicy`, and the table of pending operations.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ R = TypeVar("R")
 
 
 class PendingOperation(Protocol):
-    """A kept reply, work, timer or watch: the instance that started it has not ended it yet."""
+    """A kept reply, work, timer or watch that an instance has started and that has not ended
+    yet."""
 
     def abandon(self, error: ActorError) -> None:
         """End the operation because the instance has ended. Must not raise."""
@@ -50,14 +51,14 @@ class Completion(PendingOperation, Protocol):
 
     @property
     def serves(self) -> PendingReply[Any] | None:
-        """The request that the operation was begun for, if it is known."""
+        """The request for which the operation was begun, if it is known."""
 
     def take(self) -> Message | PendingReply[Any] | None:
         """End the operation and return its message; None if it was cancelled meanwhile."""
 
 
 class PendingOperations:
-    """The operations of one instance. Its cell has none of these while there is no operation."""
+    """The operations of one instance. The cell has this object only while there are operations."""
 
     __slots__ = (
         "_cell",
@@ -75,16 +76,16 @@ class PendingOperations:
         self._cell = cell
         self._limits = limits
         self.pending: dict[PendingOperation, None] = {}
-        self.completions: deque[Completion] | None = None  # made when needed: 600 bytes
-        """Operations that have ended, and whose message is still to be handled."""
+        self.completions: deque[Completion] | None = None  # 600 bytes, so created on demand
+        """Operations that have ended, and whose message was not handled yet."""
         self.works = 0
         """Pieces of work that were begun and whose completion was not taken yet."""
         self.timers = 0
         """Pending timers and watches."""
         self._waiting_work: deque[Work] | None = None
-        """Pieces beyond `max_work`, in order."""
+        """Work beyond `max_work`, in order."""
         self.ends_told: EndsTold | None = None
-        """The ends of other actors that this instance was told of by its watches."""
+        """The ends of other actors of which this instance was notified by its watches."""
         self._stash: Stash | None = None
 
     def add(self, operation: PendingOperation) -> None:
@@ -100,7 +101,7 @@ class PendingOperations:
                 self._ended()
 
     def abandon_all(self, error: Callable[[], ActorError]) -> None:
-        """End all operations because the instance has ended, each with an error of its own."""
+        """End all operations because the instance has ended, each with its own error."""
         pending, self.pending = self.pending, {}
         self.completions = self._waiting_work = None
         for operation in pending:
@@ -134,9 +135,9 @@ class PendingOperations:
     def begin_work(self, work: Work, *, wait: bool) -> None:
         """Begin a piece of work, or queue it until another one ends.
 
-        While pieces beyond `max_work` are queued, the actor takes nothing from its mailbox. Up to
-        the capacity of the mailbox may be. Raises MailboxFull beyond that, or without `wait` for
-        a piece that would have to be queued.
+        While work beyond `max_work` is queued, the actor takes nothing from its mailbox. As much
+        work may be queued as the mailbox has capacity. Raises MailboxFull beyond that, or without
+        `wait` if this piece would be queued.
         """
         limits = self._limits
         most = limits.max_work + (limits.capacity if wait and limits.max_work else 0)
@@ -150,7 +151,7 @@ class PendingOperations:
             if self._waiting_work is None:
                 self._waiting_work = deque()
             self._waiting_work.append(work)
-            # Looked at before the next message.
+            # Checked before the next message.
             self._cell.full_of_work = self._cell.control_due = True
 
     def begin_question(
@@ -162,9 +163,10 @@ class PendingOperations:
         *,
         capped: bool,
     ) -> None:
-        """Ask for `Context.ask`: without a task if the request finds room at once.
+        """Send a request for `Context.ask`: without a task if the request finds room at once.
 
-        One function, since each delivery passes it: a call costs as much as several of its lines.
+        It is one function because each delivery uses it, and a call costs as much as several of its
+        lines.
         """
         question: Question | None = None
         if self.works < self._limits.max_work and (deadline is None or deadline > 0):
@@ -172,7 +174,7 @@ class PendingOperations:
             serves = None if asker.serves is None else kept_request(asker)
             try:
                 cell = ref.target()
-                if cell is not asker:  # full of work, it would not take the request
+                if cell is not asker:  # full of work, this actor would not take its own request
                     reply: PendingReply[R] = PendingReply(cell, request)
                     if cell.runtime.carry:
                         reply.carried = carried_values(cell.runtime.carry)
@@ -189,21 +191,22 @@ class PendingOperations:
                         self.pending[question] = None
                         return
             except ActorError:
-                pass  # raised again below, as the outcome
+                pass  # becomes the outcome below
             if question is not None:
                 question.withdraw()
         ask = partial(ref.ask, request, deadline, capped=capped)
         self.begin_work(Work(self._cell, ask, (), then), wait=True)
 
     def end_work(self, work: Work) -> None:
-        """Record the end of a piece of work that sends no message, which would wake the actor."""
+        """Record the end of a piece of work without a completion; wake an actor that waited for it:
+        one that was full of work, whose mailbox was held, or that is to stop."""
         cell = self._cell
         if not cell.scheduled and (cell.full_of_work or cell.mailbox_held or cell.stop_requested):
             cell.schedule()
         self.remove_work(work)
 
     def remove_work(self, work: Work | Question) -> None:
-        """Record the end of a piece of work, and begin the next one that waits."""
+        """Record the end of a piece of work, and begin the next queued one."""
         self.works -= 1
         if self._waiting_work:
             self._cell.runtime.workers.submit(self._waiting_work.popleft())
@@ -217,11 +220,11 @@ class PendingOperations:
 
     @property
     def stashed(self) -> int:
-        """The number of messages that are set aside."""
+        """The number of stashed messages."""
         return 0 if self._stash is None else len(self._stash)
 
     def stash(self, item: Item) -> bool:
-        """Set an item aside; return False at `max_stash`."""
+        """Stash an item; return False at `max_stash`."""
         if self._stash is None:
             self._stash = Stash(self._cell, self._limits.max_stash)
         if not self._stash.add(item):
@@ -230,7 +233,7 @@ class PendingOperations:
         return True
 
     def unstash(self) -> None:
-        """Put what is set aside in front of the mailbox."""
+        """Put the stashed messages in front of the mailbox."""
         if self._stash is not None:
             stash, self._stash = self._stash, None
             stash.give_back()
@@ -257,7 +260,7 @@ class PendingOperations:
 
 
 def operations_of(cell: ActorCell) -> PendingOperations:
-    """Return the pending operations of the present instance. Raises ActorGone without one."""
+    """Return the pending operations of the current instance. Raises ActorGone without one."""
     operations = cell.operations
     if operations is None:
         if cell.actor is None:
@@ -267,13 +270,14 @@ def operations_of(cell: ActorCell) -> PendingOperations:
 
 
 def kept_request(cell: ActorCell) -> PendingReply[Any] | None:
-    """Return the request whose reply the cell keeps: what is begun now is begun for it."""
+    """Return the request whose reply the cell keeps; operations that begin now are for this
+    request."""
     served = cell.serves
     return served if served is not None and served.detached and not served.answered else None
 
 
 def begin_wait_for(served: PendingReply[Any], reply: PendingReply[Any], asker: ActorCell) -> None:
-    """Let the request that `asker` serves wait for another one. Raises AskCycle."""
+    """Make the request that `asker` serves wait for another one. Raises AskCycle."""
     path = path_between(reply, served)
     if path:
         raise AskCycle([asker.name, *path])
@@ -281,7 +285,7 @@ def begin_wait_for(served: PendingReply[Any], reply: PendingReply[Any], asker: A
 
 
 def made_message(message: Message) -> Message:
-    """Return what the function `then` has returned. Raises TypeError if it is no message."""
+    """Return the result of the function `then`. Raises TypeError if it is no message."""
     if not isinstance(message, Message):
         raise TypeError(f"then must return the message for the actor, not {message!r}")
     return message
@@ -329,10 +333,10 @@ class Work:
         self._outcome: Outcome[Any] | None = None
         self._abandoned = self._begun = False
         self._own_waits = 0
-        """Waits for the actor that began this work."""
+        """The number of waits for the actor that began this work."""
         self.scope: WorkerScope | None = None
         self.serves = kept_request(cell)
-        """The request whose kept reply this work is for."""
+        """The request with a kept reply for which this work runs."""
         variables = cell.runtime.carry
         self.carried = carried_values(variables) if variables else None
 
@@ -366,14 +370,14 @@ class Work:
 
     @property
     def stuck(self) -> bool:
-        """Whether the function waits for the actor that began it, or has to wait for its turn."""
+        """Whether the function waits for the actor that began it, or is still queued."""
         return self._own_waits > 0 or not self._begun
 
     def begin_wait(self, other: WaitNode) -> None:
-        """Add an edge from the request that this work is for.
+        """Add an edge from the request for which this work runs.
 
         Work blocks no actor, but the asker of that request waits for it, and an actor that is full
-        of work waits for a piece of it. Raises AskCycle, as `ActorCell.begin_wait`.
+        of work waits until some work ends. Raises AskCycle, as `ActorCell.begin_wait`.
         """
         name = self._cell.name
         if self.serves is not None:
@@ -415,8 +419,8 @@ class Work:
 class Question(msgspec.Struct, eq=False):
     """A request whose answer comes as a message, from `context.ask`; no task waits for it.
 
-    `operations` are those of the instance that asked; `serves` is the request whose kept reply
-    waits for this one.
+    `operations` are those of the asking instance; `serves` is the request whose kept reply waits
+    for this one.
     """
 
     operations: PendingOperations
@@ -447,13 +451,13 @@ class Question(msgspec.Struct, eq=False):
 
 
 def check_seconds(seconds: float) -> None:
-    """Raise ValueError for NaN, at which no timer would ever end, and TypeError for no number."""
+    """Raise ValueError for NaN, at which a timer would never end, and TypeError for no number."""
     if not seconds > -inf:
         raise ValueError(f"seconds must be a number, not {seconds!r}")
 
 
 class Timer:
-    """A message for later, from `context.after`."""
+    """A message that is sent later, from `context.after`."""
 
     __slots__ = ("_cell", "_message", "_pending", "_seconds")
     serves: Final = None
@@ -468,7 +472,7 @@ class Timer:
 
     @property
     def pending(self) -> bool:
-        """Whether the message is still to be handled."""
+        """Whether the message was not handled yet."""
         return self._pending
 
     def cancel(self) -> None:
@@ -497,7 +501,7 @@ class Timer:
 
 
 class Ticker(Timer):
-    """A message again and again, from `context.every`."""
+    """A message that is sent periodically, from `context.every`."""
 
     __slots__ = ("_due", "_queued")
 
@@ -513,7 +517,7 @@ class Ticker(Timer):
         cell.runtime.deadlines.add_at(self, self._due)
 
     def expire(self) -> None:
-        """Queue the completion unless the one before is still to be handled; set the next time."""
+        """Queue the completion unless the previous one was not handled yet; set the next time."""
         deadlines = self._cell.runtime.deadlines
         now = deadlines.now()
         self._due += self._seconds * max(1, ceil((now - self._due) / self._seconds))

@@ -3,18 +3,17 @@
 A key's cell is in `_cells` from its first message until the actor has ended. It is in one of
 three states:
 
-- active: a worker runs it, or will;
+- active: a worker runs it, or will do so;
 - idle: it has no message and no pending operation. Idle cells are in an `IdleQueue`, the least
   recently used one first, and only they are passivated;
 - waiting: it has no message, but work, timers or kept replies are pending.
 
-Active and waiting cells are in `_busy`. The counters of idle cells, and of those that have ended,
-are in one sum, so that a snapshot does not walk them.
+Active and waiting cells are in `_busy`. The counters of idle and ended cells are in one sum, so
+that a snapshot does not iterate over them.
 
 A passivated actor whose class overrides `stopping` becomes active once more to run it. It stays in
-`_cells` meanwhile, so that a message which arrives then finds the same cell and is handled by the
-next instance, but gives up its place: up to `capacity` actors may be leaving besides those that
-count.
+`_cells` meanwhile, so that a message that arrives then finds the same cell and is handled by the
+next instance. It no longer counts towards `capacity`: up to `capacity` more actors may be ending.
 
 The module has more than 500 lines because these tables, the idle queue and the sums of counters
 change together whenever a cell does: `keyed_cell` has the other side of each such change.
@@ -70,19 +69,19 @@ class KeyedPoolStatistics:
     active: int
     idle: int
     alarm_set: bool
-    """Whether an end of idle time is awaited."""
+    """Whether a deadline for idle cells is set."""
     watched: int = 0
     """Keys with watches."""
     parked: int = 0
-    """Cells whose messages wait until an instance may start."""
+    """Parked cells, whose messages wait until an instance may start."""
     failed: int = 0
-    """Keys that have failed lately."""
+    """Keys with recent failures."""
 
 
 SPARE_MAILBOXES: Final = 256
 SHUTDOWN_SECONDS: Final = 60.0
 PASSIVATIONS_PER_STEP: Final = 128
-CLOCK_RESOLUTION: Final = 1e-6  # seconds: an alarm set for less might be rounded to the present
+CLOCK_RESOLUTION: Final = 1e-6  # seconds: a shorter alarm might be rounded to the current time
 DEFAULT_INTENSITY: Final = RestartIntensity()
 
 REFUSALS: Final[Mapping[type[ActorError], DeadLetterReason]] = MappingProxyType(
@@ -112,12 +111,12 @@ class IdleQueue:
         self._idle_seconds = idle_seconds
         self._passivate = passivate
         self.since: OrderedDict[KeyedCell, float] = OrderedDict()
-        """The cells, with trio's time since when they are idle; may be popped."""
+        """The cells, each with trio's time since which it is idle; cells may be popped."""
         self._alarm: float | None = None
 
     @property
     def alarm_set(self) -> bool:
-        """Whether `expire` is going to be called."""
+        """Whether a call of `expire` is scheduled."""
         return self._alarm is not None
 
     def add(self, cell: KeyedCell) -> None:
@@ -133,7 +132,7 @@ class IdleQueue:
     def expire(self) -> None:
         """Passivate cells that were idle long enough; called by the runtime's deadlines.
 
-        Up to a number of cells at a time, so that other tasks can run.
+        A limited number of cells at a time, so that other tasks can run.
         """
         self._alarm = None
         due = self._deadlines.now() - self._idle_seconds + CLOCK_RESOLUTION
@@ -151,9 +150,9 @@ class IdleQueue:
             self._set_alarm(CLOCK_RESOLUTION)
 
     def passivate_some(self) -> bool:
-        """Passivate up to a number of cells; return whether there are more.
+        """Passivate a limited number of cells; return whether there are more.
 
-        Sets no alarm until a cell is added again.
+        Sets no alarm; the next added cell does.
         """
         if self._alarm is not None:
             self._deadlines.withdraw(self, self._alarm)
@@ -200,7 +199,7 @@ class CounterTotals:
         self.last_error = other.last_error or self.last_error
 
     def subtract(self, cell: KeyedCell) -> None:
-        """Undo an `add` of this cell, whose counters must be as they were then."""
+        """Undo an `add` of this cell, whose counters must not have changed since."""
         self.handled -= cell.handled
         self.failed -= cell.failed
         self.cancelled -= cell.cancelled
@@ -213,12 +212,12 @@ class KeyedPool:
     """Actors by key: `pool[key]` is the address of the key's actor. See docs/runtime.md.
 
     `make(key)` creates an instance. At most `capacity` actors exist at once, not counting those
-    that run their `stopping`. An idle one is passivated after `idle_seconds`. All instances must
-    be of one class, or at least have the same mailbox capacity, since mailboxes are used again.
-    `mailbox` takes the place of the policy of their class: each of them has limits of its own.
+    that run their `stopping`. An idle one is passivated after `idle_seconds`. All instances must be
+    of one class, or at least have the same mailbox capacity, since mailboxes are reused. `mailbox`
+    replaces the policy of their class; the limits apply to each actor.
 
-    `intensity` holds for each key alone: one whose actor fails again and again is started after
-    growing delays, in which its messages wait, and is refused for a time once it failed too often.
+    `intensity` applies to each key: an actor that fails repeatedly is restarted after growing
+    delays, during which its messages wait, and its key is refused for a time if it fails too often.
 
     A `started` that takes longer than `start_seconds` is a failure; a `stopping` that takes longer
     than `shutdown_seconds` is cancelled.
@@ -237,7 +236,7 @@ class KeyedPool:
         start_seconds: float = START_SECONDS,
         shutdown_seconds: float = SHUTDOWN_SECONDS,
     ) -> None:
-        """Raises ValueError for a limit that cannot be, RuntimeError if the runtime has ended."""
+        """Raises ValueError for an invalid limit, RuntimeError if the runtime has ended."""
         if capacity < 1 or not idle_seconds >= 0:
             raise ValueError(f"{name!r}: capacity must be at least 1, idle_seconds 0 or more")
         if not min(start_seconds, shutdown_seconds) > 0:
@@ -249,20 +248,21 @@ class KeyedPool:
         self.capacity = capacity
         self.start_seconds, self.shutdown_seconds = start_seconds, shutdown_seconds
         self.no_mailbox = Mailbox(1)
-        """Stands in for the mailbox of a cell that is not active."""
+        """The placeholder for the mailbox of a cell that is not active."""
         self._given_policy = mailbox
         self.mailbox_policy = mailbox or DEFAULT_POLICY
-        """The given one, or that of the last instance made; the default before there was one."""
+        """The given policy, or that of the last created instance; the default before the first."""
         self.failed_keys = FailedKeys(runtime.deadlines, intensity, runtime.entropy, capacity)
         self.fault_injector: FaultInjector | None = None
         self._cells: dict[str, KeyedCell] = {}
         self._busy: dict[KeyedCell, None] = {}
         """Cells that are active or waiting."""
         self._leaving = 0
-        """Passivated actors that are still to run their `stopping`; at most `capacity` more."""
+        """The number of passivated actors whose `stopping` has not ended; at most `capacity`."""
         self._idle = IdleQueue(runtime.deadlines, idle_seconds, self._passivate)
         self._inactive_totals = CounterTotals()
-        """Of all actors there ever were but the busy ones: a snapshot walks only these."""
+        """The sums over all actors so far except the busy ones; a snapshot iterates only over the
+        latter."""
         self.watches: dict[str, dict[Watch, None]] = {}
         self._spare_mailboxes: list[Mailbox] = []
         self._parked: dict[KeyedCell, None] = {}
@@ -271,7 +271,7 @@ class KeyedPool:
         self._held = False
         """Whether no instance may start until `open`."""
         self._cancelled = False
-        """Whether the end took too long: no instance runs its `stopping` any more."""
+        """Whether the end took too long, so that no further instance runs its `stopping`."""
         self._ended = trio.Event()
         """Set when no instance is left, after `close` or `end_instances`."""
         runtime.add_node(self)
@@ -287,10 +287,10 @@ class KeyedPool:
         return tuple(self._cells.values())
 
     def tell(self, key: str, message: Message) -> bool:
-        """Do what `pool[key].tell(message)` does; see `Ref.tell`."""
+        """Send like `pool[key].tell(message)`; see `Ref.tell`."""
         try:
             cell = self._cells.get(key)
-            if cell is None:  # without becoming idle in between
+            if cell is None:  # created for this message, without becoming idle first
                 cell = self._create(key)
                 self.give_mailbox(cell)
             elif self._closed or cell.mailbox is self.no_mailbox:
@@ -302,16 +302,17 @@ class KeyedPool:
         return cell.tell(message)
 
     def cell(self, key: str) -> KeyedCell:
-        """Return the key's cell with a mailbox to put a message into; created if need be.
+        """Return the key's cell with a mailbox for a message; created if necessary.
 
-        Raises MailboxFull at capacity with none idle, ActorGone if the pool is closed,
+        Raises MailboxFull at capacity if no actor is idle, ActorGone if the pool is closed,
         ActorFailed if `make` failed, and FailedTooOften if the key is refused.
         """
         cell = self._cells.get(key)
         if cell is None:
             cell = self._create(key)
-            if cell.actor is not None:  # else it is parked
-                # Idle until a message is put: if the sender gives up, it is passivated in time.
+            if cell.actor is not None:  # otherwise it is parked
+                # It is idle until a message is put: if the sender gives up, it is passivated after
+                # the idle time.
                 self.became_idle(cell)
         elif self._closed:
             raise ActorGone(cell.name)
@@ -364,7 +365,7 @@ class KeyedPool:
 
     def deactivated(self, cell: KeyedCell) -> None:
         """Record that a cell has nothing to do; its mailbox is empty."""
-        if cell.mailbox is not self.no_mailbox:  # else it ran completions, or its `stopping`
+        if cell.mailbox is not self.no_mailbox:  # otherwise it ran completions, or its `stopping`
             self._take_mailbox(cell)
         if cell.operations is None or not cell.operations.pending:
             self.became_idle(cell)
@@ -382,7 +383,7 @@ class KeyedPool:
         self._check_ended()
 
     def unparked(self, cell: KeyedCell) -> None:
-        """Record that a cell runs again, or is not needed any more."""
+        """Record that a cell runs again, or is no longer needed."""
         del self._parked[cell]
 
     def policy_of(self, actor: Actor) -> MailboxPolicy:
@@ -406,15 +407,15 @@ class KeyedPool:
         return FailedTooOften(f"{self.name}/{key}", failed.error, failed.failures, seconds)
 
     def leaves(self) -> None:
-        """Record that an actor is to run its `stopping`."""
+        """Record that an actor will run its `stopping`."""
         self._leaving += 1
 
     def stopped(self) -> None:
-        """Record that an actor has run its `stopping`, or does not."""
+        """Record that an actor has run its `stopping`, or will not run it."""
         self._leaving -= 1
 
     def became_idle(self, cell: KeyedCell) -> None:
-        """Queue a cell that is neither active nor waiting, or end it if its time has come."""
+        """Queue a cell that is neither active nor waiting, or end it if that is due."""
         if cell.actor is None:
             self._remove(cell)
         elif self._cancelled:
@@ -458,7 +459,7 @@ class KeyedPool:
                 cell.unpark()
 
     async def close(self, deadline: float = inf) -> None:
-        """Refuse new messages, let every actor come to its end, and wait until none is left.
+        """Refuse new messages, let every actor end, and wait until none is left.
 
         Actors that take longer than `deadline` (trio's clock) are cancelled, and so are all if
         this call is cancelled; their askers get ActorGone. May be called more than once.
@@ -468,9 +469,9 @@ class KeyedPool:
             await self._close(deadline)
 
     async def end_instances(self, deadline: float = inf) -> None:
-        """End each instance after its message in hand and its work, and wait until none is left.
+        """End each instance after its current message and its work, and wait until none is left.
 
-        Mailboxes stay open, and their messages wait for the next `open`, or `terminate`. Otherwise
+        Mailboxes stay open, and their messages wait for the next `open` or `terminate`. Otherwise
         as `close`.
         """
         with waiting_for(self.cells()):
@@ -481,7 +482,8 @@ class KeyedPool:
             await self._wait_until_ended(deadline)
 
     def terminate(self) -> None:
-        """Close the pool after `end_instances`: what has waited for `open` becomes dead letters."""
+        """Close the pool after `end_instances`: messages that waited for `open` become dead
+        letters."""
         if not self._held:
             return
         self._held, self._closed = False, True
@@ -505,7 +507,7 @@ class KeyedPool:
         try:
             await self._wait_until_ended(deadline)
         finally:
-            if ended is self._ended:  # else it is open again, since another call has waited, too
+            if ended is self._ended:  # otherwise another waiting call has opened it again
                 self._release()
 
     def _release(self) -> None:
@@ -517,7 +519,7 @@ class KeyedPool:
         while self._idle.passivate_some():
             await trio.lowlevel.cancel_shielded_checkpoint()
         self._check_ended()
-        ended = self._ended  # another one after `open`
+        ended = self._ended  # `open` replaces the event
         if ended.is_set():
             return
         try:
@@ -526,7 +528,7 @@ class KeyedPool:
         finally:
             if not ended.is_set():
                 self._cancel_remaining()
-                with trio.CancelScope(shield=True):  # cancelled workers take a moment to unwind
+                with trio.CancelScope(shield=True):  # cancelled workers need time to unwind
                     await ended.wait()
 
     def _cancel_remaining(self) -> None:
@@ -555,9 +557,9 @@ class KeyedPool:
     # Introspection.
 
     def snapshot(self) -> NodeSnapshot:
-        """Return the pool as one node, with the sums over all actors it ever had.
+        """Return the pool as one node, with the sums over all actors that it ever had.
 
-        Takes time in proportion to the actors that are not idle.
+        The time is proportional to the number of actors that are not idle.
         """
         totals = CounterTotals()
         totals.add(self._inactive_totals)
@@ -622,7 +624,7 @@ class KeyedPool:
         return cell
 
     def _count(self, cell: KeyedCell) -> None:
-        """Add the counters of a cell that is not busy any more."""
+        """Add the counters of a cell that is no longer busy."""
         del self._busy[cell]
         cell.counted = True
         self._inactive_totals.add(cell)

@@ -1,11 +1,11 @@
-"""A plugin for pytest, beside pytest-trio. It must be named to be loaded.
+"""A plugin for pytest, used with pytest-trio. It must be enabled explicitly.
 
     pytest -p fw_actors.runtime.pytest_plugin        # or in the first conftest.py:
     pytest_plugins = ["fw_actors.runtime.pytest_plugin"]
 
 It has the fixtures `actor_runtime`, an open runtime, and `actor_log`, the log of that runtime.
-Tests with that runtime run in virtual time: a clock at 0 that jumps when all tasks wait. The option
-`--only-seed` chooses one seed for all tests with `@seeds`.
+Tests with that runtime run in virtual time, with a clock that starts at 0 and jumps when all tasks
+wait. The option `--only-seed` selects one seed for all tests with `@seeds`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take over the option."""
+    """Store the value of the option."""
     SeedOption.only = config.getoption("--only-seed")
 
 
@@ -58,9 +58,9 @@ async def actor_runtime(actor_log: LogBook) -> AsyncIterator[Runtime]:
 
 
 def run_in_virtual_time(item: pytest.Item) -> None:
-    """Mark an async test: a clock that it names itself is used instead.
+    """Make an async test run in virtual time, unless it requests its own clock.
 
-    pytest-trio uses a clock fixture only where a test names it, not where another fixture does.
+    pytest-trio uses a clock fixture only if the test requests it, not if another fixture does.
     """
     if iscoroutinefunction(getattr(item, "obj", None)):
         item.add_marker(pytest.mark.trio(run=_run), append=False)
@@ -69,6 +69,6 @@ def run_in_virtual_time(item: pytest.Item) -> None:
 def _run(
     fn: Callable[..., Awaitable[Any]], *, clock: Clock | None, instruments: Sequence[Instrument]
 ) -> Any:
-    """Stand in for `trio.run`."""
+    """Replace `trio.run`."""
     clock = clock or MockClock(autojump_threshold=0)
     return trio.run(fn, clock=clock, instruments=instruments)

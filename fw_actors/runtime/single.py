@@ -1,7 +1,7 @@
 """A single actor: a name, a task for each instance, and a mailbox that outlives the instances.
 
-After an ordered end the actor is terminated: its mailbox is closed and every asker settled. After
-a failure, or the end of one instance, its supervisor decides: another `run`, or `terminate`.
+After an orderly end the actor is terminated: its mailbox is closed and every asker is settled.
+After a failure, or the end of one instance, its supervisor calls either `run` again or `terminate`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ class SingleCell(ActorCell):
         self._parked: trio.lowlevel.Task | None = None
         """The cell's task while it has nothing to do."""
         self._scope: trio.CancelScope | None = None
-        """Cancels the present `run`."""
+        """Cancels the current `run`."""
         self._task: trio.lowlevel.Task | None = None
-        """The task of the present `run`."""
+        """The task of the current `run`."""
         self._state = ActorState.ABSENT
         self._start_error: Exception | None = None
-        """Why the present start is a failure although `started` has not raised."""
+        """The reason why the current start fails although `started` has not raised."""
         self._stop_deadline = self._stop_seconds = inf
-        """The time at which the present `run` is cancelled, and its distance when it was set."""
+        """The time at which the current `run` is cancelled, and the seconds until then when it was
+        set."""
         self._terminated = True
 
     @property
@@ -106,10 +107,9 @@ class SingleCell(ActorCell):
     ) -> None:
         """Create an instance and run it to its end; reports started after `Actor.started`.
 
-        `mailbox` takes the place of the policy of the actor's class. A `started` that takes longer
-        than `start_seconds` is a failure.
-        Returns after an ordered end. A cancellation terminates the actor.
-        Raises ActorFailed if the instance failed anywhere; the mailbox stays open then.
+        `mailbox` replaces the policy of the actor's class. A `started` that takes longer than
+        `start_seconds` is a failure. Returns after an orderly end. A cancellation terminates the
+        actor. Raises ActorFailed if the instance failed anywhere; the mailbox stays open then.
         """
         self.check_not_running()
         failure: str | None = None
@@ -135,29 +135,30 @@ class SingleCell(ActorCell):
             self._finish(failure, terminate=self.stop_requested or not keeps_mailbox)
 
     def check_not_running(self) -> None:
-        """Raise ValueError if an actor of this name is running, RuntimeError after the runtime."""
+        """Raise ValueError if an actor of this name is running, RuntimeError if the runtime has
+        ended."""
         self.runtime.check_open()
         if self._scope is not None:
             raise ValueError(f"an actor named {self.name!r} is already running")
 
     def terminate(self) -> None:
-        """Close the mailbox for good, unless `run` is called again; the cell must not run."""
+        """Close the mailbox until `run` is called again; the cell must not be running."""
         self._terminated = True
         self._state = ActorState.ABSENT
         self._suspended = False
         self.settle_mailbox()
 
     def stop(self, deadline: float) -> None:
-        """Ask for an ordered end before `deadline`, then cancel. The earliest deadline counts."""
+        """Request an orderly end before `deadline`, then cancel. The earliest deadline counts."""
         self.stop_requested = True
         self.mailbox_held = False
         self.mailbox.close()
         self._begin_end(deadline)
 
     def end_instance(self, deadline: float) -> None:
-        """Ask for an end of the present instance after the message in hand and the work.
+        """Request the end of the current instance after the current message and the work.
 
-        The mailbox stays open, and the next `run` handles what is in it. Otherwise as `stop`.
+        The mailbox stays open, and the next `run` handles its messages. Otherwise as `stop`.
         """
         self.mailbox_held = self.control_due = not self.stop_requested
         self._begin_end(deadline)
@@ -169,10 +170,10 @@ class SingleCell(ActorCell):
             self._scope.cancel()
 
     def expire(self) -> None:
-        """Cancel the present `run`: the deadline of its stop has passed, which is logged.
+        """Cancel the current `run`, since the deadline of its stop has passed; this is logged.
 
         Called by the runtime's deadlines. A handler that is shielded or swallows the cancellation
-        goes on, and the log says where it is.
+        continues, and the log shows its position.
         """
         if self._scope is None or self._task is None:
             return
@@ -206,14 +207,14 @@ class SingleCell(ActorCell):
         super().inspect(reply)
 
     def suspend(self) -> None:
-        """Handle nothing after the present message; an actor that is to stop still does so."""
+        """Handle nothing after the current message; a requested stop still takes effect."""
         if not (self.stop_requested or self.mailbox_held):
             super().suspend()
 
     def schedule(self) -> None:
         """Wake the parked task."""
         if self._parked is not None:
-            reschedule(self._parked, WOKEN)  # in another thread this raises, and changes nothing
+            reschedule(self._parked, WOKEN)  # raises in another thread, and changes nothing
             self._parked = None
         self.scheduled = True
 
@@ -230,7 +231,7 @@ class SingleCell(ActorCell):
             check_made(actor)
             if isinstance(actor, KeyedActor):
                 raise TypeError(
-                    f"{type(actor).__name__} is a KeyedActor: it belongs into a KeyedPool"
+                    f"{type(actor).__name__} is a KeyedActor: it can only run in a KeyedPool"
                 )
             actor.context = Context(self)
             policy = mailbox or actor.mailbox
@@ -260,8 +261,8 @@ class SingleCell(ActorCell):
             elif (self.stop_requested or self.mailbox_held) and not self.works:
                 return
             else:
-                # Parked by hand, not by the channel's `receive`: that would take a message out
-                # before control is looked at, and made `ask` an eighth slower.
+                # Parked explicitly, not by the channel's `receive`, which would take a message
+                # before control is checked, and made `ask` 12 % slower.
                 self._park()
                 await wait_task_rescheduled(self._unpark)
 

@@ -28,7 +28,7 @@ class NodeSnapshot:
     depth: int = 0
     """Messages in the mailbox; for a pool, in all its mailboxes."""
     capacity: int = 0
-    """Limit of messages in the mailbox; for a pool, limit of actors."""
+    """The limit of messages in the mailbox; for a pool, the limit of actors."""
     waiting: int = 0
     """Senders that wait for room."""
     alive: int = 1
@@ -40,18 +40,18 @@ class NodeSnapshot:
     cancelled: int = 0
     """Requests that were withdrawn before a handler began them."""
     passed_on: int = 0
-    """Errors of the runtime that told messages met, and that failed nothing."""
+    """Runtime errors in handlers of told messages that did not fail the instance."""
     restarts: int = 0
     last_error: str | None = None
     handler_seconds: float = 0.0
     recent: tuple[str, ...] = ()
     """Types of the last 16 messages, oldest first."""
     waits_for: tuple[str, ...] = ()
-    """Actors that the present handler waits for."""
+    """Actors for which the current handler waits."""
     children: tuple[NodeSnapshot, ...] = ()
 
     def walk(self) -> Iterator[NodeSnapshot]:
-        """Yield this node and all below it, parents first."""
+        """Yield this node and all its descendants, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -71,7 +71,7 @@ class Inspection:
     watches: int
     """Watches of other actors on this one."""
     stashed: int
-    """Messages that are set aside."""
+    """Stashed messages."""
     phase: str | None
     """The name of the actor's phase, if it has phases."""
     described: Mapping[str, object]
@@ -134,7 +134,7 @@ class Counters(TypedDict):
 
 
 def counters_of(counting: Counting) -> Counters:
-    """Return the counters that a node shows."""
+    """Return the counters of a node."""
     return Counters(
         handled=counting.handled,
         failed=counting.failed,
@@ -164,7 +164,7 @@ def node_of(cell: ActorCell) -> NodeSnapshot:
 
 
 def inspection_of(cell: ActorCell, described: Mapping[str, object]) -> Inspection:
-    """Return an inspection of an actor that described itself as `described`."""
+    """Return an inspection of an actor; `described` is the result of its `describe()`."""
     phase = None if cell.actor is None else cell.actor.context.phase
     return Inspection(
         actor=node_of(cell),

@@ -1,16 +1,16 @@
 """Watches of other actors, restart intensity, and the failed keys of pools.
 
-A watch sends messages to an actor about the ends and starts of another one's instances. Instances
-are numbered over the whole runtime: that number is an instance's life. A watcher gets one `Down`
-for each life that ends while it watches. A watch on an actor without an instance is notified at
-once, since it might wait for ever otherwise, but not of an end that its owner was told before: so a
-handler of `Down` may watch again, and waits for the next instance's end.
+A watch sends messages to an actor about the ends and starts of another actor's instances. Instances
+are numbered over the whole runtime: the number is the instance's `life` (its incarnation). A
+watcher gets one `Down` for each instance that ends while it watches. A watch on an actor without an
+instance is notified at once, since it might otherwise wait forever, but not of an end of which its
+owner was notified before. Therefore a handler of `Down` may watch again, and then waits for the end
+of the next instance.
 
-Restart intensity limits restarts, and delays each. The limit and the delays are pure functions on
-frozen values. Supervisors use them for their children, keyed pools for each of their keys. A pool
-keeps the keys whose actors have failed lately, bounded in number and in time: a key is forgotten
-when its last failure is so old that it counts no more, or before that as the one whose last failure
-is the oldest.
+Restart intensity limits and delays restarts. The limit and the delays are pure functions on frozen
+values. Supervisors use them for their children, keyed pools for each of their keys. A pool keeps
+the keys with recent failures, bounded in number and in time: a key is removed when its last failure
+is too old to count, or earlier if the table is full and its last failure is the oldest.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RestartIntensity:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """The number of failures of one child in a row, and the time of the last (trio's clock)."""
+    """The number of consecutive failures of one child, and the time of the last (trio's clock)."""
 
     child: str
     failures: int
@@ -74,7 +74,7 @@ class History:
     streaks: tuple[Streak, ...] = ()
 
     def streak(self, child: str) -> int:
-        """Return the number of failures of the child in a row."""
+        """Return the number of consecutive failures of the child."""
         return next((streak.failures for streak in self.streaks if streak.child == child), 0)
 
 
@@ -88,10 +88,10 @@ def after_failure(history: History, intensity: RestartIntensity, child: str, now
 
 
 def backoff_delay(streak: int, intensity: RestartIntensity, entropy: Entropy) -> float:
-    """Return the delay before the restart after failure number `streak` in a row."""
+    """Return the delay in seconds before the restart after `streak` consecutive failures."""
     if streak <= 1:
         return 0.0
-    doublings = min(streak - 2, 64)  # the cap is reached, or the backoff is 0
+    doublings = min(streak - 2, 64)  # by then the cap is reached, or the backoff is 0
     delay = min(intensity.backoff * 2.0**doublings, intensity.backoff_cap)
     return delay * entropy.uniform(1.0, 1.0 + intensity.jitter)
 
@@ -108,7 +108,7 @@ class FailedKey:
     start_at: float
     """The time from which the next instance may start."""
     refused: bool
-    """Whether messages are refused until then, and do not wait."""
+    """Whether messages are refused until then, instead of waiting."""
 
     @property
     def failures(self) -> int:
@@ -124,7 +124,8 @@ def after_key_failure(
     now: float,
     entropy: Entropy,
 ) -> FailedKey:
-    """Return what one more failure, `error`, makes of a key; `before` is None at the first one."""
+    """Return the state of a key after one more failure, `error`; `before` is None at the first
+    one."""
     history = before.history if before is not None else History()
     history = after_failure(history, intensity, "", now)
     if len(history.times) > intensity.restarts:
@@ -136,7 +137,7 @@ def after_key_failure(
 class FailedKeys:
     """The failed keys of one pool, at most `limit` of them.
 
-    While there are any, one alarm for the first to be forgotten is set among the deadlines.
+    While there are any, one deadline is set for the first key to be removed.
     """
 
     def __init__(
@@ -147,14 +148,14 @@ class FailedKeys:
         self._entropy = entropy
         self._limit = limit
         self.keys: OrderedDict[str, FailedKey] = OrderedDict()
-        """In the order of their last failures, which is the order in which they are forgotten."""
+        """In the order of their last failures, which is the order of their removal."""
         self._alarm_set = False
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def add(self, key: str, error: str) -> FailedKey:
-        """Record a failure, and return what it makes of the key."""
+        """Record a failure, and return the new state of the key."""
         failed = self.keys[key] = after_key_failure(
             self.get(key),
             self.intensity,
@@ -172,7 +173,7 @@ class FailedKeys:
         """Return a key whose failures still count; None for any other."""
         failed = self.keys.get(key)
         if failed is not None and failed.refused and failed.start_at <= self._deadlines.now():
-            del self.keys[key]  # begins anew
+            del self.keys[key]  # the key is accepted again
             return None
         return failed
 
@@ -183,7 +184,7 @@ class FailedKeys:
         self._deadlines.withdraw(self, inf)
 
     def expire(self) -> None:
-        """Forget the keys whose failures count no more; called by the runtime's deadlines."""
+        """Remove the keys whose failures no longer count; called by the runtime's deadlines."""
         self._alarm_set = False
         now = self._deadlines.now()
         while self.keys and self._forget_at() <= now:
@@ -196,7 +197,7 @@ class FailedKeys:
             self._deadlines.add_at(self, self._forget_at())
 
     def _forget_at(self) -> float:
-        """Return when the failures of the first key will not count any more."""
+        """Return the time from which the failures of the first key no longer count."""
         first = next(iter(self.keys.values()))
         return first.last + max(self.intensity.calm_seconds, self.intensity.seconds)
 
@@ -206,7 +207,7 @@ MAX_UNDELIVERED: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """An instance of the actor `name` ended; `error` is None after an ordered end.
+    """An instance of the actor `name` ended; `error` is None after an orderly end.
 
     `life` is the instance's number, which later instances of the runtime exceed; 0 if there was
     none, or if a passivated keyed actor was not watched when it ended.
@@ -231,7 +232,7 @@ class Presence:
 
     alive: bool
     life: int | None
-    """The present instance's life, or else the last one's; None if nobody knows."""
+    """The `life` of the current instance, or else of the last one; None if unknown."""
     last_error: str | None
 
 
@@ -267,12 +268,13 @@ class Watch:
         self._queue(down)
 
     def up(self, up: Up) -> None:
-        """Queue the completion if starts are asked for: an instance has started."""
+        """Queue the completion, if starts are watched: an instance has started."""
         if self._up is not None:
             self._queue(up)
 
     def cancel(self) -> None:
-        """End the watch, also messages that were not handled yet; may be called at any time."""
+        """End the watch and drop its messages that were not handled yet; may be called at any
+        time."""
         if self._pending:
             self._pending = False
             self._ref.remove_watch(self)
@@ -305,9 +307,9 @@ class Watch:
 
 
 class EndsTold:
-    """The ends of other actors that an instance was told of, by their names.
+    """The ends of other actors of which an instance was notified, by the actors' names.
 
-    Bounded: one that is forgotten is told once more, if it is watched again.
+    Bounded: an end that was dropped from here is notified once more if the actor is watched again.
     """
 
     __slots__ = ("_limit", "_lives")
@@ -317,14 +319,14 @@ class EndsTold:
         self._lives: OrderedDict[str, int] = OrderedDict()
 
     def add(self, name: str, life: int) -> None:
-        """Record that the instance was told of the end of a life."""
+        """Record that the instance was notified of the end of a `life`."""
         self._lives[name] = life
         self._lives.move_to_end(name)
         if len(self._lives) > self._limit:
             self._lives.popitem(last=False)
 
     def covers(self, name: str, life: int | None) -> bool:
-        """Return whether the instance was told of this end, or of any if the life is unknown."""
+        """Return whether the instance was notified of this end, or of any end if `life` is None."""
         told = self._lives.get(name)
         return told is not None and life in (None, told)
 

@@ -92,7 +92,8 @@ class SilentLog:
 def unwrap_single_error(
     actor: str | None = None, causes: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Raise the only error of an exception group as itself; leave groups of more alone.
+    """Raise the only error of an exception group instead of the group; leave larger groups
+    unchanged.
 
     For blocks such as `open_runtime` whose nursery is an implementation detail: callers want to
     catch the error itself. Errors that follow from another one do not count; see `main_error`.
@@ -116,11 +117,12 @@ class RuntimeStatistics:
     deadlines: DeadlineStatistics
     workers: WorkerStatistics
     single_cells: int
-    """Cells of single actors that run or to which somebody keeps a ref."""
+    """Cells of single actors that run or to which a ref exists."""
 
 
 class Runtime:
-    """The actor system: what all its actors share. Made by `open_runtime`, for trio's thread."""
+    """The actor system, with all that its actors share. Created by `open_runtime`; for trio's
+    thread."""
 
     def __init__(
         self,
@@ -142,9 +144,9 @@ class Runtime:
         """Context variables that travel with ask, send and work."""
         self.from_threads = MessagesFromThreads()
         self.thread = get_ident()
-        """The number of trio's thread."""
+        """The identifier of trio's thread."""
         self.next_life = count(1).__next__
-        """Returns the number of a new instance: greater than those of all before."""
+        """Returns the number of a new instance, greater than all earlier ones."""
         self.workers = Workers(nursery)
         self.events = EventTopic(self)
         """The events of this runtime, as a topic."""
@@ -154,7 +156,7 @@ class Runtime:
         self._late_replies = 0
         self._slow: Counter[type[Actor]] = Counter()
         self._nodes: dict[Inspectable, None] = {}
-        # Weak: a cell that nothing runs and no ref points to is forgotten.
+        # Weak: a cell that does not run and to which no ref points is dropped.
         self._cells: WeakValueDictionary[str, SingleCell] = WeakValueDictionary()
 
     @overload
@@ -187,14 +189,12 @@ class Runtime:
         mailbox: MailboxPolicy | None = None,
         start_seconds: float = START_SECONDS,
     ) -> AsyncIterator[ActorRef[ActorT]]:
-        """Run an actor without a supervisor while the block runs; then stop it in order.
+        """Run an actor without a supervisor while the block runs; then stop it in an orderly way.
 
-        `mailbox` takes the place of the policy of the actor's class. A start that takes longer
-        than `start_seconds` is a failure.
-        A failure of the actor cancels the block, which then raises ActorFailed, also if the block
-        waited for an answer.
-        Raises ValueError if an actor of that name is running, and RuntimeError if the runtime has
-        ended.
+        `mailbox` replaces the policy of the actor's class. A start that takes longer than
+        `start_seconds` is a failure. A failure of the actor cancels the block, which then raises
+        ActorFailed, even if the block waited for an answer. Raises ValueError if an actor of that
+        name is running, and RuntimeError if the runtime has ended.
         """
         cell = self.cell(name)
         cell.check_not_running()
@@ -219,7 +219,8 @@ class Runtime:
         return TracedMailbox(self.tracing, cell, capacity)
 
     def check_open(self) -> None:
-        """Raise RuntimeError if the block of `open_runtime` has ended: no deadline would pass."""
+        """Raise RuntimeError if the block of `open_runtime` has ended: deadlines would never
+        expire."""
         if self._ended:
             raise RuntimeError("The runtime has ended: the block of open_runtime is over.")
 
@@ -228,8 +229,8 @@ class Runtime:
     ) -> None:
         """Raise RuntimeError outside of trio's thread, before anything is done for `name`.
 
-        Not called for a tell to an actor that is awake, which would then cost a fifteenth more:
-        such a message wakes no task, and arrives.
+        Not called for a tell to an actor that is running, which would cost 7 % more: such a message
+        wakes no task, and arrives.
         """
         if get_ident() != self.thread:
             raise RuntimeError(
@@ -243,9 +244,9 @@ class Runtime:
     def note_slow(
         self, name: str, kind: type[Actor], types: tuple[str, ...], seconds: float
     ) -> None:
-        """Log that handlers of messages of these types took long in all.
+        """Log that handlers of messages of these types took long in total.
 
-        The 1st, 2nd, 4th, 8th... of each class of actors.
+        Only the 1st, 2nd, 4th, 8th... of each class of actors is logged.
         """
         self._slow[kind] += 1
         self.events.emit(
@@ -262,12 +263,13 @@ class Runtime:
             )
 
     def note_overdue(self, name: str, place: str, **sizes: int) -> None:
-        """Log that the deadline of a stop has passed, and the `file:line` of what goes on."""
+        """Log that the deadline of a stop has passed, and the `file:line` of the code that still
+        runs."""
         self.log.warning("stop_overdue", child=name, at=place, **sizes)
         self.events.emit(EventKind.STOP_OVERDUE, name, reason=f"at {place}")
 
     def count_late_reply(self) -> None:
-        """Count an answer whose asker has gone."""
+        """Count an answer whose asker no longer waits."""
         self._late_replies += 1
 
     def add_node(self, node: Inspectable) -> None:
@@ -323,10 +325,10 @@ async def open_runtime(
 
     When the block ends, also by cancellation, pools that are still open have five seconds to
     finish. `log` is a structlog-like logger; without one, lines are written to the standard error
-    stream. `scrub` removes
-    secrets from the texts of errors, which appear in snapshots, answers and the log. The context
-    variables `carry`, such as a request's id, have the sender's values in handlers of what is asked
-    and sent, and in work. `hooks` are told of each message; see `TraceHooks`.
+    stream. `scrub` removes secrets from the texts of errors, which appear in snapshots, answers and
+    the log. The context variables `carry`, such as a request's id, have the sender's values in
+    work, and in handlers of asked and sent messages. `hooks` are called for each message; see
+    `TraceHooks`.
     """
     with unwrap_single_error():
         async with trio.open_nursery() as nursery:

@@ -9,7 +9,7 @@ Faults drop, delay or crash on messages as they leave a mailbox:
 
 It works on a single actor over all its instances, or on a pool as a whole.
 
-A probe stands in for an actor, and keeps what it is told:
+A probe replaces an actor, and keeps the messages that it receives:
 
     async with probing(runtime, "mailer") as probe:
         ...
@@ -17,10 +17,11 @@ A probe stands in for an actor, and keeps what it is told:
         await probe.silent(5.0)
 
 `task_order(seed)` makes the order in which trio runs its tasks repeatable, and `@seeds(50)` runs a
-test in fifty such orders, each with a new runtime. trio runs what is ready in batches, each in its
-order of arrival or in reverse, by a random number of its own; arrival depends on the addresses of
-objects, too. For Hypothesis it can sort a batch and shuffle it with a random generator instead;
-`task_order` uses the same switch, for any test, with a generator that belongs to the test.
+test in fifty such orders, each with a new runtime. trio runs ready tasks in batches, each in the
+order of arrival or in reverse, by a random number; the order of arrival also depends on the
+addresses of objects. For Hypothesis, trio can instead sort a batch and shuffle it with a random
+generator; `task_order` uses the same switch for any test, with a generator that belongs to the
+test.
 
 `restarted(ref)` waits for an actor's next instance. A `LogBook` keeps what a runtime logs. The
 fixtures for pytest are in `fw_actors.runtime.pytest_plugin`.
@@ -88,10 +89,10 @@ _DICE: Final = "_r"
 
 @contextmanager
 def task_order(seed: int) -> Iterator[None]:
-    """Have every `trio.run` inside the block order its tasks by `seed` alone.
+    """Make every `trio.run` inside the block order its tasks only by `seed`.
 
-    The same seed gives the same order, in another process and under another hash seed too, as
-    long as the tasks themselves do the same: time from a MockClock, no threads, no sockets.
+    The same seed gives the same order, even in another process and under another hash seed, if the
+    tasks are deterministic: time from a MockClock, no threads, no sockets.
     """
     names = vars(trio._core._run)
     before = _parts(names)
@@ -103,7 +104,8 @@ def task_order(seed: int) -> Iterator[None]:
 
 
 def _parts(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is replaced; a KeyError here means that trio does it in another way now."""
+    """Return the replaced parts of trio; a KeyError here means that trio's implementation has
+    changed."""
     return {name: names[name] for name in (_SWITCH, _DICE)}
 
 
@@ -123,11 +125,11 @@ def seeds(
 ) -> Callable[[Callable[..., Awaitable[object]]], Callable[..., None]]:
     """Run an async test in virtual time, once for each of the seeds from 0 to `count` - 1.
 
-    The seed decides the order in which trio runs its tasks, and is that of the runtime's entropy.
-    The test gets what its parameters name of `runtime`, `log` (the runtime's `LogBook`) and
-    `seed`; other parameters are left to pytest, whose async fixtures it cannot have. It is a plain
-    function, so it needs no plugin, nor pytest. A failure has a note with its seed, and with how
-    to run that one alone: `only=`, or `--only-seed` of `fw_actors.runtime.pytest_plugin`.
+    The seed determines the order in which trio runs its tasks, and seeds the runtime's entropy. The
+    test may have the parameters `runtime`, `log` (the runtime's `LogBook`) and `seed`; other
+    parameters are left to pytest, but async fixtures are not available. The result is a plain
+    function, so it needs neither a plugin nor pytest. A failure has a note with its seed, and with
+    the way to run only that seed: `only=`, or `--only-seed` of `fw_actors.runtime.pytest_plugin`.
     Raises ValueError if `count` is less than 1.
     """
     if count < 1:
@@ -153,7 +155,7 @@ def seeds(
                     )
                     raise
 
-        # For pytest, which must not look for fixtures of these names.
+        # So that pytest does not search fixtures of these names.
         run_all.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
         return run_all
 
@@ -195,12 +197,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Loses the message: no handler, no answer, no dead letter; its asker waits in vain."""
+    """Loses the message: no handler, no answer, no dead letter; its asker waits until its
+    deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Delivers the message so many seconds later, behind others that arrived meanwhile.
+    """Delivers the message `seconds` later, after others that arrived meanwhile.
 
     If the instance ends meanwhile, the message is lost and its asker gets the error.
     """
@@ -219,12 +222,12 @@ Plan = Callable[[int, Message], Fault | None]
 
 
 class InjectedCrash(Exception):
-    """The failure that a `Crash` stands for."""
+    """The failure that a `Crash` causes."""
 
 
 @dataclass(frozen=True, slots=True)
 class InjectedFault:
-    """A fault that was injected: at which actor, on which message of all (from 1)."""
+    """An injected fault, with the actor and the number of the message (from 1)."""
 
     actor: str
     number: int
@@ -234,7 +237,7 @@ class InjectedFault:
 
 @dataclass(slots=True)
 class Injector:
-    """The number of messages that `injecting` has seen, and the faults that it injected."""
+    """Counts the messages that `injecting` has seen, and keeps the injected faults."""
 
     plan: Plan
     seen: int = 0
@@ -259,7 +262,7 @@ class Injector:
 
 
 class DelayedMessage:
-    """A message that comes back as a completion, so that it needs no room in the mailbox."""
+    """A message that returns as a completion, so that it needs no room in the mailbox."""
 
     serves: Final = None
 
@@ -293,7 +296,7 @@ def nth(faults: Mapping[int, Fault]) -> Plan:
 def injecting(target: ActorRef | KeyedPool | WorkerPool[Any], plan: Plan) -> Iterator[Injector]:
     """Inject faults into a single actor, or into all actors of a pool, while the block runs.
 
-    Completions of work, timers and watches are left alone: they do not pass the mailbox.
+    Completions of work, timers and watches are not affected: they do not pass the mailbox.
     """
     injector = Injector(plan)
     cell_or_pool = target.cell if isinstance(target, ActorRef) else target
@@ -308,11 +311,11 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 
 class Probe:
-    """The messages that `probing` has received and `got` has not yet returned."""
+    """The messages that a probe has received and `got` has not returned yet."""
 
     def __init__(self, answers: Mapping[type[Message], object]) -> None:
         self.answers = dict(answers)
-        """The answer to each type of request; None to any other."""
+        """The answer to each type of request; other requests get None."""
         self.messages: list[Message] = []
         self._arrived = trio.Event()
 
@@ -338,7 +341,7 @@ class Probe:
         raise AssertionError(f"no {kind.__name__} within {within:g} s, only {self.messages!r}")
 
     async def silent(self, seconds: float) -> None:
-        """Raise AssertionError if a message is there, or arrives within so many seconds."""
+        """Raise AssertionError if there is a message, or if one arrives within `seconds`."""
         await trio.sleep(seconds)
         if self.messages:
             raise AssertionError(f"within {seconds:g} s there were {self.messages!r}")
@@ -376,8 +379,8 @@ async def probing(
 async def restarted(ref: ActorRef, within: float = 60.0) -> AsyncIterator[None]:
     """Wait, at the end of the block, until a new instance of a single actor has started.
 
-    One that started in the block counts, too. Raises AssertionError if none has within so many
-    seconds of the block's end.
+    An instance that started in the block counts too. Raises AssertionError if none has started
+    `within` seconds after the end of the block.
     """
     cell = ref.cell
     before = cell.life

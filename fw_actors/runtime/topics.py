@@ -1,12 +1,12 @@
-"""Topics: one message to all members, each with a queue and a policy for the case that it is full.
+"""Topics: one message to all members, each with a queue and a policy for a full queue.
 
 A publication is put into the queues of all members in one step, so that all members get all
-publications in the same order. It waits before that step until every member whose policy is WAIT
-has room. A member's queue is a feed of its mailbox (see `mailbox`), so it does not use up the room
+publications in the same order. Before that step it waits until every member whose policy is WAIT
+has room. A member's queue is a feed of its mailbox (see `mailbox`), so it does not use the capacity
 that other messages need.
 
-The runtime's own events are a topic too: starts, ends, failures, refusals, lost messages. Nothing
-is made, and next to nothing is done, while it has no member.
+The runtime's own events are a topic too: starts, ends, failures, refusals, lost messages. They cost
+almost nothing while the topic has no member.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class WaitingPublisher:
 
 
 class Topic(Generic[MessageT]):
-    """Passes each message to all its members. For trio's thread only, but `tell_from_thread`.
+    """Passes each message to all its members. For trio's thread only, except `tell_from_thread`.
 
-    Make it with its runtime and a name, and pass it to those who publish and subscribe. It has no
-    task, and needs no end.
+    Create it with its runtime and a name, and pass it to publishers and subscribers. It has no
+    task, and need not be closed.
     """
 
     def __init__(self, runtime: Runtime, name: str, *, max_members: int = MAX_MEMBERS) -> None:
@@ -82,11 +82,11 @@ class Topic(Generic[MessageT]):
         self._order: tuple[Membership, ...] | None = ()
         """The members, for `_deliver`; None after a change."""
         self._blocked: dict[Membership, None] = {}
-        """Members that publishers have to wait for."""
+        """Members for which publishers must wait."""
         self._waiting: dict[WaitingPublisher, None] = {}
         self._published = 0
         self.has_members = False
-        """Whether there is anybody to publish for."""
+        """Whether there are members."""
 
     def __len__(self) -> int:
         """Return the number of members."""
@@ -101,17 +101,18 @@ class Topic(Generic[MessageT]):
         accept: Callable[[MessageT], bool] | None = None,
         then: Message | None = None,
     ) -> Membership:
-        """Send every publication to the actor behind `ref`, too, through a queue of its own.
+        """Send every publication also to the actor behind `ref`, through its own queue.
 
-        The queue holds `capacity` publications, beside the mailbox; `slow` says what happens when
-        it is full. `accept` chooses publications; if it raises an error, the member leaves. With
-        `Slow.UNSUBSCRIBE` a member that was too slow gets `then`, if given, after what is in its
-        queue. A member that subscribes again gets new terms and keeps its queue.
+        The queue holds `capacity` publications, in addition to the mailbox; `slow` is the policy
+        for a full queue. `accept` filters publications; if it raises an error, the member is
+        removed. With `Slow.UNSUBSCRIBE` a member that was too slow gets `then`, if given, after the
+        publications in its queue. A member that subscribes again gets new terms and keeps its
+        queue.
 
-        A single actor is a member over its restarts, until it stops. A keyed one is made if need
-        be, is not passivated while it is a member, and leaves when its instance ends.
-        Raises ActorGone if the actor has stopped, and MailboxFull if the topic has as many
-        members as it may have, or the actor's pool is full.
+        A single actor is a member over its restarts, until it stops. A keyed actor is created if
+        necessary, is not passivated while it is a member, and leaves when its instance ends. Raises
+        ActorGone if the actor has stopped, and MailboxFull if the topic has its maximum number of
+        members, or if the actor's pool is full.
         """
         terms = Terms(slow, capacity, accept, then)
         cell = ref.target()
@@ -132,7 +133,8 @@ class Topic(Generic[MessageT]):
         capacity: int = CAPACITY,
         accept: Callable[[MessageT], bool] | None = None,
     ) -> AbstractContextManager[Listener[MessageT]]:
-        """Let a task that is no actor be a member while the block runs; arguments as above."""
+        """Make a task that is no actor a member while the block runs; arguments as for
+        `subscribe`."""
         return self._listening(Terms(slow, capacity, accept))
 
     @contextmanager
@@ -150,9 +152,9 @@ class Topic(Generic[MessageT]):
     async def publish(self, message: MessageT) -> int:
         """Pass a message to all members; return how many get it.
 
-        First waits until each member whose policy is WAIT has room. Publishers have their turns
-        in the order of their calls. A call that is cancelled while it waits has published nothing.
-        Raises AskCycle in a handler if one of these members waits for it.
+        First waits until each member whose policy is WAIT has room. Publishers proceed in the order
+        of their calls. A call that is cancelled while it waits has published nothing. Raises
+        AskCycle in a handler if one of these members waits for it.
         """
         carry = self._runtime.carry
         carried = carried_values(carry) if carry else None
@@ -166,8 +168,8 @@ class Topic(Generic[MessageT]):
     def tell(self, message: MessageT, /) -> bool:
         """Publish without waiting; never raises.
 
-        Returns False, and records a dead letter, if a member whose policy is WAIT has no room:
-        then nobody gets the message.
+        Returns False, and records a dead letter, if a member whose policy is WAIT has no room; then
+        no member gets the message.
         """
         if self._blocked:
             self._runtime.dead_letters.add(self.name, message, DeadLetterReason.FULL)
@@ -195,11 +197,11 @@ class Topic(Generic[MessageT]):
         self.unblock(member)
 
     def block(self, member: Membership) -> None:
-        """Have publishers wait for a member."""
+        """Make publishers wait for a member."""
         self._blocked[member] = None
 
     def unblock(self, member: Membership) -> None:
-        """Have publishers not wait for a member any more."""
+        """Stop making publishers wait for a member."""
         if member in self._blocked:
             del self._blocked[member]
             if self._waiting:
@@ -227,12 +229,12 @@ class Topic(Generic[MessageT]):
 
     @property
     def waits_for(self) -> tuple[WaitNode, ...]:
-        """The members that publishers wait for."""
+        """The members for which publishers wait."""
         return tuple(node for member in self._blocked for node in member.waits_for)
 
     @property
     def any_of(self) -> tuple[WaitNode, ...]:
-        """Nothing: publishers wait for all of them."""
+        """Empty: publishers need all of `waits_for`."""
         return ()
 
     # Steps.
@@ -287,7 +289,7 @@ class Topic(Generic[MessageT]):
                 publisher.waiter.end_wait(self)
 
     def _deliver_waiting(self) -> None:
-        """Publish for those who wait, in their order, as long as there is room."""
+        """Publish for waiting publishers, in order, as long as there is room."""
         while self._waiting and not self._blocked:
             publisher = next(iter(self._waiting))
             del self._waiting[publisher]
@@ -297,7 +299,8 @@ class Topic(Generic[MessageT]):
             self._look_for_cycles()
 
     def _look_for_cycles(self) -> None:
-        """End the wait of publishers for whom a member that has no room now waits."""
+        """End the waits of publishers that have become cycles, because a full member waits for the
+        publisher."""
         for publisher in tuple(self._waiting):
             waiter = publisher.waiter
             if waiter is None:
@@ -341,13 +344,13 @@ class RuntimeEvent(Message, frozen=True):
 
     kind: EventKind
     name: str
-    """The actor, pool, child, supervisor or member that it is about."""
+    """The actor, pool, child, supervisor or member concerned."""
     at: int
     """Unix time in ms."""
     reason: str = ""
     """An error as one line without secrets, or the reason of a dead letter; may be empty."""
     message_type: str = ""
-    """The type of the message, if it is about one."""
+    """The type of the message concerned, if any."""
     life: int = 0
     """The number of the instance that started or ended; see `Down`."""
 
@@ -367,7 +370,7 @@ class EventTopic(Topic[RuntimeEvent]):
         accept: Callable[[RuntimeEvent], bool] | None = None,
         then: Message | None = None,
     ) -> Membership:
-        """Do as `Topic.subscribe` does. Raises ValueError for `Slow.WAIT`."""
+        """Subscribe as `Topic.subscribe` does. Raises ValueError for `Slow.WAIT`."""
         check_slow(slow)
         return super().subscribe(ref, slow=slow, capacity=capacity, accept=accept, then=then)
 
@@ -378,14 +381,14 @@ class EventTopic(Topic[RuntimeEvent]):
         capacity: int = EVENTS_KEPT,
         accept: Callable[[RuntimeEvent], bool] | None = None,
     ) -> AbstractContextManager[Listener[RuntimeEvent]]:
-        """Do as `Topic.listening` does. Raises ValueError for `Slow.WAIT`."""
+        """Listen as `Topic.listening` does. Raises ValueError for `Slow.WAIT`."""
         check_slow(slow)
         return super().listening(slow=slow, capacity=capacity, accept=accept)
 
     def emit(self, kind: EventKind, name: str, **details: Any) -> None:
-        """Publish an event, unless there is nobody to get it; for the runtime.
+        """Publish an event, unless there is no member; for the runtime.
 
-        What happens often asks for `has_members` before.
+        Callers of frequent events check `has_members` first.
         """
         if self.has_members:
             self.tell(RuntimeEvent(kind, name, self._runtime.clock.now(), **details))
@@ -416,6 +419,6 @@ class EventTopic(Topic[RuntimeEvent]):
 
 
 def check_slow(slow: Slow) -> None:
-    """Raise ValueError for a policy by which the runtime would wait."""
+    """Raise ValueError for the policy WAIT, with which the runtime would wait."""
     if slow is Slow.WAIT:
-        raise ValueError("the runtime waits for no member: choose another policy than Slow.WAIT")
+        raise ValueError("the runtime waits for no member: choose a policy other than Slow.WAIT")

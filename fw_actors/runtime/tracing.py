@@ -1,9 +1,9 @@
 """Hooks for tracing: when each message was queued, begun and ended, and which message caused it.
 
-Without hooks nothing of this runs: a runtime that has some gives its actors other mailboxes and
-handler tables. Every message then travels as a `PendingReply` with context variables, as it does
-for `open_runtime(carry=...)`; one of these is the message's own trace, so that what its handler
-and its work send knows its cause.
+Without hooks none of this code runs: only a runtime with hooks gives its actors the mailboxes and
+handler tables of this module. Every message then travels as a `PendingReply` with context
+variables, as with `open_runtime(carry=...)`. One of them is the message's own trace, so that
+messages sent by its handler and its work know their cause.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TraceOutcome(Enum):
 
 
 class MessageTrace:
-    """One message on its way. It has types and names, never the contents of a message."""
+    """The trace of one message. It has types and names, never the contents of a message."""
 
     __slots__ = (
         "actor",
@@ -65,10 +65,10 @@ class MessageTrace:
         self.queued_at = self.begun_at = queued_at
         """Times on trio's clock."""
         self.queued_seconds = 0.0
-        """The time from the call that sent it to its handler, the wait for room included."""
+        """The seconds from the call that sent it to its handler, including the wait for room."""
         self.handled_seconds = 0.0
         self.data: Any = None
-        """For the hooks: nobody else touches it."""
+        """For the hooks; the runtime does not use it."""
 
 
 class TraceHooks(Protocol):
@@ -77,19 +77,19 @@ class TraceHooks(Protocol):
     def enqueued(self, message: MessageTrace, parent: MessageTrace | None) -> None:
         """React to a message that was put into a mailbox; called in the sender's task.
 
-        `parent` is the message whose handler, or whose work, has sent it.
+        `parent` is the message whose handler or work has sent it.
         """
 
     def begun(self, message: MessageTrace) -> None:
         """React to the begin of its handler; called in the handler's task and context.
 
-        A message that is dropped, or whose asker has gone before, is not begun.
+        Not called for a message that is dropped, or whose asker stopped waiting before.
         """
 
     def ended(
         self, message: MessageTrace, outcome: TraceOutcome, error: BaseException | None
     ) -> None:
-        """React to the end of its handler; called where `begun` was."""
+        """React to the end of its handler; called in the same task and context as `begun`."""
 
 
 CURRENT_MESSAGE: Final[ContextVar[MessageTrace | None]] = ContextVar(
@@ -122,13 +122,13 @@ class Tracing:
             self._call(self._hooks.enqueued, trace, CURRENT_MESSAGE.get())
 
     def instrument(self, actor: Actor, cell: ActorCell) -> None:
-        """Have the handlers of this instance, in all its phases, call the hooks."""
+        """Make the handlers of this instance, in all its phases, call the hooks."""
         setattr(actor, "handlers", TracedHandlers(self, cell, actor.handlers))  # noqa: B010
 
     def begin(self, cell: ActorCell, message: Message) -> MessageTrace:
         """Return the trace of the message that is about to be handled, and call the hook."""
         trace = CURRENT_MESSAGE.get()
-        if trace is None:  # made of finished work, a timer or a watch: it was in no mailbox
+        if trace is None:  # from finished work, a timer or a watch: it was in no mailbox
             parent = cause_of(cell.serves)
             trace = self._trace(cell.name, message, parent)
             if self._hooks is not None:
@@ -160,7 +160,7 @@ class Tracing:
         try:
             hook(*arguments)
         except Exception as error:
-            self._hooks = None  # hooks that fail must fail no actor
+            self._hooks = None  # a failing hook must not fail an actor
             self._runtime.log.warning(
                 "trace_failed", actor="", error=self._runtime.one_line(error), exc_info=error
             )
@@ -176,7 +176,7 @@ def cause_of(served: PendingReply[Any] | None) -> MessageTrace | None:
 
 
 def outcome_of(actor: Actor, result: object, error: BaseException | None) -> TraceOutcome:
-    """Return how a handler ended that returned `result` or raised `error`."""
+    """Return the outcome of a handler that returned `result` or raised `error`."""
     if result is GIVEN_UP:
         return TraceOutcome.CANCELLED
     if error is None:
@@ -222,7 +222,7 @@ class TracedMailbox(Mailbox):
 
 
 class TracedCall:
-    """The call of one handler: its trace is the current one, and the hooks learn how it ends."""
+    """The call of one handler: sets the current trace, and calls the hooks at the end."""
 
     __slots__ = ("_actor", "_token", "_trace", "_tracing", "result")
 
@@ -241,9 +241,9 @@ class TracedCall:
 
 
 class TracedHandlers(Mapping[type[Message], Handler]):
-    """The handlers of one instance, each of which calls the hooks; made when they are needed.
+    """The handlers of one instance, each of which calls the hooks; created on demand.
 
-    `handlers` is the table of the present phase, which another phase changes.
+    `handlers` is the table of the current phase, which `enter` changes.
     """
 
     def __init__(self, tracing: Tracing, cell: ActorCell, handlers: HandlerTable) -> None:

@@ -1,8 +1,8 @@
 """Worker pools: several actors of one kind behind one address, with one mailbox.
 
 The next free worker takes the next message. A worker is a single actor, except that it takes its
-messages from the pool's mailbox; a message becomes its own when it takes it. So a failure loses
-only the message in hand, and the others are taken by the other workers.
+messages from the pool's mailbox, one at a time. Therefore a failure loses only the current message,
+and the other workers take the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ ActorT_co = TypeVar("ActorT_co", bound="Actor", covariant=True)
 
 
 class PoolFront(ActorCell):
-    """The side of a worker pool that senders use: mailbox and free workers. It has no instance."""
+    """The part of a worker pool to which senders send: mailbox and free workers. It has no
+    instance."""
 
     __slots__ = ("_free", "any_of", "pool")
 
@@ -41,9 +42,9 @@ class PoolFront(ActorCell):
         super().__init__(pool.runtime, pool.name, closed, {})
         self.pool = pool
         self.any_of: tuple[WorkerCell, ...] = ()
-        """The workers: one of them is enough to go on."""
+        """The workers, one of which is enough to continue."""
         self._free: OrderedDict[WorkerCell, None] = OrderedDict()
-        """Parked workers that would take a message, the one that is free for longest first."""
+        """Parked workers that would take a message, the longest free first."""
         self.policy = policy
 
     @property
@@ -75,7 +76,7 @@ class PoolFront(ActorCell):
         self.mailbox.close()
 
     def open(self) -> None:
-        """Take messages, again."""
+        """Take messages again."""
         if self.mailbox.is_closed:
             self.mailbox = self.runtime.mailbox_of(self, self.mailbox.capacity)
 
@@ -90,13 +91,13 @@ class PoolFront(ActorCell):
         self.scheduled = not self._free
 
     def pass_on(self) -> None:
-        """Have another worker look at the mailbox, since one that was woken for it may not."""
+        """Have another worker check the mailbox, since the one that was woken for it may not."""
         if self._free and self.mailbox.depth:
             self.schedule()
 
 
 class WorkerMailbox(Mailbox):
-    """One worker's access to the mailbox of its pool. Closing it closes the access alone."""
+    """One worker's access to the mailbox of its pool. Closing it closes only this access."""
 
     __slots__ = ("_front", "_worker")
 
@@ -116,7 +117,7 @@ class WorkerMailbox(Mailbox):
     def _take_for_worker(self) -> Item:
         shared = self._front.mailbox
         if self.is_closed and not shared.is_closed:
-            raise trio.EndOfChannel  # it ends, the pool goes on
+            raise trio.EndOfChannel  # the worker ends, the pool continues
         item = shared.take()
         if isinstance(item, PendingReply):
             item.cell = self._worker
@@ -142,7 +143,8 @@ class WorkerCell(SingleCell):
         self._front.remove_free(self)
 
     def settle_mailbox(self) -> None:
-        """Leave the messages to the other workers; `WorkerPool.settle` ends those that remain."""
+        """Leave the messages to the other workers; `WorkerPool.settle` settles those that
+        remain."""
         self.mailbox.close()
         self._front.mailbox.put_back([self.mailbox.take() for _ in range(self.mailbox.returned)])
         self._refuse_inspections()
@@ -175,9 +177,9 @@ class WorkerCell(SingleCell):
 class WorkerPool(Ref, Generic[ActorT_co]):
     """The address of `size` actors of one kind, of which the next free one takes a message.
 
-    `make` creates each of them. `mailbox` is the policy of the pool's one mailbox; of the policy
-    of its actors only `max_work` and `max_timers` count. A supervisor runs the workers, as
-    `supervisors.worker_pool_child` says; before that, and after it has ended, the pool is closed.
+    `make` creates each actor. `mailbox` is the policy of the pool's one mailbox; of the policy of
+    its actors only `max_work` and `max_timers` count. A supervisor runs the workers, see
+    `supervisors.worker_pool_child`; the pool is closed before they start and after they have ended.
     """
 
     __slots__ = ("_front", "_name", "make", "runtime", "size")
@@ -274,7 +276,7 @@ class WorkerPool(Ref, Generic[ActorT_co]):
         self._front.mailbox.close()
 
     def settle(self) -> None:
-        """Close the pool, and end what no worker has taken; none may run."""
+        """Close the pool, and settle the messages that no worker has taken; no worker may run."""
         self._front.settle_mailbox()
 
     def _refuse(self, what: str) -> NoReturn:

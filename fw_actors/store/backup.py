@@ -1,10 +1,11 @@
 """Backups of the database as files, and their restore.
 
-They are made by SQLite's online backup, or by PostgreSQL's `pg_dump`. SQLite's backup reads in one
-read transaction: writers go on meanwhile, and the copy holds none of their later commits. The copy
-is checked before it gets its name.
+They are made by SQLite's online backup, or by PostgreSQL's `pg_dump`. SQLite's backup runs in one
+read transaction: writers continue meanwhile, and the copy contains none of their later commits. The
+copy is checked before it gets its name.
 
-A restore keeps the earlier database beside, under a name with the time, until somebody deletes it.
+A restore keeps the replaced database under a name that contains the time, until an administrator
+deletes it.
 """
 
 from __future__ import annotations
@@ -28,21 +29,23 @@ _BESIDE: Final = ("-wal", "-shm", "-journal")  # files that SQLite creates next 
 
 @contextmanager
 def new_file(target: Path) -> Iterator[Path]:
-    """Yield a draft next to `target`, for its owner only, which is renamed when the block ends.
+    """Yield a draft next to `target`, readable by its owner only; the end of the block renames it.
 
-    It is on the disk then. When the block raises, nothing is left behind.
+    The file is synced to the disk before it gets its name. If the block raises, the draft is
+    removed.
 
     Raises: ConfigurationError when `target` exists or can't be written.
     """
     draft = _draft_of(target)
     try:
-        # One that a kill has left may be a whole file by another name: it is not written into.
+        # The draft of a killed process may be a hard link to a finished file, so it is never
+        # reused.
         remove_draft_of(target)
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
             yield draft
             _sync(draft)
-            os.link(draft, target)  # unlike a rename it never replaces another file
+            os.link(draft, target)  # unlike a rename, it never replaces an existing file
             _sync(target.parent)
         finally:
             remove_draft_of(target)
@@ -71,25 +74,25 @@ def _sync(path: Path) -> None:
 
 
 WHOLE_CHECK_BYTES: Final = 1 << 30
-"""Up to this size every index is held against its table too; that reads the file many times."""
+"""Up to this size each index is also compared with its table, which reads the file many times."""
 _MAX_FAULTS: Final = 5
 _EXAMINATION_BUSY_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True)
 class Examined:
-    """The result of an examination; `faults` are SQLite's own messages, none for an intact file."""
+    """The result of an examination. `faults` are SQLite's messages, empty for an intact file."""
 
     size: int  # bytes, with its write-ahead log
-    free: int  # bytes inside the file that nothing uses
+    free: int  # bytes of unused pages inside the file
     faults: tuple[str, ...]
-    thorough: bool  # whether the indexes were held against their tables
+    thorough: bool  # whether the indexes were compared with their tables
 
 
 def examine_file(path: Path) -> Examined:
-    """Examine a database in use; blocks for as long as reading it takes.
+    """Examine a database, which may be in use; blocks while the file is read.
 
-    A file that can't be read at all is a fault, no exception.
+    A file that can't be read is reported as a fault; no exception is raised.
     """
     log = path.with_name(path.name + "-wal")
     size = sum(file.stat().st_size for file in (path, log) if file.exists())
@@ -115,15 +118,15 @@ PAGES_AT_ONCE: Final = 1000
 _BUSY_SECONDS: Final = 30.0
 
 Progress = Callable[[int, int], None]
-"""Called with how many pages are copied, and how many there are."""
+"""Called with the number of copied pages and the number of all pages."""
 
 
 def back_up_file(source: Path, target: Path, progress: Progress) -> int:
-    """Copy the database to `target`, which must not exist; blocks until it is on the disk.
+    """Copy the database to `target`, which must not exist; blocks until the copy is on the disk.
 
     Returns: the size of the copy, in bytes.
     Raises: ConfigurationError when there is no database, `target` exists or can't be written, or
-        the copy is not intact; nothing is left behind then.
+        the copy is not intact; no file remains then.
     """
     if not source.is_file():
         raise ConfigurationError([f"There is no database {source}."])
@@ -143,7 +146,7 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
         contextlib.closing(_connect(source, "ro")) as old,
         contextlib.closing(_connect(target, "rw")) as new,
     ):
-        # In an open transaction: otherwise each commit of others restarts the copy.
+        # An open read transaction: without it, each commit of another connection restarts the copy.
         old.execute("BEGIN")
         old.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         old.backup(
@@ -151,7 +154,7 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
             pages=PAGES_AT_ONCE,
             progress=lambda status, remaining, total: progress(total - remaining, total),
         )
-        new.execute("PRAGMA journal_mode=DELETE")  # all of it in the one file
+        new.execute("PRAGMA journal_mode=DELETE")  # so that the copy is one file
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -165,8 +168,8 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 PG_DUMP: Final = "pg_dump"
 KEPT_SCHEMAS: Final = "before_[0-9][0-9][0-9][0-9]*t*z"
-"""What restores have kept, as a pattern of pg_dump: no part of the site, and in the way of the
-restore of a dump that has it."""
+"""The schemas that restores have kept, as a pattern for pg_dump. A dump excludes them: they are no
+part of the site, and a restore would collide with them."""
 _PREFIX: Final = "FW_"
 _MAX_LINES: Final = 5
 
@@ -174,8 +177,8 @@ _MAX_LINES: Final = 5
 def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     """Dump the database to `target`, which must not exist, in the format of `pg_restore`.
 
-    `environ`: the process's; pg_dump is looked for on its PATH, and gets all of it but what is
-    ours. A password is passed in the environment, where `ps` does not show it.
+    `environ`: the process's environment; pg_dump is searched on its PATH, and gets all variables
+    but those of fw. A password is passed in the environment, where `ps` does not show it.
 
     Returns: the size of the dump, in bytes.
     Raises: ConfigurationError when there is no pg_dump, it fails, or `target` can't be written.
@@ -192,8 +195,8 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
 
 
 def connection_of(url: str, environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """Return the connection string without the password, and the environment of a program of
-    PostgreSQL, with it and without anything of ours."""
+    """Return the connection string without the password, and the environment for PostgreSQL's
+    programs, which has the password and none of fw's variables."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo  # few sites need its driver
 
     facts = {name: str(value) for name, value in conninfo_to_dict(url).items()}
@@ -220,11 +223,11 @@ def _run(command: list[str], environ: Mapping[str, str]) -> None:
 
 
 _TOO_OLD: Final = (b"server version mismatch", b"unsupported version (")
-"""What pg_dump says of a newer server, and pg_restore of a newer pg_dump's file."""
+"""The messages of pg_dump for a newer server, and of pg_restore for a newer file."""
 
 
 def error_lines(stderr: bytes) -> list[str]:
-    """Return the last lines of an error of PostgreSQL's programs, without their guesses."""
+    """Return the last lines of an error of PostgreSQL's programs, without the indented hints."""
     said = stderr.decode(errors="replace").splitlines()
     return [line for line in said if line[:1] not in ("", "\t")][-_MAX_LINES:]
 
@@ -279,7 +282,7 @@ def _require_site(file: Path) -> None:
 
 
 def put_file(draft: Path, database: Path, kept: Path) -> None:
-    """Put a draft in the place of a database, which gets the name `kept`.
+    """Replace a database by a draft; the replaced database gets the name `kept`.
 
     Raises: ConfigurationError if another process has one of them open.
     """
@@ -300,7 +303,7 @@ def put_file(draft: Path, database: Path, kept: Path) -> None:
 
 
 def _fold_log(file: Path) -> None:
-    """Bring the write-ahead log into the file, which no other connection may have open.
+    """Checkpoint the write-ahead log into the file, which no other connection may have open.
 
     Raises: ConfigurationError if one has; sqlite3.DatabaseError for a damaged file.
     """

@@ -29,11 +29,11 @@ _log: Final = logging.getLogger(__name__)
 class WorkItem:
     """A function to be run by an engine, and the trio task that waits for its result.
 
-    `answer` is None until an engine has run or refused the item; it stays None for an item that
-    was cancelled first. `made` is its time.monotonic(). `durable`: see `Store.write`.
-    `abandoned`: the caller was cancelled while the function ran, and gets no result.
-    `claim(False)` returns True once: to the engine that begins, which sets `begun`, or to the
-    caller that withdraws.
+    `answer` is None until an engine has run or refused the item; it stays None for an item that was
+    cancelled first. `made` is its time.monotonic(). `durable`: see `Store.write`. `abandoned`: the
+    caller was cancelled while the function ran, and gets no result. `claim(False)` returns True
+    exactly once: to the engine, which then sets `begun` and runs the function, or to the caller
+    that withdraws the item.
     """
 
     __slots__ = (
@@ -85,9 +85,9 @@ class WorkItem:
     ) -> Any:
         """Wait for `settle`.
 
-        An item that is cancelled before its function began is withdrawn, and `withdrawn` is
-        called. A later cancellation waits for the function; `abandoned` is called to interrupt
-        it, and if the function fails its caller gets the cancellation.
+        If the caller is cancelled before the function begins, the item is withdrawn and `withdrawn`
+        is called. A later cancellation waits for the function; `abandoned` is called to interrupt
+        it, and if the function fails, the caller gets the cancellation.
         """
         self.task = trio.lowlevel.current_task()
 
@@ -114,7 +114,7 @@ class WorkItem:
             trio.lowlevel.reschedule(self.task, answer)
 
     def run_callbacks(self) -> None:
-        """Run what `Tx.after_commit` collected, in order."""
+        """Run the callbacks of `Tx.after_commit` in order; an exception is logged."""
         for callback in self.callbacks:
             try:
                 callback()
@@ -145,8 +145,8 @@ class Engine(Protocol):
     def run(self, first: WorkItem, pull: Pull, empty: Callable[[], bool]) -> list[WorkItem]:
         """Run `first` and waiting items; return them, each answered or withdrawn.
 
-        The items of one run are all durable or all not durable. While `empty()` there is nothing
-        to pull; it costs less to ask.
+        The items of one run are all durable or all not durable. `empty()` returns whether the queue
+        is empty; it costs less than `pull`.
         """
 
     def poll(self) -> bool:
@@ -173,14 +173,14 @@ def _always() -> bool:
 
 
 class SerialisingLock:
-    """A lock that serialises threads, but whose waiters give up on a long holder.
+    """A lock that serialises threads, and whose waiters continue without it after `patience`.
 
-    Two threads with short work pass the interpreter's lock to and fro with each statement:
-    measured, 64 callers, reads of 50 µs took 52 µs alternating and 60 to 110 µs in parallel.
+    Two threads with short work hand over the interpreter's lock with each statement. Measured with
+    64 callers: reads of 50 µs took 52 µs one after the other, and 60 to 110 µs in parallel.
     """
 
     def __init__(self, patience: float) -> None:
-        """`patience`: seconds after its acquisition for which a holder is waited for."""
+        """`patience`: seconds after the acquisition, until which waiters wait for the holder."""
         self._patience = patience
         self._lock = threading.Lock()
         self._began = 0.0
@@ -207,11 +207,11 @@ class SerialisingLock:
 POLL_SECONDS: Final = 1.0
 
 THREAD_SWITCH_SECONDS: Final = 0.001
-"""The `sys.setswitchinterval` of a process that serves; its start sets it.
+"""The `sys.setswitchinterval` of a serving process, set at its start.
 
 SQLite's calls release the interpreter's lock, and each waits up to that interval to get it back
-from a busy trio thread. Measured, 64 callers beside a task that never idles: with Python's 5 ms
-mostly 600 to 1,000 writes/s, with 1 ms 12,000 to 22,000, and trio's thread hardly slower.
+from a busy trio thread. Measured with 64 callers and a task that is never idle: 600 to 1,000
+writes/s with Python's 5 ms, and 12,000 to 22,000 with 1 ms; trio's thread was hardly slower.
 """
 
 OnExternalCommit = Callable[[], None]
@@ -225,8 +225,8 @@ class ThreadExecutor:
         engines: one for each thread.
         capacity: items that may wait; further ones raise OverloadedError.
         noticed: called on trio's thread when another process has committed; None: never poll.
-        serialising: shared by all threads that must not work side by side.
-        longest_wait: an item that has waited for more seconds is refused.
+        serialising: the lock shared by all threads that run one at a time.
+        longest_wait: seconds; an item that has waited longer is refused.
         abandoned: called on trio's thread when the caller of a running item was cancelled, to
             interrupt it; None: the item runs to its end.
     """
@@ -250,7 +250,7 @@ class ThreadExecutor:
         self._serialising = serialising or SerialisingLock(0.0)
         self._longest_wait = longest_wait
         self._abandoned = abandoned
-        self._withdrawn = 0  # of items that are still in the queue
+        self._withdrawn = 0  # withdrawn items that are still in the queue
         self._closing = False
         self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()  # None: poll, or close
         self._token = trio.lowlevel.current_trio_token()
@@ -288,7 +288,7 @@ class ThreadExecutor:
             await self._ended.wait()
 
     def _serve(self, engine: Engine) -> None:
-        """The thread: run groups of items, and poll once a second between them."""
+        """Run groups of items, and poll once a second between them: the body of a thread."""
         next_poll = time.monotonic() + POLL_SECONDS
         following: WorkItem | None = None
         while following is not None or not (self._closing and self._queue.empty()):
@@ -336,7 +336,8 @@ class ThreadExecutor:
         return engine.run(first, pull, self._queue.empty), following
 
     def _in_time(self, item: WorkItem | None) -> WorkItem | None:
-        """Return the item, or refuse it and return None when it has waited for too long."""
+        """Return the item; or refuse it and return None if it has waited longer than
+        `longest_wait`."""
         if item is None or time.monotonic() - item.made <= self._longest_wait or not item.begin():
             return item
         item.refuse(OverloadedError("The database is busy with other queries. Try again later."))
@@ -439,8 +440,8 @@ T = TypeVar("T")
 async def open_in_thread(opening: Callable[[], T], close: Callable[[T], None]) -> T:
     """Run `opening` in a thread and return its result; raises what it raises.
 
-    A cancelled start ends at once, although another process may hold the lock of a migration for
-    half a minute, or the server may not answer; the late result is closed by `close`.
+    A cancelled start ends at once, even while another process holds the migration lock (up to half
+    a minute) or the server does not answer; `close` then closes the late result.
     """
     opened: list[T] = []
     claim_flag = [None]

@@ -1,10 +1,10 @@
 """The job queue in the database: due jobs, leases, fencing tokens, outcomes.
 
-A row is the queue (B-197). It is *due* when `next_at` has come; claiming it pushes `next_at` to the
-lease's end and writes the holder's token, so that a holder that dies gives it back by doing
-nothing. Everything that ends a lease is fenced by the token: a holder that was too slow writes
-nothing. (`delete_held` leaves the fence to its caller, who has passed it in the same transaction.)
-All times are milliseconds.
+A job is a row (B-197). It is *due* when `next_at` has passed. A claim sets `next_at` to the lease's
+end and writes the holder's token, so that the job of a holder that has died becomes due again by
+itself. Every function that ends a lease is fenced by the token: a holder whose lease was lost
+writes nothing. (`delete_held` does not check the token; its caller has done so in the same
+transaction.) All times are milliseconds.
 
 Every function runs inside `Store.write` (`heads` and `stats` also inside `Store.read`).
 """
@@ -46,9 +46,9 @@ from fw_actors.store.transaction import Tx
 class LeasedJob(msgspec.Struct, frozen=True):
     """A job that one worker holds until its lease ends; a claim returns these columns.
 
-    `attempts` counts the tries that came to an outcome, `deaths` the holders in a row that
-    vanished without one. `lease` is the token that every outcome is fenced by. `created` (ms) is
-    when the job was written, `trace_context` where what queued a job of an app stood in a trace.
+    `attempts` counts the attempts with an outcome, `deaths` the consecutive leases that expired
+    without one. `lease` is the token by which every outcome is fenced. `created` (ms) is the time
+    when the job was written; `trace_context` is the trace position at which an app queued it.
     """
 
     id: int
@@ -81,7 +81,7 @@ _NEW: Final = insert(JOB).values(
     }
 )
 ENQUEUE: Final = Statement(_NEW)
-ENQUEUE_NUMBERED: Final = Statement(  # half as dear again on SQLite
+ENQUEUE_NUMBERED: Final = Statement(  # costs 50 % more than ENQUEUE on SQLite
     _NEW.values(trace_context=bindparam("trace_context")).returning(JOB.c.id)
 )
 
@@ -92,7 +92,7 @@ def enqueued(
     subject: ColumnElement[str],
     now: ColumnElement[int],
 ) -> Insert:
-    """Return the statement that writes a job, due at `now`, for each row of what it reads."""
+    """Return the statement that writes a job, due at `now`, for each selected row."""
     return insert(JOB).from_select(
         ["queue", "partition", "subject", "function", "arguments", "user", "next_at", "created"],
         select(queue, partition, subject, *(literal_column("''"),) * 3, now, now),
@@ -111,7 +111,7 @@ ENQUEUE_MANY: Final = Statement(
 
 
 def heads_of(queue: ColumnElement[str]) -> Select[tuple[str, int]]:
-    """Every partition of a queue that has work, with its earliest time.
+    """Select each partition of a queue that has work, with its earliest due time.
 
     A skip scan: one index seek for each partition, however many rows are due in it.
     """
@@ -147,8 +147,8 @@ NEXT_DUE: Final = Statement(
 
 
 def _reschedule_statement() -> Statement:
-    """A skip scan like that of `heads_of`, for each partition's latest row; writes nothing when no
-    row is far ahead.
+    """Return the statement of `reschedule`: a skip scan like that of `heads_of`, for each
+    partition's latest row. It writes nothing if no row is later than the bound.
     """
     waiting = and_(JOB.c.queue == bindparam("queue"), JOB.c.next_at.is_not(None))
     first = select(func.min(JOB.c.partition)).where(waiting).cte("part", recursive=True)
@@ -169,8 +169,8 @@ RESCHEDULE: Final = _reschedule_statement()
 
 
 def _lease() -> Update:
-    # Materialised, or PostgreSQL may run it again and take more rows than the limit. Nested, or
-    # the statement begins with WITH, and SQLite counts no rows of it.
+    # Materialised, because PostgreSQL could otherwise run it again and take more rows than the
+    # limit. Nested, because SQLite counts no rows of a statement that begins with WITH.
     due = (
         select(JOB.c.id)
         .where(JOB.c.queue == bindparam("queue"), JOB.c.partition == bindparam("partition"))
@@ -218,13 +218,14 @@ def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
 
     They are locked by id, the order in which every transaction locks several jobs.
 
-    On PostgreSQL a row that another transaction has locked is waited for, and evaluated as it is by
-    then; where the statement has nothing to join, no row may be read or locked. Nested, or the
-    statement begins with WITH, and SQLite counts no rows of it.
+    On PostgreSQL the statement waits for a row that another transaction has locked, and then
+    evaluates its new version. If the statement's other tables have no row to join, PostgreSQL may
+    skip this subquery and lock nothing. Nested, because SQLite counts no rows of a statement that
+    begins with WITH.
 
     Args:
-        columns: taken from the rows beside the job's `subject`. Materialised, so that each item
-            is looked for once however often it is used.
+        columns: taken from the rows, in addition to the job's `subject`. They are materialised, so
+            that each is evaluated once however often it is used.
     """
     held = (
         select(JOB.c.subject, *(column.label(name) for name, column in columns.items()))
@@ -257,8 +258,8 @@ def _stats() -> Statement:
     def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
         return func.coalesce(func.sum(case((condition, literal(1)), else_=literal(0))), 0)
 
-    # An expression, so that SQLite scans the table: in the order of an index on queues it would
-    # look each row up, and take four times as long for a million of them.
+    # An expression, so that SQLite scans the table: through an index on queues it would look up
+    # each row, which takes four times as long for a million rows.
     queue = func.coalesce(JOB.c.queue, literal_column("''"))
     return Statement(
         select(
@@ -352,13 +353,13 @@ def heads(tx: Tx, queue: str) -> list[QueueHead]:
 
 
 def next_due(tx: Tx, queue: str, partition: str) -> int | None:
-    """Return the due time of the first row of a partition that is not due yet, or leased."""
+    """Return the earliest `next_at` in the future of a partition: a due time, or a lease's end."""
     due: int | None = tx.scalar(NEXT_DUE, queue=queue, partition=partition, now=tx.now)
     return due
 
 
 def reschedule(tx: Tx, queue: str, latest: int) -> int:
-    """Make jobs due that wait for a time after `latest`, which only a wrong clock can have set.
+    """Make jobs due whose `next_at` is after `latest`, which only a wrong clock can have set.
 
     A lease that such a clock has set also ends. Returns: the number of rows.
     """
@@ -406,7 +407,7 @@ def finish(tx: Tx, job_id: int, token: str) -> bool:
 
 
 def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
-    """Count an attempt and keep the row, due no more. False when the lease is lost."""
+    """Count an attempt and keep the row, which is never due again. False when the lease is lost."""
     return tx.run(FAIL, job=job_id, token=token, reason=error) == 1
 
 
@@ -418,20 +419,21 @@ def lock_held(tx: Tx, held: Sequence[tuple[int, str]]) -> None:
 def delete_held(tx: Tx, held: Sequence[int]) -> None:
     """Delete finished jobs whose leases this transaction has found valid.
 
-    A statement with `held_of` has locked them, so that nobody else can have them by now: to look
-    for the tokens once more would be half of the work. No other jobs may be given.
+    `held`: ids of jobs that a statement with `held_of` has locked in this transaction. No other
+    worker can have leased them since, so the tokens are not compared again, which would be half of
+    the work.
     """
     if held:
         tx.run(DELETE_HELD, held=rows_as_json(held))
 
 
 def settle_all(tx: Tx, settled: Sequence[Settlement]) -> int:
-    """`retry` and `fail` for many at once; return the number of valid leases."""
+    """Apply `retry` or `fail` to many jobs at once; return the number of valid leases."""
     return tx.run(SETTLE_ALL, settled=rows_as_json(settled)) if settled else 0
 
 
 def renew(tx: Tx, job_id: int, token: str, lease_ms: int) -> bool:
-    """Make a lease last for `lease_ms` from now. False when it is lost."""
+    """Extend a lease to `lease_ms` from now. False when it is lost."""
     return tx.run(RENEW, job=job_id, token=token, at=tx.now + lease_ms) == 1
 
 

@@ -1,7 +1,7 @@
 """Brings a database to the tables that this program knows.
 
-A new database gets `fw_actors.store.schema` as it stands; an older one gets the numbered steps
-that it lacks. A test holds the two ways to one result.
+A new database gets `fw_actors.store.schema` as it stands; an older one gets the numbered steps that
+it lacks. A test compares the results of both.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def _password_costs(tx: Tx) -> None:
 
 
 def _networks(tx: Tx) -> None:
-    """Count tries by wider networks too, and remember known addresses."""
+    """Add the counters of wider networks, and the table of known addresses."""
     for name in ("network_56", "network_48"):
         tx.run(AddColumn(_NETWORKS.c[name]))
     _create_indexes(tx, _NETWORKS)
@@ -285,7 +285,7 @@ def _networks(tx: Tx) -> None:
 
 
 def _receiver_notices(tx: Tx) -> None:
-    """Remember which failures of receivers were reported."""
+    """Add the columns for reported failures of receivers."""
     for column in _RECEIVER_NOTICES.c:
         tx.run(AddColumn(column))
 
@@ -297,7 +297,7 @@ def _lanes(tx: Tx) -> None:
 
 
 def _ordering_keys(tx: Tx) -> None:
-    """Rename the lanes of jobs to ordering keys; a few builds named them so from the start."""
+    """Rename the lanes of jobs to ordering keys. Some builds created them under the new name."""
     (jobs,) = tx.layouts(["fw_job"])
     if "lane" not in jobs.columns:
         return
@@ -307,7 +307,7 @@ def _ordering_keys(tx: Tx) -> None:
 
 
 def _attempts_by_time(tx: Tx) -> None:
-    """Give earlier attempts their Webhook, and find them by time."""
+    """Write the Webhook of earlier attempts, and index attempts by time."""
     tx.run(AddColumn(_ATTEMPTS_BY_TIME.c.webhook))
     (deliveries,) = tx.layouts(["doc_webhook_delivery"])
     if deliveries.columns:
@@ -321,7 +321,7 @@ def _attempts_by_time(tx: Tx) -> None:
 
 
 def _job_traces(tx: Tx) -> None:
-    """Give jobs a column for the trace of what queued them; those that wait have none."""
+    """Add a column for the trace in which a job was queued; waiting jobs have none."""
     tx.run(AddColumn(_JOB_TRACES.c.trace_context))
 
 
@@ -348,7 +348,8 @@ STEPS: Final[tuple[MigrationStep, ...]] = (
 def migrate(tx: Tx, entropy: Entropy, steps: Sequence[MigrationStep] = STEPS) -> int:
     """Bring the database to the newest version, inside one `Store.write`.
 
-    Two processes at once: the second waits for the first one's transaction and finds it done.
+    If two processes migrate at once, the second waits for the transaction of the first, and then
+    finds nothing to do.
 
     Returns: the version that it had before, 0 for a new database.
     Raises: ConfigurationError when the database is newer than this program.

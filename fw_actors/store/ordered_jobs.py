@@ -1,14 +1,14 @@
-"""Ordered jobs: of the jobs with one ordering key only one is worked on at a time, in order.
+"""Ordered jobs: the jobs of one ordering key run one at a time, in order.
 
 A job may have an ordering key within its partition. The first job of a key is the one that was
-begun (leased or tried), or else the one with the lowest id. A claim leases only the first of a key;
-one that is due and is not the first is *parked*: `next_at` is null, so that no claim looks at it
-again. When a job has ended, the next one of its key becomes due.
+begun (leased or attempted), or else the one with the lowest id. A claim leases only the first job
+of a key. A due job that is not the first is *parked*: its `next_at` is null, so that later claims
+do not read it. When a job has ended, the next one of its key becomes due.
 
-A key with jobs always has one that is not parked: a job is parked only behind another one, and
-what has been begun is never parked. For this no claim may park while another transaction
-ends a job of the key or moves it to another key: the callers of all hold a lock of the partition,
-which they take before they lock a job.
+A key with jobs always has one that is not parked: a job is parked only behind another one, and a
+job that was begun is never parked. Therefore a claim must not park while another transaction ends a
+job of the key or moves it to another key: the callers of all these functions hold a lock of the
+partition, which they take before they lock a job.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from fw_actors.store.statement import SQLITE, JsonRows, Statement, rows_as_json
 from fw_actors.store.transaction import Tx
 
 WINDOW: Final = 256
-"""The due jobs that are looked at together."""
+"""The number of due jobs that one statement examines."""
 WINDOWS: Final = 4
-"""The windows that one claim looks at, so that it ends soon."""
+"""The number of windows that one claim examines, so that its duration is bounded."""
 
 _GIVEN: Final = JsonRows("given")
 _IDS: Final = JsonRows("ids")
@@ -80,10 +80,10 @@ def _due_statement() -> Statement:
             same,
             _begun(other),
             other.c.id != JOB.c.id,
-            # Two are begun where a rename made one key of two.
+            # Two jobs of a key are begun after a rename has merged two keys.
             or_(in_flight, not_(_begun(JOB)), other.c.id < JOB.c.id),
         )
-        # Without statistics SQLite takes the index of all jobs with keys, however many wait.
+        # Without statistics SQLite would use the index of all jobs with keys, however many wait.
         .with_hint(other, "INDEXED BY fw_job_begun", SQLITE)
         .exists()
     )
@@ -184,7 +184,7 @@ class OrderedJob(NamedTuple):
 
 
 class OrderedLease(NamedTuple):
-    """The number of leased jobs, and whether due ones were left that could not be looked at."""
+    """The number of leased jobs, and whether due jobs remain that were not examined."""
 
     leased: int
     unseen: bool
@@ -220,8 +220,9 @@ def lease_first(
 def held_ordered(tx: Tx, held: Iterable[tuple[int, str]]) -> list[OrderedJob]:
     """Return the leased jobs (id, token) that have a key.
 
-    To be called before they are settled: a job that ends gives its key up. The caller holds the
-    locks of their partitions, so that nobody else takes a lease over or moves a key meanwhile.
+    Call it before the jobs are settled, because a job that ends loses its key. The caller holds the
+    locks of their partitions, so that no other transaction takes over a lease or moves a key
+    meanwhile.
     """
     tokens = dict(held)
     return [
@@ -234,7 +235,7 @@ def held_ordered(tx: Tx, held: Iterable[tuple[int, str]]) -> list[OrderedJob]:
 def leave(
     tx: Tx, ended: Sequence[OrderedJob], *, deleted: Container[int] = (), most: int = 1
 ) -> int:
-    """Remove the keys of ended jobs, and make the next ones due, `most` of each key.
+    """Remove the keys of ended jobs, and make the next jobs due, at most `most` of each key.
 
     `deleted`: the keys of jobs whose rows were deleted.
 
@@ -262,7 +263,7 @@ def next_after(tx: Tx, given_back: Sequence[OrderedJob]) -> None:
 
 
 def first_of(tx: Tx, partition: str, ordering_key: str) -> str | None:
-    """Return the subject of the job that the parked ones of a key wait for."""
+    """Return the subject of the job for which the parked jobs of a key wait."""
     subject: str | None = tx.scalar(_FIRST, partition=partition, ordering_key=ordering_key)
     return subject
 

@@ -1,10 +1,10 @@
 """Opens the store on PostgreSQL, and exchanges notices of commits with other processes on it.
 
 The store has a bounded pool of connections in worker threads. Notices are LISTEN and NOTIFY. A
-NOTIFY inside a transaction makes all such commits wait for each other, disk included (measured:
-16 writers 3,600 transactions/s without, 570 with). So it is sent after the commit, for several at
-once, on a connection of its own; a process that dies in between owes the others a second at most,
-since nobody waits for work without looking.
+NOTIFY inside a transaction serialises all such commits, including their waits for the disk
+(measured with 16 writers: 3,600 transactions/s without, 570 with). It is therefore sent after the
+commit, once for several commits, on a separate connection. If a process dies in between, the others
+find its work within a second, because every queue is polled.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Notices:
         self._connection.execute(_LISTEN)
 
     def fileno(self) -> int:
-        """Readable when there may be something to hear."""
+        """Return the descriptor, which is readable when a notice may have arrived."""
         return self._connection.raw.fileno()
 
     def tell(self) -> None:
@@ -80,7 +80,7 @@ class Notices:
         """Return whether another process has sent a notice since the last call."""
         own = self._connection.raw.info.backend_pid
         told = [notice.pid != own for notice in self._connection.raw.notifies(timeout=0)]
-        return any(told)  # read to the end before
+        return any(told)  # all notices are read first
 
     def close(self) -> None:
         """Close the connection."""
@@ -100,12 +100,13 @@ class InlineNotices:
         self._settings, self._notices, self._noticed = settings, notices, noticed
 
     def committed(self) -> None:
-        """Tell the others."""
+        """Notify the other processes of a commit."""
         with suppress(psycopg.Error):
             self._notices.tell()
 
     def poll(self) -> None:
-        """Receive notices; a lost connection is replaced, and counts as a notice."""
+        """Receive notices. A lost connection is replaced and counts as a notice, since some may be
+        lost."""
         try:
             heard = self._notices.heard()
         except psycopg.Error:
@@ -146,7 +147,7 @@ class NoticeThread:
         threading.Thread(target=self._serve, name="fw-notices", daemon=True).start()
 
     def committed(self) -> None:
-        """Notify the others soon. May be called from any thread."""
+        """Notify the other processes soon. May be called from any thread."""
         if not self._notify_pending.is_set():
             self._notify_pending.set()
             self._wake()
@@ -162,14 +163,14 @@ class NoticeThread:
             await self._ended.wait()
 
     def _wake(self) -> None:
-        with suppress(OSError):  # a full buffer wakes as well; a closed one has ended
+        with suppress(OSError):  # a full buffer wakes the thread too; a closed one: it ended
             self._wake_socket.send(b"!")
 
     def _serve(self) -> None:
         while not self._closing.is_set():
             try:
                 self._step()
-            except Exception as error:  # any error: this thread serves until it is closed
+            except Exception as error:  # any error: this thread must run until it is closed
                 self._disconnect(error)
         if self._notices is not None:
             with suppress(psycopg.Error):
@@ -214,7 +215,7 @@ class NoticeThread:
             _log.warning("lost the connection for notices of commits: %s", one_line(error))
 
     def _sleep(self, sources: list[Notices], seconds: float | None) -> None:
-        """Wait for a commit of ours, something to hear, or the time."""
+        """Wait until this process commits, a notice arrives, or `seconds` have passed."""
         wait = None if seconds is None else ceil(max(0.0, seconds) * MS_PER_SECOND)
         watched = select.poll()  # select() takes no descriptor above 1023
         watched.register(self._woken, select.POLLIN)
@@ -254,26 +255,27 @@ async def open_postgres(
 ) -> AsyncIterator[Store]:
     """Open the database at `url`, make or migrate its tables, and close it at the end.
 
-    Calls of `write` begin in their order and overlap. When the server is restarted, calls get
-    503 until it can be reached again; connections are made anew by themselves. Leaving the block
-    answers the calls that wait and refuses further ones.
+    Calls of `write` begin in their order and overlap. When the server is restarted, calls get 503
+    until it can be reached again; connections are replaced automatically. Leaving the block answers
+    the waiting calls and refuses further ones.
 
     Args:
         url: `postgresql://user@host:port/database`, with any of libpq's parameters.
         clock: gives `Tx.now`.
         entropy: makes the installation's key in a new database.
-        inline: run every call on the caller's task, after a checkpoint, without threads and
-            without waiting for the disk: for deterministic tests. Commits of other processes
-            are noticed in `poll` alone.
+        inline: run every call on the caller's task, after a checkpoint, without threads and without
+            waiting for the disk: for deterministic tests. Commits of other processes are noticed
+            only by `poll`.
         max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
-        writer_threads, reader_threads: each has at most one connection; one more hears of
-            other processes' commits.
+        writer_threads, reader_threads: each has at most one connection; one more connection
+            receives the notices of other processes.
         busy_seconds: how long a statement waits for a lock of another transaction.
-        query_seconds: how long a read, or a search inside a write, may take; None: without end.
+        query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
             Inline calls are not interrupted.
 
-    Raises: ConfigurationError when the database can't be reached, is not fit, or is newer than
-        this program; OverloadedError when another process keeps it locked.
+    Raises: ConfigurationError when the database can't be reached, has an unsuitable version or
+        encoding, or is newer than this program; OverloadedError when another process keeps it
+        locked.
     """
     settings = PostgresSettings(read_url(url), busy_seconds, durable=not inline)
     opening = partial(_open, settings, clock.now(), entropy)
@@ -331,10 +333,10 @@ def _make_engines(
     committed: Callable[[], None],
     query_seconds: float | None,
 ) -> _PostgresEngines:
-    """Return the engines of as many writing, reading and look-up threads.
+    """Return the engines; `threads` are the numbers of writing, reading and look-up threads.
 
-    The connections of `read_pool` have the server's own limit of time, in case a cancellation
-    can't be sent, and refuse to write.
+    The connections of `read_pool` refuse to write, and set the server's `statement_timeout` in
+    case a cancellation can't be sent.
     """
     writing, reading, looking_up = threads
     writer = partial(PostgresEngine, pool, writable=True, committed=committed)
@@ -347,7 +349,7 @@ def _make_engines(
 
 
 class _Executors(NamedTuple):
-    """The executors of a store; `closed` is called when all of them are."""
+    """The executors of a store; `closed` is called when all of them are closed."""
 
     writes: Executor
     reads: Executor

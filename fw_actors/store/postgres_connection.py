@@ -1,8 +1,8 @@
 """PostgreSQL connections: their pool, the conversion of values, and the translation of errors.
 
-No other module above knows psycopg's errors. Their messages quote whole rows (DETAIL), secrets
-among them, so none is passed on or kept as a cause: only the primary message and the names of
-table, column and constraint.
+No module above the store's engines handles psycopg's errors. Their messages quote whole rows
+(DETAIL), including secrets, so none is passed on or kept as a cause: only the primary message and
+the names of table, column and constraint are used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LOST_AT_COMMIT: Final = (
 UNREACHABLE: Final = "The database can't be reached. Try again in a moment."
 CAUGHT_OUTSIDE: Final = (
     "A statement failed and the error was caught without a savepoint around it; PostgreSQL has "
-    "given up the transaction and nothing was changed."
+    "aborted the transaction and nothing was changed."
 )
 
 # By SQLSTATE, or its class (the first two characters): the message for the caller.
@@ -57,12 +57,12 @@ CAUGHT_OUTSIDE: Final = (
 _OVERLOADED: Final = MappingProxyType(
     {
         "08": LOST,
-        "40": "Another transaction was in the way; nothing was changed. Try again.",
+        "40": "Another transaction conflicted; nothing was changed. Try again.",
         "55P03": "The database is locked by another transaction. Try again in a moment.",
         "53": "The database has no resources left; nothing was changed.",
         "53100": "The database's disk is full; nothing was changed.",
         "53200": "There is not enough memory for the database.",
-        "53300": "The database takes no more connections. Try again in a moment.",
+        "53300": "The database accepts no more connections. Try again in a moment.",
         "57": "The database ended the statement. Try again in a moment.",
         "57P01": "The database is shutting down. Try again in a moment.",
         "57P02": "The database is starting again after a crash. Try again in a moment.",
@@ -88,7 +88,8 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     """Return the exception for a statement that failed with `error` (see `Tx`).
 
     Args:
-        writable: False in a read, where a refused write is our defect and not the server's state.
+        writable: False in a read, where a refused write is a defect of fw and not the server's
+            state.
     """
     state = getattr(error, "sqlstate", None)
     if state is None:
@@ -127,7 +128,7 @@ def _constraint_violation(state: str, diag: psycopg.errors.Diagnostic) -> Constr
 
 def _unique_violation(diag: psycopg.errors.Diagnostic) -> UniqueViolation:
     found = _KEY.search(diag.message_detail or "")
-    if found is None:  # an index over an expression, or rows that we may not see
+    if found is None:  # an index over an expression, or rows without permission
         return UniqueViolation(diag.table_name or "", (diag.constraint_name or "",))
     columns = (
         quoted.replace('""', '"') or plain for quoted, plain in _COLUMN.findall(found["columns"])
@@ -137,11 +138,11 @@ def _unique_violation(diag: psycopg.errors.Diagnostic) -> UniqueViolation:
 
 _OID: Final = {info.name: info.oid for info in postgres.types}
 _ANY_OTHER: Final = 0
-"""Types without a loader of their own come as the text that PostgreSQL shows."""
+"""The key of the loader for all other types, which returns PostgreSQL's text."""
 
 
 class _TruthDumper(Dumper):
-    """True and False are 1 and 0: no column of ours is boolean."""
+    """Sends True and False as 1 and 0: no column of the store is boolean."""
 
     oid = _OID["int8"]
 
@@ -155,7 +156,7 @@ class _TruthLoader(Loader):
 
 
 class _NumericLoader(Loader):
-    """Sums of whole numbers are `numeric` here: whole where they can be."""
+    """Loads `numeric`, the type of sums of integers, as int if the value is whole."""
 
     def load(self, data: Buffer) -> int | float:
         text = bytes(data)
@@ -165,8 +166,8 @@ class _NumericLoader(Loader):
 def adapters() -> AdaptersMap:
     """Return the value adapters of one connection; types without an adapter can't be sent.
 
-    Whole numbers are always sent as int8, or each size would be a statement of its own to
-    prepare. Text is sent without a type, so that PostgreSQL takes it for what stands beside it.
+    Integers are always sent as int8, because each size would need its own prepared statement. Text
+    is sent without a type, so that PostgreSQL infers it from the context.
     """
     found = AdaptersMap(types=postgres.types)
     send: Any = found.register_dumper
@@ -201,13 +202,13 @@ BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # Whether anything was written, and the commit, in one round trip.
 _COMMIT: Final = b"SELECT pg_current_xact_id_if_assigned() IS NOT NULL; COMMIT"
 
-# Only a setting of off is overridden; settings that also wait for standbys stay.
+# Only `off` is overridden; settings that also wait for standbys are kept.
 _DURABLE: Final = (
     "SELECT set_config('synchronous_commit', 'on', false) "
     "WHERE current_setting('synchronous_commit') = 'off'"
 )
 
-# libpq's own names. A peer that is gone is noticed within a minute.
+# libpq's parameter names. A lost peer is noticed within a minute.
 _CONNECT: Final = {
     "connect_timeout": 5,
     "application_name": "fw",
@@ -223,9 +224,10 @@ _CONNECT: Final = {
 class PostgresSettings:
     """The settings that all connections of a store share.
 
-    `lock_seconds` is how long a statement waits for a lock of another transaction; `durable`
-    whether a commit is on the disk before it returns; `query_seconds` how long a statement may
-    take, None: without end; `read_only` whether statements outside a transaction may not write.
+    `lock_seconds` is the time that a statement waits for a lock of another transaction; `durable`
+    tells whether a commit is on the disk before it returns; `query_seconds` is the time limit of a
+    statement, None for no limit; `read_only` tells whether statements outside a transaction are
+    refused if they write.
     """
 
     conninfo: dict[str, Any]
@@ -236,7 +238,7 @@ class PostgresSettings:
 
 
 def read_url(url: str) -> dict[str, Any]:
-    """Return libpq's parameters from a URL; absent ones get our defaults.
+    """Return libpq's parameters from a URL; absent ones get the defaults above.
 
     Raises: ConfigurationError; its message contains no part of the URL, because of passwords.
     """
@@ -253,15 +255,15 @@ def read_url(url: str) -> dict[str, Any]:
 class PostgresConnection:
     """A connection and its one cursor. Used by one thread at a time.
 
-    Raises: psycopg.Error when the server can't be reached, or refuses us; ConfigurationError
-        when it can't hold our data.
+    Raises: psycopg.Error when the server can't be reached or refuses the connection;
+        ConfigurationError when its version or encoding is unsuitable.
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._was_canceled = False
         self.raw = psycopg.connect(
             **settings.conninfo,
-            autocommit=True,  # transactions are begun by us alone
+            autocommit=True,  # transactions begin only by explicit commands
             context=adapters(),
             prepare_threshold=5,
         )
@@ -286,7 +288,7 @@ class PostgresConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open, be it that a statement in it has failed."""
+        """Whether a transaction is open, including one in which a statement has failed."""
         return self.status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
     def execute_within(
@@ -319,9 +321,9 @@ class PostgresConnection:
         self.cursor.executemany(text.encode(), values)
 
     def cancel(self) -> None:
-        """Cancel the statement that runs. Called in another thread."""
+        """Cancel the running statement. Called in another thread."""
         self._was_canceled = True
-        with suppress(psycopg.Error):  # tried again while it runs; the server has its own limit
+        with suppress(psycopg.Error):  # repeated while it runs; the server also has a limit
             self.raw.cancel_safe(timeout=CANCEL_SECONDS)
 
     @property
@@ -336,12 +338,12 @@ class PostgresConnection:
 
     @property
     def is_reusable(self) -> bool:
-        """Whether a further transaction may begin here: a cancellation could be late and reach
-        it."""
+        """Whether a further transaction may begin here. After a cancellation it may not: a late one
+        could reach that transaction."""
         return self.status == TransactionStatus.IDLE and not self._was_canceled
 
     def wait_for_locks(self, seconds: float) -> None:
-        """Set the time that a statement waits for a lock of another transaction."""
+        """Set the time in seconds that a statement waits for a lock of another transaction."""
         self.execute(f"SET lock_timeout = {round(seconds * MS_PER_SECOND)}".encode())
 
     def commit(self) -> bool:
@@ -364,13 +366,13 @@ class PostgresConnection:
 def _session(settings: PostgresSettings) -> bytes:
     lock_ms = round(settings.lock_seconds * MS_PER_SECOND)
     idle_ms = IDLE_IN_TRANSACTION_SECONDS * MS_PER_SECOND
-    query_ms = round((settings.query_seconds or 0) * MS_PER_SECOND)  # 0: without end
+    query_ms = round((settings.query_seconds or 0) * MS_PER_SECOND)  # 0: no limit
     commit = _DURABLE if settings.durable else "SET synchronous_commit = off"
     return "; ".join(
         (
             f"SET lock_timeout = {lock_ms}",
             f"SET statement_timeout = {query_ms}",
-            f"SET idle_in_transaction_session_timeout = {idle_ms}",  # a stopped process lets go
+            f"SET idle_in_transaction_session_timeout = {idle_ms}",  # ends a stopped process
             "SET standard_conforming_strings = on",  # `postgres_raw` reads literals this way
             "SET TimeZone = 'UTC'",
             commit,
@@ -396,7 +398,7 @@ def _refuse_unfit(connection: psycopg.Connection[Any]) -> None:
 
 FIRST_WAIT_SECONDS: Final = 0.05
 MAX_WAIT_SECONDS: Final = 2.0
-_MAX_DOUBLINGS: Final = 16  # past the longest wait; keeps the power finite in a long outage
+_MAX_DOUBLINGS: Final = 16  # beyond the longest wait; keeps the power finite in a long outage
 
 _log: Final = logging.getLogger(__name__)
 
@@ -410,12 +412,12 @@ class ReconnectBackoff:
         self._again = 0.0
 
     def remaining(self) -> float:
-        """Return the seconds until the next try may be made."""
+        """Return the seconds until the next attempt is allowed."""
         with self._lock:
             return self._again - time.monotonic() if self._failures else 0.0
 
     def failed(self) -> bool:
-        """Count a failure; return whether it is the first of its row."""
+        """Count a failure; return whether it is the first since the last success."""
         with self._lock:
             doublings = min(self._failures, _MAX_DOUBLINGS)
             wait = min(FIRST_WAIT_SECONDS * 2**doublings, MAX_WAIT_SECONDS)
@@ -431,9 +433,10 @@ class ReconnectBackoff:
 
 
 class ConnectionPool:
-    """Connections for the threads of a store; as many as threads ask at a time.
+    """The connections of a store's threads; at most one for each thread.
 
-    The one used last is given first: a short command opens few, and statements stay prepared.
+    The connection used last is given first: a short command opens few, and its statements stay
+    prepared.
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
@@ -444,10 +447,11 @@ class ConnectionPool:
         self._backoff = ReconnectBackoff()
 
     def take(self) -> PostgresConnection:
-        """Return an idle connection, or else a new one.
+        """Return an idle connection, or a new one if none is idle.
 
-        Raises: OverloadedError when the server can't be reached or refuses us. Between two tries
-            it is left alone for up to `MAX_WAIT_SECONDS`, and callers are refused at once.
+        Raises: OverloadedError when the server can't be reached or refuses the connection. Between
+            two attempts there is a backoff of up to `MAX_WAIT_SECONDS`, during which callers are
+            refused at once.
         """
         return self._take_idle() or self._connect()
 
@@ -518,6 +522,6 @@ class ConnectionPool:
 
 
 def one_line(error: BaseException) -> str:
-    """Return libpq's message, which has a line for each address that was tried, and after a tab
-    its guesses why."""
+    """Return libpq's message, which has a line for each attempted address, as one line without the
+    hints, which begin with a tab."""
     return "; ".join(line for line in str(error).splitlines() if line[:1] not in ("", "\t"))

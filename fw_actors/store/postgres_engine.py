@@ -1,10 +1,11 @@
 """PostgreSQL's engine: transactions, retries, and raw SQL.
 
-No group commit: members of a group would hold each other's row locks until the commit, and one
-deadlock would refuse them all. The server gathers commits of concurrent connections by itself.
+There is no group commit: all row locks of a group would be held until its commit, and one deadlock
+would refuse all members. The server groups the commits of concurrent connections itself.
 
-PostgreSQL has no authorizer, so the statement's first word is looked at, and that it is one
-statement. Literals, quoted names and comments are skipped as the server skips them.
+PostgreSQL has no authorizer, so raw SQL is checked by its text: it must be one statement, and its
+first word must be allowed. Literals, quoted names and comments are skipped as the server skips
+them.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _ALLOWED: Final = frozenset(
         *("ANALYZE", "EXPLAIN", "LOCK", "SHOW"),
     ]
 )
-_REFUSED_FUNCTIONS: Final = frozenset(  # their effects outlive the transaction
+_REFUSED_FUNCTIONS: Final = frozenset(  # functions whose effects outlive the transaction
     [
         "set_config",
         "pg_advisory_lock",
@@ -75,7 +76,7 @@ _REFUSED_FUNCTIONS: Final = frozenset(  # their effects outlive the transaction
 
 
 def read_raw(text: str) -> bytes:
-    """Return the statement as psycopg takes it, with `%(name)s` for each `:name`.
+    """Return the statement in psycopg's format, with `%(name)s` for each `:name`.
 
     Raises: ValidationError for more than one statement, and for one that would reach beyond the
         transaction: BEGIN, COMMIT, SAVEPOINT, SET, LISTEN, DO, COPY and their like.
@@ -113,7 +114,7 @@ def _refuse_function(name: str) -> None:
 
 _LOCK: Final = b"SELECT pg_advisory_xact_lock(%s)"
 _LOCK_BYTES: Final = 8
-# Finds the table that a statement would mean, along the search path.
+# Resolves a table's name along the search path, as a statement does.
 _LAYOUTS: Final = (
     b"SELECT (SELECT coalesce(json_object_agg(attname, format_type(atttypid, NULL)), '{}')::text "
     b"FROM pg_catalog.pg_attribute WHERE attrelid = given.id AND attnum > 0 AND NOT attisdropped), "
@@ -132,8 +133,8 @@ class PostgresTx(CursorTx):
     and share a round trip to the server. Commands that no statement follows are never sent. A
     deferred statement that is the only one commits by itself, without BEGIN and COMMIT.
 
-    A statement that fails spoils the transaction up to the innermost savepoint; what is caught
-    outside one is refused at the commit.
+    A failed statement aborts the transaction up to the innermost savepoint. If the error is caught
+    outside a savepoint, the commit is refused.
     """
 
     dialect = POSTGRESQL
@@ -163,7 +164,7 @@ class PostgresTx(CursorTx):
 
     @property
     def has_begun(self) -> bool:
-        """Whether a statement was run, or tried."""
+        """Whether a statement was executed, even if it failed."""
         return self._deferred[:1] != [self._begin]
 
     def defer(
@@ -222,7 +223,7 @@ class PostgresTx(CursorTx):
 
     def _refuse(self, error: BaseException) -> NoReturn:
         by_the_server = not self.writable and getattr(error, "sqlstate", None) == CANCELED
-        if by_the_server:  # it was quicker than the watch
+        if by_the_server:  # the server's timeout came before the watch
             self.stop(self._limit.refusal())
         if self._limit.fired or by_the_server:
             raise self._limit.refusal() from None
@@ -282,7 +283,7 @@ class PostgresTx(CursorTx):
             self._deferred_statement = None
         if self._withdraw_part(name):
             return
-        self._deferred.clear()  # these concern parts of this one
+        self._deferred.clear()  # they belong to parts of the one rolled back
         if not self.connection.is_open:
             return
         try:
@@ -291,7 +292,8 @@ class PostgresTx(CursorTx):
             self._refuse(error)
 
     def _withdraw_part(self, name: str) -> bool:
-        """Withdraw a savepoint that no statement has followed; return whether there was none."""
+        """Remove a savepoint that was not sent yet, because no statement followed it; return
+        whether it was removed."""
         savepoint = _savepoint(name)
         if savepoint not in self._deferred:
             return False
@@ -332,12 +334,12 @@ _log: Final = logging.getLogger(__name__)
 
 
 class PostgresEngine:
-    """One thread's way to the database, for writes or for reads.
+    """The engine of one thread, for writes or for reads.
 
     Args:
         pool: shared by all engines of a store.
         committed: called in this thread after a commit that had written something.
-        query_seconds: how long a read, or a search inside a write, may take; None: without end.
+        query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
         lookups: run reads without a transaction, see `PostgresLookup`.
     """
 
@@ -383,9 +385,9 @@ class PostgresEngine:
             writable=self._writable,
         )
         try:
-            if item.begin():  # or it was cancelled meanwhile
+            if item.begin():  # else it was cancelled meanwhile
                 self._run(tx, item)
-        except BaseException:  # a defect here must not leave the caller waiting for ever
+        except BaseException:  # a defect here must not leave the caller waiting forever
             _log.exception("a transaction failed")
             item.refuse(OverloadedError(LOST))
         finally:
@@ -399,7 +401,7 @@ class PostgresEngine:
         return BEGIN_WRITE if item.durable else BEGIN_LAZY
 
     def poll(self) -> bool:
-        """Return False: `postgres` hears of external commits."""
+        """Return False: external commits are noticed by `postgres.NoticeThread`."""
         return False
 
     def close(self) -> None:
@@ -438,7 +440,7 @@ class PostgresEngine:
             item.callbacks = tx.callbacks
 
     def _commit(self, tx: PostgresTx) -> Exception | None:
-        """Commit the work of a function that has returned; return the reason if impossible."""
+        """Commit the work of a function that has returned; return the exception if that failed."""
         connection = tx.connection
         if tx.wrote or not tx.has_begun:
             return None

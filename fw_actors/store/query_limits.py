@@ -1,18 +1,17 @@
 """Limits on the cost of a query: its time, its caller's cancellation, and `like` on long texts.
 
-Each thread that runs calls has one `QueryLimit`, which says what may be interrupted there at this
-moment. One `QueryWatch`, in its own thread, looks at those that are busy and interrupts. An
-interrupt never reaches the call that comes next: both it and the end of a call hold the limit's
-lock.
+Each thread that runs calls has one `QueryLimit`, which describes the query that may be interrupted
+at the moment. One `QueryWatch`, in its own thread, checks the busy limits and interrupts. An
+interrupt never reaches the following call: both it and the end of a call hold the limit's lock.
 
-SQLite looks for an interrupt at each jump of its machine, and PostgreSQL at each row; so what
-happens within one row has to be short by itself. Both stores' LIKE compares the rest of the pattern
-at each place of the text, within one step that nothing interrupts: 990 characters against a text of
-a megabyte take three seconds. So texts of more than `SHORT` bytes are matched otherwise, in time
-that does not grow with text times pattern: on SQLite by a function of ours that looks for the
-pattern's parts one after the other, on PostgreSQL by a regular expression, which its engine
-carries out as an automaton and which it interrupts. The rules are those of LIKE: `%` stands for
-any text, `_` for one character, a backslash takes the next character as it is.
+SQLite checks for an interrupt at each jump of its virtual machine, and PostgreSQL at each row, so
+the work within one row must be short by itself. LIKE of both databases compares the rest of the
+pattern at each position of the text, in one step that can't be interrupted: a pattern of 990
+characters takes three seconds on a text of one megabyte. Therefore texts of more than `SHORT` bytes
+are matched in a time that is not proportional to text times pattern: on SQLite by `like_long`,
+which searches the pattern's parts one after the other, and on PostgreSQL by a regular expression,
+which its engine runs as an automaton and can interrupt. The rules are those of LIKE: `%` stands for
+any text, `_` for one character, and a backslash makes the next character literal.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from sqlalchemy.types import Boolean
 from fw_actors.errors import OverloadedError, query_timeout
 
 LONGEST_PERIOD: Final = 0.25
-_PERIODS: Final = 4  # in the time that a query may take
+_PERIODS: Final = 4  # checks within the time limit of a query
 
 _log: Final = logging.getLogger(__name__)
 
@@ -56,8 +55,8 @@ class Stoppable(Protocol):
 class QueryLimit:
     """The running query of one thread and its deadline.
 
-    `begin` and `end` are called in that thread, `check` by the watch. `fired` says that the call
-    at hand was interrupted; code that runs long within one row asks for it.
+    `begin` and `end` are called in that thread, `check` by the watch. `fired` tells that the
+    running call was interrupted; functions that run long within one row check it.
     """
 
     __slots__ = (
@@ -83,7 +82,7 @@ class QueryLimit:
         self._deadline = inf
 
     def watched_by(self, busy: threading.Event) -> None:
-        """Set `busy` whenever something begins."""
+        """Have `begin` set `busy`."""
         self._busy = busy
 
     def begin(
@@ -92,9 +91,9 @@ class QueryLimit:
         call: Abandonable | None = None,
         transaction: Stoppable | None = None,
     ) -> None:
-        """From here on the watch may call `interrupt`: after the time, or when `call` is abandoned.
+        """Allow the watch to call `interrupt`: after the time limit, or when `call` is abandoned.
 
-        `transaction`, where the whole of it is limited, is told to run nothing more then.
+        `transaction`: given if the limit covers all of it; the watch then also stops it.
         """
         self.fired = False
         self._call, self._transaction = call, transaction
@@ -104,20 +103,20 @@ class QueryLimit:
             self._busy.set()
 
     def end(self) -> None:
-        """From here on nothing is interrupted; waits for an interrupt that is under way."""
+        """End the interruptible part; waits for an interrupt in progress."""
         with self._lock:
             self._interrupt = self._call = self._transaction = None
             self.fired = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether something runs that may be interrupted."""
+        """Whether a query runs that may be interrupted."""
         return self._interrupt is not None
 
     def check(self, now: float) -> None:
-        """Interrupt what has had its time or lost its caller; again each time, while it runs.
+        """Interrupt a query that exceeded its time or lost its caller; repeated while it runs.
 
-        An interrupt between two statements has no effect, and one of them may begin just then.
+        It is repeated because an interrupt between two statements has no effect.
         """
         call = self._call
         if now < self._deadline and (call is None or not call.abandoned):
@@ -126,7 +125,7 @@ class QueryLimit:
             if self._interrupt is None or self._call is not call:
                 return
             if now < self._deadline and (call is None or not call.abandoned):
-                return  # another search of the same thread
+                return  # a later search of the same thread
             self.fired = True
             if self._transaction is not None:
                 self._transaction.stop(self.refusal())
@@ -140,11 +139,11 @@ class QueryLimit:
 class QueryWatch:
     """The thread that checks limits: periodically while a query runs, and at once on request.
 
-    It sleeps without end while nothing runs.
+    It sleeps while no query runs.
     """
 
     def __init__(self, limits: Sequence[QueryLimit], seconds: float | None) -> None:
-        """`seconds`: as the limits have it."""
+        """`seconds`: the time limit of `limits`."""
         self._limits = limits
         self._period = (
             LONGEST_PERIOD if seconds is None else min(LONGEST_PERIOD, seconds / _PERIODS)
@@ -158,11 +157,11 @@ class QueryWatch:
         self._thread.start()
 
     def check_now(self) -> None:
-        """Check at once: a caller has gone."""
+        """Check at once, because a caller was cancelled."""
         self._wake_up.set()
 
     def close(self) -> None:
-        """End the thread; nothing runs any more."""
+        """End the thread. Called when no query runs any more."""
         self._closing = True
         self._busy.set()
         self._wake_up.set()
@@ -186,21 +185,21 @@ class QueryWatch:
 
 
 SHORT: Final = 1000
-"""Bytes; up to here LIKE itself is quick enough: four milliseconds for the worst pattern."""
+"""Bytes; up to this length LIKE is fast enough: four milliseconds for the worst pattern."""
 
 LIKE_LONG: Final = "fw_like_long"
 """The name of `like_long` on an SQLite connection."""
 
 _PARTS_KEPT: Final = 128
 _ASCII: Final = 127
-_CHARACTERS_AT_ONCE: Final = 20_000  # between two checks of the time; a few milliseconds
+_CHARACTERS_AT_ONCE: Final = 20_000  # between two checks of the time limit; a few milliseconds
 
 _Item = str | None  # a character of a pattern; None: any one
 RequireTime = Callable[[], None]
 
 
 class Like(FunctionElement[bool]):
-    """Whether a column's text, in lower case of ASCII, matches a pattern that is lowered."""
+    """Whether a column's text, with ASCII in lower case, matches a pattern in lower case."""
 
     name = "like_pattern"
     inherit_cache = True
@@ -215,9 +214,10 @@ class Like(FunctionElement[bool]):
 
 
 def as_regular_expression(pattern: str) -> str:
-    """Return an advanced regular expression of PostgreSQL that matches what a LIKE pattern does.
+    """Return the advanced regular expression of PostgreSQL that is equal to a LIKE pattern.
 
-    `%%` is `.*` once: to compile a row of hundreds takes PostgreSQL longer than a query may.
+    Adjacent `%` become one `.*`: compiling hundreds of them takes PostgreSQL longer than the time
+    limit of a query.
     """
     first, *rest = (
         "".join("." if item is None else _literal(item) for item in part)
@@ -232,8 +232,8 @@ def as_regular_expression(pattern: str) -> str:
 def like_long(require_time: RequireTime, pattern: str | None, text: str | None) -> bool | None:
     """Return whether a text matches a LIKE pattern; None where one of them is null.
 
-    Its parts are looked for from left to right, each at the first place where it is: what comes
-    after it then has the most room.
+    The parts are searched from left to right, each at its first occurrence, which leaves the
+    longest rest for the following parts.
 
     Raises: whatever `require_time` raises, which is called every few milliseconds.
     """
@@ -265,7 +265,7 @@ class _Part:
         self._literal = "".join(item or "" for item in items)
         self._is_literal = None not in items
         self._items = items
-        # Bit n of a character's mask: it may be the part's character number n.
+        # Bit n of a character's mask is set if the part has it at position n.
         self._others = sum(1 << n for n, item in enumerate(items) if item is None)
         self._masks: dict[str, int] = {}
         for n, item in enumerate(items):
@@ -281,7 +281,7 @@ class _Part:
         return all(item is None or item == character for character, item in pairs)
 
     def end_in(self, text: str, place: int, end: int, require_time: RequireTime) -> int:
-        """Return where the first occurrence within text[place:end] ends; -1 for none."""
+        """Return the end of the first occurrence within text[place:end]; -1 for none."""
         if self._is_literal:
             found = text.find(self._literal, place, end)
             return found if found < 0 else found + self.length
@@ -307,7 +307,7 @@ def _compiled(pattern: str) -> tuple[_Part, ...]:
 
 
 def _parts(pattern: str) -> Iterator[list[_Item]]:
-    """Yield what stands before, between and after the pattern's `%`."""
+    """Yield the items before, between and after the pattern's `%`."""
     part: list[_Item] = []
     escaped = False
     for character in pattern:

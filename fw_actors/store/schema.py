@@ -1,6 +1,6 @@
 """The store's own tables. Times are whole milliseconds since the epoch.
 
-Tables of DocTypes are made by `fw_actors.documents`. A change here needs a step in
+The tables of DocTypes are created by `fw_actors.documents`. A change here needs a step in
 `fw_actors.store.migrations`.
 """
 
@@ -23,12 +23,12 @@ from sqlalchemy import (
 
 METADATA: Final = MetaData()
 
-# SQLite numbers rows by itself only where the type is spelled INTEGER.
+# SQLite numbers rows automatically only if the type is spelled INTEGER.
 _ROW_ID: Final = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def _text(name: str) -> Column[Any]:
-    """A text that is always there; empty by default."""
+    """Return a text column that is never null; its default is empty."""
     return Column(name, Text, nullable=False, server_default="")
 
 
@@ -51,7 +51,7 @@ META: Final = Table(
     Column("value", Text, nullable=False),
 )
 """Facts about the installation: `schema_version`, `installation_key` (32 bytes in hex), and
-`vault_rotation` once the Vault values have been given another key."""
+`vault_rotation` once the Vault's key was rotated."""
 
 DATA_MIGRATION: Final = Table(
     "fw_data_migration",
@@ -62,7 +62,7 @@ DATA_MIGRATION: Final = Table(
     Column("cursor", Text, nullable=True),  # JSON; where the next batch begins
     _time_or_none("done"),
 )
-"""The data migrations of apps that were begun or are done."""
+"""The data migrations of apps that have begun or are done."""
 
 PASSWORD: Final = Table(
     "fw_password",
@@ -71,7 +71,7 @@ PASSWORD: Final = Table(
     Column("hash", Text, nullable=False),
     _time("changed"),
 )
-"""Password hashes; no field of the User document. An invited account has no row."""
+"""Password hashes, which are no field of the User document. An invited account has no row."""
 
 PASSWORD_COST: Final = Table(
     "fw_password_cost",
@@ -89,7 +89,7 @@ IDENTIFIER: Final = Table(
     Column("user", Text, nullable=False),
     Index("fw_identifier_user", "user"),
 )
-"""Maps identifiers to accounts; its key keeps any name apart from any other's e-mail."""
+"""Maps identifiers to accounts. Its key ensures that no name equals another account's e-mail."""
 
 SERIES: Final = Table(
     "fw_series",
@@ -102,7 +102,7 @@ SERIES: Final = Table(
 SESSION: Final = Table(
     "fw_session",
     METADATA,
-    Column("id", Text, primary_key=True),  # the handle that app code sees, never the sid
+    Column("id", Text, primary_key=True),  # the public handle that apps see; not the sid
     Column("sid_hash", LargeBinary, nullable=False, unique=True),
     Column("user", Text, nullable=False),
     _text("ip"),
@@ -130,7 +130,7 @@ LOGIN_ATTEMPT: Final = Table(
     _time("at"),
     Column("state", SmallInteger, nullable=False),  # 0 in flight, 1 failed
     _time_or_none("until"),
-    # Of a try that is counted for an IPv6 address: HMACs of the networks around it.
+    # For an attempt from an IPv6 address: HMACs of the networks that contain it.
     Column("network_56", LargeBinary, nullable=True),
     Column("network_48", LargeBinary, nullable=True),
     Index("fw_login_attempt_key", "key", "at"),
@@ -155,7 +155,7 @@ KNOWN_ADDRESS: Final = Table(
     _time("seen"),
     Index("fw_known_address_seen", "seen"),
 )
-"""From where an account signed in, noted once a day and address; a few rows a user."""
+"""The addresses from which an account signed in, noted once a day for each; a few rows per user."""
 
 KNOWN_DEVICE: Final = Table(
     "fw_known_device",
@@ -165,7 +165,7 @@ KNOWN_DEVICE: Final = Table(
     _time("seen"),
     Index("fw_known_device_seen", "seen"),
 )
-"""With what an account signed in, noted once a day and device; a few rows a user."""
+"""The devices with which an account signed in, noted once a day for each; a few rows per user."""
 
 TOKEN: Final = Table(
     "fw_token",
@@ -192,12 +192,12 @@ BULK_REPLAY: Final = Table(
     Column("state", Text, nullable=False),
     _count("total"),
     _count("replayed"),
-    Column("reasons", Text, nullable=False),  # JSON: the number of refused ones, by reason
+    Column("reasons", Text, nullable=False),  # JSON: the number of refused deliveries by reason
     _text("error"),
     _time("begun"),
     _time_or_none("ended"),
 )
-"""The newest replays of many: `fw_actors.webhooks.replay`."""
+"""The newest bulk replays: `fw_actors.webhooks.replay`."""
 
 DELIVERY_ATTEMPT: Final = Table(
     "fw_delivery_attempt",
@@ -219,14 +219,14 @@ DELIVERY_ATTEMPT: Final = Table(
     Index("fw_delivery_attempt_webhook", "webhook", "last_attempt"),
     sqlite_with_rowid=False,
 )
-"""The attempts of deliveries but for the last one, which the delivery's own row has in columns of
-the same names: `fw_actors.webhooks.attempts`."""
+"""The attempts of deliveries except the last one, which is in columns of the same names in the
+delivery's row: `fw_actors.webhooks.attempts`."""
 
 WEBHOOK_HOUR: Final = Table(
     "fw_webhook_hour",
     METADATA,
     Column("webhook", Text, primary_key=True),
-    Column("hour", BigInteger, primary_key=True),  # its beginning
+    Column("hour", BigInteger, primary_key=True),  # the beginning of the hour
     _count("sent"),
     _count("retried"),
     _count("failed"),
@@ -244,7 +244,8 @@ WEBHOOK_HEALTH: Final = Table(
     Column("last_error", Text, nullable=True),
     _time_or_none("last_failure"),
     _time_or_none("last_success"),
-    # Acts on failures, by the time of the first: notice, and disabling the Webhook.
+    # Reactions to failures, as the time of the first failure: the notice, and disabling the
+    # Webhook.
     _time_or_none("noticed"),
     _count("notice_open"),  # 1 while the end of `noticed` has not been reported
     _time_or_none("disabled"),
@@ -256,8 +257,8 @@ WEBHOOK_CLAIM: Final = Table(
     Column("webhook", Text, primary_key=True),
     Column("used_until", BigInteger, nullable=False, server_default="0"),  # microseconds
 )
-"""Of each Webhook with a limit: the row that a claim locks, and the time up to which the requests
-that the limit allows are used. `fw_actors.webhooks.pacing`"""
+"""The state of each Webhook with a rate limit: the row that a claim locks, and the time up to which
+its allowed requests are used: `fw_actors.webhooks.pacing`."""
 
 JOB: Final = Table(
     "fw_job",
@@ -269,15 +270,15 @@ JOB: Final = Table(
     _text("function"),
     _text("arguments"),
     _text("user"),
-    _time_or_none("next_at"),  # due time, or the lease's end; null when nothing will happen
+    _time_or_none("next_at"),  # due time, or the lease's end; null if the job is never due
     _count("attempts"),
     _count("deaths"),
     Column("lease", Text, nullable=True),  # token of the holder
     _time("created"),
     Column("error", Text, nullable=True),
     Column("ordering_key", Text, nullable=True),  # of its partition; null for a job in no order
-    Column("trace_context", Text, nullable=True),  # of an app's job: where what queued it stood
-    # Partial, so that finished rows cost nothing; leads with the columns of a claim.
+    Column("trace_context", Text, nullable=True),  # of an app's job, when it was queued
+    # Partial, so that finished rows cost nothing; begins with the columns of a claim.
     Index(
         "fw_job_due",
         "queue",
@@ -306,5 +307,5 @@ JOB: Final = Table(
             ),
         )
     ),
-    sqlite_autoincrement=True,  # an id is never given twice
+    sqlite_autoincrement=True,  # an id is never used twice
 )

@@ -42,7 +42,7 @@ _PRIMARY: Final = 0xFF
 
 
 def code_of(error: BaseException) -> int:
-    """Return the extended result code of an SQLite error; 0 for what sqlite3 raises by itself."""
+    """Return the extended result code of an SQLite error; 0 for an error of the module sqlite3."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code
 
@@ -51,7 +51,7 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     """Return the exception for a statement that failed with `error` (see `Tx`).
 
     Args:
-        writable: False in a read, where a refused write is our defect and not the file's state.
+        writable: False in a read, where a refused write is a defect of fw and not the file's state.
     """
     code = code_of(error)
     if code in _UNIQUE:
@@ -67,7 +67,7 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether another process has the lock that was asked for."""
+    """Whether another process holds the requested lock."""
     return code_of(error) & _PRIMARY == sqlite3.SQLITE_BUSY
 
 
@@ -82,7 +82,7 @@ def overloaded(error: BaseException | None) -> OverloadedError:
 def _unique_violation(message: str) -> UniqueViolation:
     found = _UNIQUE_MESSAGE.fullmatch(message)
     what = found["what"] if found else message
-    if what.startswith("index "):  # over an expression: SQLite names the index alone
+    if what.startswith("index "):  # over an expression: SQLite names only the index
         return UniqueViolation("", (what.removeprefix("index ").strip("'"),))
     pairs = [name.rpartition(".") for name in what.split(", ")]
     return UniqueViolation(pairs[0][0], tuple(column for _, _, column in pairs))
@@ -103,16 +103,16 @@ _SETTINGS: Final = (
 class SqliteConnection:
     """A connection, its one cursor and its limit. Used by one thread at a time.
 
-    `log` is the path of its write-ahead log; `rolled_back` says whether the transaction at hand has
+    `log` is the path of its write-ahead log; `rolled_back` tells whether the open transaction has
     rolled back to a savepoint.
 
     Args:
         path: the database file; it must exist.
-        busy_seconds: how long a statement (of a writable one: the beginning of a group) waits for
-            a lock of another process.
+        busy_seconds: the time that a statement waits for a lock of another process; on a writable
+            connection, the time that the beginning of a group waits.
         durable: whether a commit is on the disk before it returns.
         writable: False for a connection that refuses every write.
-        query_seconds: how long a read, or a search inside a write, may take; None: without end.
+        query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
     """
 
     def __init__(
@@ -126,14 +126,14 @@ class SqliteConnection:
     ) -> None:
         self.limit = QueryLimit(query_seconds)
         self.writable = writable
-        self.log = f"{os.path.realpath(path)}-wal"  # SQLite puts it where a link leads to
+        self.log = f"{os.path.realpath(path)}-wal"  # SQLite places it next to a link's target
         self.busy_seconds = busy_seconds
         self.durable = durable
         self.rolled_back = False
         self.raw = sqlite3.connect(
             path,
             timeout=busy_seconds,
-            isolation_level=None,  # transactions are begun by us alone
+            isolation_level=None,  # transactions begin only by explicit commands
             check_same_thread=False,  # opened in one thread, used in another
             cached_statements=CACHED_STATEMENTS,
         )
@@ -143,7 +143,7 @@ class SqliteConnection:
                     [f"The file system of {path} can't hold a database with a write-ahead log."]
                 )
             (encoding,) = self.raw.execute("PRAGMA encoding").fetchone()
-            if encoding != "UTF-8":  # statements count bytes of texts as they are sent
+            if encoding != "UTF-8":  # statements compare sizes with bytes of UTF-8
                 raise ConfigurationError([f"The database {path} is in {encoding}, not in UTF-8."])
             for setting in _SETTINGS:
                 self.raw.execute(setting)
@@ -158,7 +158,8 @@ class SqliteConnection:
             raise
 
     def _require_time(self) -> None:
-        """Raises: TimeoutError in a function of ours that was interrupted."""
+        """Check the time limit in an SQL function of the store. Raises: TimeoutError when
+        interrupted."""
         if self.limit.fired:
             raise TimeoutError
 
@@ -173,9 +174,10 @@ class SqliteConnection:
 
 
 def make_file(path: Path) -> None:
-    """Make the database's folder and file where they are missing, readable by us alone.
+    """Create the database's folder and file if they are missing, readable by the process's user
+    only.
 
-    Raises: ConfigurationError when that is impossible, or this SQLite is too old.
+    Raises: ConfigurationError when that fails, or this SQLite is too old.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         oldest = ".".join(map(str, OLDEST_SQLITE))
@@ -194,11 +196,11 @@ def make_file(path: Path) -> None:
 def _make(path: Path) -> None:
     """Create an empty file if it does not exist; an existing file is not opened.
 
-    Closing any descriptor of a file takes away all POSIX locks that this process has on it: those
-    of other stores on it, too. The next program that closes the database would take itself for
-    the last one and delete the log that they go on writing to.
+    Closing any descriptor of a file releases all POSIX locks that this process has on it, including
+    those of other stores on it. The next program that closes the database would then consider
+    itself the last one, and delete the log that the stores still write to.
 
-    Raises: OSError, also when a file is there that may not be read and written.
+    Raises: OSError, also if the file exists and may not be read and written.
     """
     behind_links = os.path.realpath(path)
     try:
@@ -220,7 +222,7 @@ def open_error(path: Path, error: sqlite3.Error) -> Exception:
 def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> str:
     """Switch to write-ahead logging and return the mode that the file has now.
 
-    SQLite does not wait for locks here, so it is tried again.
+    SQLite does not wait for locks here, so the switch is repeated for up to `busy_seconds`.
     """
     deadline = time.monotonic() + busy_seconds
     while True:

@@ -24,16 +24,16 @@ from fw_actors.store.sqlite_connection import (
 from fw_actors.store.statement import SQLITE, StatementError
 from fw_actors.store.transaction import CursorTx, TableLayout
 
-# Apps' statements must not reuse a cached preparation of ours, which the guard let pass.
 _COLUMNS: Final = "SELECT name, lower(type) FROM pragma_table_info(?)"
 _INDEXES: Final = "SELECT name FROM pragma_index_list(?)"
+# Makes an app's statement different from fw's own, whose prepared form has passed the guard.
 _RAW_PREFIX: Final = "/* fw.db.sql */ "
 
 
 class RawGuard:
-    """SQLite's authorizer: while `active`, refuses what reaches beyond the transaction.
+    """SQLite's authorizer: while `active`, refuses statements with effects beyond the transaction.
 
-    It stays installed, because installing one makes SQLite prepare every statement again.
+    It stays installed, because installing an authorizer makes SQLite prepare every statement again.
     """
 
     _REFUSED: Final = frozenset(
@@ -64,7 +64,8 @@ class SqliteTx(CursorTx):
     refusals = REFUSALS
 
     def __init__(self, connection: SqliteConnection, guard: RawGuard, now: int) -> None:
-        # All fields are set here, without a call of the base class: each request makes a few.
+        # All fields are set here, without a call of the base class, because each request opens
+        # several transactions.
         self.now, self.writable, self.callbacks = now, connection.writable, []
         cursor = connection.cursor
         self._execute, self._execute_many = cursor.execute, cursor.executemany
@@ -116,17 +117,17 @@ class SqliteTx(CursorTx):
     def _undo_part(self, name: str) -> None:
         if self.connection.raw.in_transaction:
             self._fetched(f"ROLLBACK TO {name}")
-            self.connection.rolled_back = True  # at worst the log is waited for twice
+            self.connection.rolled_back = True  # at worst the log is synced twice
             self._fetched(f"RELEASE {name}")
 
 
 def _lost(*_statement: object) -> NoReturn:
-    raise OverloadedError("The database has given up this transaction; nothing was changed.")
+    raise OverloadedError("The database has rolled back this transaction; nothing was changed.")
 
 
 MAX_MEMBERS: Final = 512
 MAX_SECONDS: Final = 0.025
-TURN_SECONDS: Final = 0.0003  # between two tries to write while another process does
+TURN_SECONDS: Final = 0.0003  # between two attempts to begin while another process writes
 
 _log: Final = logging.getLogger(__name__)
 
@@ -138,11 +139,11 @@ class _GroupLost(Exception):
 class GroupCommit:
     """The engine of the writer.
 
-    Each member but the first runs in a savepoint, so that one that raises is undone alone. The
-    first needs none: when it raises there is nothing else to keep, the transaction is rolled
-    back, and the next group begins with whoever waits. A group that waits for the disk takes in
-    what arrives while it runs, up to `MAX_MEMBERS` calls and `MAX_SECONDS`; another one has those
-    alone who waited at its beginning (`ThreadExecutor`).
+    Each member except the first runs in a savepoint, so that only the changes of a member that
+    raises are undone. The first needs none: if it raises, there is nothing else to keep, the
+    transaction is rolled back, and the next group begins with the waiting items. A durable group
+    takes in items that arrive while it runs, up to `MAX_MEMBERS` and `MAX_SECONDS`; another group
+    only has the items that waited at its beginning (`ThreadExecutor`).
     """
 
     def __init__(self, connection: SqliteConnection) -> None:
@@ -160,7 +161,7 @@ class GroupCommit:
         taken = [first]
         try:
             self._run(taken, pull, empty)
-        except BaseException as error:  # a defect here must not leave callers waiting for ever
+        except BaseException as error:  # a defect here must not leave callers waiting forever
             _log.exception("a group of writes failed")
             self._refuse([item for item in taken if item.begun or item.begin()], error)
         return taken
@@ -202,12 +203,12 @@ class GroupCommit:
     def _begin(self, *, durable: bool) -> None:
         """Begin a transaction that writes, once no other process has one.
 
-        Unless the group is `durable` its commit returns before it is on the disk: a power failure
-        takes back the last commits in a row, never one from among them.
+        Unless the group is `durable`, its commit returns before it is on the disk: a power failure
+        may undo the last commits, but never one that has a later commit after it.
 
-        SQLite's own waiting looks again after 1, 2, 5, 10 and up to 100 ms, while others' short
-        transactions come and go: of two processes that deliver, each mostly slept.
-        IMMEDIATE: a transaction that reads first and writes later could not wait at all.
+        SQLite's busy handler checks again after 1, 2, 5, 10 and up to 100 ms, which is long
+        compared with a transaction: two delivering processes slept most of the time. IMMEDIATE,
+        because a transaction that reads first and writes later could not wait at all.
 
         Raises: sqlite3.OperationalError, SQLITE_BUSY after the connection's `busy_seconds`.
         """
@@ -259,8 +260,8 @@ class GroupCommit:
         """Run the function once and keep its result.
 
         Raises: _GroupLost when SQLite ended the transaction by itself (full disk, I/O error, no
-            memory). The work of earlier members is gone then, so they can't be told otherwise,
-            and a later one would write without a transaction.
+            memory). The work of earlier members is lost then, so they are refused too, and a later
+            member would write without a transaction.
         """
         tx = SqliteTx(self._connection, self._guard, item.now)
         try:
@@ -276,23 +277,21 @@ class GroupCommit:
         return True
 
     def _commit(self) -> None:
-        """Commit. Where the disk is waited for, it then has all commits before this one as well.
+        """Commit. If the group is durable, all earlier commits are on the disk too.
 
-        Raises: sqlite3.Error; a disk that failed to take commits before this one is one, too.
+        Raises: sqlite3.Error, also if the disk failed to take an earlier commit.
         """
         self._execute("COMMIT")
         changed = self._raw.total_changes != self._changes  # includes changes undone since
         if not self._waits_for_disk:
             self._ahead_of_disk |= changed
         elif self._ahead_of_disk:
-            if (
-                not changed or self._connection.rolled_back
-            ):  # SQLite may have had nothing to wait for
+            if not changed or self._connection.rolled_back:  # SQLite may have synced nothing
                 self._wait_for_log()
             self._ahead_of_disk = False
 
     def _wait_for_log(self) -> None:
-        """Sync the write-ahead log to the disk, which a commit with writes waits for."""
+        """Sync the write-ahead log to the disk, as a durable commit with writes does."""
         try:
             log = os.open(self._connection.log, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -316,7 +315,7 @@ class GroupCommit:
 
     def _roll_back(self) -> None:
         if self._raw.in_transaction:
-            with suppress(Exception):  # tried again before the next group begins
+            with suppress(Exception):  # repeated before the next group begins
                 self._execute("ROLLBACK")
 
     def _count(self, members: list[WorkItem], *, committed: bool) -> None:
@@ -337,9 +336,9 @@ SNAPSHOT_SECONDS: Final = 0.002
 class SnapshotReads:
     """The engine of a reader.
 
-    A few reads that wait are served together, because each way back to trio's thread costs
-    more than a short read; a long one is answered at once. Reads that were requested before the
-    snapshot of the first began share it: each statement, BEGIN and ROLLBACK too, takes the
+    A few waiting reads are served together, because each return to trio's thread costs more than a
+    short read; a long read is answered at once. Reads that were requested before the snapshot of
+    the first began share it, because each statement, including BEGIN and ROLLBACK, takes the
     interpreter's lock from trio's thread.
     """
 
@@ -347,7 +346,7 @@ class SnapshotReads:
         self.counts = EngineCounts()
         self._connection, self._guard = connection, RawGuard()
         connection.raw.set_authorizer(self._guard)
-        self._began = 0.0  # when the snapshot at hand began, by time.monotonic()
+        self._began = 0.0  # when the open snapshot began, by time.monotonic()
 
     @property
     def is_reading(self) -> bool:
@@ -369,7 +368,7 @@ class SnapshotReads:
                 full = len(taken) >= MAX_READS or time.monotonic() > deadline
                 item = None if full or empty() else pull()
         finally:
-            with suppress(Exception):  # tried again before the next snapshot
+            with suppress(Exception):  # repeated before the next snapshot
                 if self._connection.raw.in_transaction:
                     self._end()
         return taken
@@ -401,13 +400,13 @@ class SnapshotReads:
             limit.end()
 
     def _begin(self, item: WorkItem) -> None:
-        """Begin a snapshot, unless the one at hand began after `item` was made."""
+        """Begin a snapshot, unless the open one began after `item` was made."""
         if self._connection.raw.in_transaction:
             if item.made < self._began:
                 return
             self._end()
         self._began = time.monotonic()
-        self._connection.cursor.execute("BEGIN")  # the snapshot is that of the first statement
+        self._connection.cursor.execute("BEGIN")  # the snapshot is taken by the first statement
 
     def _end(self) -> None:
         self._connection.cursor.execute("ROLLBACK")  # nothing was written

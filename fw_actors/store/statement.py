@@ -1,23 +1,24 @@
 """SQL as SQLAlchemy Core constructs, compiled once for each dialect, and rows packed in one value.
 
-SQLite compares text by its bytes; a PostgreSQL database may have any collation. So every text
-column is made with COLLATE "C", and order, comparison, `lower` and `like` agree on both.
+SQLite compares text by its bytes; a PostgreSQL database may have any collation. Therefore every
+text column is created with COLLATE "C", so that order, comparison, `lower` and `like` agree on
+both.
 
-A store that can't take the work at this moment raises `fw_actors.errors.OverloadedError` (503);
-the other errors here are no answer to a caller, services turn them into one.
+A store that can't run a transaction at the moment raises `fw_actors.errors.OverloadedError` (503).
+The errors of this module are not responses; the use cases translate them.
 
 Statements that touch many rows at once read or write them as one JSON or framed value, on both
-databases. SQLite runs such a statement in one call, outside the interpreter's lock; row by row,
-each step of each statement takes that lock from trio's thread.
+databases. SQLite runs such a statement in one call without the interpreter's lock; row by row, each
+step would take that lock from trio's thread.
 
-To take a text for JSON and to read it from there costs three times its way as bytes, so that long
-texts stand beside the JSON of their row (`framed_rows`): a frame is
+Encoding a text as JSON and decoding it costs three times as much as passing bytes, so long texts
+follow the JSON of their row (`FramedRows`). A frame is
 
     <JSON array of the row> LF <the text> LF <the row's key> LF
 
-and the value is the frames one after the other, in any order. One aggregate makes both parts of a
-frame from one row of the result: no text can stand in the frame of another row, whatever order
-the database reads rows in. The key after the text tells a size that is wrong.
+and the value is the concatenation of all frames, in any order. One aggregate makes both parts of a
+frame from one row of the result, so a text is always in the frame of its row, in whatever order the
+database reads rows. The key after the text reveals a wrong size.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from sqlalchemy.types import String
 
 
 class StoreError(Exception):
-    """A statement that the database refused. Raise one of its children."""
+    """The base of errors for a statement that the database refused; it is abstract."""
 
     def __init__(self, message: str) -> None:
         if type(self) is StoreError:
@@ -54,8 +55,8 @@ class StoreError(Exception):
 class UniqueViolation(StoreError):
     """Raised when a row would have a key or a unique value that another row has.
 
-    `table` is empty where the database names none (an index over an expression); `columns` are
-    in the order of the index, or hold the index's own name then.
+    `columns` are in the order of the index. If the database names no table (an index over an
+    expression), `table` is empty and `columns` has the name of the index.
     """
 
     def __init__(self, table: str, columns: tuple[str, ...]) -> None:
@@ -120,7 +121,7 @@ class SqliteDialect(pysqlite.dialect):
     supports_statement_cache = True
 
 
-# Positional styles: a tuple is bound faster than a mapping, and its builder is made once.
+# Positional parameters: a tuple is bound faster than a mapping, and its builder is made once.
 _DIALECTS: Final[Mapping[str, Dialect]] = {
     SQLITE: SqliteDialect(paramstyle="qmark"),
     POSTGRESQL: PostgresDialect(),
@@ -132,10 +133,10 @@ Values = tuple[Any, ...]
 class Form:
     """A construct compiled for one dialect.
 
-    `text` is the SQL, `names` are the parameters that a caller must give. `order` are the places
-    for values, of `size` different names; -1 where only `resolve` knows them. `defaults` has the
-    values of those that a caller need not give. `pick` takes two or more values out of a mapping in
-    their order, five times as fast as a look-up for each.
+    `text` is the SQL; `names` are the parameters that a caller must give; `defaults` has the values
+    of the optional ones. `order` has the parameter's name for each place; `size` is the number of
+    different names, or -1 if only `resolve` knows them. `pick` takes two or more values from a
+    mapping in their order, five times as fast as one look-up for each.
     """
 
     __slots__ = ("_compiled", "defaults", "names", "order", "pick", "size", "text")
@@ -148,7 +149,7 @@ class Form:
         defaults: Mapping[str, Any] = MappingProxyType({}),
         compiled: SQLCompiler | None = None,
     ) -> None:
-        """`compiled`: of a construct with IN lists, whose SQL depends on their lengths."""
+        """`compiled`: for a construct with IN lists, whose SQL depends on their lengths."""
         self.text, self.order, self.names = text, order, required
         self.size = -1 if compiled is not None else len(set(order))
         self.pick = itemgetter(*order) if len(order) > 1 else None
@@ -157,7 +158,7 @@ class Form:
     def resolve(self, params: Mapping[str, Any]) -> tuple[str, Values]:
         """Return the SQL to run and its values in order.
 
-        It differs from `text` only where an IN list has as many places as values.
+        The SQL differs from `text` only by the IN lists, which get a place for each value.
 
         Raises: StatementError for a missing or unknown parameter.
         """
@@ -185,9 +186,9 @@ class Statement:
         SPEND = Statement(update(tokens).where(tokens.c.hash == bindparam("hash")) …)
         tx.scalar(SPEND, hash=digest)
 
-    Every `bindparam` without a value must be given at each use, others may be; names that the
-    statement lacks are refused. Values are int, float, str, bytes and None: no type of
-    SQLAlchemy converts them, on the way in or out.
+    Every `bindparam` without a value must be given at each use, others may be given; unknown names
+    are refused. Values are int, float, str, bytes and None; SQLAlchemy's types do not convert them,
+    neither parameters nor results.
     """
 
     __slots__ = ("construct", "forms")
@@ -210,7 +211,7 @@ class Statement:
 def compile_form(construct: ClauseElement, dialect: str) -> Form:
     """Compile `construct` for one dialect."""
     if isinstance(construct, Insert):
-        construct = construct.inline()  # else PostgreSQL's form returns an unrequested key
+        construct = construct.inline()  # else PostgreSQL's form also returns the key
     compiled = construct.compile(dialect=_DIALECTS[dialect])
     if not isinstance(compiled, SQLCompiler):  # DDL takes no values
         return Form(str(compiled).strip())
@@ -258,7 +259,7 @@ class JsonRows:
         )
 
     def item(self, index: int, type_: type) -> ColumnElement[Any]:
-        """Return the row's item number `index` as an `int` or a `str`; null where it is null."""
+        """Return the row's item `index` (from 0) as an `int` or a `str`; null where it is null."""
         return _Item(self.table.c.value, index, type_)
 
     def whole(self, type_: type) -> ColumnElement[Any]:
@@ -280,7 +281,7 @@ def rows_as_json(rows: Iterable[Sequence[int | str | None] | int | str]) -> str:
 
 
 def _compile_as(element: type[FunctionElement[Any]], *, sqlite: str, postgresql: str) -> None:
-    """Have a function compiled as its arguments in place of `{}`, for each database."""
+    """Register the SQL of a function for each database; its arguments replace `{}`."""
     for name, template in (("sqlite", sqlite), ("postgresql", postgresql)):
 
         @compiles(element, name)
@@ -316,10 +317,10 @@ _LF: Final = b"\n"  # JSON has none inside a line, and a key is a number
 
 
 class FramedRow(msgspec.Struct, array_like=True):
-    """The JSON part of a frame; its subclasses add the further columns, in order.
+    """The JSON part of a frame; subclasses add the further columns in order.
 
-    `key` is a number that no other row of the result has; `size` is how many bytes the text has,
-    null where the text is null.
+    `key` is a number that is unique in the result; `size` is the length of the text in bytes, null
+    if the text is null.
     """
 
     key: int
@@ -330,7 +331,7 @@ R = TypeVar("R", bound=FramedRow)
 
 
 class FramedRows(FunctionElement[bytes]):
-    """All rows of a SELECT as frames; null where there are none.
+    """All rows of a SELECT as frames; null if there are none.
 
     `FramedRows(key, text, *columns)`: `key` is an integer column that is never null and unique in
     the result, `text` may be null. Read by `read_frames`.
@@ -342,7 +343,7 @@ class FramedRows(FunctionElement[bytes]):
 
 
 class Octets(FunctionElement[int]):
-    """The length of a text in bytes of UTF-8, which is faster than counting characters."""
+    """The length of a text in bytes of UTF-8; the database computes it faster than characters."""
 
     name = "octets"
     inherit_cache = True
@@ -350,10 +351,9 @@ class Octets(FunctionElement[int]):
 
 
 def read_frames(value: bytes, decoder: msgspec.json.Decoder[R]) -> Iterator[tuple[R, bytes]]:
-    """Yield each row with its text, which is empty where it is null.
+    """Yield each row with its text as UTF-8, which is empty for null.
 
-    Raises: StatementError at the first frame that is not whole: nothing of what was yielded
-        before it may be used.
+    Raises: StatementError at the first incomplete frame; the rows yielded before must not be used.
     """
     begin = 0
     while begin < len(value):

@@ -31,7 +31,7 @@ class StoreStatistics:
     """Calls of `write` not answered yet; more than `max_waiting_writes` are refused."""
     waiting_reads: int
     """Calls of `read` not answered yet. More than `max_waiting_reads` are refused; reserved reads
-    are counted on their own."""
+    are counted separately."""
     max_waiting_writes: int
     max_waiting_reads: int
     commits: int
@@ -39,7 +39,7 @@ class StoreStatistics:
     committed: int
     """Calls of `write` whose function returned and is committed."""
     rolled_back: int
-    """Calls of `write` whose function raised; its changes alone were undone."""
+    """Calls of `write` whose function raised; only its changes were undone."""
     refused: int
     """Calls of `write` answered 503: the queue or disk was full, the database locked, …"""
     skipped: int
@@ -84,10 +84,10 @@ class Store:
         reads: the executor of `read`.
         lookups: the executor that is reserved for short reads.
         listeners: called for commits of other processes.
-        counts: those of the engines, each written by a thread of its own.
+        counts: of the engines, each written by its own thread.
         poll: checks at once whether another process has committed.
         closed: called when all executors are closed.
-        notices: tells other processes of commits; None if the database does, or nothing does.
+        notices: notifies other processes of commits; None if the database does, or nothing does.
     """
 
     def __init__(
@@ -112,27 +112,27 @@ class Store:
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
         self._telling = False
         self.tracer: Tracer | None = None
-        """Takes transactions into the traces of their callers; None: there are no traces."""
+        """Adds transactions to the traces of their callers; None: tracing is off."""
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
         """Run `fn` in its own transaction and return its result once it is durable.
 
-        `fn` is a plain function and short: hashing, DNS and HTTP never happen in it. It runs in
-        another thread, at most once, and in the order of the calls. When it raises, what it did
-        is undone and the exception is raised here.
+        `fn` is a short synchronous function, without hashing, DNS or HTTP. It runs in another
+        thread, at most once, and in the order of the calls. If it raises, its changes are undone
+        and the exception is raised here.
 
-        Without `durable` the result comes as soon as it is committed, before the disk has it:
-        every process sees it, and none that is killed takes it back, but a power failure may,
-        until a later durable write returns, though it wrote nothing itself (on PostgreSQL: or
-        until its WAL writer has come by). For what may be done twice, like a lease.
+        Without `durable` the result is returned after the commit, before the disk has it. Every
+        process sees the commit, and it survives the death of every process, but a power failure may
+        undo it until a later durable write returns, even one without changes (on PostgreSQL: or
+        until the WAL writer has run). Use it for work that may be repeated, such as a lease.
 
-        Cancelled while `fn` has not begun, the call is withdrawn and changes nothing. Once it
-        has begun it is waited for and commits: the result is returned here and the cancellation
-        shows at the caller's next checkpoint.
+        A call that is cancelled before `fn` has begun is withdrawn and changes nothing. Once `fn`
+        has begun, the call waits for it and its commit: the result is returned, and the
+        cancellation is delivered at the caller's next checkpoint.
 
-        Raises: OverloadedError when too many calls wait or the database can't take it (locked
-            by another process, full disk, I/O error); nothing was changed then, unless the
-            disk failed during the commit itself, when only a later read can tell.
+        Raises: OverloadedError when too many calls wait or the database can't write (locked by
+            another process, full disk, I/O error). Nothing was changed then, unless the disk failed
+            during the commit itself; only a later read can tell.
         """
         if self.tracer is not None:
             execute = partial(self._writes.execute, now=self._clock.now(), durable=durable)
@@ -143,17 +143,17 @@ class Store:
     async def read(self, fn: Callable[[Tx], T], *, reserved: bool = False) -> T:
         """Run `fn` against one snapshot, in parallel with writers, and return its result.
 
-        It sees every write that was answered before the call. Cancelled, it is withdrawn if it
-        has not begun; otherwise its statement is interrupted, and its caller gets the
+        It sees every write that was answered before the call. A call that is cancelled before `fn`
+        has begun is withdrawn; later its statement is interrupted, and the caller gets the
         cancellation.
 
-        `reserved`: run it on a thread that never runs searches. For short reads by a key that
-        must not wait behind searches: sessions, sign-in attempts, readiness. On PostgreSQL there is
-        no snapshot then: each statement sees what is committed when it runs.
+        `reserved`: run it on a thread that never runs searches. For short reads by key that must
+        not wait behind searches: sessions, sign-in attempts, readiness. PostgreSQL gives them no
+        snapshot: each statement sees what is committed when it runs.
 
-        Raises: OverloadedError when too many calls wait, when the call has waited, or `fn` has run
-            for longer than a query may take (`extra.reason` tells the latter), or when the
-            database can't be read.
+        Raises: OverloadedError when too many calls wait, when the call has waited or `fn` has run
+            longer than the time limit of a query (`extra.reason` is set for the latter), or when
+            the database can't be read.
         """
         executor = self._lookups if reserved else self._reads
         if self.tracer is not None:
@@ -163,10 +163,12 @@ class Store:
         return result
 
     def on_external_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have `callback` called on trio's thread when another process has committed.
+        """Call `callback` on trio's thread when another process has committed.
 
-        Within about a second, or at once after its `tell_others`; several commits may be one call,
-        and a call may come without one. Returns a function that ends it.
+        It is called within about a second, or at once if the other process calls `tell_others`.
+        One call may stand for several commits, and a call may come without a commit.
+
+        Returns: a function that removes the callback.
         """
         if self._notices is not None:
             self._notices.listen()

@@ -29,16 +29,16 @@ class TableLayout(NamedTuple):
 class Tx(ABC):
     """One transaction, given to the function that `Store.write` or `Store.read` runs.
 
-    Plain and synchronous; used in the one thread that runs the function, and dead after it.
-    Values are int, float, str, bytes and None, in both directions.
+    It is synchronous, is used only in the thread that runs the function, and can't be used after
+    the function has returned. Parameters and results are int, float, str, bytes and None.
 
     Every method that runs a statement raises
         UniqueViolation, ConstraintViolation: the row breaks a rule of its table;
         StatementError: a defect, such as a missing parameter or a write inside a read;
         OverloadedError: the database can't take it now (locked, full disk, I/O error). The
             transaction may be lost then: catching the error does not save it.
-    A statement that fails changes nothing, but whatever the function did before it stays. To go
-    on after a caught error put the attempt in a `savepoint()`: PostgreSQL insists on it.
+    A failed statement changes nothing, but earlier changes of the function stay. To continue after
+    a caught error, run the statement in a `savepoint()`; PostgreSQL requires it.
     """
 
     now: int
@@ -48,14 +48,14 @@ class Tx(ABC):
     """False inside `Store.read`, where every write is refused."""
 
     inserts_in_queries: bool = True
-    """False where a query can't read what an INSERT in its WITH clause returns."""
+    """False if a query can't read the rows that an INSERT in its WITH clause returns."""
 
     locks_rows: bool = True
-    """False where one transaction at a time writes: no row has to be locked there."""
+    """False if only one transaction writes at a time, so that no row needs a lock."""
 
     @abstractmethod
     def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
-        """Run a statement and return all rows that it gives (SELECT, or RETURNING)."""
+        """Run a statement and return all its rows (SELECT, or RETURNING)."""
 
     @abstractmethod
     def run(self, statement: Statement | ClauseElement, /, **params: Any) -> int:
@@ -82,7 +82,7 @@ class Tx(ABC):
             missed()
 
     def one(self, statement: Statement | ClauseElement, /, **params: Any) -> Row | None:
-        """Return the first row, or None. Put LIMIT 1 where there may be many."""
+        """Return the first row, or None. All rows are read: add LIMIT 1 if there may be many."""
         rows = self.rows(statement, **params)
         return rows[0] if rows else None
 
@@ -93,36 +93,36 @@ class Tx(ABC):
 
     @abstractmethod
     def savepoint(self) -> AbstractContextManager[None]:
-        """Open a part that can fail separately: an exception that leaves it undoes its changes.
+        """Open a part that can fail separately: an exception undoes only its changes.
 
-        The exception passes on. Savepoints nest.
+        The exception is raised again. Savepoints can be nested.
         """
 
     @abstractmethod
     def searching(self) -> AbstractContextManager[None]:
         """Apply the time limit of queries to the statements of a part.
 
-        For statements whose cost depends on a user's request, so that a search inside a write
-        can't block all others. Inside a read there is nothing to do: all of it is held to that.
+        For statements whose cost depends on a user's request, so that a search inside a write can't
+        block all other writes. It has no effect inside a read, which is limited as a whole.
 
-        Raises: OverloadedError, with `extra.reason`, by the statement that is ended.
+        Raises: OverloadedError, with `extra.reason`, from the statement that was interrupted.
         """
 
     @abstractmethod
     def after_commit(self, callback: AfterCommit) -> None:
-        """Have `callback` called on trio's thread once the transaction is durable.
+        """Call `callback` on trio's thread once the transaction is durable.
 
-        Callbacks run in order, before the caller of `write` is answered. They are dropped when
-        the transaction, or the savepoint in which they were registered, is rolled back. Nothing
-        that matters may hang on one: a process can die between commit and callback. An
-        exception of a callback is only logged.
+        Callbacks run in order, before the caller of `write` is answered. They are dropped when the
+        transaction, or the savepoint in which they were registered, is rolled back. Correctness
+        must not depend on a callback, because a process can die between the commit and the
+        callback. An exception of a callback is only logged.
         """
 
     @abstractmethod
     def lock(self, name: str) -> None:
-        """Hold `name` until the transaction ends; another transaction that wants it waits.
+        """Lock `name` until the transaction ends; other transactions that lock it wait.
 
-        For rules that span several rows. Nothing to do on SQLite, which has one writer.
+        For rules that span several rows. It does nothing on SQLite, which has one writer.
         """
 
     @abstractmethod
@@ -145,8 +145,8 @@ class Tx(ABC):
             text: SQL with parameters written `:name`.
             params: their values.
 
-        Raises: ValidationError for SQL that the database refuses, and for statements that would
-            reach beyond the transaction: BEGIN, COMMIT, SAVEPOINT, ATTACH, DETACH, PRAGMA.
+        Raises: ValidationError for SQL that the database refuses, and for statements with effects
+            beyond the transaction: BEGIN, COMMIT, SAVEPOINT, ATTACH, DETACH, PRAGMA.
         """
 
 
@@ -156,8 +156,8 @@ _ENDED: Final = "This transaction has ended; its handle can't be used any more."
 class CursorTx(Tx):
     """The common base of both databases' transactions: statements on one cursor, savepoints.
 
-    A statement passes through no further code of ours than this class: there are many in each
-    request. Made for each item; `end()` is called when its function returns.
+    Statements are executed here without further layers, because each request runs many. An instance
+    is made for each item; `end()` is called when its function returns.
     """
 
     dialect: ClassVar[str]
@@ -206,7 +206,7 @@ class CursorTx(Tx):
         self, statement: Statement | ClauseElement, params: Iterable[dict[str, Any]], /
     ) -> None:
         if not isinstance(statement, Statement):
-            statement = Statement(statement)  # compiled once for all
+            statement = Statement(statement)  # compiled once for all rows
         bound = [self._bound(statement, each) for each in params]
         texts = {text for text, _ in bound}
         if len(texts) > 1:
@@ -284,14 +284,14 @@ class CursorTx(Tx):
     def _fetched(self, text: str | bytes, values: Values | Mapping[str, Any] = ()) -> list[Row]:
         try:
             cursor = self._execute(text, values)
-            # Read to the end: a RETURNING that is half read blocks SQLite's commit.
+            # All rows are read, because a partly read RETURNING blocks SQLite's commit.
             rows: list[Row] = cursor.fetchall() if cursor.description is not None else []
         except self.refusals as error:
             self._refuse(error)
         return rows
 
     def lock(self, name: str) -> None:
-        """Do nothing: the only writer has no other to wait for."""
+        """Do nothing: there is only one writer."""
 
     @abstractmethod
     def _refuse(self, error: BaseException) -> NoReturn:
@@ -299,14 +299,14 @@ class CursorTx(Tx):
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Interrupt the statement that runs. Called in another thread."""
+        """Interrupt the running statement. Called in another thread."""
 
     def _begin_part(self, name: str) -> None:
         """Set a savepoint."""
         self._fetched(f"SAVEPOINT {name}")
 
     def _part_returned(self) -> None:
-        """Raise what keeps a savepoint from being kept. Called before it is released."""
+        """Raise an error if a savepoint can't be released. Called before its release."""
 
     def _end_part(self, name: str) -> None:
         """Release a savepoint."""

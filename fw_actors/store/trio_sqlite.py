@@ -1,10 +1,10 @@
 """Opens the store on SQLite, and exchanges notices of commits with other processes on its file.
 
-There are one writer with group commit and a few readers of snapshots. A process that serves the
-file polls it once a second for commits of others. A notice only makes it poll at once, so that one
-that is lost, or sent by a stranger, does no harm. Notices are datagrams on Unix sockets with names
-in the abstract namespace of Linux: there is no file that a killed process would leave behind. Where
-there is no such namespace, or the processes do not share one, polling remains.
+There is one writer with group commit, and a few readers of snapshots. A process that serves the
+file polls it once a second for commits of others. A notice only makes it poll at once, so a lost or
+forged notice does no harm. Notices are datagrams on Unix sockets with names in the abstract
+namespace of Linux, so a killed process leaves no file behind. Without a shared namespace, processes
+only poll.
 """
 
 from __future__ import annotations
@@ -60,18 +60,18 @@ async def open_sqlite(
 ) -> AsyncIterator[Store]:
     """Open the database at `path`, make or migrate its tables, and close it at the end.
 
-    Folder and file are made when they are missing, readable by their owner alone. Leaving the
-    block answers the calls that wait and refuses further ones.
+    A missing folder and file are created, readable only by their owner. Leaving the block answers
+    the waiting calls and refuses further ones.
 
     Args:
         clock: gives `Tx.now`.
         entropy: makes the installation's key in a new database.
-        inline: run every call on the caller's task, after a checkpoint, without threads and
-            without waiting for the disk: for deterministic tests, where nothing must outlive
-            the machine. Commits of other processes are noticed in `poll` alone.
+        inline: run every call on the caller's task, after a checkpoint, without threads and without
+            waiting for the disk: for deterministic tests, whose data need not survive a power
+            failure. Commits of other processes are noticed only by `poll`.
         max_waiting_writes, max_waiting_reads: calls that may wait; more raise OverloadedError.
-        busy_seconds: how long a group of writes waits for another process's transaction.
-        query_seconds: how long a read, or a search inside a write, may take; None: without end.
+        busy_seconds: the time that a group of writes waits for another process's transaction.
+        query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
             Inline calls are not interrupted.
 
     Raises: ConfigurationError when the file can't be opened, is no database, or is newer than
@@ -104,7 +104,7 @@ class _Engines:
     limits: tuple[QueryLimit, ...]
 
     def close(self) -> None:
-        """Close the connections; no thread serves them yet."""
+        """Close the connections. Called when no thread has begun to use them."""
         for reader in self.readers:
             reader.close()
         self.writer.close()
@@ -194,11 +194,11 @@ def _store(
 
 
 MAX_LISTENERS: Final = 8
-"""Processes that listen for notices of one file; further ones poll."""
+"""The number of processes that listen for notices of one file; further ones only poll."""
 
 
 def socket_names(path: Path) -> list[bytes]:
-    """Return the names of the sockets of the file's listeners."""
+    """Return the possible names of the listening sockets of a file."""
     if sys.platform != "linux":
         return []
     file = os.stat(path)
@@ -229,7 +229,7 @@ class CommitNotices:
                 self._sender.sendto(b"!", name)
 
     def listen(self) -> None:
-        """Receive notices from now on; the second call does nothing."""
+        """Begin to receive notices; a second call does nothing."""
         if self._listener is not None:
             return
         for name in self._names:
@@ -247,7 +247,7 @@ class CommitNotices:
             return
 
     def close(self) -> None:
-        """End the listening."""
+        """Stop listening."""
         self._closing = True
         if self._listener is not None:
             self.send()  # wakes the thread

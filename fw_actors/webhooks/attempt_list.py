@@ -1,9 +1,9 @@
 """The attempts of all deliveries as one list, newest first (O-302, O-303).
 
-The last attempt of a delivery is in the delivery's row, the earlier ones are in a table of their
-own: a page takes the newest of both. Indexes give the newest ones of all, of a Webhook, and those
-that failed; what no index finds is looked for among the newest 5,000 of each place. A page begins
-after the last attempt of the page before it, so that it costs the same wherever it is.
+The last attempt of a delivery is in the delivery's row, the earlier attempts are in a separate
+table; a page merges the newest of both. Indexes find the newest of all attempts, of a Webhook, and
+of the failed ones; conditions without an index are applied to the newest 5,000 attempts of each
+source. A page begins after the last attempt of the previous page, so that all pages cost the same.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from fw_actors.store.schema import DELIVERY_ATTEMPT
 from fw_actors.webhooks.attempts import AttemptRun, AttemptTrigger, trigger_of, written_run
 
 MAX_LIMIT: Final = 500
-"""The most attempts of a page."""
+"""The maximum number of attempts in a page."""
 _LONGEST_TEXT: Final = 200
 
 
 class AttemptResult(StrEnum):
-    """The results by which attempts are chosen."""
+    """The results by which attempts are filtered."""
 
     SENT = "sent"
     FAILED = "failed"
 
 
 class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """The attempts that are asked for; None asks for any.
+    """The filter of a list of attempts; None: any value.
 
     Args:
-        error: a text that the error has, whatever its case.
-        since, until: a range of the times when they ended, in ms; `until` is not in it.
+        error: a text that the error contains, regardless of case.
+        since, until: the range of their ends in ms, without `until` itself.
     """
 
     webhook: str | None = None
@@ -57,7 +57,7 @@ class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptPlace(NamedTuple):
-    """The place of an attempt in the list. `ended` in ms."""
+    """The position of an attempt in the list. `ended` in ms."""
 
     ended: int
     delivery: str
@@ -68,7 +68,7 @@ class AttemptPlace(NamedTuple):
 
 
 def read_place(text: str) -> AttemptPlace:
-    """Return the place that a page ended with, as `str` wrote it. Raises: BadRequestError."""
+    """Return the position in a page's `next`, which `str` has encoded. Raises: BadRequestError."""
     ended, _, rest = text.partition(".")
     position, _, delivery = rest.partition(".")
     numbers = (ended, position)
@@ -86,7 +86,7 @@ def attempt_filter(
     since: str | None = None,
     until: str | None = None,
 ) -> AttemptFilter:
-    """Return the filter for what was asked as text; empty texts ask for nothing.
+    """Return the filter for arguments that are text; an empty text is no condition.
 
     Raises: BadRequestError.
     """
@@ -114,7 +114,7 @@ def _time(text: str | None, field: str) -> int | None:
 
 
 class ListedAttempt(NamedTuple):
-    """An attempt in the list. `event`: of its delivery. Times in ms."""
+    """An attempt in the list. `event`: the event of its delivery. Times in ms."""
 
     place: AttemptPlace
     webhook: str
@@ -129,9 +129,9 @@ class ListedAttempt(NamedTuple):
 
 
 class AttemptPage(NamedTuple):
-    """A page of the list; `next` is where the following one begins, None at the end.
+    """A page of the list; `next` is the start of the following page, None at the end.
 
-    `newest_only`: the newest attempts alone were searched, and there are others.
+    `newest_only`: only the newest attempts were searched, and there are more.
     """
 
     attempts: list[ListedAttempt]
@@ -142,9 +142,9 @@ class AttemptPage(NamedTuple):
 def attempt_page(
     fw: Fw, wanted: AttemptFilter, limit: int, before: AttemptPlace | None = None
 ) -> AttemptPage:
-    """Return the newest attempts that match, after `before`.
+    """Return the newest matching attempts, after `before`.
 
-    Raises: PermissionDeniedError for those who may not list deliveries; BadRequestError.
+    Raises: PermissionDeniedError if the user may not list deliveries; BadRequestError.
     """
     meta = fw.documents.registry.meta("Webhook Delivery")
     fw.rights.require_reach(meta)
@@ -178,7 +178,7 @@ _D: Final = table_of(WebhookDelivery).table.c
 _DIGITS: Final = 15
 _SUCCESS: Final = 2  # 2xx
 _IN_ROW: Final = 1 << 30
-"""The position of a delivery's last attempt: after all others."""
+"""The position of a delivery's last attempt, which is in its row: after all others."""
 _EVENTS: Final = Statement(
     sa.select(_D.name, _D.event, _D.creation).where(_D.name.in_(sa.bindparam("n", expanding=True)))
 )
@@ -186,10 +186,10 @@ _EVENTS: Final = Statement(
 
 @dataclass(frozen=True)
 class _Source:
-    """A place where attempts are, with the columns by which they are found.
+    """A table with attempts, and the columns by which they are found.
 
-    `only`: the condition that makes an index of the place answer; `by_webhook`: whether one finds
-    those of a Webhook.
+    `only`: the condition of a partial index; `by_webhook`: whether an index finds the attempts of a
+    Webhook.
     """
 
     delivery: sa.Column[Any]
@@ -225,11 +225,11 @@ class _Source:
         return found.order_by(*by_time).limit(limit)
 
     def is_searched(self, wanted: AttemptFilter) -> bool:
-        """Whether no index finds all that is asked for."""
+        """Whether the filter has conditions that no index answers."""
         return bool(self._rest(wanted))
 
     def counted(self, wanted: AttemptFilter, most: int) -> sa.Select[Any]:
-        """Return the statement for how many attempts there are to search, at most `most`."""
+        """Return the statement for the number of attempts to search, at most `most`."""
         one: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(
             self.columns.last_attempt.table
         )

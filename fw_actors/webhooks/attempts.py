@@ -1,8 +1,9 @@
-"""The attempts of deliveries on record, kept as long as the delivery (B-185 to B-189).
+"""The recorded attempts of deliveries, kept as long as the delivery (B-185 to B-189).
 
 The row of a delivery has its last attempt: status, answer, error and, in the internal column
-`trace`, all else. When another attempt follows, the earlier one moves to `fw_delivery_attempt`. So
-a delivery that is sent at once, as nearly all are, costs one column more.
+`trace`, the rest. When another attempt follows, the earlier one is moved to `fw_delivery_attempt`.
+A delivery that is sent at the first attempt, as nearly all are, therefore costs only one more
+column.
 """
 
 from __future__ import annotations
@@ -26,25 +27,26 @@ from fw_actors.store.schema import DELIVERY_ATTEMPT
 from fw_actors.tracing import TraceContext, stored_context
 
 MAX_KEPT: Final = 30
-"""The attempts that are kept of one delivery: the newest ones."""
+"""The maximum number of attempts kept for one delivery, the newest ones."""
 
 _URLS: Final = 1024
 _PER_MS: Final = 1000  # microseconds
-_SIGNED: Final = 3  # headers; those of the trace follow
+_SIGNED: Final = 3  # headers; those of tracing follow
 NO_ITEM: Final = "-"
-"""An item of a trace that is not known."""
+"""Stands for an unknown item of a trace."""
 
 
 class AttemptTrace(NamedTuple):
-    """The course of an attempt. Steps in microseconds, 0 for one that was not needed.
+    """The steps and the request of an attempt. Steps in microseconds, 0 for a step that was not
+    needed.
 
     Args:
         timestamp, signature: the headers `webhook-timestamp` and `webhook-signature`; None and
             empty if nothing was signed.
-        address: where it was sent on the network, with the port; empty if that was not known.
-        url: where it was sent, without the query, which may hold a token.
-        worker: the process that made it, as host and process number.
-        parent_id: that of the header `traceparent`; empty if none was sent.
+        address: the receiver's IP address and port; empty if unknown.
+        url: the Webhook's URL without the query, which may contain a token.
+        worker: the process that made the attempt, as host and process id.
+        parent_id: the parent id in the header `traceparent`; empty if none was sent.
     """
 
     dns: int = 0
@@ -60,10 +62,10 @@ class AttemptTrace(NamedTuple):
 
 
 def written_trace(times: Times | None, signed: SignedHeaders, address: str, url: str) -> str:
-    """Return a trace as it is stored, but for the worker, which is the last of its items.
+    """Return a trace in its stored form, except the last item, which is the worker.
 
-    Between the items stand spaces; no item has one. The id of a `traceparent` is an item only where
-    one was sent.
+    Items contain no spaces and are separated by spaces. The parent id is an item only if a
+    `traceparent` was sent.
     """
     timestamp = signature = NO_ITEM
     parent = ""
@@ -83,7 +85,7 @@ def written_trace(times: Times | None, signed: SignedHeaders, address: str, url:
 
 
 def read_trace(text: str | None) -> AttemptTrace:
-    """Return a stored trace; an empty one if there is none, or raw SQL damaged it."""
+    """Return a stored trace; an empty one if there is none, or if raw SQL has damaged it."""
     items = (text or "").split(" ")
     try:
         dns, connect, tls, answer = map(int, items[:4])
@@ -101,7 +103,7 @@ def read_trace(text: str | None) -> AttemptTrace:
 
 @lru_cache(_URLS)
 def shown_url(url: str) -> str:
-    """Return a Webhook's URL as traces have it: `?…` stands for a query."""
+    """Return a Webhook's URL as in traces: `?…` replaces the query."""
     try:
         shown = parse_endpoint(url, development=True).display
     except ValidationError:  # written by raw SQL
@@ -125,7 +127,7 @@ class AttemptRun(NamedTuple):
 
 
 class RecordedAttempt(msgspec.Struct, frozen=True):
-    """An attempt on record: its number in its run, and its result.
+    """A recorded attempt: its number in its run, and its result.
 
     Times in ms since the epoch.
     """
@@ -143,7 +145,7 @@ class RecordedAttempt(msgspec.Struct, frozen=True):
 
     @property
     def began(self) -> int:
-        """The time at which it began."""
+        """The time (ms) at which the attempt began."""
         return self.ended - self.duration_ms
 
     @property
@@ -160,15 +162,15 @@ def trigger_of(number: int, run: AttemptRun) -> AttemptTrigger:
 
 
 class AttemptHistory(NamedTuple):
-    """The attempts of a delivery, newest first, the latest run, and where its event stands in a
-    trace, if in any."""
+    """The attempts of a delivery, newest first; the latest run; and the trace position of its
+    event, if any."""
 
     run: AttemptRun
     attempts: list[RecordedAttempt]
     trace: TraceContext | None = None
 
 
-# The columns of the last attempt in the row of a delivery, which the table has too.
+# The columns of the last attempt in a delivery's row; the table of attempts has the same.
 _OUTCOME: Final = (
     "status",
     "next_attempt",
@@ -198,7 +200,7 @@ _EARLIER: Final = Statement(
 
 
 def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
-    """Return the attempts of a delivery that are on record. Raises: NotFoundError."""
+    """Return the recorded attempts of a delivery. Raises: NotFoundError."""
     row = tx.one(_LAST, delivery=delivery)
     if row is None:
         raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
@@ -210,7 +212,7 @@ def attempts_of(tx: Tx, delivery: str) -> AttemptHistory:
 
 
 def _copying(which: sa.ColumnElement[bool]) -> Statement:
-    """Return the statement that puts the last attempts of deliveries beside them."""
+    """Return the statement that copies the last attempts of deliveries to `fw_delivery_attempt`."""
     last = sa.select(sa.func.max(_A.position)).where(_A.delivery == _D.name)
     position = sa.func.coalesce(last.correlate(_DELIVERIES).scalar_subquery(), 0) + 1
     columns = ("delivery", "position", "number", "webhook", *_OUTCOME)
@@ -241,15 +243,16 @@ _FORGET: Final = Statement(sa.delete(DELIVERY_ATTEMPT).where(_A.delivery == _NAM
 
 
 def keep_before_outcomes(tx: Tx, leases: Sequence[tuple[int, str]]) -> None:
-    """Keep the last attempts of deliveries whose rows get the next outcomes.
+    """Copy the last attempts of deliveries whose rows are about to get another outcome.
 
-    `leases`: jobs and tokens; where a lease is lost, there is no next outcome.
+    `leases`: jobs and tokens; a lost lease is skipped, because its outcome is not written.
     """
     tx.run(_KEEP_HELD, again=rows_as_json(leases))
 
 
 def keep_before_replay(tx: Tx, delivery: str, attempts: int) -> None:
-    """Keep the last attempt of a delivery, and make room for as many as `attempts` after it."""
+    """Copy the last attempt of a delivery, and delete the oldest ones so that `attempts` more
+    fit."""
     tx.run(_KEEP, delivery=delivery)
     tx.run(_DROP_OLDEST, delivery=delivery, kept=MAX_KEPT - attempts)
 
@@ -260,12 +263,12 @@ def replayed_by(user: str, at: int) -> str:
 
 
 def forget_attempts(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Delete the earlier attempts of deliveries that are deleted."""
+    """Delete the earlier attempts of deliveries that are being deleted."""
     tx.run_many(_FORGET, [{"delivery": name} for name in deliveries])
 
 
 def forget_answers(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Erase what receivers answered to the earlier attempts of deliveries."""
+    """Erase the receivers' answers to the earlier attempts of deliveries."""
     tx.run_many(_FORGET_ANSWERS, [{"delivery": name} for name in deliveries])
 
 

@@ -1,9 +1,10 @@
-"""Claims: leases of due deliveries within limits, and what was leased.
+"""Claims: leases of due deliveries within limits, and the leased deliveries.
 
-Webhooks and deliveries of a claim are read as a single row, however many there are.
+Webhooks and deliveries of a claim are read as a single row, whatever their number.
 
-Each row that a driver returns makes trio's thread wait for the GIL once more: a sampling profiler
-saw that thread spend 38 % of its time in `send`, mostly waiting for the GIL; with one row, 22 %.
+Each row that a driver returns makes trio's thread wait for the GIL once more: in a sampling
+profiler that thread spent 38 % of its time in `send`, mostly waiting for the GIL; with one row, 22
+%.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ SHORT: Final = 16_384
 class Hook(msgspec.Struct, frozen=True):
     """A Webhook at the time of an attempt; the secrets are sealed and bound to `row_id`.
 
-    `paused_until` is when its pause ends (ms), `NOT_PAUSED` without one. `old_secret` signs too
-    until `old_until` (ms). `rate_limit` is in requests a second, 0 without one. `ordered`: one
-    delivery at a time for each document.
+    `paused_until` is the end of its pause (ms), or `NOT_PAUSED`. `old_secret` also signs until
+    `old_until` (ms). `rate_limit` is in requests a second, 0 for no limit. `ordered`: one delivery
+    at a time for each document.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Hook(msgspec.Struct, frozen=True):
 
     @property
     def paced(self) -> bool:
-        """Whether something limits what may be sent at a time."""
+        """Whether a rate limit or an order restricts what may be sent at a time."""
         return self.enabled and (self.rate_limit > 0 or self.ordered)
 
 
@@ -89,11 +90,11 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
     max_attempts: int
     status: str
     ordered: bool = False  # its job has an ordering key
-    trace: str = ""  # where its event stands in a trace, as stored
+    trace: str = ""  # the trace position of its event, as stored
 
 
 class Head(NamedTuple):
-    """A Webhook with pending deliveries, and when the first is due or its lease ends.
+    """A Webhook with pending deliveries, and the time when the first is due or its lease ends.
 
     `hook` is None if the Webhook was deleted or nothing is due yet.
     """
@@ -115,7 +116,7 @@ class Leased(NamedTuple):
     """The deliveries leased with one token, as the store returned them.
 
     `frames` holds rows with their payloads, except those listed in `long`. The rows are decoded
-    outside the transaction: trio's thread waits for all Python code in the store's thread.
+    after the transaction, because trio's thread waits for all Python code in the store's thread.
     """
 
     leases: Sequence[Lease]
@@ -127,7 +128,7 @@ class Leased(NamedTuple):
     def due(self) -> list[LeasedDelivery]:
         """Return the deliveries, lease by lease, each lease in the order of its jobs.
 
-        Raises: StatementError if payloads cannot be matched to deliveries; none may be sent then.
+        Raises: StatementError if payloads cannot be matched to deliveries; none must be sent then.
         """
         leases = {lease.webhook: (at, lease) for at, lease in enumerate(self.leases)}
         found = []
@@ -183,7 +184,8 @@ def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> 
 class ClaimedBatch(NamedTuple):
     """The result of one poll of the queue.
 
-    `more`: due rows may remain for which no slot was free. `next_at`: when the next row is due.
+    `more`: due rows may remain for which no slot was free. `next_at`: the time (ms) when the next
+    row is due.
     """
 
     leased: Leased | None
@@ -210,7 +212,7 @@ class DeliveryClaims:
     """Claims due deliveries of the `webhook` queue, and reads what was leased."""
 
     def __init__(self, registry: Registry, *, traced: bool = False) -> None:
-        """`traced`: read where events stand in a trace, too."""
+        """`traced`: also read the trace positions of events."""
         hooks = registry.tables["Webhook"].table
         deliveries = registry.tables["Webhook Delivery"].table
         head = heads_of(sa.literal(QUEUE)).subquery("head")
@@ -250,9 +252,9 @@ class DeliveryClaims:
         self.leased(tx, (), "")
 
     def claim(self, tx: Tx, limits: ClaimLimits, token: str) -> ClaimedBatch:
-        """Lease what is due within the limits, the Webhook that has waited longest first.
+        """Lease due deliveries within the limits, the Webhook that has waited longest first.
 
-        What is due for a paused Webhook is not looked at, however much it is.
+        The due deliveries of a paused Webhook are not read, whatever their number.
         """
         heads = self.heads(tx)
         later = [head.next_at for head in heads if head.next_at > tx.now]
@@ -325,11 +327,11 @@ class DeliveryClaims:
 
 
 def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedLease:
-    """Lease what is due for a Webhook without limits."""
+    """Lease due deliveries of a Webhook without limits."""
     count = jobs.lease(tx, QUEUE, webhook, free, lease_ms, token)
     if count == free:
         return PacedLease(count, more=True)
-    return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, webhook))  # after what was due
+    return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, webhook))  # of those not due yet
 
 
 def _timeout(hook: Hook | None) -> int:
@@ -368,7 +370,8 @@ def _leased_rows(deliveries: sa.Table, *, traced: bool) -> Statement:
             sa.func.count(d.name),
             sa.func.count(short),
         ).select_from(
-            # Every lease has jobs. For an inner join SQLite would scan all jobs first.
+            # An outer join, although every lease has jobs: for an inner join SQLite would scan all
+            # jobs first.
             given.table.outerjoin(JOB, of_lease).outerjoin(deliveries, d.name == job.subject)
         )
     )
@@ -412,7 +415,7 @@ class ClaimPlan:
         self._free -= count
 
     def target(self, hook: Hook | None) -> Endpoint | None:
-        """Return where this Webhook's deliveries go; found out once a look."""
+        """Return the endpoint of this Webhook's deliveries; parsed once for each plan."""
         if hook not in self._targets:
             self._targets[hook] = target_of(hook)
         return self._targets[hook]
@@ -431,9 +434,9 @@ class ClaimPlan:
 
 
 def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverSlots:
-    """Return the places of a receiver that is not known yet; of `places` in all.
+    """Return the slots of a receiver without a state yet; `places` is the total number of slots.
 
-    Where nothing is sent (Webhook deleted or disabled) no receiver needs protection.
+    If nothing is sent (Webhook deleted or disabled), there is no receiver to protect.
     """
     if origin is None:
         return ReceiverSlots(limit=places, window=places)
@@ -441,7 +444,7 @@ def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> Recei
 
 
 def target_of(hook: Hook | None) -> Endpoint | None:
-    """Return where a Webhook's deliveries go; None when nothing is to be sent."""
+    """Return the endpoint of a Webhook's deliveries; None if nothing is to be sent."""
     if hook is None or not hook.enabled:
         return None
     return _parsed(hook.url, hook.client_certificate or "")
@@ -449,9 +452,10 @@ def target_of(hook: Hook | None) -> Endpoint | None:
 
 @lru_cache(URLS_KEPT)
 def _parsed(url: str, certificate: str) -> Endpoint | None:
-    """Taking a URL apart costs more than what else a look does for its Webhook."""
+    """Return the parsed URL, cached: parsing costs more than the rest of a claim for its
+    Webhook."""
     try:
-        # Validated when it was written.
+        # The URL was validated when it was written.
         return replace(parse_endpoint(url, development=True), certificate=certificate)
     except ValidationError:
         return None

@@ -1,11 +1,11 @@
-"""Deliveries in the store: outcomes of attempts, retries, leases given back, renames.
+"""Deliveries in the store: outcomes of attempts, retries, released leases, renames.
 
-Rules: `fw_actors.rules.delivery`. Plain functions that run inside a transaction, called by the
-Dispatcher (claim), the OutcomeWriter (outcomes) and the DeliveryActor (give back).
+Rules: `fw_actors.rules.delivery`. All methods run inside a transaction; the Dispatcher calls
+`claim`, the OutcomeWriter writes outcomes, and the DeliveryActor calls `give_back`.
 
-On PostgreSQL every transaction locks rows in one order, so that none of them waits for another in a
-circle (B-430): documents and Webhooks, turns of Webhooks (`fw_webhook_claim`) by name, jobs by id,
-deliveries, counts of Webhooks. A claim waits for none of them: it passes over what is locked.
+On PostgreSQL every transaction locks rows in the same order, so that there are no deadlocks
+(B-430): documents and Webhooks, turns of Webhooks (`fw_webhook_claim`) by name, jobs by id,
+deliveries, counts of Webhooks. A claim does not wait for locks: it skips locked rows.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ _ERROR_CHARACTERS: Final = 500
 class AttemptOutcome(msgspec.Struct, frozen=True):
     """The result of an attempt; `error` is empty after a 2xx.
 
-    `wait_seconds` is the receiver's Retry-After, where it is honoured. `times` are None where no
-    connection was needed; `address` is that of the receiver; `signed` are the headers that were
-    sent, if it came to that.
+    `wait_seconds` is the receiver's Retry-After, if it is honoured. `times` are None if there was
+    no connection; `address` is the receiver's; `signed` has the headers that were sent, if any.
     """
 
     ending: Ending
@@ -98,14 +97,14 @@ def values(ended: AttemptOutcome, verdict: Verdict) -> tuple[int | str | None, .
 
 
 def error_of(ended: AttemptOutcome) -> str:
-    """Return the error as stored: text valid in every store, cut to the column's length."""
+    """Return the error as stored: text valid in both databases, cut to the column's length."""
     if not ended.error:
         return ""
     return ended.error[:_ERROR_CHARACTERS].replace("\x00", "\ufffd")
 
 
 def readable(body: bytes) -> str:
-    """Return the first 512 bytes as text, cut between characters, invalid bytes replaced."""
+    """Return the first 512 bytes as text: cut between characters, with invalid bytes replaced."""
     if not body:
         return ""
     cut = len(body) >= KEPT_BYTES
@@ -114,7 +113,8 @@ def readable(body: bytes) -> str:
 
 
 MAX_DRAINED: Final = 1000
-"""The deliveries of a document that follow one that is final, if they need no order any more."""
+"""The maximum number of a document's deliveries that one final delivery makes due, if their Webhook
+no longer orders them."""
 FINAL_STATUSES: Final = (DeliveryStatus.SENT, DeliveryStatus.FAILED)
 _NO_JOB: Final = 0  # job numbers start at 1
 _FIRST: Final = 2
@@ -124,9 +124,9 @@ _FIRST: Final = 2
 class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
-    `again`: those of deliveries that were tried before. `tallies` is what they add to their
-    Webhooks: the sum of `noted`. `ordered`: those whose jobs have ordering keys, `webhooks` the
-    Webhooks of these, and `drained` the jobs among them whose Webhooks need no order any more.
+    `again`: those of deliveries with earlier attempts. `tallies`: what they add to the counts of
+    their Webhooks, the sum of `noted`. `ordered`: those whose jobs have ordering keys; `webhooks`:
+    the Webhooks of these; `drained`: the jobs among them whose Webhooks no longer order deliveries.
     """
 
     held: list[tuple[int, str]]
@@ -143,7 +143,8 @@ class OutcomeBatch(NamedTuple):
 
     @property
     def next_at(self) -> int | None:
-        """The time when the first of the retries is due (ms); 0 where others may be due by now."""
+        """The time (ms) when the first retry is due; 0 if following deliveries may be due
+        already."""
         if self.ordered:
             return 0
         return min((one.next_at for one in self.others if one.next_at is not None), default=None)
@@ -155,7 +156,7 @@ class Deliveries(DeliveryClaims):
     def __init__(
         self, registry: Registry, backoff: Backoff, worker: str = "", *, traced: bool = False
     ) -> None:
-        """`worker` names the process in the records of its attempts; `traced`: as of claims."""
+        """`worker` names the process in recorded attempts; `traced`: as in `DeliveryClaims`."""
         super().__init__(registry, traced=traced)
         deliveries = registry.tables["Webhook Delivery"].table
         settled = JsonRows("settled")
@@ -202,7 +203,8 @@ class Deliveries(DeliveryClaims):
     def outcome_batch(
         self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
     ) -> OutcomeBatch:
-        """Decide the status of finished attempts, and encode the batch for `settle_all`."""
+        """Determine the status after each finished attempt, and encode the batch for
+        `settle_all`."""
         ready = OutcomeBatch([], [], "", [], [], [], [], "", [], set(), set())
         rows = []
         for due, ended in attempts:
@@ -236,15 +238,15 @@ class Deliveries(DeliveryClaims):
         return ready._replace(rows=rows_as_json(rows), tallies=tallies_of(ready.noted))
 
     def settle_all(self, tx: Tx, batch: OutcomeBatch) -> Sequence[DeliveryStatus | None]:
-        """Write outcomes: all of them by one statement, on condition of the leases' tokens.
+        """Write all outcomes by one statement, each only if the job still has the lease's token.
 
-        Returns: the new statuses; None for a lost lease, of which nothing is written.
+        Returns: the new statuses; None for a lost lease, whose outcome is not written.
         """
         statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
         with_keys = _held_with_turns(tx, batch.ordered, batch.webhooks) if batch.ordered else []
         if 0 < len(batch.again) < len(batch.held):
-            jobs.lock_held(tx, batch.held)  # or those of `again` would be locked before the others
+            jobs.lock_held(tx, batch.held)  # all by id: `again` alone would be locked first
         if batch.again:
             keep_before_outcomes(tx, batch.again)
         if tx.run(self._settle, settled=batch.rows) < len(statuses):
@@ -272,7 +274,7 @@ class Deliveries(DeliveryClaims):
         return statuses
 
     def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
-        """Give a lease back without counting the attempt. Returns False if it was lost before."""
+        """Release a lease without counting the attempt. Returns False if it was lost before."""
         held = (due.job.id, due.job.lease)
         with_keys = _held_with_turns(tx, [held], {due.job.partition}) if due.ordered else []
         given_back = jobs.give_back(tx, *held)
@@ -284,10 +286,10 @@ class Deliveries(DeliveryClaims):
 def _held_with_turns(
     tx: Tx, held: Sequence[tuple[int, str]], webhooks: Set[str]
 ) -> list[OrderedJob]:
-    """Return the leased jobs that have ordering keys, the turns of their Webhooks locked.
+    """Lock the turns of Webhooks, and return the leased jobs that have ordering keys.
 
-    `webhooks`: their names when the jobs were leased. They are locked before any job is
-    (see above), but for a Webhook that was renamed meanwhile.
+    `webhooks`: their names when the jobs were leased. Turns are locked before jobs (see above),
+    except the turn of a Webhook that was renamed meanwhile.
     """
     lock_turns(tx, sorted(webhooks))
     found = held_ordered(tx, held)
@@ -300,7 +302,7 @@ def _held_with_turns(
 def _release_followers(
     tx: Tx, ended: Sequence[OrderedJob], sent: Container[int], drained: Container[int]
 ) -> None:
-    """Have the next deliveries of documents follow those that are final."""
+    """Make the next deliveries of documents due after those that are final."""
     if ended:
         leave(tx, [job for job in ended if job.id not in drained], deleted=sent)
         leave(tx, [job for job in ended if job.id in drained], deleted=sent, most=MAX_DRAINED)
@@ -311,14 +313,15 @@ _NEW: Final[sa.BindParameter[Any]] = sa.bindparam("new")
 
 
 def _counted(locked: sa.Select[Any]) -> Statement:
-    """Return the statement that locks rows and returns their number instead of a million ids."""
+    """Return the statement that locks rows and returns only their number, not up to a million
+    ids."""
     return Statement(sa.select(sa.func.count()).select_from(locked.subquery()))
 
 
 _MOVE_JOBS: Final = Statement(
     sa.update(JOB).where(JOB.c.queue == QUEUE, JOB.c.partition == _OLD).values(partition=_NEW)
 )
-# Locked by id, and before the deliveries: as outcomes lock them.
+# Locked by id and before the deliveries, in the same order as by outcomes.
 _LOCK_JOBS: Final = _counted(
     sa.select(JOB.c.id)
     .where(JOB.c.queue == QUEUE, JOB.c.partition == _OLD)
@@ -369,7 +372,7 @@ class DeliveryRenames(Observer):
             sa.update(table).where(table.c.webhook == _OLD).values(webhook=_NEW)
         )
         ordered = registry.tables["Webhook"].table.c
-        # Parked deliveries become due, so that claims see them beside those of the new key.
+        # Parked deliveries become due, so that claims see them with those of the new key.
         self._move_key = Statement(
             sa.update(JOB)
             .where(
@@ -403,7 +406,7 @@ class DeliveryRenames(Observer):
         """Update the deliveries of a renamed document or Webhook.
 
         Raises: DuplicateError if the new name of a Webhook has deliveries of a deleted Webhook,
-            which must not become another's.
+            which must not pass to another Webhook.
         """
         before, now = ordering_key_of(doctype, old), fw.tx.now
         webhooks = {name for (name,) in fw.tx.rows(self._with_key, before=before)}

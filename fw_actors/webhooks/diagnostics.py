@@ -99,9 +99,9 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
 
 
 def _competing(tx: Tx, webhooks: list[str], due: int, number: int) -> tuple[int, int]:
-    """Return how many deliveries of these Webhooks are due before a job, and how many leased.
+    """Return how many deliveries of these Webhooks are due before a job, and how many are leased.
 
-    Both at most `MAX_COUNTED`: behind a dead receiver a hundred thousand may wait.
+    Both at most `MAX_COUNTED`, because a hundred thousand may wait for a dead receiver.
     """
     of_them = sa.select(JOB.c.id).where(JOB.c.queue == QUEUE, JOB.c.partition.in_(webhooks))
     before = (JOB.c.next_at < due) | ((JOB.c.next_at == due) & (JOB.c.id < number))
@@ -215,7 +215,7 @@ _FILE: Final = "@payload.json"
 
 
 class SentRequest(msgspec.Struct, frozen=True):
-    """A request that was sent; `headers` are those that curl does not add by itself."""
+    """A request that was sent; `headers` are those that curl does not add itself."""
 
     url: str
     headers: Mapping[str, str]
@@ -235,7 +235,7 @@ def sent_request(
     Args:
         url: without its query.
         timestamp, signature: the values of `webhook-timestamp` and `webhook-signature`.
-        trace: what was sent of a trace.
+        trace: the trace context that was sent.
     """
     headers = {
         "content-type": "application/json",
@@ -266,11 +266,11 @@ class DeliveryReport:
     erased: str | None = None
 
     def explanation(self, service: ServiceState) -> Explanation:
-        """Explain in words why it waits, or how it ended."""
+        """Explain in words why the delivery waits, or how it ended."""
         return explain(self.facts, service)
 
     def request_of(self, attempt: RecordedAttempt) -> SentRequest | None:
-        """Return the request of an attempt; None if it came to none, or was erased."""
+        """Return the request of an attempt; None if nothing was sent, or if it was erased."""
         trace = attempt.trace
         if trace.timestamp is None or self.erased is not None:
             return None
@@ -286,12 +286,12 @@ class DeliveryReport:
 
     @property
     def trace_id(self) -> str | None:
-        """The trace of the event, if it has one."""
+        """The id of the event's trace, if it has one."""
         context = self.history.trace
         return None if context is None else context.trace_id
 
     def as_json(self, service: ServiceState) -> dict[str, Any]:
-        """Return all of it as `core.services.webhooks.explain` and `--json` show it."""
+        """Return the report as in `core.services.webhooks.explain` and `--json`."""
         facts, explanation = self.facts, self.explanation(service)
         return {
             "delivery": self.delivery,
@@ -328,7 +328,7 @@ def delivery_report(fw: Fw, delivery: str) -> DeliveryReport:
 
 
 def attempt_as_json(attempt: RecordedAttempt) -> dict[str, Any]:
-    """Return an attempt as `--json` shows it; times of steps in milliseconds."""
+    """Return an attempt as in `--json`; durations of steps in milliseconds."""
     trace = attempt.trace
     steps = {"dns": trace.dns, "connect": trace.connect, "tls": trace.tls, "answer": trace.answer}
     return {

@@ -1,7 +1,7 @@
-"""Erases what deliveries carried: the body that was sent and what receivers answered.
+"""Erases the contents of deliveries: the body that was sent and the receivers' answers.
 
-The record stays, with its attempts and Audit Events; the body can't be sent again (B-360 to B-364).
-Only final deliveries are erased: one that is in progress still needs its body.
+The delivery stays on record, with its attempts and Audit Events; the body can't be sent again
+(B-360 to B-364). Only final deliveries are erased, because one in progress still needs its body.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fw_actors.store import Statement, Tx
 from fw_actors.webhooks.attempts import forget_answers
 
 MAX_AT_ONCE: Final = 100
-"""The most deliveries that one transaction of `erase_matching` erases."""
+"""The maximum number of deliveries that one transaction of `erase_matching` erases."""
 _TABLE: Final = table_of(WebhookDelivery).table
 _D: Final = _TABLE.c
 _OPEN: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))
 _READ: Final = Statement(
     sa.select(_D.webhook, _D.status, _D.erased)
     .where(_D.name == sa.bindparam("delivery"))
-    .with_for_update(key_share=True)  # PostgreSQL: a replay at the same time waits
+    .with_for_update(key_share=True)  # PostgreSQL: a concurrent replay waits
 )
 _ERASE: Final = Statement(
     sa.update(_TABLE)
@@ -43,12 +43,13 @@ _ERASE: Final = Statement(
 
 
 def erase(fw: Fw, audit: AuditLog, delivery: str) -> str | PermissionDeniedError:
-    """Erase one delivery's body and answers; return when (ISO 8601), also if it was before.
+    """Erase one delivery's body and answers; return the time of the erasure (ISO 8601), or of an
+    earlier one.
 
     A missing permission is recorded too, which requires a commit: the error is returned, for the
     caller to raise after the commit.
 
-    Raises: NotFoundError; ConflictError for one that is in progress.
+    Raises: NotFoundError; ConflictError for a delivery in progress.
     """
     error = _permission_error(fw)
     if error is not None:
@@ -75,13 +76,13 @@ def erase_matching(
     reference: tuple[str, str] | None = None,
     until: int | None = None,
 ) -> list[str]:
-    """Erase final deliveries that match all that is given, at most `MAX_AT_ONCE`; return them.
+    """Erase final deliveries that match all given conditions, at most `MAX_AT_ONCE`; return them.
 
     Args:
-        reference: DocType and name of the document that they are about.
-        until: only deliveries whose last attempt was by then, in ms.
+        reference: DocType and name of the document that the events are about.
+        until: only deliveries whose last attempt was not later, in ms.
 
-    Raises: PermissionDeniedError; ValidationError if nothing is given.
+    Raises: PermissionDeniedError; ValidationError without a condition.
     """
     error = _permission_error(fw)
     if error is not None:
@@ -106,7 +107,7 @@ def erase_matching(
 
 
 def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Erase bodies and answers of deliveries, but of none that has begun anew."""
+    """Erase bodies and answers of deliveries, except of those that were replayed meanwhile."""
     if deliveries:
         tx.run_many(_ERASE, [{"delivery": name, "at": tx.now} for name in deliveries])
         forget_answers(tx, deliveries)
@@ -123,9 +124,10 @@ def _permission_error(fw: Fw) -> PermissionDeniedError | None:
 class PayloadSweep:
     """Erases the deliveries of one final status `days` after their last attempt.
 
-    Goes on where the last batch ended: deliveries that are erased already stay on record, and are
-    not looked at again. A replay moves a delivery behind that place. Once a day it begins with the
-    oldest delivery, for those that a transaction which was rolled back had locked (PostgreSQL).
+    Each batch continues where the last one ended, so that erased deliveries, which stay on record,
+    are not read again. A replay moves a delivery after that position. Once a day the sweep begins
+    with the oldest delivery, because locked ones were skipped and their transaction may have been
+    rolled back (PostgreSQL).
     """
 
     def __init__(self, status: DeliveryStatus, days: float, batch: int) -> None:
@@ -144,7 +146,7 @@ class PayloadSweep:
         )
 
     def __call__(self, tx: Tx) -> int:
-        """Erase the next batch; return how many there were."""
+        """Erase the next batch; return the number of erased deliveries."""
         before = tx.now - round(self._days * MS_PER_DAY)
         if not 0 <= tx.now - self._began < MS_PER_DAY:
             self._from, self._began = 0, tx.now

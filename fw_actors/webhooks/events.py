@@ -1,15 +1,15 @@
-"""Events of documents and those that apps emit, recorded as deliveries in the writer's transaction.
+"""Events of documents and of apps, recorded as deliveries in the writer's transaction.
 
 Rules: B-50 to B-57, B-70 to B-87, B-106. Every attempt and replay signs and sends exactly the bytes
 that are stored here.
 
-A batch of an app's events is one transaction. Its deliveries are written by two statements however
-many there are; keys are looked up before. A single event takes one statement on PostgreSQL, where
-each is a round trip; nothing but an event in a transaction is one round trip. A key that another
-transaction wrote meanwhile refuses the statement on PostgreSQL, and the events are then recorded
-one by one.
+A batch of an app's events is one transaction. Keys are looked up first; then two statements write
+all deliveries. A single event takes one statement on PostgreSQL, where each statement is a round
+trip; if the transaction does nothing else, BEGIN and COMMIT are left out. If another transaction
+has used a key meanwhile, PostgreSQL refuses the statement, and the events are recorded one by one.
 
-The module has more than 500 lines because both kinds of events share all but where they come from.
+The module has more than 500 lines because both kinds of events share everything except their
+origin.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class DeliveryRecorder:
         recorded: Callable[[], None],
         tracer: Tracer | None = None,
     ) -> None:
-        """`recorded` is called after each commit that holds a delivery, on trio's thread. With a
-        `tracer` deliveries keep where their events stand in a trace.
+        """`recorded` is called on trio's thread after each commit with a delivery. With a `tracer`,
+        deliveries store the trace positions of their events.
         """
         written = _WRITTEN if tracer is None else (*_WRITTEN, "trace_context")
         self._rows = rows.RowInserter(registry, "Webhook Delivery", written)
@@ -176,7 +176,7 @@ class DeliveryRecorder:
 
 
 def ordering_key_of(doctype: str | None, name: str | None) -> str | None:
-    """Return the ordering key of deliveries about a document; None for those about none."""
+    """Return the ordering key of deliveries about a document; None without a document."""
     return None if doctype is None or name is None else f"{doctype}\n{name}"
 
 
@@ -213,7 +213,7 @@ _HOOKS: Final = {
 class EventRecorder(Observer):
     """Records the events of documents."""
 
-    events = frozenset(_HOOKS) - {DELETION}  # `deleting` records that one
+    events = frozenset(_HOOKS) - {DELETION}  # which `deleting` records
 
     def __init__(
         self,
@@ -341,7 +341,7 @@ class CustomEvents:
     def emit_beside(
         self, fw: Fw, name: str, data: Mapping[str, object], *, skipped: str
     ) -> list[str]:
-        """Record an event of the service, but not for the Webhook `skipped`; return the ids."""
+        """Record an event of the service for all Webhooks except `skipped`; return the ids."""
         event = self._event(fw, name, data, None, None)
         wanted = [each for each in event.wanted if each.webhook != skipped]
         return self._record_one(fw, event._replace(wanted=wanted))
@@ -400,7 +400,7 @@ class CustomEvents:
     def _without_used_keys(
         self, fw: Fw, planned: Sequence[RecordedEvent | FwError]
     ) -> list[RecordedEvent | FwError]:
-        """Refuse events whose key a Webhook has received, or an earlier event of the batch has."""
+        """Refuse events whose key a Webhook has received, or an earlier event of the batch uses."""
         pairs = [
             pair for each in planned if isinstance(each, RecordedEvent) for pair in _keys(each)
         ]
@@ -440,7 +440,7 @@ class CustomEvents:
             return refusal
 
     def _record_one(self, fw: Fw, event: RecordedEvent) -> list[str]:
-        """Record an event for one Webhook after the other. Raises: DuplicateError."""
+        """Record an event, one Webhook after the other. Raises: DuplicateError."""
         ids: list[str] = []
         for subscription in event.wanted:
             try:
@@ -452,7 +452,7 @@ class CustomEvents:
 
 
 def _keys(event: RecordedEvent) -> list[tuple[str, str]]:
-    """Return the Webhooks that an event with a key goes to, each with the key."""
+    """Return the Webhooks that receive an event with a key, each with the key."""
     if event.key is None:
         return []
     return [(subscription.webhook, event.key) for subscription in event.wanted]
@@ -465,7 +465,7 @@ def _duplicate(webhook: str) -> DuplicateError:
 
 
 def _raise_first_of(results: Sequence[object]) -> None:
-    """Raise the first refusal, with the event's place in the list as its field."""
+    """Raise the first error, with the event's position in the list as its field."""
     for index, refusal in enumerate(results):
         if isinstance(refusal, FwError):
             place = f"events[{index}]"
@@ -534,11 +534,11 @@ def _key(key: object) -> str | None:
             f"key must be 1 to {KEY_CHARACTERS} characters of text without control characters.",
             field="key",
         )
-    return str.__str__(key)  # of an Enum member, its value
+    return str.__str__(key)  # the text of an Enum member is its value
 
 
 def _is_line(text: object) -> bool:
-    """Return whether both stores can keep the text in a column of 140 characters."""
+    """Return whether both databases can store the text in a column of 140 characters."""
     return (
         isinstance(text, str)
         and 0 < len(text) <= KEY_CHARACTERS

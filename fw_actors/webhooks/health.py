@@ -1,7 +1,7 @@
-"""The state of Webhooks by their outcomes: failures in a row, and counts by the hour.
+"""The state of Webhooks by their outcomes: consecutive failures, and counts by the hour.
 
-Each group of outcomes adds to two small tables, so that a state costs the same however many
-deliveries there are (B-240 to B-243).
+Each batch of outcomes updates two small tables, so that reading a state costs the same for any
+number of deliveries (B-240 to B-243).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from fw_actors.store.schema import JOB, WEBHOOK_CLAIM, WEBHOOK_HEALTH, WEBHOOK_H
 from fw_actors.webhooks.events import QUEUE
 
 KEPT_DAYS: Final = 8
-"""How long the counts of an hour are kept: a week, and the day on which it began."""
+"""The days for which the counts of an hour are kept: a week, and the day on which it began."""
 MAX_WAITING: Final = 1000
-"""The most waiting deliveries of a Webhook that are counted."""
+"""The maximum number of waiting deliveries of a Webhook that are counted."""
 
 
 Noted = tuple[str, DeliveryStatus, int, str]
-"""An outcome as it counts for its Webhook, whose id is first: status, time (ms), error. The error
+"""An outcome for the counts of its Webhook: the Webhook's id, status, time (ms), and error, which
 is empty after a success."""
 
 
 def tallies_of(outcomes: Iterable[Noted]) -> str:
-    """Return what a group of outcomes adds to each Webhook, as the parameter of `add_tallies`."""
+    """Return what a batch of outcomes adds to each Webhook, as the parameter of `add_tallies`."""
     found: dict[str, list[Any]] = {}
     success, retrying = DeliveryStatus.SENT, DeliveryStatus.RETRYING
     for webhook, status, at, error in outcomes:
@@ -55,7 +55,7 @@ def tallies_of(outcomes: Iterable[Noted]) -> str:
         row[5] += 1
         row[6] = row[6] or at
         row[7], row[8] = error, at
-    # In order, so that two processes lock the rows of the same Webhooks one after the other.
+    # Sorted, so that two processes lock the rows of Webhooks in the same order.
     return rows_as_json([found[webhook] for webhook in sorted(found)])
 
 
@@ -70,7 +70,7 @@ _ADD_COUNTS: Final = Statement(
             *(_T.item(at, int) for at in (1, 2, 3)),
         )
         .select_from(_T.table)
-        .where(sa.true())  # or SQLite takes the ON for that of a join
+        .where(sa.true())  # else SQLite parses ON as that of a join
         .suffix_with(
             "ON CONFLICT (webhook, hour) DO UPDATE SET sent = fw_webhook_hour.sent + excluded.sent,"
             " retried = fw_webhook_hour.retried + excluded.retried,"
@@ -103,13 +103,13 @@ _ADD_HEALTH: Final = Statement(
 
 
 def add_tallies(tx: Tx, tallies: str) -> None:
-    """Count a group of outcomes for its Webhooks."""
+    """Count a batch of outcomes for their Webhooks."""
     tx.run(_ADD_COUNTS, tallies=tallies, hour=tx.now - tx.now % MS_PER_HOUR)
     tx.run(_ADD_HEALTH, tallies=tallies)
 
 
 class WebhookState(StrEnum):
-    """The state of a Webhook, as an operator looks for it."""
+    """The state of a Webhook, as shown to operators and used in filters."""
 
     WORKING = "working"
     UNTRIED = "untried"
@@ -120,7 +120,8 @@ class WebhookState(StrEnum):
 
 
 class OutcomeCounts(NamedTuple):
-    """Outcomes in a period: deliveries that were sent or have failed, and attempts in between."""
+    """Outcomes in a period: deliveries that were sent, attempts that will be retried, and
+    deliveries that have failed."""
 
     sent: int = 0
     failed: int = 0
@@ -134,11 +135,11 @@ class OutcomeCounts(NamedTuple):
 
 
 class WebhookHealth(NamedTuple):
-    """A Webhook and its state. Times in ms; periods are the last whole hours and this one.
+    """A Webhook and its state. Times in ms; periods are the last whole hours and the current one.
 
-    `waiting` is at most `MAX_WAITING`; `oldest` is when the first of these was recorded.
-    `paused_since` and `paused_until` are of the Webhook's own pause: both None without one, the
-    second also until it is resumed.
+    `waiting` is at most `MAX_WAITING`; `oldest` is the time when the first of these was recorded.
+    `paused_since` and `paused_until` describe the pause of the Webhook itself: both are None
+    without a pause, and `paused_until` is None for a pause without an end.
     """
 
     name: str
@@ -208,7 +209,8 @@ _OLDEST: Final = Statement(sa.select(JOB.c.created).where(_DUE).order_by(JOB.c.n
 
 
 def waiting_deliveries(tx: Tx, webhook: str) -> int:
-    """Return how many deliveries of a Webhook wait or are in progress, at most `MAX_WAITING`."""
+    """Return the number of deliveries of a Webhook that wait or are in progress, up to
+    `MAX_WAITING`."""
     due: int = tx.scalar(_WAITING, webhook=webhook)
     return min(MAX_WAITING, due + count_parked(tx, webhook, MAX_WAITING))
 
@@ -220,7 +222,7 @@ def health_of(tx: Tx, names: Sequence[str], service: ServiceState) -> dict[str, 
 
 
 def failing_webhooks(tx: Tx, service: ServiceState, most: int) -> list[WebhookHealth]:
-    """Return enabled Webhooks whose last attempts have failed, the longest failing first."""
+    """Return enabled Webhooks whose last attempts failed, those that fail longest first."""
     return list(_with_counts(tx, tx.rows(_FAILING, most=most), service))
 
 
@@ -250,12 +252,13 @@ def label_of_webhook(title: str | None, url: str | None) -> str:
 
 
 def public_label(title: str | None, url: str | None) -> str:
-    """Return what a mail or an event calls a Webhook: no path, which may hold a token."""
+    """Return the label of a Webhook in mails and events: without the path, which may contain a
+    token."""
     return title or label_of_webhook(None, url).partition("/")[0]
 
 
 def receiver_of(url: str | None) -> str:
-    """Return the receiver that a Webhook's URL names, as `https://host:port`; empty for none."""
+    """Return the receiver of a Webhook's URL as `https://host:port`; empty for an invalid URL."""
     try:
         return str(parse_endpoint(url or "", development=True).origin)
     except ValidationError:  # written by raw SQL
@@ -276,7 +279,7 @@ _CALLED: Final = Statement(
 
 
 def labels_of(tx: Tx, names: Iterable[str]) -> dict[str, str]:
-    """Return what people call these Webhooks, by name; those that there are not are left out."""
+    """Return the labels of Webhooks by name; names without a Webhook are left out."""
     wanted = sorted(set(names))
     rows = tx.rows(_CALLED, names=wanted) if wanted else []
     return {name: label_of_webhook(title, url) for name, title, url in rows}
@@ -366,23 +369,23 @@ _OF_NO_WEBHOOK: Final = Statement(
 
 
 class HealthRenames(Observer):
-    """Keeps the counts of a Webhook that is renamed with it, and drops those of a deleted one."""
+    """Moves the counts of a renamed Webhook to its new name, and deletes those of a deleted one."""
 
     doctypes = frozenset({"Webhook"})
     events = frozenset({"on_insert"})
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Begin without what deliveries that outlived a Webhook of the same name have left."""
+        """Delete counts that deliveries of a deleted Webhook of the same name have left."""
         _forget(fw.tx, str(doc.name))
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
-        """Give the counts of a Webhook its new name."""
-        _forget(fw.tx, new)  # of one that raw SQL deleted
+        """Move the counts of a Webhook to its new name."""
+        _forget(fw.tx, new)  # counts of a Webhook that raw SQL deleted
         for statement in _MOVES:
             fw.tx.run(statement, old=old, new=new)
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
-        """Drop the counts of a Webhook."""
+        """Delete the counts of a Webhook."""
         _forget(fw.tx, str(doc.name))
 
 
@@ -400,9 +403,10 @@ def drop_old_hours(tx: Tx, most: int) -> int:
 
 
 def drop_states_of_deleted(tx: Tx, most: int) -> int:
-    """Delete the state and counts of at most `most` Webhooks that do not exist; return how many.
+    """Delete the state and counts of at most `most` missing Webhooks; return their number.
 
-    Deliveries that were in progress when their Webhook was deleted write them again.
+    Such rows exist because deliveries in progress at the deletion of their Webhook write them
+    again.
     """
     rows = tx.rows(_OF_NO_WEBHOOK, most=most)
     for (webhook,) in rows:

@@ -1,12 +1,13 @@
-"""Pauses of Webhooks, and claims for those that limit what may be sent at a time.
+"""Pauses of Webhooks, and claims for Webhooks with a rate limit or an order.
 
-Pauses are kept in the rows of Webhooks, so that they hold in all processes (B-300 to B-305). A
-claim reads them with the Webhook; nothing else starts an attempt. They are no change of the
-document: its form may be open meanwhile, and its versions do not show them.
+Pauses are stored in the rows of Webhooks, so that they apply to all processes (B-300 to B-305). A
+claim reads them with the Webhook, and only a claim starts an attempt. A pause is no change of the
+document: an open form can still be saved, and its versions do not show the pause.
 
 One process at a time claims for a Webhook with limits: its row in `fw_webhook_claim` is locked
-until the claim is committed. A process that finds it locked does not wait, but looks again soon, so
-that deliveries of others are not delayed. Webhooks without limits have no row (B-310 to B-326).
+until the claim is committed. A process that finds the row locked does not wait but tries again
+soon, so that deliveries of other Webhooks are not delayed. Webhooks without limits have no row
+(B-310 to B-326).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _NAME: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
 _READ: Final = Statement(
     sa.select(_HOOK.paused_since, _HOOK.paused_until)
     .where(_HOOK.name == _NAME)
-    .with_for_update(key_share=True)  # one of two users at once sees what the other has done
+    .with_for_update(key_share=True)  # a concurrent user waits, and sees the change
 )
 _WRITE: Final = Statement(
     sa.update(_TABLE)
@@ -83,7 +84,7 @@ class WebhookPause(msgspec.Struct, frozen=True):
 class Pauses:
     """Pauses and resumes Webhooks in the caller's transactions.
 
-    `recorded` is called after each commit that resumes one: deliveries may be due.
+    `recorded` is called after each commit that resumes a Webhook, because deliveries may be due.
     """
 
     def __init__(self, audit: AuditLog, recorded: Callable[[], None]) -> None:
@@ -92,13 +93,13 @@ class Pauses:
     def pause(
         self, fw: Fw, webhook: str, seconds: int | None
     ) -> WebhookPause | PermissionDeniedError:
-        """Pause a Webhook, or set another end of its pause; write the Audit Event.
+        """Pause a Webhook, or change the end of its pause; write the Audit Event.
 
         A missing permission is recorded too, which requires a commit: the error is returned, for
         the caller to raise after the commit.
 
         Args:
-            seconds: how long, 1 to `MAX_SECONDS`; None: until it is resumed.
+            seconds: the duration, 1 to `MAX_SECONDS`; None: until it is resumed.
 
         Raises: ValidationError; NotFoundError.
         """
@@ -136,7 +137,7 @@ class Pauses:
 
 
 def paused_webhooks(tx: Tx) -> list[WebhookPause]:
-    """Return the enabled Webhooks that are paused, those first that have been for longest."""
+    """Return the enabled Webhooks that are paused, the longest paused first."""
     return [WebhookPause(*row) for row in tx.rows(_PAUSED, now=tx.now)]
 
 
@@ -150,7 +151,7 @@ def permission_error(rights: Rights) -> PermissionDeniedError | None:
 
 
 def _pause_of(tx: Tx, webhook: str) -> WebhookPause:
-    """Return the pause of a Webhook; one that is over is none. Raises: NotFoundError."""
+    """Return the pause of a Webhook; one that has ended is no pause. Raises: NotFoundError."""
     row = tx.one(_READ, webhook=webhook)
     if row is None:
         raise NotFoundError(f"There is no Webhook {webhook[:140]}.")
@@ -165,7 +166,7 @@ def _write(tx: Tx, pause: WebhookPause) -> None:
 
 
 TURN_MS: Final = 20
-"""The time after which a Webhook is looked at again that another process was claiming for."""
+"""The time after which a claim is repeated for a Webhook that another process was claiming for."""
 MAX_HINTS: Final = 1024
 
 _C: Final = WEBHOOK_CLAIM.c
@@ -208,7 +209,8 @@ _AT_LIMIT: Final = Statement(
 class PacedLease(NamedTuple):
     """The result of a claim for one Webhook.
 
-    `more`: due rows may remain for which no slot was free. `next_at`: when to look again (ms).
+    `more`: due rows may remain for which no slot was free. `next_at`: the time (ms) of the next
+    claim.
     """
 
     leased: int
@@ -220,11 +222,12 @@ class PacedClaims:
     """Leases deliveries of Webhooks with limits, inside the transactions of claims."""
 
     def __init__(self) -> None:
-        # When the next request of a Webhook is allowed: spares other claims the look at its row.
+        # The time when the next request of a Webhook is allowed; earlier claims need not read its
+        # row.
         self._allowed_at: dict[str, int] = {}
 
     def lease(self, tx: Tx, hook: Hook, free: int, lease_ms: int, token: str) -> PacedLease:
-        """Lease at most `free` due deliveries of a Webhook, and no more than its limits allow."""
+        """Lease at most `free` due deliveries of a Webhook, and no more than its limits permit."""
         at = self._allowed_at.get(hook.name, 0)
         if tx.now < at <= tx.now + MS_PER_SECOND + TURN_MS:  # else the clock was changed
             return PacedLease(0, next_at=at)
@@ -252,7 +255,7 @@ class PacedClaims:
         found: OrderedLease,
         free: int,
     ) -> PacedLease:
-        """Say when to look again."""
+        """Return the result with the time of the next claim."""
         leased = found.leased
         if allowance is not None and leased == allowance.requests:
             at = allowance.next_at(leased)
@@ -268,7 +271,7 @@ class PacedClaims:
 
 
 def take_turn(tx: Tx, webhook: str) -> int | None:
-    """Lock the row of a Webhook until the transaction ends, and make it if there is none.
+    """Lock the row of a Webhook until the transaction ends; create it if it is missing.
 
     Returns: its `used_until`; None if another transaction has the lock.
     """
@@ -280,11 +283,11 @@ def take_turn(tx: Tx, webhook: str) -> int | None:
 
 def lock_turns(tx: Tx, webhooks: Sequence[str]) -> None:
     """Lock the rows of Webhooks, in order, so that no claim for them runs until the commit."""
-    if tx.locks_rows:  # else a transaction that writes is alone already
+    if tx.locks_rows:  # else only one transaction writes anyway
         tx.rows(_LOCK_ALL, webhooks=list(webhooks))
 
 
 def webhooks_at_limit(tx: Tx) -> int:
-    """Return how many enabled Webhooks with a rate limit have deliveries due."""
+    """Return the number of enabled Webhooks with a rate limit that have due deliveries."""
     count: int = tx.scalar(_AT_LIMIT, now=tx.now)
     return count

@@ -1,12 +1,12 @@
 """Receivers as operators see them: a list for the console, and notices of dead receivers.
 
-To the console a receiver is an origin, to which several Webhooks may point. The facts come from the
-small table of outcomes and from bounded counts, so that they cost the same however many deliveries
-there are.
+In the console a receiver is an origin, to which several Webhooks may point. The list is read from
+the small table of outcomes and from bounded counts, so that it costs the same for any number of
+deliveries.
 
-Notices are of one Webhook, which is also disabled where the site wants that. The Sweeper takes a
-step each minute (B-340 to B-346). A step is one act for one Webhook in one transaction: it first
-marks the trouble, so that of several processes one acts on it.
+A notice is about one Webhook, which is also disabled if the site is configured so. The Sweeper
+takes a step each minute (B-340 to B-346). A step is one action for one Webhook in one transaction:
+it first marks the action in the row, so that only one of several processes takes it.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from fw_actors.webhooks.health import (
 )
 
 MAX_WEBHOOKS: Final = 200
-"""The most Webhooks that are looked at, those first that fail longest in a row."""
+"""The maximum number of Webhooks that are read, those with most consecutive failures first."""
 
 
 class StoredReceiver(msgspec.Struct, frozen=True, rename="camel"):
-    """A receiver as the store knows it. Times in ms.
+    """The stored facts about a receiver. Times in ms.
 
-    `waiting` counts at most 1,000 deliveries of each of its `webhooks`; then `more_wait`.
-    `failures` are those in a row of the Webhook that has most.
+    `waiting` counts at most 1,000 deliveries of each of its `webhooks`; beyond that `more_wait` is
+    set. `failures` is the highest number of consecutive failures among the Webhooks.
     """
 
     origin: str
@@ -128,11 +128,11 @@ def _together(one: StoredReceiver, other: StoredReceiver) -> StoredReceiver:
 
 
 HEALTH_ORDER: Final = ("paused", "failing", "slow", "healthy", "untried")
-"""The order in which an operator looks at them."""
+"""The order of the list: those that need attention first."""
 
 
 class Receiver(msgspec.Struct, frozen=True, rename="camel"):
-    """A receiver: its slots, their use, its health, and what waits for it. Times in ms."""
+    """A receiver: its slots, their use, its health, and its waiting deliveries. Times in ms."""
 
     origin: str
     in_flight: int
@@ -143,7 +143,7 @@ class Receiver(msgspec.Struct, frozen=True, rename="camel"):
     failures: int = 0
     """Attempts that have failed since the last success."""
     failing_since: int | None = None
-    """When the first of these failures was."""
+    """The time of the first of these failures."""
     last_error: str = ""
     webhooks: int = 0
     waiting: int = 0
@@ -153,10 +153,10 @@ class Receiver(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def with_stored(live: Sequence[Receiver], stored: Sequence[StoredReceiver]) -> list[Receiver]:
-    """Return the receivers of processes with what the store tells of them, the worst first.
+    """Merge the receivers that processes know with the stored facts; return them, the worst first.
 
-    One that fails by the store is failing, whatever a process has seen of it since its start. One
-    that no process knows is added if deliveries wait for it, or fail.
+    A receiver that is failing by the store is failing, whatever a process has seen since its start.
+    A receiver that no process knows is added if deliveries wait for it or fail.
     """
     known = {each.origin: each for each in stored}
     found = [_with_stored(each, known.pop(each.origin, None)) for each in live]
@@ -196,13 +196,13 @@ def _with_stored(receiver: Receiver, stored: StoredReceiver | None) -> Receiver:
 
 
 MAX_RECIPIENTS: Final = 50
-"""The most mails about one act. The owner is the first; the managers follow by name."""
+"""The maximum number of mails about one action. The owner is first; the managers follow by name."""
 _REASON_CHARACTERS: Final = 300
 
 HandleOf = Callable[[Tx], Fw]
 """Returns a handle for Administrator."""
 Told = Callable[[TroubleAct, str], None]
-"""Called on trio's thread after the commit of an act, with the Webhook's name."""
+"""Called on trio's thread after the commit of an action, with the Webhook's name."""
 
 _WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook_is")
 _SINCE: Final[sa.BindParameter[Any]] = sa.bindparam("since_is", type_=sa.BigInteger())
@@ -240,7 +240,7 @@ _OPEN: Final = Statement(_TROUBLED.where(_HEALTH.webhook == _WEBHOOK, _HEALTH.no
 
 
 def _mark(condition: sa.ColumnElement[bool], **values: object) -> Statement:
-    """Return the statement that takes an act for this process: it changes the row only once."""
+    """Return the statement that claims an action for this process; it changes the row only once."""
     return Statement(
         sa.update(WEBHOOK_HEALTH).where(_HEALTH.webhook == _WEBHOOK, condition).values(**values)
     )
@@ -279,12 +279,12 @@ class _Troubled:
         )
 
     def event_data(self, since: int, **further: object) -> dict[str, object]:
-        """Return `data` of the events: no path of the URL, which may hold a token."""
+        """Return `data` of the events, without the path of the URL, which may contain a token."""
         return {"webhook": self.name, "title": self.label, "since": iso(since), **further}
 
 
 class ReceiverNotices:
-    """Does what is to be done about troubles, one act in each step."""
+    """Sends notices about failing Webhooks and disables them, one action in each step."""
 
     def __init__(
         self,
@@ -297,11 +297,11 @@ class ReceiverNotices:
         self._policy, self._events = policy, events
         self._outbox, self._audit = outbox, audit
         self.acts = {act.value: 0 for act in TroubleAct}
-        """The acts of this process, for `/metrics`."""
+        """The number of actions of this process by kind, for `/metrics`."""
         self._recipients = _recipients_of(registry)
 
     def step(self, tx: Tx, handle: HandleOf, told: Told) -> int:
-        """Do what is due for one Webhook; return 1, or 0 if nothing is due."""
+        """Take the action that is due for one Webhook; return 1, or 0 if none is due."""
         row = tx.one(
             _NEXT,
             notices=int(self._policy.notice_hours > 0),
@@ -313,7 +313,7 @@ class ReceiverNotices:
             return 0
         found = _Troubled(row)
         act = trouble_act(found.trouble, tx.now, self._policy)
-        assert act is not None  # by the same rule as the statement
+        assert act is not None  # the statement applies the same rule
         do = {
             TroubleAct.END: self._end,
             TroubleAct.NOTICE: self._tell,
@@ -324,7 +324,7 @@ class ReceiverNotices:
         return 1
 
     def end_of_deleted(self, fw: Fw, webhook: str) -> None:
-        """Tell the end of a trouble whose Webhook is being deleted."""
+        """Send the notice of the end if the failing Webhook is being deleted."""
         row = fw.tx.one(_OPEN, webhook_is=webhook)
         if row is not None:
             self._end(fw, _Troubled(row), reason="deleted")
@@ -348,7 +348,7 @@ class ReceiverNotices:
         if not self._take(fw.tx, TroubleAct.NOTICE, found, since):
             return False
         data = found.event_data(since, failures=failures, error=found.error)
-        # Not for the Webhook itself: its receiver is the one that takes nothing.
+        # Not for the Webhook itself, whose receiver is failing.
         self._events.emit_beside(fw, FAILING_EVENT, data, skipped=found.name)
         self._mail(fw, Template.WEBHOOK_FAILING, found, since)
         self._record(fw, Action.NOTICE, found, {"since": iso(since), "failures": failures})
@@ -357,7 +357,7 @@ class ReceiverNotices:
     def _disable(self, fw: Fw, found: _Troubled) -> bool:
         since, failures = found.trouble.since, found.trouble.failures
         assert since is not None
-        # The document first, then its health: as a deletion locks them.
+        # The document first, then its health: in the order in which a deletion locks them.
         doc, stored = fw.documents.open(fw, "Webhook", found.name)
         if not stored.__dict__["enabled"] or not self._take(
             fw.tx, TroubleAct.DISABLE, found, since
@@ -372,7 +372,7 @@ class ReceiverNotices:
             with fw.tx.savepoint(), self._audit.suppressed(fw.tx):
                 doc.__dict__.update(enabled=0, disabled_reason=reason[:_REASON_CHARACTERS])
                 fw.documents.save(fw, doc, ignore_permissions=False, stored=stored)
-        except FwError as refusal:  # raw SQL has made it a document that no save accepts
+        except FwError as refusal:  # raw SQL has made the document invalid
             self._record(fw, Action.WEBHOOK_DISABLE, found, {**detail, "refused": refusal.message})
             return False
         self._mail(fw, Template.WEBHOOK_DISABLED, found, since)
@@ -380,7 +380,7 @@ class ReceiverNotices:
         return True
 
     def _take(self, tx: Tx, act: TroubleAct, found: _Troubled, since: int) -> bool:
-        """Mark an act as done; False if another process has done it."""
+        """Mark an action as done; return False if another process has done it."""
         if not tx.run(_MARKS[act], webhook_is=found.name, since_is=since):
             return False
         tx.after_commit(lambda: self._count(act))
@@ -402,9 +402,9 @@ class ReceiverNotices:
 
 
 def _recipients_of(registry: Registry) -> Statement:
-    """Return the accounts that are told: the owner and the System Managers, none with scopes.
+    """Return the recipients: the owner and the System Managers, except users with scopes.
 
-    Those with scopes may not know of any Webhook (B-2).
+    Users with scopes must not learn of any Webhook (B-2).
     """
     users = registry.tables["User"].table.c
     roles = registry.tables["Has Role"].table.c
@@ -426,7 +426,8 @@ def _recipients_of(registry: Registry) -> Statement:
 
 
 class TroubleEnds(Observer):
-    """Begins anew with a Webhook that is enabled again; tells the end for one that is deleted."""
+    """Resets the state of a Webhook that is enabled again, and sends the notice of the end if one
+    is deleted."""
 
     doctypes = frozenset({"Webhook"})
 
@@ -434,17 +435,17 @@ class TroubleEnds(Observer):
         self._notices = notices
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Drop the reason with which a Webhook was disabled, once it is enabled."""
+        """Clear the reason for which a Webhook was disabled, once it is enabled."""
         values = doc.__dict__
         if event != "on_trash" and values["enabled"]:
             values["disabled_reason"] = None
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Forget the failures of before: the next one begins another trouble."""
+        """Reset the failures, so that the next one begins a new count."""
         before = doc._before
         if before is not None and doc.__dict__["enabled"] and not before.__dict__["enabled"]:
             fw.tx.run(_BEGIN_ANEW, webhook_is=str(doc.name))
 
     def deleting(self, fw: Fw, doc: DocType) -> None:
-        """Tell the end of an open notice, before its row goes."""
+        """Send the notice of the end before the row is deleted."""
         self._notices.end_of_deleted(fw, str(doc.name))

@@ -2,10 +2,10 @@
 
 Each delivery is replayed independently of others (B-251, O-80).
 
-A run replays all that match a filter. It is stored as a row: it resumes after a restart, and one
-transaction contains a batch and the progress of the run (B-257). There is one run at a time
-(B-258); the newest ones are kept. Each delivery has the run that sent it again last, so that
-outcomes are counted from the deliveries themselves (O-300).
+A run replays all deliveries that match a filter. It is stored as a row, so that it resumes after a
+restart; one transaction contains a batch and the progress of the run (B-257). There is one run at a
+time (B-258); the newest runs are kept. Each delivery stores its last run, so that outcomes are
+counted from the deliveries themselves (O-300).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Replays:
     def replay(
         self, fw: Fw, delivery: str, run: str | None = None
     ) -> Replayed | PermissionDeniedError:
-        """Queue new attempts, and write the Audit Event. `run`: the bulk replay that asks for it.
+        """Queue new attempts, and write the Audit Event. `run`: the id of the bulk replay, if any.
 
         A missing permission is recorded too, which requires a commit: the error is returned, for
         the caller to raise after the commit.
@@ -111,7 +111,8 @@ class Replays:
     def replay_many(
         self, fw: Fw, deliveries: Sequence[str], run: str | None = None
     ) -> list[Replayed | FwError]:
-        """Replay each delivery; the result of one that fails is its error, the others go on."""
+        """Replay each delivery; the result of a failed one is its error, and the others
+        continue."""
         results: list[Replayed | FwError] = []
         for delivery in deliveries:
             try:
@@ -122,7 +123,7 @@ class Replays:
         return results
 
     def find(self, fw: Fw, filters: Sequence[Any], limit: int | None) -> list[str]:
-        """Return the deliveries that match, oldest event first. Raises: PermissionDeniedError."""
+        """Return the matching deliveries, oldest event first. Raises: PermissionDeniedError."""
         order = "creation asc, name asc"
         return [row["name"] for row in fw.get_list(_DELIVERY, filters, ["name"], order, limit)]
 
@@ -147,7 +148,7 @@ class Replays:
         tx.run(self._begin, key=delivery, most=most, now=tx.now, user=fw.user, replayed=by, run=run)
         # A failed delivery keeps its job; the new job has no lease.
         tx.run(_FORGET_JOB, delivery=delivery)
-        if ordering == BY_DOCUMENT:  # after those of its document that wait
+        if ordering == BY_DOCUMENT:  # after the waiting ones of its document
             enqueue_ordered(tx, QUEUE, [(webhook, delivery, ordering_key_of(*reference))])
         else:
             jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
@@ -169,12 +170,12 @@ def permission_error(rights: Rights) -> PermissionDeniedError | None:
 REPLAYS: Final = "replays"
 """The argument of `recorded` after a run began."""
 KEPT: Final = 20
-"""The newest runs that are kept."""
+"""The number of runs that are kept, the newest ones."""
 MAX_COUNTED: Final = 100_000
-"""The most deliveries of a run whose outcomes are counted."""
+"""The maximum number of deliveries of a run whose outcomes are counted."""
 BATCH: Final = 50
 OF_LIST: Final = 1_000
-"""The same for each run of a list of them."""
+"""The same maximum for each run in a list of runs."""
 _REASONS: Final = 8
 _FINISHED: Final = ["status", "in", list(FINAL)]
 _ID_BYTES: Final = 12
@@ -197,8 +198,8 @@ class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     filters: str
     last: str
-    """The newest delivery at the start: later ones are not replayed. Empty for a run that the
-    service does not carry out."""
+    """The newest delivery at the start; later ones are not replayed. Empty for a run that its
+    caller carries out."""
     cursor: str
     """The last processed delivery; deliveries are processed in the order of their names."""
     state: str
@@ -218,10 +219,10 @@ class ReplayRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunOutcomes(NamedTuple):
-    """The outcome of the deliveries that a run sent again.
+    """The outcomes of the deliveries that a run has replayed.
 
     `gone`: those that were replayed again since, or deleted. `more`: there are more than were
-    counted, so that each number is the least; `gone` is 0 then.
+    counted, so that each number is a lower bound; `gone` is 0 then.
     """
 
     arrived: int
@@ -232,7 +233,8 @@ class RunOutcomes(NamedTuple):
 
 
 class BulkReplays:
-    """Carries out runs step by step in the caller's transactions; `recorded` follows the first."""
+    """Carries out runs step by step in the caller's transactions; calls `recorded` after a run
+    began."""
 
     def __init__(
         self, replays: Replays, audit: AuditLog, entropy: Entropy, recorded: Callable[[], None]
@@ -269,7 +271,7 @@ class BulkReplays:
     def here(self, fw: Fw, filters: Sequence[Any], total: int) -> ReplayRun:
         """Record a run that the caller carries out itself, with `carry_out_here`.
 
-        Until that is done it counts as stopped, which it is if the caller dies.
+        Until it is done it is recorded as stopped, which is true if the caller dies.
         """
         run = self._new(fw, filters, total, ReplayState.STOPPED, "")
         _keep(fw.tx, run)
@@ -278,10 +280,11 @@ class BulkReplays:
     def carry_out_here(
         self, fw: Fw, run: ReplayRun, deliveries: Sequence[str], *, last: bool
     ) -> list[Replayed | FwError]:
-        """Replay a part of the caller's own run, the last one or not; return the results."""
+        """Replay a part of the caller's own run; `last`: it is the last part. Return the
+        results."""
         results = self._replays.replay_many(fw, deliveries, run.id)
         before = self.find(fw.tx, run.id)
-        if before is not None:  # else twenty others have begun since
+        if before is not None:  # else so many began since that it is not kept
             state = ReplayState.DONE if last else ReplayState.STOPPED
             _count(fw.tx, before, results)
             fw.tx.run(_END_HERE, id=run.id, how=state.value, at=fw.tx.now)
@@ -341,7 +344,8 @@ class BulkReplays:
     def batch(self, fw: Fw, run: ReplayRun) -> list[str]:
         """Return the next batch of deliveries.
 
-        Each is returned once: a delivery that fails again lies behind the cursor by then.
+        Each delivery is returned once: after its replay it is before the cursor, also if it fails
+        again.
         """
         meta = fw.documents.registry.meta(_DELIVERY)
         wanted = Query(fw, meta, [*json.loads(run.filters), _FINISHED], ignore_permissions=True)
@@ -367,7 +371,7 @@ class BulkReplays:
         self._end(tx, run, ReplayState.FAILED, reason)
 
     def _end(self, tx: Tx, run: ReplayRun, state: ReplayState, reason: str = "") -> None:
-        """End a run by its id: meanwhile it may have ended and another begun."""
+        """End a run by its id, because it may have ended and another may have begun meanwhile."""
         tx.run(_END, id=run.id, how=state.value, reason=reason, at=tx.now)
 
 
@@ -377,7 +381,7 @@ def newest_runs(tx: Tx) -> list[ReplayRun]:
 
 
 def outcomes_of(tx: Tx, run: ReplayRun, most: int = MAX_COUNTED) -> RunOutcomes:
-    """Return what became of the deliveries of a run, of which at most `most` are counted."""
+    """Return the outcomes of the deliveries of a run, counting at most `most`."""
     rows = tx.rows(_OUTCOMES, run=run.id, most=most + 1)
     found = {status: int(count) for status, count in rows}
     counted = sum(found.values())
@@ -393,13 +397,13 @@ def _runs(rows: Iterable[Sequence[Any]]) -> Iterator[ReplayRun]:
 
 
 def _keep(tx: Tx, run: ReplayRun) -> None:
-    """Insert a run, and delete those that are not among the newest any more."""
+    """Insert a run, and delete those that are no longer among the newest."""
     tx.run(_BEGIN, **msgspec.structs.asdict(run))
     tx.run(_FORGET)
 
 
 def _count(tx: Tx, run: ReplayRun, results: Sequence[Replayed | FwError]) -> None:
-    """Add the results of a batch to those that `run` has."""
+    """Add the results of a batch to those of `run`."""
     replayed = sum(isinstance(each, Replayed) for each in results)
     reasons = Counter(run.refused)
     for each in results:
@@ -415,7 +419,8 @@ def _require(fw: Fw) -> None:
 
 
 def _reason(error: FwError, known: Counter[str]) -> str:
-    """Return the reason of an error, from a small set: texts of conflicts name no delivery."""
+    """Return the reason of an error; there are few different ones, because conflicts name no
+    delivery."""
     reason = error.message if isinstance(error, ConflictError) else "It no longer exists."
     return reason if reason in known or len(known) < _REASONS else "For another reason."
 

@@ -1,8 +1,8 @@
 """Signing keys of Webhooks, and the rotation of their secrets.
 
-While a secret is rotated both sign for a time (B-350 to B-354). The old secret is kept sealed
-beside the new one until its end. An attempt looks at that time itself, so that nothing depends on
-the Sweeper, which only clears what has ended.
+During a rotation both secrets sign for a time (B-350 to B-354). The old secret is stored sealed
+beside the new one until that time ends. Each attempt checks the time itself, so that nothing
+depends on the Sweeper, which only clears ended secrets.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class SigningKeys:
         return self._cached(hook.secret, "secret", hook.row_id)
 
     def old_of(self, hook: Hook, now: int) -> HMAC | None:
-        """Return the key that signs beside it at `now` (ms), while a rotation overlaps.
+        """Return the old key, which also signs at `now` (ms) during a rotation; else None.
 
-        An old secret that does not open is left out: the current one is what must sign.
+        An old secret that can't be decrypted is left out: only the current one is required.
         """
         if hook.old_secret is None or hook.old_until is None or now >= hook.old_until:
             return None
@@ -99,7 +99,8 @@ _CLEAR: Final = Statement(
 
 
 class SecretRotation(NamedTuple):
-    """A new secret was stored; the old one signs too until `old_until` (None: no longer)."""
+    """The result of a rotation: the old secret also signs until `old_until` (ms; None: it no longer
+    signs)."""
 
     webhook: str
     old_until: str | None
@@ -113,7 +114,7 @@ def new_secret(entropy: Entropy) -> str:
 def rotate(
     fw: Fw, audit: AuditLog, webhook: str, secret: str, overlap_hours: int
 ) -> SecretRotation:
-    """Replace the secret of a Webhook; with an overlap the old one signs beside it meanwhile.
+    """Replace the secret of a Webhook; with an overlap the old one also signs for that time.
 
     A rotation within the overlap of another ends the oldest secret.
 
@@ -148,7 +149,7 @@ def _current(stored: Any, new: str) -> str:
 
 
 def end_rotation(tx: Tx, handle: HandleOf, audit: AuditLog) -> int:
-    """Clear one old secret whose time is over; return how many there were, 0 or 1."""
+    """Clear one old secret whose time has ended; return the number of cleared secrets, 0 or 1."""
     row = tx.one(_ENDED, now=tx.now)
     if row is None:
         return 0

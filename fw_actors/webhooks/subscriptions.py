@@ -1,18 +1,18 @@
 """Validation of Webhook documents, and the index of subscriptions by event.
 
-A change made from outside the service or by raw SQL takes effect at the next restart, by design
-(B-42). A save therefore reads the entries that it invalidates (B-41) again in its own transaction;
-the next write would see the changes of others in between.
+A change from outside the service or by raw SQL takes effect at the next restart, by design (B-42).
+Therefore a save reads the entries that it invalidates (B-41) in its own transaction; a read by the
+next write would include such changes.
 
-The processes of one service have their subscriptions in common, in memory that they share. A
-Webhook that is saved in one process applies to writes that start later in each of them (B-41). The
-saving process puts what it has read in its own transaction into the memory before the save is
-answered, and each process compares a few bytes there before it uses its cached copy. No process has
-to be notified or waited for, and a frozen or killed process does not delay the others.
+The processes of one service have the subscriptions in shared memory. A Webhook that is saved in one
+process applies to writes that start later in any of them (B-41). The saving process publishes the
+subscriptions that it has read in its transaction before the save is answered, and each process
+compares a few bytes of the memory before it uses its cached copy. No process has to be notified or
+waited for, so a frozen or killed process does not delay the others.
 
-Each process writes only its own part: a stamp, the place of its newest snapshot, and two areas
-that it writes in turn. The snapshot with the highest stamp is the current one. Stamps are taken in
-transactions that exclude each other, so that they have the order of the commits.
+Each process writes only its own part: a stamp, the position of its newest snapshot, and two areas
+that it uses alternately. The snapshot with the highest stamp is the current one. Stamps are taken
+in transactions that exclude each other, so that their order is that of the commits.
 """
 
 from __future__ import annotations
@@ -90,21 +90,21 @@ class _ChangedMeanwhile(Exception):
 
 
 def shared_memory() -> int:
-    """Return the descriptor of new memory for the processes of one service."""
+    """Return the file descriptor of new shared memory for the processes of one service."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("fw-subscriptions", os.MFD_CLOEXEC)
     else:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
-    os.write(descriptor, bytes(_HEADER))  # written: a hole could not be filled on a full disk
+    os.write(descriptor, bytes(_HEADER))  # written, because a hole can't be filled on a full disk
     return descriptor
 
 
 class SharedSubscriptions:
-    """One process's view of the shared subscriptions. For any thread."""
+    """One process's view of the shared subscriptions. May be used by any thread."""
 
     def __init__(self, descriptor: int, place: ProcessPlace) -> None:
-        """`descriptor` is of `shared_memory`; it is closed with this object."""
+        """`descriptor` is from `shared_memory`; it is closed with this object."""
         self._descriptor = descriptor
         self._own = place.number - 1
         self._memory = mmap.mmap(descriptor, _HEADER)
@@ -113,9 +113,9 @@ class SharedSubscriptions:
 
     @staticmethod
     def stamp() -> int:
-        """Return a stamp that is higher than all before it on this machine.
+        """Return a stamp that is higher than all earlier ones on this machine.
 
-        To be called in a transaction that excludes others which change Webhooks.
+        Call it in a transaction that excludes other changes of Webhooks.
         """
         return time.monotonic_ns()  # one clock for all processes
 
@@ -143,7 +143,7 @@ class SharedSubscriptions:
             self._words[self._own] = stamp
 
     def stamps(self) -> bytes:
-        """Return the stamps of all processes, which change with each publication. Very cheap."""
+        """Return the stamps of all processes, which change with each publication. It is cheap."""
         return self._memory[: _STAMP_WORDS * _WORD]
 
     def newest(self, stamps: bytes) -> Subscriptions | None:
@@ -182,8 +182,8 @@ UNWATCHABLE: Final = frozenset(
 class SubscriptionCache:
     """The subscriptions known to this process. Used inside write transactions only.
 
-    On PostgreSQL these overlap in threads of their own: shared values are only replaced whole.
-    The processes of a service of several have the same subscriptions at any time, by `shared`.
+    On PostgreSQL these overlap in several threads, so shared values are only replaced as a whole.
+    With `shared` all processes of a service have the same subscriptions at any time.
     """
 
     def __init__(self, registry: Registry, shared: SharedSubscriptions | None = None) -> None:
@@ -241,7 +241,7 @@ class SubscriptionCache:
         return self._known
 
     def stored(self, tx: Tx) -> Subscriptions:
-        """Return the subscriptions in the store, without using them."""
+        """Return the subscriptions in the store, without caching them."""
         return _grouped(tx.rows(self._enabled))
 
     def select_known(self, values: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
@@ -268,7 +268,7 @@ class SubscriptionCache:
     def read_at_start(self, tx: Tx) -> None:
         """Read the subscriptions when the process opens the site.
 
-        All processes of the service take what the last one that started has read.
+        All processes of the service use the subscriptions that the last started process has read.
         """
         if self._shared is None:
             self.of(tx)
@@ -295,19 +295,19 @@ class SubscriptionCache:
             tx.after_commit(lambda: shared.publish(stamp, loaded))
 
     def _exclude_other_processes(self, tx: Tx) -> None:
-        """Have changes of Webhooks commit in the order of their stamps."""
+        """Make changes of Webhooks commit in the order of their stamps."""
         if self._shared is not None:
             tx.lock("fw.subscriptions")
 
     def _adopt(self, shared: SharedSubscriptions) -> None:
-        """Replace the cache by the snapshot that was published last, by any process."""
+        """Replace the cache by the snapshot that was last published by any process."""
         stamps = shared.stamps()
         if stamps == self._adopted:
             return
         with self._adopting:
             stamps = shared.stamps()
             self._generation, self._known = object(), shared.newest(stamps)
-            self._adopted = stamps  # last: other threads use the cache without the lock then
+            self._adopted = stamps  # set last: other threads then use the cache without the lock
 
     def _keep(self, loaded: Subscriptions, generation: object) -> None:
         if generation is self._generation:
@@ -363,7 +363,7 @@ class SubscriptionRenewal(Observer):
         self._subscriptions.pin(fw.tx)
 
     def changed(self, fw: Fw, event: str, doc: DocType) -> None:
-        """Have them read again by the writes that start after the commit."""
+        """Renew the subscriptions after the commit, for writes that start later."""
         self._subscriptions.renew_after_commit(fw.tx)
 
 
@@ -399,11 +399,12 @@ class WebhookRules(Observer):
             _validate_custom(values["custom_event"])
         if isinstance(values["secret"], str):
             _validate_secret(values["secret"])
-            if not isinstance(values["old_secret"], str):  # no rotation: the old one ends now
+            if not isinstance(values["old_secret"], str):  # no rotation: the old one ends at once
                 values.update(old_secret="", old_secret_until=None)
 
     def _validate_certificate(self, name: str, endpoint: Endpoint, before: str | None) -> None:
-        """Refuse a certificate that no connection could show; its files only when it is chosen."""
+        """Refuse an unusable certificate; its files are read only when the certificate is
+        changed."""
         field = "client_certificate"
         if endpoint.origin.scheme != "https":
             raise ValidationError("A client certificate needs an https URL.", field=field)

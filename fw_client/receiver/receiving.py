@@ -1,7 +1,7 @@
-"""A receiver: verifies a request, claims its delivery, has it handled, and says how to answer.
+"""A receiver: verifies a request, claims its delivery, calls the handler, and returns the response.
 
-The order of these is one generator. It asks for steps, which the adapter of a web framework
-carries out as that framework does: at once, in a thread, or by awaiting.
+One generator defines the order of these steps. It yields each step, and the adapter of a web
+framework runs it in the framework's way: directly, in a thread, or by awaiting.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TEST_EVENT: Final = "fw.test"
 _log: Final = logging.getLogger("fw_client.receiver")
 
 EventHandler = Callable[[ReceivedEvent], object]
-"""A function, or a coroutine function where the framework is async."""
+"""A function, or a coroutine function if the framework is async."""
 Work = Callable[[], Any]
 InThread = Callable[[Work], Awaitable[Any]]
 
@@ -52,7 +52,8 @@ Steps = Generator[Step, Any, "ReceiverReply"]
 class RejectEvent(FwClientError):
     """Raise it in a handler for an event that can never be handled: it is not sent again.
 
-    The delivery has then failed at the service, and may be replayed once the handler can do it.
+    The delivery then counts as failed at the service, and can be replayed once the handler supports
+    it.
     """
 
 
@@ -68,15 +69,15 @@ class WebhookReceiver:
     """Receives the events of one or more Webhooks.
 
     Args:
-        secrets: the Webhook's; while it is changed, the old and the new one.
-        handle: called once for each event. A function that raises gets the event again with the
-            service's next attempt. It should end well within the Webhook's `timeout`, else it is
-            sent again meanwhile, which is answered 503.
-        seen: where handled deliveries are remembered; SeenInMemory() by default.
+        secrets: the Webhook's; during a rotation, the old and the new one.
+        handle: called once for each event. If it raises, it is called again with the service's next
+            attempt. It should end well within the Webhook's `timeout`; otherwise the event is sent
+            again meanwhile, and that request is answered 503.
+        seen: the record of handled deliveries; SeenInMemory() by default.
         tolerance: seconds that a request may be older or newer.
         max_body: bytes; a larger request is answered 413 and not read.
-        lease: seconds that a handler may take. After them another attempt may run it beside.
-        clock: gives Unix seconds.
+        lease: seconds that a handler may take; after that, another attempt may run it concurrently.
+        clock: returns Unix seconds.
 
     Raises: ValueError for an unusable secret or number.
     """
@@ -105,7 +106,7 @@ class WebhookReceiver:
     @property
     def is_async(self) -> bool:
         """Whether the handler is a coroutine function, or an object that is called like one."""
-        called = getattr(self._handle, "__call__", None)  # noqa: B004 (it is looked into)
+        called = getattr(self._handle, "__call__", None)  # noqa: B004 (its kind is inspected)
         return any(inspect.iscoroutinefunction(each) for each in (self._handle, called))
 
     def receive(self, headers: Mapping[str, str], body: bytes | None) -> ReceiverReply:
@@ -115,8 +116,8 @@ class WebhookReceiver:
             headers: with lower-case names.
             body: as received; None for one that is larger than `max_body`.
 
-        Raises: TypeError for a handler that is a coroutine function; what `seen` raises, which is
-            to be answered 500.
+        Raises: TypeError for a handler that is a coroutine function; the errors of `seen`, which
+            should be answered 500.
         """
         if self.is_async:
             raise TypeError("This handler is a coroutine function: await receive_async.")
@@ -193,7 +194,7 @@ class WebhookReceiver:
             return ReceiverReply(401 if isinstance(error, NotGenuine) else 400)
 
     def _handle_plainly(self, event: ReceivedEvent) -> None:
-        """Call a handler that is to be no coroutine function."""
+        """Call a handler that must not be a coroutine function."""
         result = self._handle(event)
         if inspect.isawaitable(result):
             raise TypeError("The handler returned an awaitable, and was not declared with async.")

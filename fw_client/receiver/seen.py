@@ -1,8 +1,9 @@
 """Remembers the deliveries that were handled, in memory or in an SQLite file.
 
-A delivery is claimed before its handler runs and completed after it. A claim is a lease: where the
-process dies in between, the next attempt at the delivery may claim it once the lease is over. So
-each event is handled at least once, and once unless a handler fails half-way.
+A delivery is claimed before its handler runs and completed after it. A claim is a lease: if the
+process dies in between, the next attempt at the delivery may claim it once the lease has ended.
+Therefore each event is handled at least once, and exactly once unless a handler or its process
+fails.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class SeenEvents(Protocol):
         """Claim the delivery `name` at `now` (Unix seconds) for `lease` seconds."""
 
     def complete(self, name: str, token: str, now: float) -> None:
-        """Record that a claimed delivery was handled; does nothing if the claim has passed on."""
+        """Record that a claimed delivery was handled; does nothing if the claim was taken over."""
 
     def release(self, name: str, token: str) -> None:
-        """Give a claim back, so that the next attempt may have it at once."""
+        """Release a claim, so that the next attempt may claim the delivery at once."""
 
 
 @dataclass(slots=True)
@@ -59,11 +60,11 @@ class _Entry:
 
 
 class SeenInMemory:
-    """Remembers in this process, until it ends: for tests, and handlers that may repeat.
+    """Remembers deliveries in the memory of this process: for tests, and for idempotent handlers.
 
     Args:
-        capacity: deliveries that are remembered; beyond, the one handled longest ago is forgotten.
-            Where all of them are being handled, further ones are refused (FULL).
+        capacity: the number of remembered deliveries; beyond it, the one handled longest ago is
+            forgotten. If all of them are being handled, further ones are refused (FULL).
     """
 
     def __init__(self, capacity: int = 10_000) -> None:
@@ -90,7 +91,7 @@ class SeenInMemory:
             return SeenClaim(ClaimResult.CLAIMED, token)
 
     def _made_room(self, now: float) -> bool:
-        """Whether there is room for one more, after what can be forgotten was."""
+        """Return whether there is room for one more, after forgetting deliveries if necessary."""
         if len(self._claimed) + len(self._done) < self._capacity:
             return True
         if self._done:
@@ -140,8 +141,8 @@ class SeenInSqlite:
 
     Args:
         path: the file; created if it is missing.
-        days: how long it remembers. A replay of an older delivery is handled again, so it should
-            be as long as the service keeps deliveries (`ops.webhookRetentionDays`), or longer.
+        days: the time for which deliveries are remembered. A replay of an older delivery is handled
+            again, so it should not be shorter than the service's `ops.webhookRetentionDays`.
     """
 
     def __init__(self, path: str | Path, days: float = 90) -> None:

@@ -1,4 +1,4 @@
-"""Verifying requests by Standard Webhooks, and the event that a genuine one holds."""
+"""Verifying requests by Standard Webhooks, and reading the event of a genuine one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIX: Final = "whsec_"
 
 
 class NotGenuine(FwClientError):
-    """Raised for a request that is not the sender's, or too old or too new to be taken for it."""
+    """Raised for a request whose signature does not match, or that is too old or too new."""
 
 
 class NotAnEvent(FwClientError):
@@ -34,8 +34,8 @@ class ReceivedEvent:
     Attributes:
         id: the delivery's, the same at each attempt and replay.
         type: such as `order.paid`, or `doc.on_insert`.
-        timestamp: when it happened.
-        data: that of the event; of a document's event `{doc, name, doctype}`.
+        timestamp: the time of the event.
+        data: the event's data; for a document's event `{doc, name, doctype}`.
         body: the bytes as received.
     """
 
@@ -77,7 +77,7 @@ def verify(
     Each key is tried with each signature, even after a match, so that timing reveals nothing.
 
     Args:
-        keys: several while a secret is changed.
+        keys: several during a rotation of the secret.
         headers: with lower-case names.
         body: the bytes as received.
         now: Unix seconds; the request may be `tolerance` seconds older or newer.

@@ -1,8 +1,8 @@
 """The assignment that a supervisor sends to each of its processes on their standard input.
 
-A pipe, and not the environment: secrets must be in no environment of a child (C-84). The
-configuration is the supervisor's own, so that a process that is replaced serves with the one that
-the service has started with, whatever the files say by now.
+A pipe, not the environment: secrets must not be in the environment of a child (C-84). The
+configuration is the supervisor's, so that a replaced process serves with the configuration with
+which the service was started, even if the files have changed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class VersionChanged(ServiceError):
 class Assignment(msgspec.Struct, frozen=True):
     """The place of a process, its configuration, and its inherited descriptors.
 
-    `version` is the supervisor's. `pickled_config` is a `Config`. `listening` is the socket that
-    all processes accept on, `control` the channel to the supervisor, `subscriptions` the memory of
-    `SharedSubscriptions`. `lock` is the site's lock, which is held until the last process has
-    ended. `alone` says that no other process accepts requests yet, so that this one answers for
-    the service while it starts. `run_folder` is as in `SitePaths`, or nothing.
+    `version` is the supervisor's. `pickled_config` is a `Config`. `listening` is the socket on
+    which all processes accept, `control` the channel to the supervisor, `subscriptions` the memory
+    of `SharedSubscriptions`. `lock` is the site's lock, which is held until the last process has
+    ended. `alone` tells that no other process accepts requests yet, so that this one answers health
+    checks while it starts. `run_folder` is as in `SitePaths`, or empty.
     """
 
     number: int
@@ -78,11 +78,11 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def read_assignment(stream: BinaryIO) -> Assignment:
-    """Read the assignment, and put the null device in the place of the standard input."""
+    """Read the assignment, and replace the standard input by the null device."""
     found = msgspec.msgpack.decode(stream.read(), type=Assignment)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, sys.__stdin__.fileno() if sys.__stdin__ else 0)
     os.close(null)
     for descriptor in found.descriptors:
-        os.set_inheritable(descriptor, False)  # not for programs that apps start
+        os.set_inheritable(descriptor, False)  # programs that apps start must not inherit it
     return found

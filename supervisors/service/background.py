@@ -29,14 +29,14 @@ from supervisors.service.site_files import (
 from supervisors.service.units import unit_of, without_unit
 
 READY_SECONDS: Final = 60.0
-"""How long `start` waits until the service is ready."""
+"""The time that `start` waits until the service is ready."""
 
 _EVERY_SECONDS: Final = 0.05
 _SHOWN_LINES: Final = 20
 _SHOWN_BYTES: Final = 16_384
 
-# The signals of a stop and the waits after each: a graceful stop, whose wait is a little longer
-# than it may take, then the second signal, which stops at once, then SIGKILL.
+# The signals of a stop and the wait after each: a graceful stop, with a wait slightly longer than
+# its limit, then the second signal, which stops at once, then SIGKILL.
 _STOP_STEPS: Final = (
     (signal.SIGTERM, DRAIN_SECONDS + SETTLE_SECONDS + 5.0),
     (signal.SIGTERM, SETTLE_SECONDS),
@@ -118,7 +118,7 @@ def start(
 def stop(paths: SitePaths, verb: str = "stop") -> Stopped:
     """Stop the running service, wait until it has stopped, and return the result.
 
-    `verb` is what systemctl is asked to do instead with a service that systemd runs.
+    `verb` is the verb of systemctl in the error for a service that systemd runs.
 
     Raises: NotStoppable; RunBySystemd; UnusableDataFolder.
     """
@@ -127,7 +127,7 @@ def stop(paths: SitePaths, verb: str = "stop") -> Stopped:
     record = site_files.read(paths.pid)
     if record is None:
         if _until_free(paths, 1.0):
-            return Stopped.GRACEFULLY  # it was about to end
+            return Stopped.GRACEFULLY  # it has ended meanwhile
         raise NotStoppable(
             f"the service of {paths.folder} is running, but its process id is unknown"
         )
@@ -213,7 +213,7 @@ def _stop(process: Process, paths: SitePaths) -> Stopped:
 
 
 def _until_free(paths: SitePaths, seconds: float) -> bool:
-    """Wait at most this long until the site's lock is free; return whether it is."""
+    """Wait up to `seconds` until the site's lock is free; return whether it is."""
     end = time.monotonic() + seconds
     while is_held(paths.lock):
         if time.monotonic() >= end:

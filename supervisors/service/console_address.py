@@ -1,4 +1,5 @@
-"""The console's socket: its path and the check of its owner; apart, so that clients start fast."""
+"""The console's socket: its path and the check of its owner. A separate module, so that clients
+start fast."""
 
 from __future__ import annotations
 

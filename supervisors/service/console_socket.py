@@ -6,7 +6,7 @@ the other actions with `{"ok": true}`; errors are `{"error": {"type", "message"}
 Administrator: it could read the database and the service's memory as well.
 
 The socket is not in the data folder: a kill leaves it behind, and many tools cannot copy a folder
-that contains a socket. It has a folder of its own, and a file in the data folder names its path.
+that contains a socket. It has its own folder, and a file in the data folder names its path.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class _ConsoleServer:
         self._inside = 0
 
     async def attend(self, stream: trio.SocketStream) -> None:
-        """Serve one connection to its end; an error is logged and ends only this connection."""
+        """Serve one connection until its end; an error is logged and ends only this connection."""
         self._inside += 1
         try:
             async with stream:
@@ -158,7 +158,7 @@ class _ConsoleServer:
                     return
                 await self._serve(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the client has gone
+            pass  # the client has disconnected
         except Exception as error:
             self._log.error("console.connection_failed", exc_info=error)
         finally:

@@ -1,8 +1,8 @@
 """The channel between a process of the service and its supervisor: requests in both directions.
 
-A frame is its length in four bytes, then msgpack. Either side may ask; answers may come in any
-order. A side that does not read never blocks the other: beyond a limit, frames for it are dropped,
-and requests that were dropped time out.
+A frame is its length in four bytes, then msgpack. Either side may send requests; answers may come
+in any order. A side that does not read never blocks the other: beyond a limit, frames for it are
+dropped, and dropped requests time out.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ _LENGTH: Final = struct.Struct("!I")
 _RECEIVE_BYTES: Final = 64 << 10
 
 Handler = Callable[[str, Any], Awaitable[object]]
-"""Answers a request: its name and its argument, of types that msgpack knows."""
+"""Answers a request, given its name and its argument, in types of msgpack."""
 
 
 class ChannelFailed(Exception):
-    """Raised if a request gets no answer: the other side has gone, is too slow, or failed."""
+    """Raised if a request gets no answer: the other side has ended, is too slow, or failed."""
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """A request, its answer, or the news that it failed; `id` connects them, 0 wants no answer."""
+    """A request, its answer, or its failure; `id` relates them, and 0 means that no answer is
+    expected."""
 
     kind: Literal["ask", "answer", "failed"]
     id: int
@@ -45,7 +46,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Frame)
 
 
 class ControlChannel:
-    """One side of the channel; `run` serves it until the other side has gone."""
+    """One side of the channel; `run` serves it until the other side has ended."""
 
     def __init__(self, own: socket.socket, handle: Handler) -> None:
         """`own` is one of a pair of Unix stream sockets."""
@@ -55,10 +56,10 @@ class ControlChannel:
         self._waiting: dict[int, tuple[trio.Event, list[Frame]]] = {}
         self._ids = 0
         self.closed = trio.Event()
-        """Set when the other side has gone."""
+        """Set when the other side has ended."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send and receive; return when the other side has gone."""
+        """Send and receive; return when the other side has ended."""
         try:
             async with self._stream, trio.open_nursery() as nursery:
                 nursery.start_soon(self._send_all)
@@ -104,7 +105,7 @@ class ControlChannel:
             async for content in self._to_send:
                 await self._stream.send_all(content)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # `_receive_all` notices, too
+            pass  # `_receive_all` notices it too
 
     async def _receive_all(self, nursery: trio.Nursery) -> None:
         buffer = bytearray()

@@ -21,14 +21,14 @@ _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/s
 
 _IGNORED: Final = "fw_forwarded_ignored_total"
 _UP: Final = "fw_process_up"
-_ASK_SECONDS: Final = 5.0  # a silent process holds up the answer for 2 s
+_ASK_SECONDS: Final = 5.0  # a process that does not answer delays the result by 2 s
 _MAX_BYTES: Final = 1 << 20
 _LARGE_LOG: Final = 100 << 20
 
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """A worker that runs. `ready` is None if it listens nowhere; `changed` as of `ServiceFacts`."""
+    """A running worker. `ready` is None if it does not listen; `changed` as in `ServiceFacts`."""
 
     pid: int
     version: str
@@ -89,7 +89,7 @@ def _worker_facts(config: Config, worker: RunningWorker) -> WorkerFacts:
 
 
 def _changed_since(config: Config, moment: float) -> tuple[str, ...]:
-    """Return the files of the configuration that were changed after a moment."""
+    """Return the files of the configuration that were changed after `moment` (Unix seconds)."""
     files = (config.file, config.folder / ".env")
     return tuple(file.name for file in files if _changed_at(file) > moment)
 
@@ -155,7 +155,7 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
 
 
 def _worker_findings(worker: WorkerFacts, own_version: str) -> Iterator[Finding]:
-    """Yield what there is to say of one worker."""
+    """Yield the findings about one worker."""
     name = f"the worker of process {worker.pid}"
     where = " without --metrics" if worker.url is None else f" at {worker.url}"
     if worker.ready is False:

@@ -1,4 +1,4 @@
-"""The front end as a child of the service, on an address that is bound before anything starts."""
+"""The front end as a child of the service, on an address that is bound before all else starts."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from web.server import connections_for, serve, serve_until_handed_over
 from web.settings import Settings, login_screen
 
 MONITORING_REQUESTS: Final = 100
-"""The requests that a worker answers at once."""
+"""The maximum number of concurrent requests to a worker."""
 STARTING_REQUESTS: Final = 100
-"""The requests that may wait for the start; more are refused."""
+"""The maximum number of requests that wait for the start; more are refused."""
 START_WAIT_SECONDS: Final = 10.0
 
 
@@ -92,7 +92,7 @@ class StartingFrontEnd(FrontEnd):
         self._app: FrontEnd | None = None
 
     def hand_over(self, app: FrontEnd) -> None:
-        """Have `app` serve the requests that wait, and all that come later."""
+        """Make `app` serve the waiting requests and all later ones."""
         self._app = app
         self._started.set()
 
@@ -123,7 +123,7 @@ class StartingFrontEnd(FrontEnd):
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a service, on whose address requests arrive already."""
+    """The start of a service whose address already accepts requests."""
 
     app: StartingFrontEnd
     connections: OpenConnections
@@ -141,7 +141,7 @@ async def answering_while_starting(
 ) -> AsyncIterator[Start]:
     """Serve health, and report no readiness, while the service starts.
 
-    The connections that were opened meanwhile are served until the block ends.
+    Connections opened meanwhile are served until the block ends.
     """
     app = StartingFrontEnd(config, bound.url, entropy)
     limits = ConnectionLimits.for_requests(config.web.max_requests)
@@ -169,7 +169,7 @@ class _StartingGateway:
 
 
 def monitoring(parts: Parts, bound: Bound, gateway: Gateway) -> FrontEnd:
-    """Return the application of a worker: health, readiness and metrics alone."""
+    """Return the application of a worker: only health, readiness and metrics."""
     config, traffic = parts.site.config, Traffic()
     settings = Settings(
         name=config.site.name,
@@ -185,13 +185,14 @@ def monitoring(parts: Parts, bound: Bound, gateway: Gateway) -> FrontEnd:
 def server_child(
     app: FrontEnd, bound: Bound, connections: OpenConnections | None = None
 ) -> ChildSpec:
-    """Return the server of `app` as a child; `connections` may hold some from its start."""
+    """Return the server of `app` as a child; `connections` may contain those opened during the
+    start."""
     stop = trio.Event()
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         # A duplicate, since the server closes its socket, and a failed server is started again.
         own = Bound(bound.socket.dup(), bound.url)
         await serve(app, own, stop=stop, connections=connections, task_status=task_status)
-        bound.socket.close()  # stopped: new connections are refused from now on
+        bound.socket.close()  # stopped: new connections are refused
 
     return task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS)

@@ -44,8 +44,8 @@ _RESERVED: Final = frozenset({"_record", "level", "timestamp"})  # set here, nev
 class EntryProcessor:
     """A structlog processor that dates and scrubs entries.
 
-    `links` keeps `link` in `mail.sent` (O-102). `process` is the number of this one among the
-    processes of its service, where there are several.
+    `links` keeps `link` in `mail.sent` (O-102). `process` is the number of this process in a
+    service of several.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ LEVELS: Final = {
     "error": logging.ERROR,
 }
 
-# Their entries at level info duplicate our own events.
+# Their entries at level info duplicate the service's events.
 _CHATTY: Final = ("hypercorn.error", "hypercorn.access", "quart.app", "quart.serving")
 
 
@@ -201,7 +201,7 @@ def add_trace_id(
 def log_unhandled(log: FilteringBoundLogger) -> None:
     """Log uncaught exceptions in threads and finalisers.
 
-    Python would print them on stderr, which is the log as well, with any secret they contain.
+    Python would print them on stderr, which is the log, with any secret they contain.
     """
 
     def in_thread(args: threading.ExceptHookArgs) -> None:
@@ -244,7 +244,7 @@ def _name_logger(
 
 
 class _Lines:
-    """Writes lines to a stream that may have gone away (a closed pipe, a full disk)."""
+    """Writes lines to a stream that may fail (a closed pipe, a full disk)."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -254,7 +254,7 @@ class _Lines:
             self._stream.write(line + "\n")
             self._stream.flush()
         except (OSError, ValueError):
-            pass  # nothing can be reported any more, and the service matters more than its log
+            pass  # there is no way to report it, and the service must not fail because of its log
 
     debug = info = warning = warn = error = err = exception = critical = fatal = log = msg
 

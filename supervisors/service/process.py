@@ -3,8 +3,8 @@
 A process number may be reused after its process has ended. The start time distinguishes the
 processes, and on Linux a pidfd always refers to the process it was opened for.
 
-Work in progress gets at most 10 s, then attempts are cancelled and given back (O-31). A second
-signal ends the process at once (O-32); a third reaches the system's own handlers and kills.
+Work in progress gets at most 10 s, then attempts are cancelled and released (O-31). A second signal
+ends the process at once (O-32); a third reaches the system's own handlers and kills.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK_SECONDS = 0.05
 
 
 def birth(pid: int) -> int | None:
-    """Return the start time of a process in kernel ticks; None where the system has none.
+    """Return the start time of a process in kernel ticks; None if the system does not provide it.
 
     It differs between two processes with the same number, and is valid only for this boot.
     """
@@ -61,7 +61,7 @@ class Process:
                 os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most this long until the process has ended; return whether it has."""
+        """Wait up to `seconds` until the process has ended; return whether it has."""
         if self._descriptor is not None:
             poll = select.poll()
             poll.register(self._descriptor, select.POLLIN)
@@ -104,7 +104,7 @@ def _exists(pid: int) -> bool:
 
 
 DRAIN_SECONDS: Final = 10.0
-"""How long work in progress may continue after the first signal."""
+"""The time for which work in progress may continue after the first signal."""
 
 SETTLE_SECONDS: Final = 5.0
 """The time for cancelling, releasing and closing after that."""
@@ -123,8 +123,8 @@ class Stop:
     """The stop of one run: requested by signals, awaited by the service.
 
     `requested` is set by the first signal. `at_once` is the scope around everything that runs. It
-    is cancelled by the second signal, by the deadline after the first, or by the first signal while
-    nothing has been accepted, because then there is nothing to drain.
+    is cancelled by the second signal, by the deadline after the first, or by the first signal if
+    nothing was accepted yet, because then there is nothing to drain.
     """
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Stop:
 
     @property
     def end(self) -> End:
-        """Return how the run ended; to be called after the block."""
+        """Return how the run ended. Call it after the block."""
         if not self.at_once.cancelled_caught:
             return End.DRAINED  # also if a second signal came too late to have an effect
         if not self._accepting:
@@ -208,8 +208,8 @@ def prepare() -> None:
     """Tune the interpreter: shorter switch interval, rarer garbage collection, more descriptors.
 
     Work in progress exceeds the 700 young objects after which Python collects garbage, and few of
-    them are in cycles: these collections took a twentieth of a delivery. The hundred thousand
-    objects of the code itself are frozen and no longer scanned.
+    them are in cycles: these collections took 5 % of a delivery. The hundred thousand objects of
+    the code itself are frozen, so that they are no longer scanned.
 
     Thousands of clients and receivers may be connected at once; the usual soft limit of 1,024
     descriptors is meant for programs that use select().

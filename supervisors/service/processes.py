@@ -1,9 +1,9 @@
-"""A service of several processes: starts them, restarts what ends, and stops them in order.
+"""A service of several processes: starts them, restarts ended ones, and stops them in order.
 
 The supervisor holds the site's lock, the listening socket and a channel to each process, and opens
-no store. Each process runs the whole tree of `supervisors.service.tree` and accepts on the one
-socket, so that a connection that waits there is lost with none of them. A process whose supervisor
-has died ends by itself (`serving_process`).
+no store. Each process runs the whole tree of `supervisors.service.tree` and accepts on the shared
+socket, so that no process loses the connections that wait there when it ends. A process whose
+supervisor has died ends by itself (`serving_process`).
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from supervisors.tree import open_supervisor
 from web.listening import Bound, bind
 
 COMMAND: Final = (sys.executable, "-P", "-m", "fw_cli.serving_process")
-"""The command of a process; -P, as for every service: the site's folder hides no module."""
+"""The command of a process; -P, so that modules in the site's folder hide no others."""
 KILL_SECONDS: Final = 2.0
-"""How long a process that must end at once may take."""
+"""The time that a process may take to end at once."""
 GATHER_SECONDS: Final = 2.0
-"""How long the others may take to answer a process."""
+"""The time that the other processes may take to answer."""
 _STOP_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + KILL_SECONDS
 
 
@@ -56,7 +56,7 @@ class ProcessEnded(ServiceError):
 
 
 class Processes:
-    """The running processes of one service, as its supervisor sees them."""
+    """The running processes of one service, in its supervisor."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class Processes:
         self.all = [ServingProcess(n + 1, self) for n in range(config.processes)]
 
     async def failed(self) -> None:
-        """Wait for ever: `open_processes` raises a permanent failure."""
+        """Wait forever: `open_processes` raises a permanent failure."""
         await trio.sleep_forever()
 
     async def answers(self, seconds: float) -> bool:
         """Ask all processes whether they work; return whether one of them does.
 
-        One that has not said so for too long is ended, and a new one takes its place.
+        A process that has not confirmed it for too long is ended and replaced.
         """
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
@@ -127,7 +127,7 @@ class Processes:
         answers: dict[int, object] = {}
 
         async def ask(process: ServingProcess) -> None:
-            with suppress(ChannelFailed):  # it ends, or is stuck: its answer is missing
+            with suppress(ChannelFailed):  # it is ending or stuck, so its answer is left out
                 answers[process.number] = await process.ask(what, argument)
 
         async with trio.open_nursery() as nursery:
@@ -136,13 +136,14 @@ class Processes:
         return {"answers": answers, "restarts": {p.number: p.restarts for p in self.all}}
 
     def stop(self) -> None:
-        """Ask all processes to end in order; new connections are refused when they have."""
+        """Request an orderly end of all processes; new connections are refused once they have
+        ended."""
         self._bound.socket.close()
         for process in self.all:
             process.stop()
 
     def end_at_once(self) -> None:
-        """Ask all processes to end without draining; kill the remaining ones."""
+        """Request an end of all processes without draining; kill the remaining ones."""
         self._bound.socket.close()
         for process in self.all:
             process.end_at_once()
@@ -184,19 +185,19 @@ class ServingProcess:
         return trio.current_time() - self.answered if self.is_ready else 0.0
 
     async def look(self, seconds: float) -> None:
-        """Ask the process whether it works, and note when it does."""
+        """Ask the process whether it works, and record the time if it does."""
         with suppress(ChannelFailed):
             if await self._asked(ANSWERS, seconds, seconds):
                 self.answered = trio.current_time()
 
     def abort(self) -> None:
-        """End a process that hangs: it shows where, by SIGABRT, and is killed if it cannot."""
+        """End a process that hangs by SIGABRT, which prints its stacks; kill it if it survives."""
         if self._process is not None:
             self._process.send_signal(signal.SIGABRT)
             self._hangs.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run a process to its end. Raises: ProcessEnded, if it failed or did not end in order."""
+        """Run a process to its end. Raises: ProcessEnded if it failed or did not end normally."""
         self.restarts += 1
         own, others = socket.socketpair()
         with others:
@@ -243,13 +244,13 @@ class ServingProcess:
         self.first_ready.set()
 
     def stop(self) -> None:
-        """Ask the process to end in order."""
+        """Request an orderly end of the process."""
         self._stopping = True
         if self._channel is not None:
             self._channel.tell("stop")
 
     def end_at_once(self) -> None:
-        """Ask the process to end without draining; it is killed if it does not."""
+        """Request an end of the process without draining; it is killed if it does not end."""
         self._stopping = True
         self._at_once.set()
         if self._channel is not None:
@@ -261,7 +262,7 @@ class ServingProcess:
 
 
 async def _kill_after(event: trio.Event, process: trio.Process) -> None:
-    """Kill a process that lives on after the event that should have ended it."""
+    """Kill a process that survives the event that should have ended it."""
     await event.wait()
     await trio.sleep(KILL_SECONDS)
     process.kill()
@@ -272,7 +273,7 @@ async def _started(assignment: Assignment) -> trio.Process:
         COMMAND,
         stdin=subprocess.PIPE,
         pass_fds=assignment.descriptors,
-        process_group=0,  # Ctrl-C in a terminal reaches the supervisor alone, which stops them
+        process_group=0,  # Ctrl-C in a terminal reaches only the supervisor, which stops them
     )
 
 

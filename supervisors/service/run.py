@@ -135,7 +135,7 @@ async def _serve_lock(paths: SitePaths, lock: ServeLock) -> AsyncIterator[None]:
 async def _wait_for_orphans(paths: SitePaths, lock: ServeLock) -> None:
     """Wait for processes whose supervisor was killed, which end by themselves.
 
-    Raises: AlreadyRunning if the lock is another service's.
+    Raises: AlreadyRunning if another service holds the lock.
     """
     known = site_files.read(paths.pid)
     end = trio.current_time() + process.DRAIN_SECONDS + process.SETTLE_SECONDS
@@ -172,7 +172,7 @@ async def _fail_with(service: Service) -> None:
 
 
 def conclude(stop: Stop, log: FilteringBoundLogger, event: str = "service.stopped") -> None:
-    """Log how a run ended. Raises: StoppedAtOnce, if that was not in order."""
+    """Log how a run ended. Raises: StoppedAtOnce if it was not a graceful stop."""
     end = stop.end
     if end in (End.SECOND_SIGNAL, End.TOO_SLOW):
         raise StoppedAtOnce(end.value)

@@ -1,7 +1,7 @@
 """One process of a service of several: its connection to its supervisor and the others.
 
-It stops gracefully when the supervisor requests it or has died, which closes the channel. A thread
-of its own kills a process that is stuck.
+It stops gracefully when the supervisor requests it, or has died, which closes the channel. A
+separate thread kills the process if it is stuck.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from supervisors.service.run import OpenService, conclude, until_asked
 from supervisors.service.siblings import ANSWERS, Siblings
 
 _ORPHAN_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + 2.0
-"""How long a process may outlive its supervisor."""
+"""The time for which a process may outlive its supervisor."""
 
 
 async def serve_process(
@@ -33,7 +33,7 @@ async def serve_process(
     open_service: OpenService,
     log: FilteringBoundLogger,
 ) -> None:
-    """Serve as one process of a service until the supervisor asks for the end, or a signal.
+    """Serve as one process of a service until the supervisor or a signal requests the end.
 
     Raises: StoppedAtOnce; ServiceFailed; the errors of `open_service`, in trio's exception groups.
     """
@@ -71,9 +71,9 @@ async def _stop_with_channel(channel: ControlChannel, stop: Stop) -> None:
 
 
 def _end_with_supervisor(control: socket.socket) -> None:
-    """Kill this process when it has outlived its supervisor by too long, whatever it does."""
+    """Kill this process if it outlives its supervisor for too long, even if it is stuck."""
     poll = select.poll()
-    poll.register(os.dup(control.fileno()), 0)  # no data, only the end
+    poll.register(os.dup(control.fileno()), 0)  # not for data, only for the end
 
     def watch() -> None:
         poll.poll()

@@ -1,4 +1,4 @@
-"""The other processes of a service of several, by way of the supervisor."""
+"""The other processes of a multi-process service, reached through the supervisor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from fw_actors.config import ProcessPlace
 from supervisors.service.control_channel import ChannelFailed, ControlChannel
 
 ANSWERS: Final = "answers"
-"""The supervisor's request whether a process works; the argument is the seconds for it."""
+"""The supervisor's request that checks whether a process works; the argument is the limit in
+seconds."""
 Answer = Callable[[Any], Awaitable[object]]
-"""Answers a request of another process: takes and returns what msgpack knows."""
+"""Answers a request of another process; argument and result are in types of msgpack."""
 
 
 class Siblings:
@@ -29,13 +30,13 @@ class Siblings:
         self._channel = channel
 
     def answers(self, what: str, answer: Answer) -> None:
-        """Have `answer` answer this request of others."""
+        """Register `answer` for the request `what` of other processes."""
         self._answers[what] = answer
 
     async def gather(
         self, what: str, argument: object = None, *, to: int | None = None
     ) -> Mapping[int, Any]:
-        """Ask the other processes, or number `to` alone; return their answers by number.
+        """Ask the other processes, or only number `to`; return their answers by number.
 
         A process that starts, ends or does not answer within 2 s is left out.
         """

@@ -103,7 +103,7 @@ class NotStoppable(ServiceError):
 
 
 class RunBySystemd(NotStoppable):
-    """Raised instead of a stop that systemd would take for a failure, or not notice.
+    """Raised instead of a stop that systemd would treat as a failure, or not notice.
 
     A restart would leave a process outside the unit, without its credentials and limits (C-133).
     """
@@ -167,8 +167,8 @@ class SitePaths:
 class ServeLock:
     """The lock of one site, held from a successful `acquire` until `release` or the process's end.
 
-    A context manager that releases the lock. Not re-entrant: a second lock on the same path fails,
-    also in the same process.
+    As a context manager it releases the lock. It is not re-entrant: a second lock on the same path
+    fails, even in the same process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -306,9 +306,9 @@ def remove(path: Path) -> None:
 
 
 def site_url(config: Config) -> str:
-    """Return the URL that links begin with, without a trailing slash.
+    """Return the URL with which links begin, without a trailing slash.
 
-    This is the public URL, or else the address that the serving process is or would be bound to
+    This is the public URL, or else the address to which the serving process is or would be bound
     (A-191).
     """
     deployment = config.deployment

@@ -1,8 +1,8 @@
 """Notifications to systemd (sd_notify(3)): ready, stopping, and that the service still works.
 
 The last one is the watchdog's: systemd ends and restarts a service that has not sent it for
-`WatchdogSec=`. It is sent from the service's own loop and only while the store answers, so that
-what hangs does not go on hanging.
+`WatchdogSec=`. It is sent from the service's own loop and only while the store answers, so that a
+hanging service is restarted.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Notifier:
     async def keep_awake(self, answers: Callable[[float], Awaitable[bool]]) -> None:
         """Notify the watchdog three times in each interval while the service works.
 
-        Never returns where there is a watchdog. `answers` is given the seconds that it may take.
+        Never returns if there is a watchdog. `answers` gets the seconds that it may take.
         """
         import trio  # on use: commands that only inspect processes start without it
 

@@ -1,12 +1,12 @@
 """Spans of OpenTelemetry, exported over OTLP/HTTP (O-348 to O-354).
 
-What is exported where is said by the variables of OpenTelemetry's specification, such as
-OTEL_EXPORTER_OTLP_ENDPOINT. Its SDK collects spans in a bounded queue, drops what does not fit, and
-exports them in a thread of its own, so that a collector that is away delays nothing. Nothing of
-OpenTelemetry is imported unless spans are exported.
+The environment variables of OpenTelemetry's specification, such as OTEL_EXPORTER_OTLP_ENDPOINT,
+configure the export. The SDK collects spans in a bounded queue, drops those that do not fit, and
+exports them in its own thread, so that an unreachable collector delays nothing. OpenTelemetry is
+imported only if spans are exported.
 
-A trace that is not sampled costs the decision and its ids: nothing is noted, and its messages and
-transactions have no spans at all.
+A trace that is not sampled costs only the decision and its ids: nothing is recorded, and its
+messages and transactions have no spans.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 FLUSH_SECONDS: Final = 2.0
-"""How long the export of the last spans may take at a stop."""
+"""The time that the export of the last spans may take at a stop."""
 INSTALL: Final = "pip install 'fw-actors[opentelemetry]'"
 SCOPE: Final = "fw"
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL: Final = "http/protobuf"
-_ENVIRON: Final = os.environ  # noqa: TID251 - the SDK reads its variables from there, too
+_ENVIRON: Final = os.environ  # noqa: TID251 - the SDK also reads its variables there
 _FLAGS_OF_CALLER: Final = 0x02
 _NO_FAULT: Final = frozenset({TraceOutcome.HANDLED, TraceOutcome.KEPT, TraceOutcome.REFUSED})
 
 
 def is_exporting(environ: Mapping[str, str]) -> bool:
-    """Return whether the variables of OpenTelemetry say that spans are to be exported."""
+    """Return whether the variables of OpenTelemetry request the export of spans."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -52,11 +52,11 @@ def is_exporting(environ: Mapping[str, str]) -> bool:
 
 @asynccontextmanager
 async def open_tracer(config: Config, entropy: Entropy, log: Log) -> AsyncIterator[Tracer | None]:
-    """Yield what traces the service; None without `ops.traceContext`.
+    """Yield the tracer of the service; None without `ops.traceContext`.
 
-    It records spans where the process's environment says so. What is missing or wrong for that is
-    logged as a warning: the service runs without spans then. Leaving the block exports the last
-    ones, for at most two seconds.
+    It records spans if the process's environment requests it. A missing library or wrong variable
+    is logged as a warning, and the service runs without spans. Leaving the block exports the last
+    spans, for at most two seconds.
     """
     if not config.ops.trace_context:
         yield None
@@ -76,7 +76,7 @@ async def open_tracer(config: Config, entropy: Entropy, log: Log) -> AsyncIterat
 
 
 def _provider(entropy: Entropy, log: Log) -> TracerProvider | None:
-    """Return a provider that exports as the process's environment says; None if it can't."""
+    """Return a provider that exports according to the process's environment; None if it can't."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -96,7 +96,7 @@ def _provider(entropy: Entropy, log: Log) -> TracerProvider | None:
 
 
 def make_provider(entropy: Entropy) -> TracerProvider:
-    """Return a provider without an exporter; its sampler and resource are the environment's."""
+    """Return a provider without an exporter; its sampler and resource are from the environment."""
     from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -115,7 +115,7 @@ def make_provider(entropy: Entropy) -> TracerProvider:
 
     logging.getLogger("opentelemetry.attributes").setLevel(logging.ERROR)
     resource = Resource({SERVICE_NAME: SCOPE, SERVICE_VERSION: __version__})
-    given = Resource.create()  # its service.name is unknown_service where none is set
+    given = Resource.create()  # its service.name is unknown_service by default
     if str(given.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         resource = given.merge(resource)
     else:
@@ -124,7 +124,7 @@ def make_provider(entropy: Entropy) -> TracerProvider:
 
 
 class RecordedSpan(Span):
-    """An operation that is recorded."""
+    """A recorded operation."""
 
     __slots__ = ("_ended", "_span")
 
@@ -136,15 +136,15 @@ class RecordedSpan(Span):
         self._ended = False
 
     def note(self, attributes: Mapping[str, str | int | float | bool]) -> None:
-        """Add attributes, which must hold no secret."""
+        """Add attributes, which must not contain a secret."""
         self._span.set_attributes(attributes)
 
     def event(self, name: str) -> None:
-        """Note a moment."""
+        """Add an event at the current time."""
         self._span.add_event(name)
 
     def end(self, error: str = "") -> None:
-        """End it, with the kind of its error; a second time does nothing."""
+        """End the span, with the type of its error; the second call does nothing."""
         if self._ended:
             return
         self._ended = True
@@ -157,10 +157,10 @@ class RecordedSpan(Span):
 
 
 class OpenTelemetryTracer(Tracer):
-    """Makes the contexts of operations, and records them as the sampler decides."""
+    """Creates the contexts of operations, and records them if the sampler decides so."""
 
     def __init__(self, entropy: Entropy, provider: TracerProvider, database: str) -> None:
-        """`database`: what OpenTelemetry calls the system of the store."""
+        """`database`: OpenTelemetry's name of the store's database system."""
         from opentelemetry import trace
         from opentelemetry.context import Context
 
@@ -171,7 +171,7 @@ class OpenTelemetryTracer(Tracer):
         self.hooks = MessageSpans(self)
 
     def server(self, name: str, parent: TraceContext | None) -> Span:
-        """Begin a request that came in, with the context that it came with."""
+        """Begin an incoming request, with its trace context."""
         return self._begin(name, self._api.SpanKind.SERVER, parent, remote=True)
 
     def client(self, name: str, parent: TraceContext) -> Span:
@@ -179,11 +179,11 @@ class OpenTelemetryTracer(Tracer):
         return self._begin(name, self._api.SpanKind.CLIENT, parent, remote=True)
 
     def consumer(self, name: str, parent: TraceContext) -> Span:
-        """Begin what another operation has queued, with the context that was stored with it."""
+        """Begin an operation that another one has queued, with the stored context."""
         return self._begin(name, self._api.SpanKind.CONSUMER, parent, remote=True)
 
     def message(self, name: str, caller: TraceContext) -> Span | None:
-        """Begin a part of what `caller` has begun; None if that is not sampled."""
+        """Begin a part of the operation `caller`; None if that is not sampled."""
         if not caller.is_sampled:
             return None
         span = self._begin(name, self._api.SpanKind.INTERNAL, caller, remote=False)
@@ -199,7 +199,7 @@ class OpenTelemetryTracer(Tracer):
         return span if span.is_recorded else None
 
     def root(self) -> TraceContext:
-        """Return the beginning of a trace of what no request has caused."""
+        """Return the root of a new trace, for operations that no request has caused."""
         span = self._begin("events", self._api.SpanKind.PRODUCER, None, remote=False)
         span.end()
         return span.context
@@ -232,13 +232,13 @@ class MessageSpans:
         self._tracer = tracer
 
     def enqueued(self, message: MessageTrace, parent: MessageTrace | None) -> None:
-        """Remember where its sender stands."""
+        """Store the trace position of its sender."""
         context = CURRENT_TRACE.get()
         if context is not None and context.is_sampled:
             message.data = context
 
     def begun(self, message: MessageTrace) -> None:
-        """Begin its span, in which the handler stands."""
+        """Begin its span, which becomes the trace position of the handler."""
         if message.data is None:
             return
         actor = message.actor.partition("/")[0]  # a key may be derived from a person's name
@@ -257,7 +257,7 @@ class MessageSpans:
     def ended(
         self, message: MessageTrace, outcome: TraceOutcome, error: BaseException | None
     ) -> None:
-        """End its span."""
+        """End the message's span."""
         data: tuple[Span, Token[Any]] | None = message.data
         if data is None:
             return

@@ -125,7 +125,7 @@ class Inherited:
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service that accepts requests; `url` is empty for a worker that listens nowhere."""
+    """A service that accepts requests; `url` is empty for a worker that does not listen."""
 
     url: str
     site: Site
@@ -133,7 +133,7 @@ class RunningService:
     runtime: Runtime
 
     async def failed(self) -> None:
-        """Wait for ever: the supervisor raises a permanent failure out of `open_service`."""
+        """Wait forever: the supervisor raises a permanent failure out of `open_service`."""
         await trio.sleep_forever()
 
     async def answers(self, seconds: float) -> bool:
@@ -154,10 +154,9 @@ async def open_service(
     run_folder: Path | None = None,
     inherited: Inherited | None = None,
 ) -> AsyncIterator[RunningService]:
-    """Run a site's service; without `front` it is a worker, which delivers webhooks and mail and
-    runs the jobs of apps, and answers for its health on `bound`. `run_folder` contains the
-    console's socket. `inherited` is given to one of several processes, whose `config` is its own
-    part.
+    """Run a site's service; without `front` it is a worker, which delivers webhooks and mail, runs
+    the jobs of apps, and serves health checks on `bound`. `run_folder` contains the console's
+    socket. `inherited` is given to one of several processes, whose `config` is its own part.
 
     Yields once it accepts requests. Leaving is the graceful stop; cancelling stops at once.
 
@@ -259,8 +258,8 @@ async def run_parts(
 ) -> AsyncIterator[RunningService]:
     """Run the tree over open parts; `start` has served the address until now.
 
-    Without `bound` there is no server; without `front` it answers for health and metrics alone.
-    Without `paths` there is no socket of the console.
+    Without `bound` there is no server; without `front` it serves only health and metrics. Without
+    `paths` there is no socket of the console.
     """
     with _woken_by_external_commits(parts):
         async with _run(parts, bound, paths, front=front, start=start) as service:
@@ -283,7 +282,7 @@ async def _run(
     onlookers = [
         actor_child(
             PROBE, lambda: StoreProbe(site.store, reserved=True)
-        ),  # answers while queries hold the other readers
+        ),  # answers while queries occupy the other readers
         actor_child(COUNTER, lambda: StoreProbe(site.store)),
     ]
     children: list[ChildSpec] = [
@@ -352,7 +351,7 @@ async def _starting(
 def _address(
     config: Config, inherited: Inherited | None, bound: Bound | None, *, front: bool
 ) -> AbstractContextManager[Bound | None]:
-    """Return the address that the process accepts on; None for a worker that listens nowhere."""
+    """Return the address on which the process accepts; None for a worker that does not listen."""
     if inherited is not None:
         return nullcontext(inherited.bound)
     return listening(config) if front else _closing(bound)
@@ -393,8 +392,8 @@ async def _warn_of_migrations(site: Site, log: Log) -> None:
 
 
 def _slow_reads(site: Site, *, inline: bool) -> AbstractAsyncContextManager[Store]:
-    """Return a store with readers of its own for a mail transport that is an app's function:
-    it talks to the network and would block everybody else's reads."""
+    """Return a store with its own readers for a mail transport that is an app's function: it uses
+    the network and would block all other reads."""
     if inline or site.config.mail.transport != "method":
         return nullcontext(site.store)
     return open_store(site.config, site.clock, site.entropy, inline=False, limited=False)
@@ -446,6 +445,6 @@ def _notices(parts: Parts) -> Batch:
 
 
 def _rotations(parts: Parts) -> Batch:
-    """Return the step that clears old signing secrets whose overlap is over."""
+    """Return the step that clears old signing secrets whose overlap has ended."""
     site = parts.site
     return lambda tx: end_rotation(tx, lambda tx: site.handle(tx, ADMINISTRATOR), site.audit)

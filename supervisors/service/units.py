@@ -31,7 +31,8 @@ class Unit:
 
 
 def unit_of(pid: int) -> Unit | None:
-    """Return the unit whose main process this is; None if it is none, or cannot be looked at."""
+    """Return the unit whose main process this is; None if there is none, or it can't be
+    determined."""
     process = Path(f"/proc/{pid}")
     try:
         environ = process.joinpath("environ").read_bytes()
@@ -47,8 +48,8 @@ def unit_of(pid: int) -> Unit | None:
 def judged_unit(pid: int, parent: int, environ: Mapping[str, str], cgroup: str) -> Unit | None:
     """Return the unit of a process with these facts of /proc, as `unit_of` does.
 
-    The processes of a terminal are in a unit too, and inherit its INVOCATION_ID: that alone says
-    nothing.
+    The processes of a terminal are in a unit too, and inherit its INVOCATION_ID, which is therefore
+    not sufficient.
     """
     paths = [line.split(":", 2)[2] for line in cgroup.splitlines() if _HIERARCHY.match(line)]
     path = paths[0] if paths else ""
@@ -63,5 +64,5 @@ def judged_unit(pid: int, parent: int, environ: Mapping[str, str], cgroup: str) 
 
 
 def without_unit(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what concerns only the main process of a unit."""
+    """Return an environment without the variables that are only for the main process of a unit."""
     return {name: value for name, value in environ.items() if name not in _OF_THE_UNIT}

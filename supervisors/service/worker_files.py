@@ -1,7 +1,7 @@
-"""The files by which the workers of a site on this machine are known: `data/workers/*.json`.
+"""The files that register the workers of a site on this machine: `data/workers/*.json`.
 
-Each worker has one, locked as long as it runs. So a file that a killed worker has left behind is
-told from the others, whichever process has its number by now, and from another container too.
+Each worker has one, which is locked while it runs. This identifies the file of a killed worker even
+if another process has its number now, and also from another container.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from supervisors.service.site_files import PidFile, SitePaths, UnusableDataFolde
 
 
 class RunningWorker(NamedTuple):
-    """A worker that runs, and when it began (seconds since the epoch)."""
+    """A running worker, and the time when it began (seconds since the epoch)."""
 
     process: PidFile
     began: float
@@ -29,7 +29,7 @@ class RunningWorker(NamedTuple):
 
 @contextmanager
 def registered(paths: SitePaths, version: str, url: str | None) -> Iterator[None]:
-    """Have a file for this process, a worker, until the block ends.
+    """Register this process as a worker until the block ends.
 
     Raises: UnusableDataFolder.
     """
@@ -47,7 +47,7 @@ def registered(paths: SitePaths, version: str, url: str | None) -> Iterator[None
 
 
 def _locked_file(file: Path, content: bytes) -> int:
-    """Write a file and return its descriptor; it is locked before it is seen."""
+    """Write a file and return its descriptor; it is locked before it is visible."""
     file.parent.mkdir(mode=0o700, exist_ok=True)
     draft = file.with_suffix(".draft")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -72,7 +72,7 @@ def running_workers(paths: SitePaths) -> list[RunningWorker]:
             site_files.remove(file)
             continue
         record = site_files.read(file)
-        with contextlib.suppress(OSError):  # it has ended meanwhile
+        with contextlib.suppress(OSError):  # the worker has ended meanwhile
             if record is not None:
                 found.append(RunningWorker(record, file.stat().st_mtime))
     return sorted(found, key=lambda worker: worker.began)

@@ -266,7 +266,7 @@ def test_a_save_over_a_newer_version_is_refused_and_keeps_what_was_typed(
     )
     assert other.ok
     page.get_by_role("button", name="Save").click()
-    expect(page.get_by_role("alert").first).to_contain_text("Somebody else saved")
+    expect(page.get_by_role("alert").first).to_contain_text("Another user has saved")
     expect(page.get_by_label("Title")).to_have_value("Mine")
     page.on("dialog", lambda dialog: dialog.accept())
 

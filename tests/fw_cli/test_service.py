@@ -186,7 +186,7 @@ def test_start_says_which_stored_secrets_do_not_open(fw: CommandLine) -> None:
         "warning: 1 of the values in Webhook, field secret, cannot be decrypted: "
         "FW_SECRET_KEY is not set\n" in said
     )
-    assert "fail for good" in said
+    assert "fail permanently" in said
     log = (fw.folder / "data" / "serve.log").read_text()
     assert log.count("service.secrets_unreadable") == 1
     (fw.folder / "secret.key").write_text("k" * 40)  # as fw init puts it

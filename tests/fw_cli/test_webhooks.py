@@ -141,5 +141,5 @@ def test_an_erased_delivery_is_explained_as_erased(fw: CommandLine, hooks: list[
     assert "erased" not in fw.done("webhooks", "explain", name)
     assert name in fw.done("webhooks", "erase", name, "--yes")
     at = fw.json("webhooks", "explain", name, "--json")["erased"]
-    assert f"\nWhat it carried was erased at {at}.\n" in fw.done("webhooks", "explain", name)
+    assert f"\nIts body was erased at {at}.\n" in fw.done("webhooks", "explain", name)
     assert "was erased" in fw.refused("webhooks", "replay", name)

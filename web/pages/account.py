@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 
-# The first match counts: most browsers name others too, for compatibility.
+# The first match counts: most browsers also name others, for compatibility.
 BROWSERS: Final = (
     ("Edg/", "Edge"),
     ("OPR/", "Opera"),

@@ -1,4 +1,4 @@
-"""Adds the states of accounts and the acts that apply to the User list and page."""
+"""Adds the states of accounts, and the possible actions, to the list and the pages of users."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TONES: Final[Mapping[AccountCondition, str]] = {
     AccountCondition.DISABLED: PLAIN,
 }
 STATE: Final = "_state"
-"""The parameter of a query that asks for a state."""
+"""The query parameter for a state."""
 _NOTHING: Final = ListCell("text", "")
 
 
@@ -48,7 +48,7 @@ class ShownAccount:
     locked_until: str
     last_sign_in: str
     sessions: str
-    """How many sessions and API keys there are; empty without any."""
+    """The numbers of sessions and API keys in words; empty without any."""
     is_own: bool
     may_resend: bool
     may_reset: bool

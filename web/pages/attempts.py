@@ -1,4 +1,4 @@
-"""The page of attempts across deliveries: which tries failed, when, and why."""
+"""The page of attempts of all deliveries, with results, times and errors."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 CHECK_SECONDS: Final = 2.0
-"""How often an open stream checks its session or key."""
+"""The interval at which an open stream checks its session or key."""
 
 
 class ConsolePages:

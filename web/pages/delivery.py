@@ -78,7 +78,7 @@ def delivery_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> d
 
 
 def _label(fw: Fw, webhook: str | None) -> str:
-    """Return what people call a Webhook; the id of one that was deleted."""
+    """Return the label of a Webhook; the id of a deleted one."""
     if not webhook:
         return ""
     rows = fw.get_list("Webhook", [["name", "=", webhook]], ["title", "url"], limit=1)
@@ -86,7 +86,7 @@ def _label(fw: Fw, webhook: str | None) -> str:
 
 
 def runs(report: DeliveryReport) -> Iterator[TimelineRun]:
-    """Yield the runs of a delivery, the newest first; one that waits for its first attempt too."""
+    """Yield the runs of a delivery, the newest first, including a run without an attempt yet."""
     history = report.history
     found: dict[AttemptRun, list[TimelineAttempt]] = {history.run: []}
     for place, attempt in zip(range(len(history.attempts), 0, -1), history.attempts, strict=True):

@@ -53,7 +53,7 @@ LIST_VIEWS: Final[Mapping[str, ListView]] = {WEBHOOK: with_states, DELIVERY: wit
 
 @dataclass(frozen=True)
 class BulkAct:
-    """Something to be done with the rows that are ticked; `name` is what list.js knows it by."""
+    """An action on the selected rows; `name` identifies it in list.js."""
 
     name: str
     label: str
@@ -106,14 +106,15 @@ class DeskPages(FramedPages):
         return self._routes(operations)
 
     async def home(self, exchange: Exchange) -> Response:
-        """Show what needs attention, and all DocTypes that the user may list."""
+        """Show conditions that need attention, and all DocTypes that the user may list."""
         service = await self._gateway.service_state()
         return await self._page(
             exchange, "home.html", "", lambda fw: {"attention": attention(fw, service)}
         )
 
     async def find(self, exchange: Exchange) -> Response:
-        """Lead to the one document that has an id; else show what has the text."""
+        """Redirect to the document with this id; without one show the documents that contain the
+        text."""
         text = exchange.query.get("q", "")
 
         def both(fw: Fw) -> tuple[SearchHits, PageFrame]:
@@ -145,7 +146,7 @@ class DeskPages(FramedPages):
         return await self._page(exchange, "list.html", doctype, view)
 
     async def recent(self, exchange: Exchange) -> Response:
-        """Show the part of a Webhook's page that renews itself."""
+        """Show the part of a Webhook's page that is reloaded periodically."""
         name, service = exchange.argument("name"), await self._gateway.service_state()
 
         def view(fw: Fw) -> dict[str, Any]:

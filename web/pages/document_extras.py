@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DocumentView:
-    """A template that extends `document.html`, and its further variables.
+    """A template that extends `document.html`, and its additional variables.
 
     `asks_service`: whether these depend on the health of receivers, which the Dispatcher knows.
     """

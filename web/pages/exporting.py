@@ -1,7 +1,7 @@
 """Lists as CSV files: the rows of the list at the same address, with all fields that fit a cell.
 
-A cell that looks like a formula begins with an apostrophe (O-305): text that users of
-a site type must not run on the computer of the person who opens the file.
+A cell that looks like a formula begins with an apostrophe (O-305), so that text from users of a
+site does not run as a formula on the computer where the file is opened.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def csv_bytes(rows: Iterable[Iterable[Any]]) -> bytes:
 
 
 def safe_cell(value: Any) -> Any:
-    """Return a value that no spreadsheet takes for a formula; numbers stay as they are."""
+    """Return a value that no spreadsheet interprets as a formula; numbers are unchanged."""
     if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULAS):
         return f"'{value}"
     return "" if value is None else value

@@ -1,4 +1,4 @@
-"""The search of the whole desk: by id to the page itself, by text to what has it."""
+"""The search of the desk: by id, which leads to the page, and by text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OF_REQUESTS: Final = ("Error Log", "Audit Event", "Version")
 
 @dataclass(frozen=True)
 class Hit:
-    """A document that was found, by its path and what people call it."""
+    """A found document, with its path and title."""
 
     doctype: str
     name: str
@@ -36,7 +36,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class HitsOfDocType:
-    """The first hits of a DocType; `all_path` is the list of all, empty where these are all."""
+    """The first hits of a DocType; `all_path` is the path of all hits, empty if these are all."""
 
     doctype: str
     hits: tuple[Hit, ...]
@@ -66,7 +66,8 @@ def find(fw: Fw, text: str) -> SearchHits:
     exact = tuple(_exact(fw, metas, text))
     if len(exact) == 1:
         return SearchHits(exact, ())
-    # Records are millions, and are looked for by id: their lists search the newest of a time.
+    # Read-only records may be millions and are found only by id; their lists search the newest
+    # ones.
     groups = (_containing(fw, meta, text) for meta in metas if not meta.read_only)
     return SearchHits(exact, tuple(group for group in groups if group.hits))
 

@@ -138,7 +138,7 @@ def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[FormFi
 
 
 def editable(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> bool:
-    """Say whether the document can be saved by this user now."""
+    """Return whether this user can currently save the document."""
     if meta.read_only:
         return False
     if values is None:
@@ -151,7 +151,7 @@ def editable(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> bool:
 
 
 def _opens_on_submit(field: Field) -> bool:
-    """Say whether a submitted document takes changes of a field, or of cells of its rows."""
+    """Return whether a field of a submitted document, or cells of its rows, can be changed."""
     if isinstance(field, Table) and any(
         each.allow_on_submit for each in child_of(field).meta.fields.values()
     ):
@@ -168,14 +168,15 @@ def _is_locked(fw: Fw, meta: Meta, field: Field, values: Mapping[str, Any] | Non
 
 
 def _rows_are_open(fw: Fw, meta: Meta, field: Table, values: Mapping[str, Any] | None) -> bool:
-    """Say whether rows of a submitted document may change, though none may come or go."""
+    """Return whether rows of a submitted document may change, though none may be added or
+    removed."""
     if values is None or values["docstatus"] != SUBMITTED or field.read_only:
         return False
     return editable(fw, meta, values) and fw.rights.sees_level(meta, field.permlevel, "write")
 
 
 def _with_open_cells(table: Table, made: FormField) -> FormField:
-    """Unlock the cells of a table that a submitted document lets change."""
+    """Unlock the cells of a table that may change in a submitted document."""
     child = child_of(table).meta.fields
     opened = {name for name, f in child.items() if f.allow_on_submit and not f.read_only}
 
@@ -206,7 +207,7 @@ def _input(
     if isinstance(field, Int):
         return replace(made, minimum=field.minimum, maximum=field.maximum)
     if isinstance(field, Select):
-        # With the stored value, which may not be an option any more.
+        # With the stored value, which may no longer be an option.
         stored = [made.value] if made.value else []
         return replace(made, choices=tuple(dict.fromkeys((*field.options, *stored))))
     if isinstance(field, Link):
@@ -240,14 +241,14 @@ def _table(fw: Fw, meta: Meta, field: Table, value: Any, made: FormField) -> For
 
 
 def _watchable(fw: Fw, now: str) -> tuple[str, ...]:
-    """Return the DocTypes that a Webhook can watch, including its present one."""
+    """Return the DocTypes that a Webhook can watch, including its current one."""
     metas: Sequence[Meta] = sorted(fw.documents.registry.metas.values(), key=lambda m: m.name)
     names = [m.name for m in metas if not m.child and m.name not in UNWATCHABLE]
     return tuple(dict.fromkeys((*names, *([now] if now else []))))
 
 
 def _text(field: Field, value: Any) -> str:
-    """Return a value as an input's text; of a secret only whether it is set."""
+    """Return a value as an input's text; for a secret, only whether it is set."""
     if field.secret:
         return "configured" if value == CONFIGURED else ""
     if value is None or isinstance(field, Table):

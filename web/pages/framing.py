@@ -79,7 +79,7 @@ class UnknownPaths(FramedPages):
     async def refusal(self, exchange: Exchange, error: FwError) -> Response | None:
         """Return the error within the frame; None for guests.
 
-        No operation has read the session: this does, and takes whatever is wrong with it for none.
+        No operation has read the session, so it is read here; an invalid session counts as none.
         """
         request = exchange.request
         if request.method not in ("GET", "HEAD") or not accepts_pages(exchange):

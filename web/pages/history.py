@@ -1,4 +1,4 @@
-"""The history of a document: its making, its versions, and the operations that are audited."""
+"""The history of a document: its creation, its versions, and audited operations."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class HistoryEntry:
 
 
 def history(fw: Fw, doctype: str, values: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
-    """Return the history of a document, the newest first: the last 50 versions, the last 50 acts
-    that are audited, and its making.
+    """Return the history of a document, the newest first: the last 50 versions, the last 50 audited
+    operations, and its creation.
 
-    Versions and acts are shown to those who may list them, the making to all.
+    Versions and operations are shown to users who may list them, the creation to all.
     """
     name = values["name"]
     versions = _versions(fw, doctype, name)
@@ -116,8 +116,8 @@ def _versions(fw: Fw, doctype: str, name: str) -> tuple[HistoryEntry, ...]:
 def changes_of(data: Mapping[str, Any] | None, meta: Meta) -> tuple[FieldChange, ...]:
     """Return the changes in a Version's `data`, the document's fields before its rows.
 
-    At most 50; the last one says how many more there are. A Version that names no field is that
-    of a secret one (D-224).
+    At most 50; the last one states the number of further changes. A Version that names no field is
+    a change of a secret field (D-224).
     """
     changes = tuple(_changes(data or {}, meta))
     if not changes:

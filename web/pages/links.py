@@ -34,14 +34,14 @@ _OF_DELIVERIES: Final = ("webhook.replay", "webhook.erase")
 
 
 def fields_beside(meta: Meta, names: Iterable[str]) -> set[str]:
-    """Return the fields without which the DocType that some of these name is not known."""
+    """Return the further fields that hold the DocType of references in `names`."""
     return {_BESIDE[meta.name, name] for name in names if (meta.name, name) in _BESIDE}
 
 
 def destinations(
     fw: Fw, meta: Meta, rows: Sequence[Mapping[str, Any]], names: Iterable[str]
 ) -> list[dict[str, str]]:
-    """Return for each row the paths that its fields lead to, by the field's name.
+    """Return for each row the paths to which its fields lead, by the field's name.
 
     Only existing documents that the user may read have a path (H-203).
     """
@@ -67,7 +67,7 @@ def destinations(
 
 
 def _target(meta: Meta, name: str, row: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the DocType and the name that a field names, if it names a document."""
+    """Return the DocType and the name to which a field refers, if it refers to a document."""
     value = row.get(name)
     if not isinstance(value, str) or not value:
         return None

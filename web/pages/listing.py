@@ -43,9 +43,10 @@ LONGEST: Final = 80
 
 @dataclass(frozen=True)
 class ListCell:
-    """A value to show: `kind` is text, words, time, number, check or badge; `tone` colours a badge.
+    """A value to show: `kind` is text, words, time, number, check or badge; `tone` is a badge's
+    colour.
 
-    `path` is the page that the value leads to; `note` is shown next to it, such as an id.
+    `path` is the page to which the value leads; `note`, such as an id, is shown next to it.
     """
 
     kind: str
@@ -146,7 +147,7 @@ class ListFilter:
 
 @dataclass(frozen=True)
 class ListColumn:
-    """A column's head: `path` sorts by it, `order` is the present order."""
+    """A column's head: `path` sorts by it, `order` is the current order."""
 
     name: str
     label: str
@@ -176,9 +177,9 @@ class Listing:
     sort: str
     filters: tuple[ListFilter, ...]
     begins: str
-    """The requested range of times: from here,"""
+    """The begin of the requested range of times; empty without a limit."""
     ends: str
-    """and to there; each empty without a limit."""
+    """The end of the range; empty without a limit."""
     filtered: bool
     matching: str
     """The filters in the form of the JSON API."""
@@ -315,7 +316,8 @@ def _page_number(text: str) -> int:
 
 
 def _since(fw: Fw, period: str) -> list[list[Any]]:
-    """Return the filter for a period: from a fixed time on, so that it can be replayed as shown."""
+    """Return the filter for a period: from a fixed time on, so that a bulk replay has the same
+    matches."""
     if not period:
         return []
     if period not in PERIODS:
@@ -324,7 +326,7 @@ def _since(fw: Fw, period: str) -> list[list[Any]]:
 
 
 def _range(asked: Mapping[str, str]) -> list[list[Any]]:
-    """Return the filters for a range of times: from its begin to its end, which is not in it.
+    """Return the filters for a range of times: from its begin to its end, which is excluded.
 
     Raises: BadRequestError.
     """
@@ -345,7 +347,8 @@ def _period(chosen: str) -> ListFilter:
 
 
 def _search(fw: Fw, meta: Meta, text: str, fields: Sequence[str]) -> list[list[Any]]:
-    """Return the filter for a searched text: a document of this name, or else any that has it."""
+    """Return the filter for a search: the document of this name, or else all that contain the
+    text."""
     text = text.strip()
     if not text:
         return []
@@ -362,7 +365,7 @@ def containing(text: str, fields: Sequence[str]) -> list[list[Any]]:
 
 
 def _typed(meta: Meta, name: str, text: str) -> Any:
-    """Return a filter's value with the type that the JSON API takes."""
+    """Return a filter's value with the type that the JSON API accepts."""
     field = meta.fields.get(name)
     whole = name in ("docstatus", "idx") or (field is not None and field.type in ("Check", "Int"))
     if whole and text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 16:

@@ -86,7 +86,7 @@ def page_frame(fw: Fw, current: str) -> PageFrame:
 
 
 def _order(meta: Meta) -> tuple[int, str]:
-    """Sort built-in DocTypes in the order of their group, those of apps by name."""
+    """Return the sort key: built-in DocTypes in the order of their group, those of apps by name."""
     known = GROUPS.get(group_of(meta.name), ())
     return (known.index(meta.name) if meta.name in known else 0, meta.name)
 
@@ -108,7 +108,7 @@ PACKED_FROM: Final = 1024
 
 @dataclass(frozen=True)
 class Asset:
-    """A file of the pages; `packed` is its gzip form, None for one that is small."""
+    """A file of the pages; `packed` is its gzip form, None for a small file."""
 
     content: bytes
     kind: str
@@ -122,7 +122,8 @@ def _asset(entry: Traversable) -> Asset:
 
 @lru_cache
 def _packed(content: bytes) -> bytes | None:
-    """Return the gzip form of a file; remembered, as one process may make pages more than once."""
+    """Return the gzip form of a file; cached, because one process may create the pages
+    repeatedly."""
     # Without the time, so that equal files have equal forms.
     return gzip.compress(content, mtime=0) if len(content) >= PACKED_FROM else None
 
@@ -131,7 +132,7 @@ _ENCODING: Final = re.compile(r"\s*(gzip|\*)\s*(?:;\s*q\s*=\s*([0-9.]+)\s*)?", r
 
 
 def takes_gzip(accepted: str) -> bool:
-    """Say whether a client with this Accept-Encoding takes gzip: named, and not with q=0."""
+    """Return whether a client with this Accept-Encoding accepts gzip: named, and not with q=0."""
     for part in accepted.lower().split(","):
         found = _ENCODING.fullmatch(part)
         if found is not None:
@@ -140,10 +141,10 @@ def takes_gzip(accepted: str) -> bool:
 
 
 class Assets:
-    """All static files, and the folder of this moment's versions: `/static/<digest of all>`.
+    """All static files, in a folder named for their version: `/static/<digest of all>`.
 
-    A path that changes with the content may be cached for ever. Scripts import each other by
-    relative paths and so stay in one folder.
+    A path that changes with the content may be cached forever. Scripts import each other by
+    relative paths, so all are in one folder.
     """
 
     def __init__(self) -> None:
@@ -167,8 +168,8 @@ class Assets:
     async def file(self, exchange: Exchange) -> Response:
         """Return a file; under another version's path it must not be cached.
 
-        Files alone are compressed: the length of a compressed page would tell what it holds to
-        those who can have it show what they guess (H-207).
+        Only files are compressed: the length of a compressed page would reveal its secrets to an
+        attacker who can make it contain guesses (H-207).
         """
         asset = self._files.get(exchange.argument("name"))
         if asset is None:
@@ -187,7 +188,7 @@ class Assets:
 HOME: Final = "/app"
 FIND: Final = "/app/find"
 LONGEST: Final = 2048
-# One slash, then none and no backslash; printable ASCII, in which browsers drop nothing.
+# One slash, not followed by a slash or backslash; printable ASCII, which browsers keep unchanged.
 _LOCAL: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 
 
@@ -205,7 +206,7 @@ def local_path(text: str | None) -> str:
 def sign_in_path(wanted: str, *, ended: bool = False) -> str:
     """Return the path of the sign-in page that continues to `wanted`.
 
-    `ended`: it says that a session has ended.
+    `ended`: the page states that a session has ended.
     """
     following = [] if local_path(wanted) == HOME else [f"next={quote(wanted, safe='/')}"]
     query = "&".join([*following, *(["ended=1"] if ended else [])])
@@ -219,7 +220,7 @@ TITLES: Final = ((NotFoundError, "Not found"), (PermissionDeniedError, "Not allo
 
 
 def accepts_pages(exchange: Exchange) -> bool:
-    """Say whether the client takes HTML, as browsers do."""
+    """Return whether the client accepts HTML, as browsers do."""
     return HTML_KIND in exchange.request.headers.get("Accept", "").lower()
 
 

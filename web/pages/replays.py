@@ -33,7 +33,7 @@ REPLAYS: Final = "/app/replays"
 CURRENT: Final = "Bulk replays"
 DELIVERY: Final = "Webhook Delivery"
 OF_WEBHOOK: Final = 5
-"""How many of the last runs a Webhook's page shows."""
+"""The number of runs on a Webhook's page, the last ones."""
 MOST_NAMED: Final = 3
 _BOUNDS: Final[Mapping[str, str]] = {">=": "since", "<": "until"}
 _TONES: Final[Mapping[str, str]] = {
@@ -44,7 +44,7 @@ _TONES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ShownCount:
-    """The number of deliveries of a run with one result; `path` is the list of them."""
+    """The number of deliveries of a run with one result; `path` is their list."""
 
     label: str
     text: str
@@ -53,7 +53,7 @@ class ShownCount:
 
 @dataclass(frozen=True)
 class ShownRun:
-    """A bulk replay as pages show it; `moving` while its counts still change by themselves."""
+    """A bulk replay as shown on pages; `moving` while its counts still change."""
 
     id: str
     path: str
@@ -151,7 +151,8 @@ def shown_run(fw: Fw, run: ReplayRun, most: int) -> ShownRun:
 
 
 def path_of(fw: Fw, run: str | None) -> str:
-    """Return the path of a run's page; empty if it is not kept any more, or not to be seen."""
+    """Return the path of a run's page; empty if it is no longer kept, or if the user may not see
+    it."""
     if not run or not fw.rights.administers:
         return ""
     return f"{REPLAYS}/{run}" if run in {each.id for each in newest_runs(fw.tx)} else ""

@@ -1,7 +1,7 @@
 """Pages without a session: sign-in, recovery, invitation (H-150, H-151).
 
-They hold no secret: a link's token is in the fragment, which browsers do not send, and the script
-that reads it first removes it from the address bar.
+They contain no secret: a link's token is in the fragment, which browsers do not send; the script
+that reads it removes it from the address bar at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Further data of Webhooks on pages: names, states, counts, recent deliveries."""
+"""Additional data of Webhooks on pages: names, states, counts, recent deliveries."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class ShownHealth:
     bars: tuple[ChartBar, ...]
     paused_since: str
     paused_until: str
-    """Empty without a pause of the Webhook, and for one that lasts until it is resumed."""
+    """Empty without a pause of the Webhook, and for a pause without an end."""
 
 
 def webhook_view(fw: Fw, values: Mapping[str, Any], service: ServiceState) -> dict[str, Any]:
-    """Return the further variables of a Webhook's page, and of the part that renews itself."""
+    """Return the additional variables of a Webhook's page, and of the part that is reloaded."""
     name, until = values["name"], values.get("old_secret_until")
     rows = fw.get_list(
         DELIVERY,
@@ -201,7 +201,7 @@ def with_states(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
 
 
 def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
-    """Return the list of deliveries with the names of their Webhooks, also to choose one, and with
+    """Return the list of deliveries with the names of their Webhooks, also as a filter, and with
     their errors as sentences."""
     labels = webhook_labels(fw)
     names = [column.name for column in shown.columns]
@@ -225,7 +225,7 @@ def with_names(fw: Fw, shown: Listing, service: ServiceState) -> Listing:
 
 
 def choices_of(labels: Mapping[str, str], value: str) -> tuple[FilterChoice, ...]:
-    """Return the Webhooks by name; none where they are too many to choose from."""
+    """Return the Webhooks by name; none if there are too many to choose from."""
     if not labels or len(labels) > MOST_CHOICES:
         return ()
     named = {**labels, **({value: value} if value and value not in labels else {})}
@@ -250,7 +250,8 @@ class AttentionLine:
 
 
 def attention(fw: Fw, service: ServiceState) -> tuple[AttentionLine, ...]:
-    """Return the lines of what needs attention, worst first; none unless the user administers."""
+    """Return the conditions that need attention, the worst first; none unless the user is a System
+    Manager without scopes."""
     if not fw.rights.administers:
         return ()
     return tuple(_attention(fw, service))

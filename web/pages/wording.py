@@ -106,7 +106,7 @@ def label_of(name: str) -> str:
 
 
 def sentence(error: str | None) -> str:
-    """Return an error as a sentence, without the word before it that programs read."""
+    """Return an error as a sentence, without its leading word, which is for programs."""
     text = (error or "").partition(": ")[2] or (error or "")
     return text[:1].upper() + text[1:]
 
@@ -117,19 +117,20 @@ def group_of(doctype: str) -> str:
 
 
 def described(meta: Meta) -> str:
-    """Return a DocType's description: of an app's, the first line of its docstring."""
+    """Return a DocType's description; for a DocType of an app, the first line of its docstring."""
     return DESCRIPTIONS.get(meta.name) or (meta.cls.__doc__ or "").strip().partition("\n")[
         0
     ].replace("`", "")
 
 
 def titles_of(meta: Meta) -> tuple[str, ...]:
-    """Return the fields that may hold a document's title: the one that its class names first."""
+    """Return the fields that may have a document's title, beginning with the class's
+    `title_field`."""
     return TITLES if meta.title_field is None else (meta.title_field, *TITLES)
 
 
 def listable(field: Field) -> bool:
-    """Say whether a field's values fit into a list."""
+    """Return whether a field's values fit into a list."""
     return not (field.secret or isinstance(field, Table | Text | JSON))
 
 

@@ -88,7 +88,7 @@ class AccessRoutes:
         await self._gateway.admit_address(exchange.address, exchange.request_id)
 
     async def sign_in(self, exchange: Exchange) -> Response:
-        """Create a session and set its cookie; a `sid` in the request is ended, never adopted."""
+        """Create a session and set its cookie; a session in the request is ended, never reused."""
         body: SignInRequest = exchange.body
         if not body.usr.strip():
             await self.admit_address(exchange)
@@ -115,8 +115,8 @@ class AccessRoutes:
     async def sign_out(self, exchange: Exchange) -> Response:
         """End the session, if there is one, and clear the cookie in any case.
 
-        Clear-Site-Data has the browser drop cached pages too, so that the back button shows none.
-        It leaves out cookies: this would clear the cookies of all hosts of the domain.
+        Clear-Site-Data makes the browser drop cached pages too, so that the back button shows none.
+        It does not name cookies, because that would clear the cookies of all hosts of the domain.
         """
         if exchange.sid is not None:
             await self._gateway.sign_out(exchange.sid)
@@ -191,7 +191,7 @@ class RecoveryRoutes:
         body: ForgotPasswordRequest = exchange.body
         try:
             await self._gateway.recovery.ask(body.usr, exchange.address)
-        except OverloadedError as error:  # the response is the same (A-215): only the log shows it
+        except OverloadedError as error:  # the response is the same (A-215); only the log shows it
             _log.error(
                 "web.recovery_not_queued", request_id=exchange.request_id, error=error.message
             )

@@ -117,7 +117,7 @@ class UserRoutes(GatewayRoutes):
 
 
 def _link_json(sent: SentLink) -> dict[str, Any]:
-    """Return the link's part of a response; its URL only if that is handed back (A-195)."""
+    """Return the link's part of a response, with its URL only if that is returned (A-195)."""
     content: dict[str, Any] = {"expires": iso_time(sent.expires)}
     return content if sent.url is None else content | {"link": sent.url}
 

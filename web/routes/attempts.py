@@ -71,7 +71,7 @@ class AttemptRoutes(GatewayRoutes):
 def _from_query(query: Mapping[str, str]) -> AttemptsRequest:
     for name in ("responseStatus", "limit"):
         text = query.get(name, "0")
-        if not (text.isascii() and text.isdigit()):  # msgspec takes "null" for None
+        if not (text.isascii() and text.isdigit()):  # msgspec converts "null" to None
             raise BadRequestError(f"{name} must be a positive whole number.", field=name)
     try:
         return msgspec.convert(query, AttemptsRequest, strict=False)

@@ -26,9 +26,9 @@ AllReadings = Callable[[], Awaitable[Sequence[Reading]]]
 
 METRICS: Final = "/metrics"
 ALWAYS_SERVED: Final = frozenset({"/api/health", "/api/ready"})
-"""Served however many requests are in progress."""
+"""Served regardless of the number of requests in progress."""
 MONITORED: Final = ALWAYS_SERVED | {METRICS}
-"""Paths that machines poll; their requests are logged at level debug."""
+"""Paths that monitoring polls; their requests are logged at level debug."""
 
 
 class HealthRoutes:
@@ -37,7 +37,7 @@ class HealthRoutes:
     def __init__(
         self, gateway: Gateway, traffic: Traffic, of_service: AllReadings | None = None
     ) -> None:
-        """`of_service` returns the samples of all processes, where the service has several."""
+        """`of_service` returns the samples of all processes, if the service has several."""
         self._gateway, self._traffic, self._of_service = gateway, traffic, of_service
         self._check: _ReadinessCheck | None = None
         self._process = ProcessCollector(registry=None)
@@ -67,11 +67,11 @@ class HealthRoutes:
         return json_response({"ok": True})
 
     async def _is_ready(self) -> bool:
-        """Ask the gateway once for concurrent requests, since these are not limited."""
+        """Check once for all concurrent requests, since their number is not limited."""
         while (check := self._check) is not None:
             await check.done.wait()
             if check.ready is not None:
-                return check.ready  # else its client left before the result
+                return check.ready  # else its client disconnected before the result
         check = self._check = _ReadinessCheck()
         try:
             check.ready = await self._gateway.ready()
@@ -83,7 +83,7 @@ class HealthRoutes:
     async def metrics(self, exchange: Exchange) -> Response:
         """Return the metrics to this machine, and to a System Manager's API key (H-104).
 
-        A proxy on this machine adds headers, and gets none on its own.
+        Requests that a proxy on this machine forwards have further headers, and get no metrics.
         """
         here = is_loopback(exchange.peer) and not has_forwarding_header(exchange.request)
         if not here and not _is_managers_key(exchange.caller):
@@ -110,7 +110,7 @@ def readings_of(collector: Collector) -> list[Reading]:
 
 
 class _ReadinessCheck:
-    """A readiness check in progress that concurrent requests wait for."""
+    """A readiness check in progress, for which concurrent requests wait."""
 
     def __init__(self) -> None:
         self.done = trio.Event()

@@ -69,5 +69,5 @@ def value_or_none(value: T | msgspec.UnsetType) -> T | None:
 
 
 def time_or_null(milliseconds: int | None) -> str | None:
-    """Return a time as JSON shows it, or None without one."""
+    """Return a time in the format of JSON, or None without one."""
     return None if milliseconds is None else iso_time(milliseconds)

@@ -123,8 +123,8 @@ class ResourceRoutes(GatewayRoutes):
     ) -> Response:
         """Write a document and return it.
 
-        It is encoded inside the transaction, so that a value of a hook's that JSON can't hold
-        undoes the write.
+        It is encoded inside the transaction, so that a value that JSON can't represent, set by a
+        hook, undoes the write.
         """
         body = await self._gateway.write(
             exchange.known_caller, lambda fw: encode({"data": write(fw)}), exchange.request_id
@@ -134,7 +134,7 @@ class ResourceRoutes(GatewayRoutes):
     async def _with_hash(
         self, exchange: Exchange, doctype: str, name: str | None
     ) -> Mapping[str, Any]:
-        """Return the body of an insert (`name` None) or a save, a new password in it hashed."""
+        """Return the body of an insert (`name` None) or a save, with a new password hashed."""
         body: Mapping[str, Any] = exchange.body
         if NEW_PASSWORD not in body:
             return body
@@ -198,7 +198,8 @@ class MethodRoutes(GatewayRoutes):
         def run(fw: Fw) -> bytes:
             # The role may have been removed since the request was authenticated.
             _require_role(fw.rights.roles, function)
-            # Encoded inside, so that a value that JSON can't hold undoes the function's writes.
+            # Encoded inside the transaction, so that a value that JSON can't represent undoes the
+            # writes.
             return encode(function(fw, **arguments))
 
         return Response(await self._write(exchange, run))

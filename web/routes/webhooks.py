@@ -98,7 +98,7 @@ class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TestRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of core.services.webhooks.test."""
 
-    __test__ = False  # no test case, in spite of its name
+    __test__ = False  # no test case, despite its name
 
     webhook: str
 
@@ -172,7 +172,8 @@ class WebhookRoutes(GatewayRoutes):
     async def emit_many(self, exchange: Exchange) -> Response:
         """Queue up to 1,000 events in one transaction, with a result for each.
 
-        With `all`, the first event that is refused is the response, and none is queued.
+        With `all`, if an event is refused, the response is the error of the first one, and no event
+        is queued.
         """
         reader: ListReader[EmitManyRequest] = exchange.body
         given: list[dict[str, Any] | BadRequestError] = []
@@ -233,7 +234,7 @@ class WebhookRoutes(GatewayRoutes):
     async def rotate(self, exchange: Exchange) -> Response:
         """Replace the signing secret of a webhook; the old one also signs for `overlap` hours.
 
-        Without `secret` the service makes one, and answers it once.
+        Without `secret` the service generates one, and returns it once.
         """
         body: RotateRequest = exchange.body
         made = self._gateway.new_secret() if body.secret is None else None
@@ -309,7 +310,7 @@ class ReplayManyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class ProgressRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of core.services.webhooks.replayProgress; without `run` the present or last one."""
+    """The body of core.services.webhooks.replayProgress; without `run` the current or last one."""
 
     run: str | None = None
 

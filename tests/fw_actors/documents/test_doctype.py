@@ -87,7 +87,7 @@ def test_a_field_name_begins_with_a_small_letter(name: str) -> None:
 
 def test_two_fields_that_differ_in_letter_case_alone_are_a_mistake() -> None:
     problems = declare({"fullName": Data(), "fullname": Data()}).problems
-    assert problems == ("fullname: it differs from fullName in letter case alone",)
+    assert problems == ("fullname: it differs from fullName only in letter case",)
 
 
 def test_permissions_name_actions_by_role() -> None:

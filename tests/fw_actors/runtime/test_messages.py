@@ -142,7 +142,7 @@ async def test_actor_of_a_pool_has_its_key_as_a_text(runtime: Runtime) -> None:
 
 
 async def test_actor_of_a_pool_is_refused_elsewhere(runtime: Runtime) -> None:
-    with pytest.raises(ActorFailed, match="Locker is a KeyedActor: it belongs into a KeyedPool"):
+    with pytest.raises(ActorFailed, match="Locker is a KeyedActor: it can only run in a KeyedPool"):
         async with runtime.running("a", Locker):
             raise AssertionError("runs")
 

@@ -1,4 +1,4 @@
-// My account: every act is a self-service operation of the JSON API.
+// My account: every action is a self-service operation of the JSON API.
 
 import { operation } from "./api.js";
 import { ask, copy, flash, flashNext } from "./app.js";
@@ -40,7 +40,7 @@ onSubmit(change, async () => {
   await offerToRevokeKeys();
 });
 
-// Keys outlive a change of one's own password; someone with the old one may have made some.
+// Keys survive a change of the password by its owner; a user of the old password may have created some.
 async function offerToRevokeKeys() {
   if (!document.querySelector("#keys [data-name]")) {
     again("Your password is changed.");
@@ -49,7 +49,7 @@ async function offerToRevokeKeys() {
   change.reset();
   const sure = await ask({
     title: "Your password is changed. Revoke your API keys too?",
-    text: "They still work. Keep them only if nobody else can have made or seen one.",
+    text: "They still work. Keep them only if nobody else can have created or seen one.",
     ok: "Revoke all keys",
     cancel: "Keep the keys",
     danger: true,
@@ -73,7 +73,7 @@ revokeKeys.addEventListener("click", async () => {
 document.getElementById("revoke-others").addEventListener("click", async () => {
   const sure = await ask({
     title: "End all other sessions?",
-    text: "Other browsers and devices have to sign in again.",
+    text: "Other browsers and devices must sign in again.",
     ok: "End them",
     work: () => operation("sessions.revokeMyOtherSessions"),
   });
@@ -107,7 +107,7 @@ if (make) {
   });
 }
 
-// The new key joins the list without a reload, which would take it out of sight for ever.
+// The new key is added to the list without a reload, after which it could not be shown again.
 function add(made) {
   const list = document.getElementById("keys");
   list.querySelector("li.muted")?.remove();

@@ -1,4 +1,4 @@
-// The JSON API as the pages use it: every change a page makes is one call from here.
+// The JSON API for the pages: every change by a page is one call from here.
 
 export class ApiError extends Error {
   // `status` 0: there was no response. `type`, `field` and `extra` are those of the envelope.
@@ -13,7 +13,7 @@ export class ApiError extends Error {
 
 export const UNREACHABLE = { type: "Unreachable", message: "The service did not answer. Check your connection and try again." };
 export const ENDED = "Your session has ended. Sign in in another tab, then try again here; what you typed stays.";
-// Without a cookie, and with that of a session that is over.
+// The messages without a cookie, and with the cookie of an ended session.
 const WITHOUT_SESSION = new Set(["Sign in first.", "Your session has ended. Sign in again."]);
 
 export async function call(method, path, body) {

@@ -1,4 +1,4 @@
-// What every page of the desk has: the menu on small screens, sign-out, local times, questions.
+// The common parts of all desk pages: the menu on small screens, sign-out, local times, dialogs.
 
 import { call, ENDED, UNREACHABLE } from "./api.js";
 import { busy, clear, enable, say } from "./forms.js";
@@ -11,7 +11,7 @@ const RENEW_MS = 10_000;
 const A_DAY_S = 86_400;
 const UNITS = [["second", 60], ["minute", 60], ["hour", 24]];
 
-// "3 sec. ago", "in 12 min."; "" for what is more than a day away.
+// "3 sec. ago", "in 12 min."; "" for times more than a day away.
 function relative(at) {
   let amount = (at - Date.now()) / 1000;
   if (Math.abs(amount) >= A_DAY_S) return "";
@@ -22,9 +22,9 @@ function relative(at) {
   return "";
 }
 
-// Show the times below `root` in the reader's own zone: those of a day around now by how far away
-// they are. The exact time, with seconds and the zone, stands in the title, and as text in those
-// with data-exact.
+// Show the times below `root` in the user's time zone: those within a day as their distance from
+// now. The exact time, with seconds and the zone, is in the title, and as text in elements with
+// data-exact.
 export function localTimes(root = document) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const at = new Date(time.dateTime);
@@ -43,12 +43,12 @@ export function flash(text) {
   note.hidden = false;
 }
 
-// Leave a message to the page that comes next.
+// Keep a message for the next page.
 export const flashNext = (text) => sessionStorage.setItem(FLASH, text);
 
-// Ask before something happens: resolves to the typed text, or "" without a field; null for no.
-// `work` runs while the question stands; its error is shown there, and it can be tried again. It is
-// given the typed text, and which of `choices` ({ label, options }) are ticked.
+// Ask for confirmation: resolves to the typed text, or "" without a field; null for no. `work` runs
+// while the dialog is open; its error is shown there, and it can be repeated. Its arguments are the
+// typed text and the selected ones of `choices` ({ label, options }).
 export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = false, field, value = "", choices, work }) {
   const dialog = document.getElementById("ask");
   const form = dialog.querySelector("form");
@@ -91,7 +91,7 @@ export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = f
   });
 }
 
-// Show boxes to tick in the question; return a function that tells which are ticked.
+// Show checkboxes in the dialog; return a function that returns the selected ones.
 function offer(choices) {
   const holder = document.getElementById("ask-choices");
   holder.hidden = !choices?.options.length;
@@ -106,8 +106,8 @@ function offer(choices) {
   return () => [...holder.querySelectorAll("input:checked")].map((box) => box.value);
 }
 
-// Copy what stands beside the button. Without TLS a browser gives no clipboard, and asks nobody:
-// then the text is selected, to be copied by hand.
+// Copy the text next to the button. Without TLS a browser has no clipboard API: then the text is
+// selected, to be copied by hand.
 export async function copy(text, button) {
   try {
     await navigator.clipboard.writeText(text);
@@ -119,10 +119,10 @@ export async function copy(text, button) {
   setTimeout(() => { button.textContent = "Copy"; }, 4000);
 }
 
-// What people call documents whose names tell them nothing; they are offered by it, too.
+// The titles of documents with random names; they are also offered by their titles.
 const CALLED = { Webhook: ["title", "url"], User: ["fullName", "email"] };
 
-// Offer the names of the linked DocType while one types into an input with data-target.
+// Offer the names of the linked DocType while the user types into an input with data-target.
 export function suggest(root = document) {
   for (const input of root.querySelectorAll("input[data-target]:not([list], [readonly])")) {
     const list = document.createElement("datalist");
@@ -145,8 +145,8 @@ export function suggest(root = document) {
   }
 }
 
-// What is asked for again on its own is not exchanged below a pressed pointer: the click would be
-// lost. The next round shows what is new.
+// A part that is reloaded periodically is not replaced while the pointer is pressed on it, because
+// the click would be lost. The next reload shows the changes.
 function keepPressed() {
   let pressed = null;
   addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
@@ -157,7 +157,7 @@ function keepPressed() {
   });
 }
 
-// What was unfolded stays so in the part that takes its place.
+// Unfolded details stay unfolded in the part that replaces them.
 function keepUnfolded() {
   let open = [];
   addEventListener("htmx:beforeSwap", ({ detail: { target } }) => {
@@ -169,7 +169,7 @@ function keepUnfolded() {
   });
 }
 
-// A shade shows that a table goes on beyond an edge.
+// A shadow shows that a table continues beyond an edge.
 function shades(root = document) {
   for (const box of root.querySelectorAll(".scroll")) {
     const tell = () => {
@@ -181,7 +181,7 @@ function shades(root = document) {
   }
 }
 
-// A part of the page could not be loaded: the old one stays, with a message.
+// If a part of the page could not be loaded, the old one stays, with a message.
 function showTrouble() {
   const note = document.getElementById("trouble");
   const tell = (text) => {
@@ -210,7 +210,7 @@ function messageOf(xhr) {
   }
 }
 
-// What is gone does not come back: a likeness that asks for nothing takes the part's place.
+// A part that no longer exists is replaced by a copy that is not reloaded.
 function stopAsking(part) {
   const still = part.cloneNode(true);
   for (const name of still.getAttributeNames()) if (name.startsWith("hx-")) still.removeAttribute(name);
@@ -234,7 +234,7 @@ function menu() {
   });
 }
 
-// `/` finds, `j` and `k` go through the rows of a list, `?` shows the keys; never while one types.
+// `/` searches, `j` and `k` move through the rows of a list, `?` shows the keys; not while typing.
 function keys() {
   const rows = () => [...document.querySelectorAll("main table.list tbody th a")];
   const step = (by) => {

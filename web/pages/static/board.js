@@ -1,4 +1,4 @@
-// Tables that follow the service: only what has changed is written to the page.
+// Tables that follow the service: only changes are written to the page.
 
 const number = new Intl.NumberFormat();
 export const shown = (value) => number.format(Math.round(value * 10) / 10);
@@ -55,10 +55,10 @@ export function element(tag, text, className = "") {
   return made;
 }
 
-// What can be done with a row stands second, in sight at any width.
+// The actions of a row are in the second column, visible at any width.
 const ordered = (cells) => (cells.at(-1).acts ? [cells[0], cells.at(-1), ...cells.slice(1, -1)] : cells);
 
-// Show rows, each `[key, cells, level]`, in a board; rows that stay are written over, not made anew.
+// Show rows, each `[key, cells, level]`, in a board; remaining rows are updated in place.
 export function board(id, rows, count = rows.length) {
   const section = document.getElementById(id);
   const body = section.querySelector("tbody");

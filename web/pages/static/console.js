@@ -1,4 +1,4 @@
-// The console: views come as server-sent events; only what has changed is written to the page.
+// The console: views come as server-sent events; only changes are written to the page.
 
 import { operation } from "./api.js";
 import { ask, flash } from "./app.js";
@@ -80,7 +80,7 @@ function show(view) {
   count("traces", view.traces.length);
 }
 
-// What a tab has to look at; nothing is shown for none.
+// The number of entries that need attention in a tab; nothing is shown for 0.
 const count = (part, value) => write($(`tab-${part}`), value ? number.format(value) : "");
 
 // The tabs are links to parts of the page, so that "back" and bookmarks work.

@@ -1,4 +1,4 @@
-// The tab of jobs: what a filter finds, asked for again while it is shown.
+// The tab of jobs: the results of a filter, reloaded while they are shown.
 
 import { operation } from "./api.js";
 import { ask, flash } from "./app.js";

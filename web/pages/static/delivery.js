@@ -1,10 +1,10 @@
-// A delivery: sent again by a click, its body erased after a question; the line for curl copied.
+// A delivery: replay, erasure of the body after a confirmation, and copying of the curl command.
 
 import { operation } from "./api.js";
 import { ask, copy, flashNext } from "./app.js";
 import { busy, enable, say } from "./forms.js";
 
-// Delegated: the part with the buttons is exchanged while the delivery moves.
+// Delegated, because the part with the buttons is replaced while the delivery is in progress.
 document.addEventListener("click", (event) => {
   const line = event.target.closest("[data-copy-curl]");
   if (line) copy(line.closest(".made").querySelector("[data-text]").textContent, line);
@@ -22,7 +22,7 @@ async function erase() {
   const { delivery } = document.getElementById("delivery").dataset;
   const sure = await ask({
     title: "Erase the body?",
-    text: "What was sent and what the receiver answered is gone for good, and can't be replayed; the record stays.",
+    text: "The sent body and the receiver's answers are erased permanently, and can't be replayed; the record stays.",
     ok: "Erase",
     danger: true,
     work: () => operation("webhooks.erase", { delivery }),

@@ -1,4 +1,4 @@
-// A document's form: what was changed goes to the JSON API, which validates it.
+// A document's form: changes are sent to the JSON API, which validates them.
 
 import { call, documentPath, ApiError } from "./api.js";
 import { ask, copy, flashNext, suggest } from "./app.js";
@@ -8,7 +8,7 @@ const form = document.getElementById("document");
 const { doctype, name, modified, list } = form.dataset;
 const pad = (number) => String(number).padStart(2, "0");
 
-// Values: as the inputs hold them, and as JSON has them.
+// Conversion of values between inputs and JSON.
 function local(utc) {
   const at = new Date(utc);
   return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
@@ -19,9 +19,9 @@ function valueOf(input) {
   switch (input.dataset.kind) {
     case "check": return input.checked ? 1 : 0;
     case "number": return text === "" ? null : Number(text);
-    // An untouched one goes back as it came: the input holds no milliseconds, and no hour twice.
+    // An unchanged time is sent as received: the input has no milliseconds, and no repeated hour.
     case "datetime": return text === "" ? null : text === input.dataset.shown ? input.dataset.utc : new Date(text).toISOString();
-    case "secret": return text === "" ? null : text; // null leaves what is kept
+    case "secret": return text === "" ? null : text; // null keeps the stored value
     case "json": return text.trim() === "" ? null : JSON.parse(text);
     case "date": case "link": return text === "" ? null : text;
     default: return text;
@@ -36,7 +36,7 @@ function rowsOf(table) {
   });
 }
 
-// All that the form would send: fields that apply, secrets that were typed.
+// The values that the form sends: applicable fields, and typed secrets.
 function collect() {
   const values = {};
   for (const input of form.querySelectorAll("[data-kind]")) {
@@ -68,7 +68,7 @@ function isValidJson() {
   return true;
 }
 
-// What only browsers know: a number or a date that is none, out of its range.
+// Errors that only the browser detects: an invalid number or date, or a value out of its range.
 function isValidInBrowser() {
   for (const input of form.querySelectorAll("input, select, textarea")) {
     if (input.closest("[hidden]") || input.validity.valid || input.validity.valueMissing) continue;
@@ -91,7 +91,7 @@ async function save() {
   if (leaving) return; // it is done: the next page is on its way
   if (!isValidInBrowser() || !isValidJson()) return;
   if (name === undefined) {
-    // What was emptied is sent: left out, it would take its default again.
+    // Emptied fields are sent too: omitted ones would get their defaults again.
     const body = pick(collect(), ([key, value]) => !isEmpty(value) || !isEmpty(initial[key]));
     const made = await call("POST", documentPath(doctype), body);
     leave(`${list}/${encodeURIComponent(made.data.name)}`, "Created.");
@@ -101,15 +101,15 @@ async function save() {
     await call("PUT", documentPath(doctype, name), { ...changes(), modified });
   } catch (error) {
     if (!(error instanceof ApiError) || error.status !== 409 || !/meanwhile/.test(error.message)) throw error;
-    say(form, "Somebody else saved this document meanwhile. Open it in another tab to see what changed; what you typed stays here. Reload to begin from the new version.");
+    say(form, "Another user has saved this document meanwhile. Open it in another tab to see what changed; what you typed stays here. Reload to begin from the new version.");
     return;
   }
   leave(location.pathname, "Saved.");
 }
 
 const ACTS = {
-  submit: { title: "Submit this document?", text: "After that most of its fields can't be changed any more.", ok: "Submit", path: "/submit", done: "Submitted." },
-  cancel: { title: "Cancel this document?", text: "It stays readable, and can't be changed any more.", ok: "Cancel document", danger: true, path: "/cancel", done: "Cancelled." },
+  submit: { title: "Submit this document?", text: "After that most of its fields can no longer be changed.", ok: "Submit", path: "/submit", done: "Submitted." },
+  cancel: { title: "Cancel this document?", text: "It stays readable, but can no longer be changed.", ok: "Cancel document", danger: true, path: "/cancel", done: "Cancelled." },
   delete: { title: "Delete this document?", text: "This can't be undone.", ok: "Delete", danger: true },
   rename: { title: "Rename this document", text: "Links to it follow.", ok: "Rename", field: { label: "New name" }, value: name },
 };
@@ -139,7 +139,7 @@ async function act(kind) {
   if (answer !== null) leave(to, kind === "delete" ? "Deleted." : kind === "rename" ? "Renamed." : wanted.done);
 }
 
-// Fields that apply for one value of another only.
+// Fields that only apply for one value of another field.
 function applying() {
   for (const holder of form.querySelectorAll("[data-shown-when]")) {
     const [field, value] = holder.dataset.shownWhen.split("=");

@@ -1,4 +1,4 @@
-// Shared by all forms: messages beside their fields, waiting buttons, shown passwords.
+// Shared by all forms: messages next to fields, waiting buttons, shown passwords.
 
 import { ApiError } from "./api.js";
 
@@ -21,7 +21,7 @@ export function say(form, text) {
   message.hidden = false;
 }
 
-// Show an error: beside its field, else above the form.
+// Show an error next to its field, or else above the form.
 export function show(form, error) {
   if (!(error instanceof ApiError)) throw error;
   const input = error.field ? form.elements.namedItem(error.field) : null;
@@ -41,13 +41,13 @@ export function blame(input, text) {
   input.addEventListener("input", () => acquit(input), { once: true }); // being mended
 }
 
-// What a field is called: its label, or the text that its label is.
+// The label of a field.
 function labelOf(input) {
   const label = input.labels?.[0] ?? document.getElementById(input.getAttribute("aria-labelledby"));
   return label?.textContent.trim() || input.getAttribute("aria-label") || "This";
 }
 
-// Blame every required field that is empty; say whether there was none.
+// Mark every empty required field; return whether there was none.
 export function complete(form) {
   const empty = [...form.querySelectorAll("[required]")]
     .filter((input) => !input.closest("[hidden]") && !input.disabled && input.value === "");

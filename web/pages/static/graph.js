@@ -8,7 +8,7 @@ const STEP_MS = 10_000; // the newest point is written over until so much has pa
 
 const number = new Intl.NumberFormat();
 
-// The next of 1, 2, 5, 10, 20, 50, …, so that a scale seldom changes.
+// The next of 1, 2, 5, 10, 20, 50, …, so that a scale rarely changes.
 export function roundUp(value) {
   if (value <= 1) return 1;
   const power = 10 ** Math.floor(Math.log10(value));

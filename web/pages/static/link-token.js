@@ -1,4 +1,4 @@
-// Takes a link's token out of the address bar, at once; it rests in this page's memory alone.
+// Removes a link's token from the address bar at once; it is only in this page's memory then.
 "use strict";
 {
   const take = () => {

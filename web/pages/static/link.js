@@ -1,4 +1,4 @@
-// A recovery link or an invitation: what it is good for, the new password, and the end.
+// A recovery link or an invitation: its account, the new password, and the result.
 
 import { call } from "./api.js";
 import { blame, enable, onSubmit, revealable, swap } from "./forms.js";

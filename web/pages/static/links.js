@@ -1,4 +1,4 @@
-// A link that the service hands back (transport `log` alone): shown once, to be passed on.
+// A link that the service returns (transport `log` only): shown once, to be passed on.
 
 import { copy } from "./app.js";
 

@@ -1,5 +1,5 @@
-// What a list can do beside being read: ranges of times, acts on the rows that are ticked,
-// invitations to the list of users.
+// The functions of a list: ranges of times, actions on selected rows, invitations in the list of
+// users.
 
 import { call, documentPath, operation } from "./api.js";
 import { ask } from "./app.js";
@@ -29,7 +29,7 @@ document.querySelector("[data-invite]")?.addEventListener("click", async () => {
   location.assign(page);
 });
 
-// Acts on what is ticked, some at a time, until all is done or it is stopped.
+// Acts on the selected rows, a few at a time, until all are done or the user stops it.
 
 const DELIVERIES = ["delivery", "deliveries"];
 const ACCOUNTS = ["account", "accounts"];
@@ -42,12 +42,12 @@ const ACTS = {
   },
   erase: {
     noun: DELIVERIES, verb: "Erase", done: "erased", refused: "not erased", danger: true,
-    text: "What was sent and what was answered is gone for good, and can't be replayed; the records stay.",
+    text: "The sent bodies and the answers are erased permanently, and can't be replayed; the records stay.",
     work: (delivery) => operation("webhooks.erase", { delivery }),
   },
   end: {
     noun: ACCOUNTS, verb: "End the sessions of", button: "End sessions of", ok: "End them", done: "signed out", refused: "not signed out", danger: true,
-    text: "Everybody who is signed in with one of them has to sign in again. API keys go on working. Your own account is among them if you ticked it.",
+    text: "Everybody who is signed in with one of them must sign in again. API keys continue to work. Your own account is included if you selected it.",
     work: (user) => operation("users.revokeUserSessions", { user }),
   },
   unlock: {
@@ -134,7 +134,7 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-bulk]");
   if (button) actOnTicked(ACTS[button.dataset.bulk]);
 });
-// A range is typed in the reader's own zone, and asked for in UTC.
+// A range is typed in the user's time zone, and requested in UTC.
 const zone = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" }).formatToParts(new Date()).find((part) => part.type === "timeZoneName").value;
 const local = (at) => new Date(at.getTime() - at.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 for (const input of document.querySelectorAll("[data-time]")) {
@@ -150,7 +150,7 @@ for (const input of document.querySelectorAll("[data-time]")) {
   input.closest(".field").querySelector("[data-zone]").textContent = `(${zone})`;
 }
 
-// On a small screen the filters wait behind a button, so that the first row is in sight.
+// On a small screen the filters are behind a button, so that the first row is visible.
 const filters = document.querySelector("form.filters");
 const opener = document.getElementById("show-filters");
 opener.addEventListener("click", () => {
@@ -158,7 +158,7 @@ opener.addEventListener("click", () => {
   opener.setAttribute("aria-expanded", String(open));
 });
 
-// What a search or filter found is told to those who don't see it.
+// The number of results is announced to screen readers.
 document.addEventListener("htmx:afterSwap", () => {
   const { total, more } = document.getElementById("found").dataset;
   const count = `${more === undefined ? "" : "More than "}${Number(total).toLocaleString()} found.`;

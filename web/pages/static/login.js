@@ -22,7 +22,7 @@ async function signIn() {
   location.assign(form.dataset.following);
 }
 
-// Say how long the lock holds, and go on saying it.
+// Show the remaining time of the lock, and keep it current.
 function wait(seconds) {
   const end = Date.now() + seconds * 1000;
   const tell = () => {

@@ -1,4 +1,4 @@
-// The password policy as far as a page can validate it; the service validates again.
+// The part of the password policy that a page can validate; the service validates again.
 
 const SERVICE_ALONE = new Set(["common"]); // the list stays with the service
 

@@ -1,5 +1,5 @@
 // The replay of all deliveries that match the list's filters: the service carries it out, this page
-// begins it, shows how far it is, and stops it. It goes on when the page is left, and shows again.
+// begins it, shows its progress, and stops it. It continues when the page is left, and is shown again.
 
 import { operation } from "./api.js";
 import { ask } from "./app.js";
@@ -67,7 +67,7 @@ async function begin(button) {
   const filters = JSON.parse(button.dataset.filters);
   const sure = await ask({
     title: `Replay all ${"more" in button.dataset ? "deliveries" : many(Number(button.dataset.total))} that match?`,
-    text: `All with ${said(filters)}. Each is sent again with the same id and body; what is Queued or Retrying is left alone. It goes on when you leave this page.`,
+    text: `All with ${said(filters)}. Each is sent again with the same id and body; what is Queued or Retrying is skipped. It continues when you leave this page.`,
     ok: "Replay all",
     work: () => operation("webhooks.replayMany", { filters }),
   });

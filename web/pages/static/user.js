@@ -1,4 +1,4 @@
-// What a System Manager does with an account. After each act its state is read again.
+// A System Manager's actions on an account. After each action its state is read again.
 
 import { operation } from "./api.js";
 import { ask, flash } from "./app.js";
@@ -44,7 +44,7 @@ async function act(button) {
   await renew();
 }
 
-// Show the state and the acts that apply now; what is typed into the form stays.
+// Show the state and the currently possible actions; typed values in the form stay.
 async function renew() {
   await htmx.ajax("GET", location.pathname, { target: "#user-acts", select: "#user-acts", swap: "outerHTML" });
   enable("user");

@@ -1,4 +1,4 @@
-// A webhook's test event, sent at once, with how long each part took; its pause; its next secret.
+// A webhook's test event with the duration of each step, its pause, and the rotation of its secret.
 
 import { operation } from "./api.js";
 import { ask, copy, flashNext } from "./app.js";
@@ -39,7 +39,7 @@ button.addEventListener("click", () => {
 });
 const pause = document.getElementById("webhook-pause");
 
-// Pause or resume, and show the page as it is then.
+// Pause or resume, and reload the page.
 function onPause(id, text, work) {
   const button = document.getElementById(id);
   button?.addEventListener("click", () => {
@@ -66,8 +66,8 @@ document.getElementById("rotate-secret")?.addEventListener("click", async () => 
   const sure = await ask({
     title: "Rotate the signing secret?",
     text: hours
-      ? `A new secret signs from now on, and the old one beside it for ${overlap.selectedOptions[0].text}. Until then the receiver has to know the new one.`
-      : "A new secret signs from now on. The receiver refuses what it is sent until it knows the new one.",
+      ? `A new secret signs from now on, and the old one beside it for ${overlap.selectedOptions[0].text}. By then the receiver must know the new one.`
+      : "A new secret signs from now on. The receiver refuses requests until it knows the new one.",
     ok: "Rotate",
     danger: hours === 0,
     work: async () => { made = await operation("webhooks.rotate", { webhook: rotation.dataset.webhook, overlap: hours }); },
