@@ -228,6 +228,7 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
     """
 
     unique_together = (("webhook", "key"),)
+    partial_unique: ClassVar = {("webhook", "key"): "key"}
     # `trace` has the steps and the request of the last attempt. A new row reserves space for it,
     # because rows that grow with their outcome would split most pages of SQLite. `replayed` is the
     # replay that the delivery belongs to; `trace_context` is the trace position of its event.
@@ -236,22 +237,24 @@ class WebhookDelivery(DocType, name="Webhook Delivery", naming="random", read_on
         "replayed": "",
         "trace_context": "",
     }
-    # For queries: by reference (rename); by status and end (sweep, doctor); the newest deliveries
-    # of a Webhook, of a status, and of both (pages).
+    # For queries: by status and end (sweep, doctor); the newest deliveries of a Webhook, of a
+    # status, and of both (pages).
     index_together = (
-        ("reference_doctype", "reference_name"),
         ("status", "last_attempt"),
         ("status", "creation"),
         ("webhook", "creation"),
         ("webhook", "status", "creation"),
     )
-    # For queries of pages: the deliveries of a bulk replay; failed attempts.
+    # For queries: by reference (rename, pages); the deliveries of a bulk replay, and failed
+    # attempts (pages).
     partial_indexes: ClassVar = (
+        (("reference_doctype", "reference_name"), "reference_doctype"),
         (("replay_run", "creation"), "replay_run"),
         (("replay_run", "status", "creation"), "replay_run"),
         (("last_attempt",), "error"),
         (("webhook", "last_attempt"), "error"),
     )
+    former_indexes: ClassVar = (("reference_doctype", "reference_name"),)
 
     webhook = Data(description="The name of the Webhook; kept when the Webhook is deleted.")
     event = Data(description="The type of the event, such as `doc.on_insert`.")

@@ -198,6 +198,16 @@ class Meta:
         return tuple(getattr(self.cls, "partial_indexes", ()))
 
     @cached_property
+    def partial_unique(self) -> Mapping[tuple[str, ...], str]:
+        """The fields that must have a value for a row to be in an index of `unique_together`."""
+        return MappingProxyType(getattr(self.cls, "partial_unique", {}))
+
+    @cached_property
+    def former_indexes(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of indexes that were in `index_together` and are to be dropped."""
+        return tuple(getattr(self.cls, "former_indexes", ()))
+
+    @cached_property
     def title_field(self) -> str | None:
         """The field whose value pages show as a document's title; None if the class declares
         none."""

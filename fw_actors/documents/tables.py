@@ -28,18 +28,28 @@ def indexes_of(meta: Meta) -> Iterator[sa.Index]:
         elif isinstance(field, Link):
             yield sa.Index(_index_name("by", meta, field.name), field.name)
     for together in meta.unique_together:
-        yield sa.Index(_index_name("keys", meta, *together), *together, unique=True)
+        filled = meta.partial_unique.get(together)
+        if filled is None:
+            yield sa.Index(_index_name("keys", meta, *together), *together, unique=True)
+        else:
+            yield _partial_index("keyed", meta, together, filled, unique=True)
     for together in meta.index_together:
         yield sa.Index(_index_name("by", meta, *together), *together)
     for columns, filled in meta.partial_indexes:
-        where = sa.text(f"{filled} IS NOT NULL")
-        name = _index_name("with", meta, *columns)
-        yield sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
+        yield _partial_index("with", meta, columns, filled)
     if meta.child:
         parent = ("parent", "parenttype", "parentfield", "idx")
         yield sa.Index(_index_name("by", meta, *parent), *parent)
     else:
         yield sa.Index(_index_name("by", meta, "creation"), "creation")
+
+
+def _partial_index(
+    kind: str, meta: Meta, columns: Sequence[str], filled: str, *, unique: bool = False
+) -> sa.Index:
+    where = sa.text(f"{filled} IS NOT NULL")
+    name = _index_name(kind, meta, *columns)
+    return sa.Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
 def _index_name(kind: str, meta: Meta, *columns: str) -> str:
@@ -53,11 +63,19 @@ def _index_name(kind: str, meta: Meta, *columns: str) -> str:
 
 
 def stale_indexes(meta: Meta, there: Iterable[str]) -> list[str]:
-    """Return the unique indexes among `there` that are no longer declared: they would still refuse
-    documents. Other indexes only cost a little time and are kept."""
+    """Return the indexes among `there` that are to be dropped.
+
+    These are unique indexes that are no longer declared, because they would still refuse documents,
+    and `former_indexes`. Other indexes only cost a little time and are kept.
+    """
     declared = {str(index.name) for index in indexes_of(meta)}
-    prefixes = tuple(f"{kind}_{meta.table}__"[:_KEPT] for kind in ("key", "keys"))
-    return sorted(name for name in there if name.startswith(prefixes) and name not in declared)
+    prefixes = tuple(f"{kind}_{meta.table}__"[:_KEPT] for kind in ("key", "keys", "keyed"))
+    former = {_index_name("by", meta, *columns) for columns in meta.former_indexes}
+    return sorted(
+        name
+        for name in there
+        if name in former or (name.startswith(prefixes) and name not in declared)
+    )
 
 
 _KEPT_TABLES: Final = 1_000  # of a process, whose sites mostly share their DocTypes
@@ -303,7 +321,8 @@ def is_selective(meta: Meta, filters: Sequence[Any]) -> bool:
     alone = {field.name for field in meta.columns if field.unique or isinstance(field, Link)}
     if equal & {"name", *alone}:
         return True
-    together = (*meta.unique_together, *meta.index_together)
+    partial = (names for names, _ in meta.partial_indexes)
+    together = (*meta.unique_together, *meta.index_together, *partial)
     return any(set(names) <= equal for names in together if names[-1] not in _TIMED)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -136,6 +137,49 @@ async def test_what_is_declared_unique_no_longer_is_not(
 
     assert await store.write(twice) == ["doc_thing"]
     assert await store.write(lambda tx: make_tables(tx, [loose])) == []
+
+
+class Keyed(DocType, name="Thing"):
+    unique_together = (("code", "link"),)
+    partial_unique: ClassVar = {("code", "link"): "link"}
+    code = Data()
+    link = Link(options="Thing")
+
+
+async def test_a_partial_unique_index_refuses_duplicates_of_rows_with_a_value(
+    store: Store,
+) -> None:
+    keyed = table_of(Keyed)
+    await store.write(lambda tx: make_tables(tx, [table_of(Pair)]))
+    assert await store.write(lambda tx: make_tables(tx, [keyed])) == ["doc_thing"]
+    there = await store.read(lambda tx: tx.indexes("doc_thing"))
+    assert {name for name in there if name.startswith("key")} == {"keyed_doc_thing__code__link"}
+    for name in "ab":
+        await store.write(partial(keyed.insert, row=row(keyed, name, code="same")))
+    await store.write(lambda tx: keyed.insert(tx, row(keyed, "c", code="same", link="x")))
+    with pytest.raises(UniqueViolation) as refusal:
+        await store.write(lambda tx: keyed.insert(tx, row(keyed, "d", code="same", link="x")))
+    assert refusal.value.columns == ("code", "link")
+
+
+async def test_a_former_index_is_dropped(store: Store) -> None:
+    class Before(DocType, name="Thing"):
+        index_together = (("code", "link"), ("link", "code"))
+        code = Data()
+        link = Link(options="Thing")
+
+    class After(DocType, name="Thing"):
+        former_indexes: ClassVar = (("code", "link"),)
+        code = Data()
+        link = Link(options="Thing")
+
+    before, after = ({f"by_doc_thing__{a}__{b}" for a, b in pairs} for pairs in (
+        (("code", "link"), ("link", "code")), (("link", "code"),)
+    ))  # fmt: skip
+    for declared, expected in ((Before, before), (After, after)):
+        await store.write(partial(make_tables, tables=[table_of(declared)]))
+        there = await store.read(lambda tx: tx.indexes("doc_thing"))
+        assert {name for name in there if name.count("__") == 2} == expected
 
 
 class Typed(DocType, name="Thing"):

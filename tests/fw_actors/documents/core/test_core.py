@@ -14,6 +14,7 @@ from fw_actors.documents.core import (
     WebhookDelivery,
 )
 from fw_actors.documents.handle import DocType
+from fw_actors.documents.tables import DocTable
 from fw_actors.errors import ValidationError
 
 WEBHOOK = """
@@ -72,6 +73,17 @@ def test_a_delivery_is_written_by_the_service_alone() -> None:
     """A delivery is read only, but for replay (B-182, D-221)."""
     assert WebhookDelivery.meta.read_only
     assert ("webhook", "key") in WebhookDelivery.meta.unique_together
+
+
+def test_an_event_without_key_and_reference_costs_no_entry_in_their_indexes() -> None:
+    """Most events of apps have neither, and each entry of an index is written with the event."""
+    wheres = {
+        tuple(column.name for column in index.columns): index.dialect_options["postgresql"]["where"]
+        for index in DocTable(WebhookDelivery.meta).table.indexes
+    }
+    assert str(wheres["webhook", "key"]) == "key IS NOT NULL"
+    reference = ("reference_doctype", "reference_name")
+    assert str(wheres[reference]) == "reference_doctype IS NOT NULL"
 
 
 def test_an_audit_event_is_written_by_the_service_alone() -> None:
