@@ -161,6 +161,8 @@ class FrontEnd:
         self._active_requests = 0
         self.stopping = False
         """Whether only health and readiness are still served; set by the server."""
+        self.successor: FrontEnd | None = None
+        """The application to which open connections switch with their next request."""
         self.streams = streams
         """Open event streams; a stopping server ends them first."""
         self.routes: Mapping[str, Route] = {route.rule: route for route in routes}

@@ -222,6 +222,8 @@ class Http11Connection:
         return self._begin(event, head)
 
     def _begin(self, request: h11.Request, head: bytes) -> FrontRequest:
+        if self._front.successor is not None:
+            self._front = self._front.successor
         headers = list(request.headers)
         chunked = any(name == b"transfer-encoding" for name, _ in headers)
         self._chunk_heads = ChunkHeads() if chunked else None

@@ -89,36 +89,28 @@ class StartingFrontEnd(FrontEnd):
         routes = HealthRoutes(gateway, traffic).routes()
         super().__init__(routes, gateway, settings, entropy, traffic, EventStreams())
         self._started = trio.Event()
-        self._app: FrontEnd | None = None
 
     def hand_over(self, app: FrontEnd) -> None:
-        """Make `app` serve the waiting requests and all later ones."""
-        self._app = app
+        """Make `app` serve the waiting requests, and all later ones on the open connections."""
+        self.successor = app
         self._started.set()
 
-    @contextmanager
-    def slot(self, request: Request) -> Iterator[bool]:
-        """Take a slot of the service; while it starts, a slot for waiting requests."""
-        slots = super().slot if self._app is None else self._app.slot
-        with slots(request) as has_slot:
-            yield has_slot
-
     def body_limit(self, request: Request) -> int:
-        """Return the limit of the operation, not known while the service starts."""
-        return LARGE if self._app is None else self._app.body_limit(request)
+        """Return a limit for any operation: they are not known while the service starts."""
+        return LARGE
 
     async def respond(self, request: Request) -> WireResponse:
         """Let the service respond, once it has started; refuse after `START_WAIT_SECONDS`."""
-        if self._app is None and request.path in ALWAYS_SERVED:
+        if request.path in ALWAYS_SERVED:
             return await super().respond(request)
         with trio.move_on_after(START_WAIT_SECONDS):
             await self._started.wait()
-        if self._app is None:
+        if self.successor is None:
             return self.overload_response(request)
-        with self._app.slot(request) as has_slot:
+        with self.successor.slot(request) as has_slot:
             if has_slot:
-                return await self._app.respond(request)
-            return self._app.overload_response(request)
+                return await self.successor.respond(request)
+            return self.successor.overload_response(request)
 
 
 @dataclass(frozen=True)

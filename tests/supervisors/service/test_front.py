@@ -107,9 +107,9 @@ async def test_at_most_a_hundred_requests_wait_for_a_start(
 async def test_a_connection_from_the_start_is_served_until_the_service_stops(
     tmp_path: Path,
 ) -> None:
-    """Its requests are those of the service, which drains it (H-108)."""
+    """Its requests are those of the service, each in one of its slots; it drains it (H-108)."""
     unused: Any = None
-    bound, app = bind("127.0.0.1", 0), app_of(FakeGateway())
+    bound, app = bind("127.0.0.1", 0), app_of(FakeGateway(), max_requests=1)
     port = bound.socket.getsockname()[1]
     config = make_config(tmp_path)
     async with (
