@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+import tarfile
+import time
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +34,7 @@ def load(name: str) -> Any:
 
 
 SERVICE, WORKER = "fw.service", "fw-worker@.service"
+BACKUP, TIMER = "fw-backup.service", "fw-backup.timer"
 
 
 @pytest.mark.parametrize("name", [SERVICE, WORKER])
@@ -107,10 +112,60 @@ def test_the_unit_may_write_a_folder_that_the_page_of_operating_makes() -> None:
     assert f"install -d -o fw -g fw -m 0700 {writable} " in page
 
 
-@pytest.mark.parametrize("name", [SERVICE, WORKER])
+def test_the_unit_of_a_backup_is_confined_as_that_of_a_worker() -> None:
+    """It starts another program, has no key, and its own folder beside the site's data."""
+    backup, worker = ((DEPLOY / name).read_text().splitlines() for name in (BACKUP, WORKER))
+    missing = {line for line in worker if line and line[0] != "#"} - set(backup)
+    assert {line.partition("=")[0] for line in missing} == {
+        "Description", "After", "Type", "LoadCredential", "Environment", "ExecStart", "WatchdogSec",
+        "TimeoutStartSec", "TimeoutStopSec", "Restart", "RestartSec", "LimitNOFILE", "[Install]",
+        "WantedBy",
+    }  # fmt: skip
+
+
+def backup_commands(fw: Path) -> list[str]:
+    """The commands of the unit as systemd gives them to the shell, with another `fw`."""
+    unit = (DEPLOY / BACKUP).read_text()
+    lines = re.findall(r"^ExecStart(?:Post)?=/bin/sh -c '(.*)'$", unit, re.MULTILINE)
+    return [line.replace("%%", "%").replace("/opt/fw/bin/fw", str(fw)) for line in lines]
+
+
+def test_the_unit_of_a_backup_makes_one_and_deletes_those_of_two_weeks_ago(
+    tmp_path: Path, installed_wheel: InstalledWheel
+) -> None:
+    site, kept = tmp_path / "site", tmp_path / "kept"
+    site.mkdir()
+    kept.mkdir()
+    (site / "fw.json").write_text('{"site": {"name": "desk"}}')
+    old, recent, other = kept / "old.backup", kept / "recent.backup", kept / "notes.txt"
+    for file, days in ((old, 16), (recent, 13), (other, 16)):
+        file.touch()
+        os.utime(file, (time.time() - days * 86_400,) * 2)
+    environ = installed_wheel.environ(STATE_DIRECTORY=str(kept))
+    fw = installed_wheel.venv / "bin" / "fw"
+    subprocess.run([fw, "migrate"], cwd=site, env=environ, check=True)
+    commands = backup_commands(fw)
+    assert len(commands) == 2
+    for command in commands:
+        subprocess.run(["/bin/sh", "-c", command], cwd=site, env=environ, check=True)
+    made = {file.name for file in kept.iterdir()} - {recent.name, other.name}
+    assert [re.sub(r"\d", "0", name) for name in made] == ["00000000T000000Z.backup"]
+
+
+def test_the_page_of_operating_starts_the_timer_of_the_backup() -> None:
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    assert f"cp deploy/{BACKUP} deploy/{TIMER} " in page
+    assert f"systemctl enable --now {TIMER}\n" in page
+
+
+@pytest.mark.parametrize("name", [SERVICE, WORKER, BACKUP, TIMER])
 def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, name: str) -> None:
     """Runs where systemd is installed; elsewhere the tests above check the units."""
     if shutil.which("systemd-analyze"):
+        for each in (BACKUP, TIMER):  # a timer names its service
+            (tmp_path / each).write_text(
+                (DEPLOY / each).read_text().replace("/opt/fw/bin/fw", "true")
+            )
         unit = tmp_path / name.replace("@", "@9101")
         text = (DEPLOY / name).read_text()
         unit.write_text(text.replace("/opt/fw/bin/fw ", "/bin/true "))
@@ -194,6 +249,23 @@ def test_the_image_builds_the_whole_wheel(tmp_path: Path, installed_wheel: Insta
         for each in (wheel, installed_wheel.wheel)
     )
     assert {name for name in built if "__pycache__" not in name} == whole
+
+
+def test_the_source_archive_has_what_operators_copy_and_what_the_image_copies(
+    tmp_path: Path,
+) -> None:
+    """The page of operating names files of deploy/, which the wheel does not have."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)],
+        cwd=DEPLOY.parent, capture_output=True, check=True,
+    )  # fmt: skip
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    ours = {str(each.relative_to(DEPLOY.parent)) for each in DEPLOY.rglob("*.*") if each.is_file()}
+    assert {*ours, "deploy/Dockerfile", ".dockerignore"} <= names
+    tops = {name.partition("/")[0] for name in names}
+    assert set(copied_into_the_image()) <= names | tops
 
 
 def test_images_and_actions_are_named_by_what_they_hold() -> None:
