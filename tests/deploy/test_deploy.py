@@ -12,6 +12,7 @@ import sys
 import tarfile
 import time
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
@@ -283,6 +284,14 @@ def test_images_and_actions_are_named_by_what_they_hold() -> None:
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", use) for use in used)
 
 
+def test_what_is_pinned_by_digest_or_commit_is_proposed_anew() -> None:
+    """A pinned image keeps the defects of its day."""
+    updates = yaml.safe_load((DEPLOY.parent / ".github" / "dependabot.yml").read_text())["updates"]
+    assert {(each["package-ecosystem"], each["directory"]) for each in updates} == {
+        ("github-actions", "/"), ("docker", "/deploy"), ("docker-compose", "/deploy"),
+    }  # fmt: skip
+
+
 def test_all_tests_run_on_the_oldest_and_the_newest_python() -> None:
     root = DEPLOY.parent
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
@@ -328,6 +337,15 @@ def test_the_composition_waits_for_its_database_and_opens_loopback_alone() -> No
     assert services["fw"]["depends_on"]["database"]["condition"] == "service_healthy"
     assert services["fw"]["ports"] == ["127.0.0.1:8000:8000"]
     assert services["fw"]["cap_drop"] == ["ALL"]
+
+
+def test_the_composition_trusts_the_proxy_of_its_machine_and_no_container() -> None:
+    """A container of the network could otherwise choose the address that is throttled."""
+    composition = load("compose.yaml")
+    (network,) = composition["networks"]["default"]["ipam"]["config"]
+    trusted = composition["services"]["fw"]["environment"]["FW_TRUST_PROXY"]
+    assert trusted == network["gateway"]
+    assert ip_address(trusted) in ip_network(network["subnet"])
 
 
 def judged_by_promtool(*args: str) -> None:
