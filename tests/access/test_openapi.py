@@ -109,6 +109,24 @@ async def test_openapi_describes_requests(site: HttpSite) -> None:
     assert listing["security"] == [{"session": []}, {"key": []}]
 
 
+async def test_openapi_names_the_parameters_of_a_query_that_are_required(site: HttpSite) -> None:
+    """A client generated from it cannot leave them out (H-106)."""
+    document = await document_of(site)
+    required = {
+        (operation["operationId"], each["name"])
+        for verbs in document["paths"].values()
+        for operation in verbs.values()
+        for each in operation["parameters"]
+        if each["in"] == "query" and each.get("required")
+    }
+    assert required == {("webhooks.explain.get", "delivery")}
+    await site.hire("boss", "System Manager")
+    reply = await site.ask(
+        "GET", SERVICES + "webhooks.explain", sid=await site.sid("boss"), body=None
+    )
+    assert (reply.status, reply.json["error"]["extra"]) == (400, {"field": "delivery"})
+
+
 async def test_openapi_describes_each_answer_and_shows_each_request(site: HttpSite) -> None:
     """An operation without an example gets one in web/openapi_examples.py (H-107)."""
     document = await document_of(site)
