@@ -23,6 +23,7 @@ class Settings:
     `hsts_include_sub_domains`: whether HSTS covers all subdomains.
     `secure_cookie`: `auth.secureCookie`; None decides per request.
     `tracer`: takes traces in; None where `ops.traceContext` is off.
+    `other_nodes_wait`: other nodes, if there are any, use a saved Webhook after a restart (B-42).
     """
 
     name: str
@@ -38,6 +39,7 @@ class Settings:
     trust: ProxyTrustPolicy = field(default_factory=ProxyTrustPolicy)
     scrubber: Scrubber = field(default_factory=Scrubber)
     tracer: Tracer | None = None
+    other_nodes_wait: bool = False
 
     @cached_property
     def is_https(self) -> bool:
