@@ -5,6 +5,13 @@ from __future__ import annotations
 import click
 
 _SHELLS = ("bash", "zsh", "fish")
+_UNQUOTED = "COMPREPLY+=($value)"
+_QUOTED = """if [[ ${COMP_WORDS[COMP_CWORD]} == [\\"\\']* ]]; then
+                COMPREPLY+=("$value")
+            else
+                COMPREPLY+=("$(printf %q "$value")")
+            fi"""
+"""The other shells quote what they insert. Bash does not, and `System Manager` became two words."""
 
 
 @click.command()
@@ -23,4 +30,5 @@ def completion(context: click.Context, shell: str) -> None:
     root = context.find_root()
     script = kind(root.command, {}, "fw", "_FW_COMPLETE")
     # Not source(): for bash it runs a bash of this machine, but the script may be for another.
-    click.echo(script.source_template % script.source_vars())
+    text = script.source_template % script.source_vars()
+    click.echo(text.replace(_UNQUOTED, _QUOTED))

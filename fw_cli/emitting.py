@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -16,8 +17,10 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, counted, say, show_json, show_refusals
 from fw_cli.progress import progress
+from fw_cli.values import suggestion
 
 if TYPE_CHECKING:
+    from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
 
 _STDIN: Final = "-"
@@ -81,17 +84,27 @@ def emit(
     if given is None:
         raise CommandFailed("--data is not valid JSON.")
 
-    async def use(site: Site) -> dict[str, list[str]]:
-        return await site.write(
-            ADMINISTRATOR, lambda fw: fw.webhooks.emit(name or "", given, key=key)
-        )
+    event = name or ""
 
-    result = context.on_site(use)
+    async def use(site: Site) -> tuple[dict[str, list[str]], str]:
+        result = await site.write(ADMINISTRATOR, lambda fw: fw.webhooks.emit(event, given, key=key))
+        near = "" if result["deliveries"] else await site.read(ADMINISTRATOR, partial(_near, event))
+        return result, near
+
+    result, near = context.on_site(use)
     if as_json:
         show_json(result)
     else:
-        for delivery in result["deliveries"] or ["No Webhook subscribes to it."]:
+        for delivery in result["deliveries"] or [f"No Webhook subscribes to it.{near}"]:
             say(delivery)
+
+
+def _near(event: str, fw: Fw) -> str:
+    """Return the sentence that offers a similar event to which a Webhook subscribes, or nothing."""
+    rows = fw.get_all(
+        "Webhook", {"event_type": "Custom", "enabled": 1}, ["custom_event"], limit=1000
+    )
+    return suggestion(event, [row["custom_event"] for row in rows])
 
 
 def _emit_file(context: CommandContext, source: str, *, as_json: bool) -> None:

@@ -59,8 +59,8 @@ def create(
 ) -> None:
     """Create an API key of the account WHO, and print it; it is shown only once.
 
-    The owner gets a mail. With --email a machine account is created first: it has no password, can
-    only be used through its keys, and gets no mail.
+    The owner gets a mail if the account has a password. With --email a machine account is created
+    first: it has no password, can only be used through its keys, and gets no mail.
     """
     if roles and email is None:
         raise click.UsageError("--role is for a new account: give its --email too.")
@@ -75,10 +75,7 @@ def create(
             for each in roles:
                 require_known(fw, "Role", each)
             user = add_user(fw, account, email, "", roles)["name"]
-        return make_key_for(
-            fw, site.api_keys, site.outbox, site.config.auth, user, label, days,
-            announce=email is None,
-        )  # fmt: skip
+        return make_key_for(fw, site.api_keys, site.outbox, site.config.auth, user, label, days)
 
     made = context.write(work)
     if as_json:

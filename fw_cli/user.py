@@ -1,4 +1,4 @@
-"""`fw user`: adds and lists accounts, sets passwords, unlocks, disables and enables.
+"""`fw user`: adds, lists and deletes accounts, sets passwords, unlocks, disables and enables.
 
 Further commands of the group are in `user_access` and `user_import`.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from fw_cli import user_access
+from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
@@ -34,7 +35,7 @@ _COLUMNS: Final = {
 
 @click.group(cls=FullHelpGroup)
 def user() -> None:
-    """Accounts: add, list, invite and import them; passwords, roles, sessions; disable, unlock."""
+    """Accounts: add, list, invite, import; passwords, roles, sessions; disable, unlock, delete."""
 
 
 for _command in (*user_access.COMMANDS, import_accounts):
@@ -172,6 +173,21 @@ def disable(context: CommandContext, account: str) -> None:
 def enable(context: CommandContext, account: str) -> None:
     """Enable the account WHO again; sessions, API keys and links that ended stay ended."""
     say(f"enabled {_set_enabled(context, account, enabled=True)}")
+
+
+@user.command()
+@click.argument("account", metavar="WHO", type=USER)
+@yes_option
+@click.pass_obj
+def delete(context: CommandContext, account: str, yes: bool) -> None:
+    """Delete the account WHO with its sessions, API keys, links and access scopes.
+
+    Its documents, Versions and Audit Events keep its name. fw user disable can be undone.
+    """
+    name = context.read(lambda site, fw: str(known_user(site, fw, account).name))
+    confirm(f"Delete the account {name}?", yes=yes)
+    context.write(lambda site, fw: fw.get_doc("User", name).delete())
+    say(f"deleted {name}")
 
 
 def _set_enabled(context: CommandContext, account: str, *, enabled: bool) -> str:

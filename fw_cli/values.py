@@ -63,6 +63,13 @@ class AnyCase(click.Choice[str]):
         words = {str(word).lower(): str(word) for word in self.choices}
         return super().convert(words.get(str(value).lower(), value), param, ctx)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[str]]:
+        """Return the words that begin as typed."""
+        begun = incomplete.lower()
+        return [CompletionItem(word) for word in self.choices if word.lower().startswith(begun)]
+
 
 WEBHOOK: Final = DocumentName("Webhook")
 DELIVERY: Final = DocumentName("Webhook Delivery")

@@ -17,7 +17,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.secret_input import new_secret, secret_options, taken_secret
-from fw_cli.values import WEBHOOK, AnyCase, require_known
+from fw_cli.values import WEBHOOK, AnyCase, require_known, suggestion
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -163,11 +163,16 @@ def _assignment(text: str) -> tuple[str, Any]:
     """Return field and value of `--set`; a value that is no JSON is text."""
     import msgspec
 
+    from fw_actors.documents.core import Webhook
+
     field, equals, value = text.partition("=")
     if not equals or not field:
         raise click.UsageError(f"--set {text[:60]} must have the form FIELD=VALUE.")
     if field in _SET_OTHERWISE:
         raise click.UsageError(f"--set does not take {field}: {_SET_OTHERWISE[field]}.")
+    if field not in Webhook.meta.fields:
+        near = suggestion(field, list(Webhook.meta.fields))
+        raise CommandFailed(f"{DOCTYPE} has no field {field[:60]}.{near}")
     try:
         return field, msgspec.json.decode(value)
     except msgspec.DecodeError:

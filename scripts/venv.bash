@@ -24,13 +24,21 @@ venv_is_current() {
   recipe all | cmp -s - "$made_from" || { [ "$1" = serving ] && recipe serving | cmp -s - "$made_from"; }
 }
 
-# Installs by pip's arguments; by uv where it is on the path, which takes a tenth of the time.
+# install_by KIND ...: installs by pip's arguments; by uv where it is on the path, which takes a
+# tenth of the time. A service imports few modules of its libraries and compiles these when it needs
+# them; compiling all would take a quarter of pip's time. Tests import most, in many processes.
 install_by() {
+  local compile=--compile
+  if [ "$1" = serving ]; then
+    compile=--no-compile
+  fi
+  shift
   if command -v uv >/dev/null; then
     uv pip install --quiet --python "$python" "$@"
   else
     # -I: neither the caller's folder nor PYTHONPATH may stand in for a module of pip's
-    "$python" -I -m pip install -qq --disable-pip-version-check --root-user-action ignore "$@"
+    "$python" -I -m pip install -qq "$compile" --disable-pip-version-check \
+      --root-user-action ignore "$@"
   fi
 }
 
@@ -73,13 +81,13 @@ make_venv() (
   fi
   rm -f "$made_from"
   if [ "$kind" = all ]; then
-    install_by --require-hashes --requirement "$root/constraints-dev.txt" >&2
+    install_by all --require-hashes --requirement "$root/constraints-dev.txt" >&2
     : >"$root/.venv/has-all"
   else
-    install_by --require-hashes --requirement "$root/constraints.txt" \
+    install_by serving --require-hashes --requirement "$root/constraints.txt" \
       --requirement "$root/constraints-build.txt" >&2
   fi
-  install_by --no-deps --no-build-isolation --editable "$root" >&2
+  install_by "$kind" --no-deps --no-build-isolation --editable "$root" >&2
   recipe "$kind" >"$made_from.new"
   mv "$made_from.new" "$made_from"
 )

@@ -9,7 +9,9 @@ fields; by OpenAPI's rules such concrete paths are matched first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import cleandoc
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -30,6 +32,7 @@ from quart_schema import (
 from fw_actors.version import __version__
 from web.guard import CSRF_FREE_PREFIX, SAFE
 from web.openapi_examples import BODIES, DOCUMENTS, PARAMETERS
+from web.openapi_fields import meaning
 from web.operations import Authentication, Operation, Route
 from web.response import CSRF_HEADER
 from web.response_schemas import ErrorResponse
@@ -43,6 +46,8 @@ SESSION, KEY = "session", "key"
 NO_SECURITY: Final[dict[str, list[str]]] = {}
 OPEN_OBJECT: Final = {"type": "object", "additionalProperties": True}
 _JSON: Final = "application/json"
+_RULE: Final = re.compile(r" \([A-Z]+-\d+\)")
+"""A rule of the contract, which docstrings cite for readers of the code."""
 
 
 def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
@@ -75,6 +80,7 @@ def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
             rule = route.rule.replace("<", "{").replace(">", "}")
             _complete(document["paths"][rule][verb.lower()], route, verb, operation)
     _say_what_is_open(document)
+    _say_what_fields_mean(document)
     return document
 
 
@@ -124,6 +130,28 @@ def _say_what_is_open(schema: object) -> None:
     elif isinstance(schema, list):
         for each in schema:
             _say_what_is_open(each)
+
+
+def _say_what_fields_mean(schema: object) -> None:
+    """Describe the fields of structs, and lay out what docstrings say of the structs.
+
+    A reference has no description of its own: generators ignore what is beside it.
+    """
+    if isinstance(schema, dict):
+        for key in ("description", "summary"):
+            if isinstance(schema.get(key), str):
+                schema[key] = _RULE.sub("", cleandoc(schema[key]))
+        properties = schema.get("properties")
+        if isinstance(properties, dict) and isinstance(schema.get("title"), str):
+            for name, each in properties.items():
+                text = meaning(schema["title"], name)
+                if text is not None and "$ref" not in each:
+                    each.setdefault("description", text)
+        for each in schema.values():
+            _say_what_fields_mean(each)
+    elif isinstance(schema, list):
+        for each in schema:
+            _say_what_fields_mean(each)
 
 
 def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operation) -> None:
@@ -199,7 +227,7 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
             "schema": {"type": "integer", "minimum": 0},
         },
         "path": {"description": "The dotted path of an app's function."},
-        "delivery": {"description": "The name of a Webhook Delivery."},
+        "delivery": {"description": "The name of a Webhook Delivery.", "required": True},
         "run": {"description": "The id of a bulk replay; without it the present or the last one."},
         "webhook": {"description": "The name of a Webhook."},
         "result": {"description": "The result of an attempt: sent or failed."},

@@ -14,13 +14,17 @@ from fw_actors.tracing import Tracer
 class Settings:
     """The site's settings for the front end.
 
-    `url`: the public one without a trailing slash, else that of the listening address. `login`: the
-    public content of the sign-in screen (A-340). `min_password_length`: in runes; pages check it
-    before they send. `refuse_common_passwords`: the policy's, shown next to the field.
-    `self_service_api_keys`, `api_key_days`: the policy's, for the account page. `scrubber`: removes
-    the site's secrets from error messages. `hsts_include_sub_domains`: whether HSTS covers all
-    subdomains. `secure_cookie`: `auth.secureCookie`; None decides per request. `tracer`: continues
-    traces of requests; None if `ops.traceContext` is off.
+    `url`: the public one without a trailing slash, else that of the listening address.
+    `login`: the public content of the sign-in screen (A-340).
+    `min_password_length`: in runes; pages check it before they send.
+    `refuse_common_passwords`: the policy's, shown next to the field.
+    `self_service_api_keys`, `api_key_days`: the policy's, for the account page.
+    `scrubber`: removes the site's secrets from error messages.
+    `hsts_include_sub_domains`: whether HSTS covers all subdomains.
+    `secure_cookie`: `auth.secureCookie`; None decides per request.
+    `tracer`: continues traces of requests; None if `ops.traceContext` is off.
+    `other_nodes_wait`: other nodes, if there are any, use a saved Webhook only after a restart
+        (B-42).
     """
 
     name: str
@@ -36,6 +40,7 @@ class Settings:
     trust: ProxyTrustPolicy = field(default_factory=ProxyTrustPolicy)
     scrubber: Scrubber = field(default_factory=Scrubber)
     tracer: Tracer | None = None
+    other_nodes_wait: bool = False
 
     @cached_property
     def is_https(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.access import recovery, sessions, users
+from fw_actors.access import passwords, recovery, sessions, users
 from fw_actors.access.accounts import Accounts, lock_account
 from fw_actors.access.api_keys import ApiKeys, KeyFacts, MadeKey
 from fw_actors.access.attempts import IDENTIFIER, counter_key
@@ -213,15 +213,15 @@ class SelfService:
 
 def make_key_for(
     fw: Fw, keys: ApiKeys, outbox: Outbox, policy: AuthPolicy, user: str, label: str,
-    days: int | None, *, announce: bool = True,
+    days: int | None,
 ) -> MadeKey:  # fmt: skip
-    """Create an API key for an account, on behalf of a System Manager; its owner gets a mail.
+    """Create an API key for an account, on behalf of a System Manager.
 
-    The policy's lifetime of keys applies; its setting that lets users create keys does not.
+    The policy's lifetime of keys applies; its setting that lets users create keys does not. The
+    owner gets a mail, except for an account without a password, which only gets invitations.
 
     Args:
         days: the validity, 1 to 3,650; None for the maximum of the policy.
-        announce: whether to send the mail.
 
     Raises: PermissionDeniedError; NotFoundError; as `ApiKeys.make`.
     """
@@ -230,7 +230,7 @@ def make_key_for(
     account = fw.get_doc("User", user)
     permissions.require_account(fw, account)
     made = keys.make(fw, label, days, policy.api_key_days, owner=account.name)
-    if announce:
+    if passwords.has_password(fw.tx, account.name):
         _announce(fw, outbox, made, account.name, "")
     return made
 

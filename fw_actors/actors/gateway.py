@@ -15,6 +15,7 @@ from fw_actors.access.passwords import PasswordChange, PasswordChanged, Password
 from fw_actors.access.recovery import Invitation, Recovery
 from fw_actors.access.sessions import SEEN_EVERY_MS, Caller, LiveSession, Sessions
 from fw_actors.access.sign_in import SignedIn, SignIn, SignInAttempt
+from fw_actors.actors.background import stale_webhooks
 from fw_actors.actors.dispatcher import receiver_health
 from fw_actors.actors.lockout import AttemptLog, AttemptPasswordChange, AttemptSignIn
 from fw_actors.actors.metrics import Reading, read_with_deadline
@@ -252,6 +253,10 @@ class Gateway:
         """Return the health of the receivers that this process has sent to."""
         health = await receiver_health(self._dispatcher, HEALTH_SECONDS)
         return ServiceState(running=True, health=health)
+
+    async def stale_webhooks(self) -> tuple[str, ...]:
+        """Return the Webhooks that were changed elsewhere and whose change is not in use here."""
+        return await stale_webhooks(self._site.store, self._site.subscriptions)
 
     async def ready(self) -> bool:
         """Say whether requests can be served: not while starting, draining or without a store."""

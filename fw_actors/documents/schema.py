@@ -28,12 +28,20 @@ _CONFIGURED: Final = MappingProxyType(
 )
 _NULL: Final = MappingProxyType({"type": "null"})
 _STANDARD: Final[Mapping[str, Mapping[str, Any]]] = {
-    **dict.fromkeys((*STANDARD, *CHILD_STANDARD), _TEXT),
-    "name": _NAME,
-    "creation": _TIME,
-    "modified": _TIME,
-    "docstatus": {"type": "integer", "enum": [0, 1, 2]},
-    "idx": _WHOLE,
+    "name": {**_NAME, "description": "The name of the document, which is unique in its DocType."},
+    "owner": {**_TEXT, "description": "The user who created it."},
+    "creation": {**_TIME, "description": "When it was created."},
+    "modified": {**_TIME, "description": "When it was last changed; this names its version."},
+    "modified_by": {**_TEXT, "description": "The user who last changed it."},
+    "docstatus": {
+        "type": "integer",
+        "enum": [0, 1, 2],
+        "description": "0: a draft, 1: submitted, 2: cancelled.",
+    },
+    "idx": {**_WHOLE, "description": "The place of a row among its siblings, from 1; else 0."},
+    "parent": {**_TEXT, "description": "The name of the document that the row belongs to."},
+    "parenttype": {**_TEXT, "description": "The DocType of that document."},
+    "parentfield": {**_TEXT, "description": "The field of that document that holds the row."},
 }
 
 
@@ -52,10 +60,11 @@ def listed(meta: Meta, rights: Rights) -> Schema:
 
 
 def accepted(meta: Meta, rights: Rights, *, new: bool) -> Schema:
-    """Return the schema of a request's body: an insert if `new`, else a save."""
-    properties: Schema = {"doctype": {"const": meta.name}}
+    """Return the schema of a request's body: a whole document if `new`, else the fields of a
+    save."""
+    properties: Schema = {"doctype": _doctype(meta)}
     if meta.naming.kind == "given" or not new:
-        properties["name"] = dict(_NAME)
+        properties["name"] = dict(_STANDARD["name"])
     if not new:
         properties["modified"] = {**_TIME, "description": "The version that is to be replaced."}
     elif meta.submittable and "submit" not in meta.fields:
@@ -68,11 +77,15 @@ def accepted(meta: Meta, rights: Rights, *, new: bool) -> Schema:
 def _shown(owner: Meta, meta: Meta, rights: Rights) -> Schema:
     """Child rows follow the permissions of `owner`, their parent's DocType."""
     names = (*STANDARD, *(CHILD_STANDARD if meta.child else ()))
-    properties: Schema = {"doctype": {"const": meta.name}}
+    properties: Schema = {"doctype": _doctype(meta)}
     properties |= {name: {**_STANDARD[name], "readOnly": True} for name in names}
     for field in _seen(owner, meta, rights, "read"):
         properties[field.name] = _described(field, _answered(field, owner, rights))
     return _object(properties, list(properties))
+
+
+def _doctype(meta: Meta) -> Schema:
+    return {"const": meta.name, "description": "The DocType."}
 
 
 def _described(field: Field, schema: Schema) -> Schema:

@@ -8,7 +8,7 @@ FW_SECRET_<NAME> of the environment that holds one.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -16,6 +16,7 @@ import msgspec
 
 from fw_actors.access.accounts import FIRST_ROLES
 from fw_actors.access.users import add_user
+from fw_actors.config.policy import nearest
 from fw_actors.documents import rest
 from fw_actors.documents.core import CUSTOM, DOCUMENT
 from fw_actors.documents.fields import ShapeError
@@ -24,6 +25,7 @@ from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import ConflictError, ValidationError
 
 T = TypeVar("T")
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 WEBHOOK, ROLE, USER, SCOPE = "Webhook", "Role", "User", "User Permission"
 SECRET_PREFIX: Final = "FW_SECRET_"
@@ -73,13 +75,22 @@ def state_of(content: object) -> DeclaredState:
     return DeclaredState(file.webhooks, file.roles, users)
 
 
-def _converted(content: object, kind: type[T], place: str) -> T:
+def _converted(content: object, kind: type[StructT], place: str) -> StructT:
     try:
         return msgspec.convert(content, kind)
     except msgspec.ValidationError as error:
         what, _, path = str(error).replace("`", "").partition(" - at $")
+        # The fields of inner objects are those of another struct.
+        unknown = what.partition(" unknown field ")[2]
+        what += "." if path else _offer(unknown, kind.__struct_fields__)
         place = f"{place}{path}".lstrip(".")
-        raise ValidationError(f"{place}: {what}." if place else f"{what}.") from None
+        raise ValidationError(f"{place}: {what}" if place else what) from None
+
+
+def _offer(name: str, known: Iterable[str]) -> str:
+    """Return the end of a sentence about an unknown name: the known one that is most like it."""
+    near = nearest(name, known)
+    return f"; did you mean {near}?" if near else "."
 
 
 def merged(states: Sequence[DeclaredState]) -> DeclaredState:
@@ -190,7 +201,8 @@ class DeclaredStates:
             place = f"webhooks.{name}"
             for key in declared:
                 if key not in meta.fields:
-                    raise ValidationError(f"{place}: a Webhook has no field {key[:60]}.")
+                    offer = _offer(key, meta.fields)
+                    raise ValidationError(f"{place}: a Webhook has no field {key[:60]}{offer}")
                 if meta.fields[key].read_only:
                     raise ValidationError(f"{place}: {key} is written by the service alone.")
             exists = fw.exists(WEBHOOK, name) is not None

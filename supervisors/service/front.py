@@ -67,6 +67,7 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
         trust=config.deployment.trust_proxy,
         scrubber=config.scrubber,
         tracer=parts.site.tracer,
+        other_nodes_wait=config.sqlite_file is None and not config.ops.subscription_refresh,
     )
     entropy, traffic = parts.site.entropy, Traffic()
     readings = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from tests.staff import PASSWORD
 from web.app import api_routes
 from web.exchange import Traffic
 from web.openapi_examples import BODIES, DOCUMENTS
+from web.openapi_fields import COMMON, FIELDS
 
 OTHER = "another decent passphrase"
 
@@ -107,6 +109,24 @@ async def test_openapi_describes_requests(site: HttpSite) -> None:
     assert listing["security"] == [{"session": []}, {"key": []}]
 
 
+async def test_openapi_names_the_parameters_of_a_query_that_are_required(site: HttpSite) -> None:
+    """A client generated from it cannot leave them out (H-106)."""
+    document = await document_of(site)
+    required = {
+        (operation["operationId"], each["name"])
+        for verbs in document["paths"].values()
+        for operation in verbs.values()
+        for each in operation["parameters"]
+        if each["in"] == "query" and each.get("required")
+    }
+    assert required == {("webhooks.explain.get", "delivery")}
+    await site.hire("boss", "System Manager")
+    reply = await site.ask(
+        "GET", SERVICES + "webhooks.explain", sid=await site.sid("boss"), body=None
+    )
+    assert (reply.status, reply.json["error"]["extra"]) == (400, {"field": "delivery"})
+
+
 async def test_openapi_describes_each_answer_and_shows_each_request(site: HttpSite) -> None:
     """An operation without an example gets one in web/openapi_examples.py (H-107)."""
     document = await document_of(site)
@@ -126,6 +146,35 @@ async def test_openapi_describes_each_answer_and_shows_each_request(site: HttpSi
         assert checker.problems(contents[name]["schema"], contents[name]["example"]) == []
     parameters = [each for operation in operations for each in operation["parameters"]]
     assert {each["name"] for each in parameters if "example" not in each} == {"X-FW-CSRF"}
+
+
+async def test_openapi_says_what_each_field_means(site: HttpSite) -> None:
+    """A new field gets its meaning in web/openapi_fields.py; references have that of their schema
+    (H-107)."""
+    document = await document_of(site)
+    schemas = document["components"]["schemas"]
+    found = {name: each.get("properties", {}) for name, each in schemas.items()}
+    missing = [
+        f"{name}.{field}"
+        for name, fields in found.items()
+        for field, each in fields.items()
+        if "$ref" not in each and "description" not in each
+    ]
+    assert missing == []
+    known = FIELDS.keys() - {"ActorRequest"}  # of the console, which this site does not have
+    assert [(name, FIELDS[name].keys() - found[name].keys()) for name in known] == [
+        (name, set()) for name in known
+    ]
+    assert set(COMMON) <= {field for fields in found.values() for field in fields}
+    login = document["paths"]["/api/login"]["post"]["requestBody"]["content"]["application/json"]
+    assert login["schema"]["properties"]["pwd"]["description"] == "The password."
+
+
+async def test_openapi_names_no_rule_of_the_contract(site: HttpSite) -> None:
+    """Docstrings cite rules for readers of the code; callers do not have them."""
+    text = json.dumps(await document_of(site))
+    assert re.findall(r"\b[A-Z]-\d+\b", text) == []
+    assert "\\n  " not in text
 
 
 def test_examples_of_bodies_are_taken_by_their_structs() -> None:

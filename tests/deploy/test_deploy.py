@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+import tarfile
+import time
 import tomllib
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
@@ -30,6 +35,7 @@ def load(name: str) -> Any:
 
 
 SERVICE, WORKER = "fw.service", "fw-worker@.service"
+BACKUP, TIMER = "fw-backup.service", "fw-backup.timer"
 
 
 @pytest.mark.parametrize("name", [SERVICE, WORKER])
@@ -107,10 +113,60 @@ def test_the_unit_may_write_a_folder_that_the_page_of_operating_makes() -> None:
     assert f"install -d -o fw -g fw -m 0700 {writable} " in page
 
 
-@pytest.mark.parametrize("name", [SERVICE, WORKER])
+def test_the_unit_of_a_backup_is_confined_as_that_of_a_worker() -> None:
+    """It starts another program, has no key, and its own folder beside the site's data."""
+    backup, worker = ((DEPLOY / name).read_text().splitlines() for name in (BACKUP, WORKER))
+    missing = {line for line in worker if line and line[0] != "#"} - set(backup)
+    assert {line.partition("=")[0] for line in missing} == {
+        "Description", "After", "Type", "LoadCredential", "Environment", "ExecStart", "WatchdogSec",
+        "TimeoutStartSec", "TimeoutStopSec", "Restart", "RestartSec", "LimitNOFILE", "[Install]",
+        "WantedBy",
+    }  # fmt: skip
+
+
+def backup_commands(fw: Path) -> list[str]:
+    """The commands of the unit as systemd gives them to the shell, with another `fw`."""
+    unit = (DEPLOY / BACKUP).read_text()
+    lines = re.findall(r"^ExecStart(?:Post)?=/bin/sh -c '(.*)'$", unit, re.MULTILINE)
+    return [line.replace("%%", "%").replace("/opt/fw/bin/fw", str(fw)) for line in lines]
+
+
+def test_the_unit_of_a_backup_makes_one_and_deletes_those_of_two_weeks_ago(
+    tmp_path: Path, installed_wheel: InstalledWheel
+) -> None:
+    site, kept = tmp_path / "site", tmp_path / "kept"
+    site.mkdir()
+    kept.mkdir()
+    (site / "fw.json").write_text('{"site": {"name": "desk"}}')
+    old, recent, other = kept / "old.backup", kept / "recent.backup", kept / "notes.txt"
+    for file, days in ((old, 16), (recent, 13), (other, 16)):
+        file.touch()
+        os.utime(file, (time.time() - days * 86_400,) * 2)
+    environ = installed_wheel.environ(STATE_DIRECTORY=str(kept))
+    fw = installed_wheel.venv / "bin" / "fw"
+    subprocess.run([fw, "migrate"], cwd=site, env=environ, check=True)
+    commands = backup_commands(fw)
+    assert len(commands) == 2
+    for command in commands:
+        subprocess.run(["/bin/sh", "-c", command], cwd=site, env=environ, check=True)
+    made = {file.name for file in kept.iterdir()} - {recent.name, other.name}
+    assert [re.sub(r"\d", "0", name) for name in made] == ["00000000T000000Z.backup"]
+
+
+def test_the_page_of_operating_starts_the_timer_of_the_backup() -> None:
+    page = (DEPLOY.parent / "docs" / "operating.md").read_text()
+    assert f"cp deploy/{BACKUP} deploy/{TIMER} " in page
+    assert f"systemctl enable --now {TIMER}\n" in page
+
+
+@pytest.mark.parametrize("name", [SERVICE, WORKER, BACKUP, TIMER])
 def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, name: str) -> None:
     """Runs where systemd is installed; elsewhere the tests above check the units."""
     if shutil.which("systemd-analyze"):
+        for each in (BACKUP, TIMER):  # a timer names its service
+            (tmp_path / each).write_text(
+                (DEPLOY / each).read_text().replace("/opt/fw/bin/fw", "true")
+            )
         unit = tmp_path / name.replace("@", "@9101")
         text = (DEPLOY / name).read_text()
         unit.write_text(text.replace("/opt/fw/bin/fw ", "/bin/true "))
@@ -196,6 +252,23 @@ def test_the_image_builds_the_whole_wheel(tmp_path: Path, installed_wheel: Insta
     assert {name for name in built if "__pycache__" not in name} == whole
 
 
+def test_the_source_archive_has_what_operators_copy_and_what_the_image_copies(
+    tmp_path: Path,
+) -> None:
+    """The page of operating names files of deploy/, which the wheel does not have."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)],
+        cwd=DEPLOY.parent, capture_output=True, check=True,
+    )  # fmt: skip
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    ours = {str(each.relative_to(DEPLOY.parent)) for each in DEPLOY.rglob("*.*") if each.is_file()}
+    assert {*ours, "deploy/Dockerfile", ".dockerignore"} <= names
+    tops = {name.partition("/")[0] for name in names}
+    assert set(copied_into_the_image()) <= names | tops
+
+
 def test_images_and_actions_are_named_by_what_they_hold() -> None:
     """A tag moves; a digest or a commit does not."""
     image = (DEPLOY / "Dockerfile").read_text()
@@ -209,6 +282,14 @@ def test_images_and_actions_are_named_by_what_they_hold() -> None:
     used = [use for file in workflows for use in re.findall(r"uses: (\S+)", file.read_text())]
     assert used
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", use) for use in used)
+
+
+def test_what_is_pinned_by_digest_or_commit_is_proposed_anew() -> None:
+    """A pinned image keeps the defects of its day."""
+    updates = yaml.safe_load((DEPLOY.parent / ".github" / "dependabot.yml").read_text())["updates"]
+    assert {(each["package-ecosystem"], each["directory"]) for each in updates} == {
+        ("github-actions", "/"), ("docker", "/deploy"), ("docker-compose", "/deploy"),
+    }  # fmt: skip
 
 
 def test_all_tests_run_on_the_oldest_and_the_newest_python() -> None:
@@ -256,6 +337,15 @@ def test_the_composition_waits_for_its_database_and_opens_loopback_alone() -> No
     assert services["fw"]["depends_on"]["database"]["condition"] == "service_healthy"
     assert services["fw"]["ports"] == ["127.0.0.1:8000:8000"]
     assert services["fw"]["cap_drop"] == ["ALL"]
+
+
+def test_the_composition_trusts_the_proxy_of_its_machine_and_no_container() -> None:
+    """A container of the network could otherwise choose the address that is throttled."""
+    composition = load("compose.yaml")
+    (network,) = composition["networks"]["default"]["ipam"]["config"]
+    trusted = composition["services"]["fw"]["environment"]["FW_TRUST_PROXY"]
+    assert trusted == network["gateway"]
+    assert ip_address(trusted) in ip_network(network["subnet"])
 
 
 def judged_by_promtool(*args: str) -> None:

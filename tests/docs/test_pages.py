@@ -177,6 +177,15 @@ def test_architecture_has_the_layers_that_are_checked() -> None:
         below = below[found.end() :]
 
 
+def test_http_page_says_what_each_field_means_and_shows_each_request() -> None:
+    page = http_reference()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row.split(" | ")[-1].strip(" |") == ""] == []
+    bodies = [part for part in page.split("\n## ") if "| Body | Type | Meaning |" in part]
+    assert bodies
+    assert [part.splitlines()[0] for part in bodies if '```json title="Example"' not in part] == []
+
+
 def test_http_page_has_every_operation_and_error() -> None:
     page = http_reference()
     paths = api_routes(NO_GATEWAY, SITE, Traffic())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -26,11 +27,34 @@ def test_the_script_of_bash_is_bash(fw: CommandLine) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "inserted"),
+    [("Sys", r"System\ Manager"), (r"System\ M", r"System\ Manager"), ('"Sys', "System Manager")],
+)
+def test_a_role_with_a_space_stays_one_word_in_bash(
+    fw: CommandLine, tmp_path: Path, typed: str, inserted: str
+) -> None:
+    """Within a quote that is open, the value stands as it is."""
+    program = tmp_path / "fw"
+    program.write_text("#!/bin/sh\necho 'plain,System Manager'\n")
+    program.chmod(0o700)
+    script = f"""{fw.done("completion", "bash")}
+COMP_WORDS=(fw user role ann --add "$1") COMP_CWORD=5
+_fw_completion {program}
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", typed], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [inserted]
+
+
+@pytest.mark.parametrize(
     ("args", "begun", "offered"),
     [
         ([], "do", ["doctor"]),
         (["webhooks"], "ex", ["explain"]),
         (["webhooks", "list", "--status"], "S", ["Sent"]),
+        (["webhooks", "list", "--status"], "f", ["Failed"]),
         (["doctor"], "--j", ["--json"]),
     ],
 )

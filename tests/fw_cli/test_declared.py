@@ -143,18 +143,19 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
 @pytest.mark.parametrize(
     ("declared", "told"),
     [
-        ({"webhoks": {}}, "webhoks"),
+        ({"webhoks": {}}, "unknown field webhoks; did you mean webhooks?"),
         ({"webhooks": {"a": {**HOOK, "secret": "whsec_literal"}}}, "must not be in a file"),
         ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NONE"}}}, "needs"),
         ({"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}}, "needs"),
-        ({"webhooks": {"a": {**HOOK, "colour": 1}}}, "no field colour"),
+        ({"webhooks": {"a": {**HOOK, "colour": 1}}}, "no field colour."),
+        ({"webhooks": {"a": {**HOOK, "rate_limt": 1}}}, "rate_limt; did you mean rate_limit?"),
         ({"webhooks": {"a": {**HOOK, "old_secret": "whsec_literal"}}}, "by the service alone"),
         ({"webhooks": {"a": {**HOOK, "timeout": 61}}}, "Webhook a: timeout must be between"),
         ({"webhooks": {"a": {**HOOK, "url": "nowhere"}}}, "URL"),
         ({"users": {"ann": {}}}, "needs an email"),
         ({"users": {"ann": {"email": "a@x.test", "roles": ["None"]}}}, "no role None"),
         ({"users": {"ann": {"email": 1}}}, "users.ann.email: Expected str, got int."),
-        ({"users": {"ann": {"emails": "a@x.test"}}}, "users.ann: "),
+        ({"users": {"ann": {"emails": "a@x.test"}}}, "unknown field emails; did you mean email?"),
         ({"webhooks": 1}, "webhooks: Expected object, got int."),
         (
             {"users": {"ann": {"email": "a@x.test", "scopes": [{"allow": "X", "for_value": "y"}]}}},

@@ -42,6 +42,14 @@ def test_emit_without_a_subscription_says_so(fw: CommandLine) -> None:
     assert fw.json("webhooks", "emit", "a.b", "--json") == {"deliveries": []}
 
 
+def test_emit_without_a_subscription_suggests_the_event_that_is_meant(
+    fw: CommandLine, hook: str
+) -> None:
+    fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "order.paid")
+    said = fw.done("webhooks", "emit", "order.piad")
+    assert said == "No Webhook subscribes to it. Did you mean order.paid?\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

@@ -6,11 +6,12 @@ import pytest
 
 from fw_actors.rules.identifiers import parse_api_key
 from tests.fw_cli.conftest import CommandLine
+from tests.staff import PASSWORD
 
 
 @pytest.fixture
 def ida(fw: CommandLine) -> CommandLine:
-    fw.done("user", "add", "ida", "--email", "ida@example.test")
+    fw.done("user", "add", "ida", "--email", "ida@example.test", "--password-stdin", stdin=PASSWORD)
     return fw
 
 
@@ -43,6 +44,7 @@ def test_a_machine_is_made_with_its_key(fw: CommandLine) -> None:
     (account,) = fw.json("user", "list", "--json")
     assert (account["name"], account["roles"]) == ("ci", ["Event Publisher"])
     assert fw.json("eval", "fw.db.sql('SELECT * FROM fw_password')") == []
+    fw.done("key", "create", "ci", "--label", "the next key")
     assert mails(fw) == []
 
 

@@ -130,7 +130,27 @@ def test_passwd_of_an_account_that_goes_meanwhile_leaves_none_behind(
     assert hashes(fw) == []
 
 
-@pytest.mark.parametrize("command", ["passwd", "unlock", "disable", "enable"])
+@pytest.mark.parametrize("who", WHO)
+def test_delete_ends_what_the_account_could_do(fw: CommandLine, who: str) -> None:
+    """C-114, C-153: after a confirmation, and with an Audit Event."""
+    fw.done(*add("ida"), stdin=PASSWORD + "\n")
+    fw.done("key", "create", "ida", "--label", "CI")
+    assert "--yes" in fw.refused("user", "delete", who)
+    assert fw.done("user", "delete", who, "--yes") == "deleted ida\n"
+    assert (fw.json("user", "list", "--json"), fw.json("key", "list", "--json")) == ([], [])
+    assert hashes(fw) == []
+    (event,) = fw.json("audit", "--action", "user.delete", "--json")
+    assert (event["actor"], event["target"]) == ("Administrator", "ida")
+
+
+def test_the_last_system_manager_is_not_deleted(fw: CommandLine) -> None:
+    """A-22."""
+    fw.done(*add("ida", "--role", "System Manager"), stdin=PASSWORD + "\n")
+    assert "The last enabled System Manager" in fw.refused("user", "delete", "ida", "--yes")
+    assert [row["name"] for row in fw.json("user", "list", "--json")] == ["ida"]
+
+
+@pytest.mark.parametrize("command", ["passwd", "unlock", "disable", "enable", "delete"])
 @pytest.mark.parametrize("who", ["nobody-at-all", "Administrator"])
 def test_who_is_not_there_is_named(fw: CommandLine, command: str, who: str) -> None:
     more = ("--password-stdin",) if command == "passwd" else ()

@@ -147,6 +147,11 @@ def test_set_names_what_sets_a_field_that_it_does_not_take(fw: CommandLine) -> N
     assert "use --on saved" in fw.run("webhooks", "edit", "erp", "--set", "on_update=1").stderr
 
 
+def test_set_suggests_the_field_that_is_meant(fw: CommandLine, erp: dict[str, Any]) -> None:
+    refused = fw.refused("webhooks", "edit", "erp", "--set", "timout=3")
+    assert refused == "fw: Webhook has no field timout. Did you mean timeout?\n"
+
+
 def test_a_webhook_on_the_terminal_says_that_it_has_a_secret(
     fw: CommandLine, erp: dict[str, Any]
 ) -> None:

@@ -163,8 +163,8 @@ ASVS_HOUSE: Final = (
     Mutation(
         "libraries are installed without their hashes",
         "scripts/venv.bash",
-        'install_by --require-hashes --requirement "$root/constraints-dev.txt"',
-        'install_by --requirement "$root/constraints-dev.txt"',
+        'install_by all --require-hashes --requirement "$root/constraints-dev.txt"',
+        'install_by all --requirement "$root/constraints-dev.txt"',
         "tests/scripts/test_scripts.py::test_nothing_is_installed_without_its_hash",
     ),
 )

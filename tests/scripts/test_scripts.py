@@ -204,7 +204,7 @@ def test_nothing_is_installed_without_its_hash() -> None:
     for script in ("venv.bash", "check"):
         text = (ROOT / "scripts" / script).read_text().replace("\\\n", " ")
         installs = [
-            line for line in text.splitlines() if re.search(r"pip install|install_by -", line)
+            line for line in text.splitlines() if re.search(r"pip install|  install_by ", line)
         ]
         assert installs
         for line in installs:
@@ -218,14 +218,19 @@ def make_from(project: Path, *pins: str) -> None:
     (project / ".venv" / "made-from").write_text("".join((f"{project}\n", *texts)))
 
 
-def installs(project: Path, script: str) -> list[str]:
+def pip_arguments(project: Path, script: str) -> list[str]:
     """Return the arguments of a script's pip calls, in order; uv is not on its path."""
     command = f". scripts/venv.bash; PATH=/usr/bin:/bin; use_venv {script}"
     done = subprocess.run(
         ["bash", "-euc", command, str(project / "scripts" / "x")], cwd=project, check=True,
         capture_output=True, text=True,
     )  # fmt: skip
-    arguments = [line.removeprefix("argument=") for line in done.stderr.splitlines()]
+    return [line.removeprefix("argument=") for line in done.stderr.splitlines()]
+
+
+def installs(project: Path, script: str) -> list[str]:
+    """Return what a script installs: files of pins, and the project itself."""
+    arguments = pip_arguments(project, script)
     return [Path(each).name for each in arguments if each.endswith((".txt", project.name))]
 
 
@@ -239,6 +244,13 @@ def test_an_environment_for_serving_holds_what_serves_alone(project: Path) -> No
     assert installs(project, "serving") == []
     assert installs(project, "") == ["constraints-dev.txt", project.name]
     assert installs(project, "serving") == []
+
+
+def test_a_first_start_compiles_no_module_that_it_does_not_import(project: Path) -> None:
+    """It costs at most a third of what it cost with the libraries of tests and pages."""
+    make_from(project, "pyproject.toml")
+    assert pip_arguments(project, "serving").count("--no-compile") == 2
+    assert "--no-compile" not in pip_arguments(project, "")
 
 
 def test_an_environment_with_all_keeps_all_when_it_is_brought_up_to_date(project: Path) -> None:

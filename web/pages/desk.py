@@ -107,7 +107,10 @@ class DeskPages(FramedPages):
 
     async def home(self, exchange: Exchange) -> Response:
         """Show conditions that need attention, and all DocTypes that the user may list."""
-        service = await self._gateway.service_state()
+        service = replace(
+            await self._gateway.service_state(),
+            stale_webhooks=await self._gateway.stale_webhooks(),
+        )
         return await self._page(
             exchange, "home.html", "", lambda fw: {"attention": attention(fw, service)}
         )

@@ -239,6 +239,7 @@ class Rendering:
         )
         self._environment.globals |= {
             "site": settings.name,
+            "other_nodes_wait": settings.other_nodes_wait,
             "assets": assets.folder,
             "find": FIND,
             "csrf_header": CSRF_HEADER,

@@ -258,6 +258,15 @@ def attention(fw: Fw, service: ServiceState) -> tuple[AttentionLine, ...]:
 
 
 def _attention(fw: Fw, service: ServiceState) -> Iterator[AttentionLine]:
+    stale = service.stale_webhooks
+    if stale:
+        changed = (
+            f"The Webhook {stale[0]} was" if len(stale) == 1 else f"{len(stale):,} Webhooks were"
+        )
+        yield AttentionLine(
+            f"{changed} changed on another server; this one uses the change after a restart",
+            document_path(WEBHOOK, stale[0]) if len(stale) == 1 else list_path(WEBHOOK),
+        )
     for each in failing_webhooks(fw.tx, service, MOST_FAILING):
         yield AttentionLine(
             f"{each.label} fails: {each.failures:,} attempts in a row, {waiting_of(each)} waiting",

@@ -9,9 +9,13 @@ import pytest
 
 from fw_actors.mail import Template
 from fw_actors.rules.findings import ServiceState
+from fw_actors.runtime import SeededEntropy
 from tests.fw_actors.office import Office, open_office
+from tests.http_site import URL, HttpSite, http_site
+from web.app import make_app
 from web.pages import webhooks
 from web.pages.webhooks import AttentionLine, attention
+from web.settings import Settings
 
 
 @pytest.fixture
@@ -47,6 +51,21 @@ async def test_attention_counts_failed_mails_up_to_a_limit(
     assert await lines(office) == (AttentionLine("3 or more mails have failed", path),)
 
 
+async def test_attention_names_a_webhook_that_was_changed_on_another_server(
+    office: Office,
+) -> None:
+    """The service uses it after a restart (B-42)."""
+    tail = "changed on another server; this one uses the change after a restart"
+
+    async def told(*stale: str) -> tuple[AttentionLine, ...]:
+        service = ServiceState(running=True, stale_webhooks=stale)
+        return await office.do(lambda fw: attention(fw, service))
+
+    assert await told() == ()
+    assert await told("erp") == (AttentionLine(f"The Webhook erp was {tail}", "/app/Webhook/erp"),)
+    assert await told("erp", "crm") == (AttentionLine(f"2 Webhooks were {tail}", "/app/Webhook"),)
+
+
 async def test_attention_counts_locked_identifiers(office: Office) -> None:
     until = office.site.clock.now() + 60_000
     for identifier in ("a", "b"):
@@ -63,3 +82,33 @@ async def test_attention_counts_locked_identifiers(office: Office) -> None:
 async def test_attention_is_for_system_managers(office: Office) -> None:
     await fail_mails(office, 1)
     assert await lines(office, "ada") == ()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_saved_webhook_says_that_other_servers_wait_for_a_restart(
+    tmp_path: Path, waits: bool
+) -> None:
+    """Its form has the sentence that follows "Saved." (B-42)."""
+    async with http_site(tmp_path) as plain:
+        settings = Settings("tests", URL, other_nodes_wait=waits)
+        app = make_app(plain.service.gateway, settings, SeededEntropy(2))
+        site = HttpSite(plain.site, plain.service, app, plain.clock, plain.log)
+        sid = await site.sid(await site.hire("boss", "System Manager"))
+        for doctype in ("Webhook", "Role"):
+            page = (await site.ask("GET", f"/new/{doctype}", sid=sid)).body.decode()
+            told = 'data-note="Other servers of the site use the change after a restart."' in page
+            assert told is (waits and doctype == "Webhook")
+
+
+async def test_the_desk_names_a_webhook_that_another_server_has_saved(tmp_path: Path) -> None:
+    async with http_site(tmp_path) as site:
+        sid = await site.sid(await site.hire("boss", "System Manager"))
+        hook = {"name": "erp", "url": "https://erp.example/", "event_type": "Custom"}
+        made = {**hook, "custom_event": "a.b", "secret": "a signing secret"}
+        assert (await site.ask("POST", "/api/resource/Webhook", made, sid=sid)).status == 201
+        await site.site.write("Administrator", lambda fw: fw.webhooks.emit("x.y", {}))
+        home = "was changed on another server"
+        assert home not in (await site.ask("GET", "/app", sid=sid)).body.decode()
+        change = "UPDATE doc_webhook SET custom_event = 'b.c' WHERE name = 'erp'"
+        await site.site.write("Administrator", lambda fw: fw.db.sql(change))
+        assert f"The Webhook erp {home}" in (await site.ask("GET", "/app", sid=sid)).body.decode()

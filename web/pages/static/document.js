@@ -83,7 +83,7 @@ let leaving = false;
 const changes = () => pick(collect(), ([key, value]) => !same(value, initial[key]));
 const leave = (path, text) => {
   leaving = true;
-  if (text) flashNext(text);
+  if (text) flashNext(form.dataset.note ? `${text} ${form.dataset.note}` : text);
   location.assign(path);
 };
 
