@@ -154,6 +154,8 @@ class ConsoleScreen(App[None]):
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             self.sub_title = ""
+            if not self.is_running:  # quitting: the widgets may be gone already
+                return
             self.view = answer["view"]
             number = self.view["number"]
             self._show()

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import DataTable, Static
+from textual.widget import Widget
+from textual.widgets import DataTable, Footer, Static
 
 from fw_cli import console_screen
 from fw_cli.console_client import ConsoleClient
@@ -93,6 +94,33 @@ def test_what_others_say_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch) 
 def test_an_empty_board_says_what_that_means(monkeypatch: pytest.MonkeyPatch) -> None:
     boards = asyncio.run(shown(VIEW, monkeypatch))
     assert boards == {board.id: [board.nothing] for board in BOARDS}
+
+
+def test_a_view_that_comes_while_the_screen_quits_is_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its widgets are gone already; a traceback in the terminal was the last thing to see."""
+    quitting, shown = asyncio.Event(), asyncio.Event()
+
+    async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:
+        if do == "history":
+            return {"history": []}
+        if shown.is_set():
+            await quitting.wait()
+        shown.set()
+        return {"view": VIEW}
+
+    async def on_unmount(_widget: Widget) -> None:
+        quitting.set()
+        await asyncio.sleep(0.05)  # the view comes now
+
+    async def use() -> None:
+        async with ConsoleScreen(Path("none")).run_test(), asyncio.timeout(SECONDS):
+            await shown.wait()
+
+    monkeypatch.setattr(ConsoleClient, "ask", ask)
+    monkeypatch.setattr(Footer, "on_unmount", on_unmount, raising=False)
+    asyncio.run(use())
 
 
 async def _gone_and_back(monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:

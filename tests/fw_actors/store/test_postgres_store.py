@@ -112,7 +112,7 @@ async def test_a_deadlock_is_503_for_one_and_the_other_goes_on(store: Store) -> 
     assert "done" in found
     (refusal,) = [each for each in found if each != "done"]
     assert isinstance(refusal, OverloadedError)
-    assert "in the way" in refusal.message
+    assert "conflicted" in refusal.message
 
 
 async def test_a_locked_table_gives_503_reads_go_on_and_the_store_recovers(
