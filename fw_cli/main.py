@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "stop": "fw_cli.service:stop",
     "restart": "fw_cli.service:restart",
     "status": "fw_cli.service:status",
+    "logs": "fw_cli.logs:logs",
     "worker": "fw_cli.service:worker",
     "migrate": "fw_cli.migration:migrate",
     "demo": "fw_cli.demo:demo",

@@ -1,0 +1,90 @@
+"""`fw logs`: the end of the background service's log, and what is appended (C-174)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fw_cli.conftest import CommandLine
+
+LINE_BYTES = 40
+MANY = 10_000  # more than a block
+
+
+def written(fw: CommandLine, count: int) -> list[str]:
+    """Write a log of so many lines; return them."""
+    lines = [f"{number:06} " + "x" * LINE_BYTES for number in range(count)]
+    log_of(fw).parent.mkdir(exist_ok=True)
+    log_of(fw).write_text("".join(f"{line}\n" for line in lines))
+    return lines
+
+
+def log_of(fw: CommandLine) -> Path:
+    return fw.folder / "data" / "serve.log"
+
+
+@pytest.mark.parametrize("asked", [1, 2, 50, MANY - 1, MANY, MANY + 1])
+def test_the_last_lines_are_printed(fw: CommandLine, asked: int) -> None:
+    lines = written(fw, MANY)
+    assert fw.done("logs", "-n", str(asked)).splitlines() == lines[-asked:]
+
+
+def test_fifty_lines_are_the_default(fw: CommandLine) -> None:
+    lines = written(fw, MANY)
+    assert fw.done("logs").splitlines() == lines[-50:]
+
+
+def test_an_empty_log_prints_nothing(fw: CommandLine) -> None:
+    written(fw, 0)
+    assert fw.done("logs") == ""
+
+
+def test_without_a_log_the_error_says_where_it_is(fw: CommandLine) -> None:
+    told = fw.refused("logs")
+    assert "no data/serve.log" in told
+    assert "journalctl" in told
+
+
+@pytest.mark.parametrize("lines", ["0", "100001", "many"])
+def test_a_number_outside_of_the_range_is_a_usage_error(fw: CommandLine, lines: str) -> None:
+    assert fw.run("logs", "-n", lines).exit_code == 2
+
+
+@contextmanager
+def following(fw: CommandLine) -> Iterator[subprocess.Popen[str]]:
+    process = fw.process("logs", "--lines", "1", "--follow")
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_follow_prints_what_is_appended_until_ctrl_c(fw: CommandLine) -> None:
+    last = written(fw, 3)[-1]
+    with following(fw) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{last}\n"
+        with log_of(fw).open("a") as log:
+            log.write("appended\n")
+        assert process.stdout.readline() == "appended\n"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+        assert (process.returncode, told) == (0, "")
+
+
+@pytest.mark.parametrize("rotated", ["truncated", "replaced"])
+def test_follow_goes_on_in_a_rotated_log(fw: CommandLine, rotated: str) -> None:
+    last = written(fw, 3)[-1]
+    with following(fw) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{last}\n"
+        if rotated == "replaced":
+            log_of(fw).rename(fw.folder / "data" / "serve.log.1")
+        log_of(fw).write_text("new\n")
+        assert process.stdout.readline() == "new\n"
