@@ -1,4 +1,4 @@
-"""What the console shows of a process: a view, the samples of the last hour, and traces.
+"""Views of a process for the console, its samples of the last hour, and traces of its actors.
 
 Samples and traces are in memory, in bounded rings. A trace holds the last messages of one actor,
 for a minute, without values. What several processes show is merged into one: an actor is named with

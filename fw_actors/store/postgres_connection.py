@@ -3,6 +3,8 @@
 No module above the store's engines handles psycopg's errors. Their messages quote whole rows
 (DETAIL), including secrets, so none is passed on or kept as a cause: only the primary message and
 the names of table, column and constraint are used.
+
+The module has more than 500 lines because it contains all that is specific to psycopg.
 """
 
 from __future__ import annotations
