@@ -186,8 +186,8 @@ def _assignment(text: str) -> tuple[str, Any]:
 def show_webhooks(context: CommandContext, webhook: str | None, as_json: bool) -> None:
     """Show WEBHOOK with its state, or a table of all Webhooks.
 
-    The state is that of its outcomes: working, untried, slow, failing, paused or disabled. Secrets
-    are never shown.
+    The state is that of its outcomes: working, untried, slow, failing, paused or disabled. Waiting
+    deliveries are counted up to 1,000. Secrets are never shown.
     """
     from fw_cli.service_state import service_state
 

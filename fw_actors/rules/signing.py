@@ -171,7 +171,7 @@ def judge(
         if tolerance is not None and abs(age) > tolerance:
             faults.append(
                 f"It was signed {abs(age):.0f} s {'ago' if age > 0 else 'ahead of this clock'}, "
-                f"and more than {tolerance:.0f} s is not accepted."
+                f"and more than {tolerance:g} s is not accepted."
             )
     elif stamp:
         faults.append("webhook-timestamp must be seconds since 1970.")

@@ -79,6 +79,12 @@ def test_an_old_or_early_request_is_refused_unless_any_age_will_do(age: int, tol
     assert judge(SECRET, request, NOW, tolerance=None).verified
 
 
+@pytest.mark.parametrize(("tolerance", "told"), [(0.1, "0.1 s"), (2, "2 s"), (0, "0 s")])
+def test_an_old_request_is_told_the_tolerance_that_was_given(tolerance: float, told: str) -> None:
+    found = judge(SECRET, SavedRequest(signed(age=3), BODY), NOW, tolerance)
+    assert f"more than {told} is not accepted" in found.faults[0]
+
+
 @pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
 def test_a_missing_header_is_told(name: str) -> None:
     headers = signed()
