@@ -10,6 +10,7 @@ import click
 
 from fw_cli import receiving, replaying, webhook_documents
 from fw_cli.attempts import attempts
+from fw_cli.canceling import cancel
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.emitting import emit
 from fw_cli.erasing import erase
@@ -58,6 +59,7 @@ def webhooks() -> None:
 
 webhooks.add_command(emit)
 webhooks.add_command(attempts)
+webhooks.add_command(cancel)
 webhooks.add_command(erase)
 for _command in (
     *webhook_documents.COMMANDS,

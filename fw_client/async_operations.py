@@ -309,6 +309,15 @@ class AsyncWebhookCalls:
         """
         return await self._client.run(calls.rotate(webhook, secret, overlap))
 
+    async def cancel(self, delivery: str) -> None:
+        """End a Queued or Retrying delivery as Failed; nothing more is sent.
+
+        The client does not repeat this call.
+
+        Raises: NotFound, Conflict for a delivery that has ended or is being sent.
+        """
+        await self._client.run(calls.cancel_delivery(delivery))
+
     async def erase(self, delivery: str) -> datetime:
         """Erase the body of a Sent or Failed delivery; return the time of the first erasure.
 

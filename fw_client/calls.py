@@ -386,6 +386,10 @@ def rotate(webhook: str, secret: str | None, overlap: int) -> Call[RotatedSecret
     return _operation("webhooks.rotate", read, arguments)
 
 
+def cancel_delivery(delivery: str) -> Call[None]:
+    return _operation("webhooks.cancel", _nothing, {"delivery": delivery})
+
+
 def erase(delivery: str) -> Call[datetime]:
     def read(answer: Any) -> datetime:
         return datetime.fromisoformat(answer["erased"])

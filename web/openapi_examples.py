@@ -55,6 +55,7 @@ BODIES: Final[Mapping[str, Any]] = MappingProxyType(
         "ProgressRequest": {"run": _RUN},
         "AttemptsRequest": {"webhook": _WEBHOOK, "result": "failed", "limit": 50},
         "ExplainRequest": {"delivery": _DELIVERY},
+        "CancelDeliveryRequest": {"delivery": _DELIVERY},
         "EraseRequest": {"delivery": _DELIVERY},
         "RotateRequest": {"webhook": _WEBHOOK, "overlap": 24},
         "TestRequest": {"webhook": _WEBHOOK},

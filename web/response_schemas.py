@@ -266,6 +266,13 @@ class WebhookPauseResponse(Struct, frozen=True):
     until: str | None
 
 
+class CanceledDeliveryResponse(Struct, frozen=True):
+    """A canceled delivery and its new status."""
+
+    delivery: str
+    status: str
+
+
 class ErasedResponse(Struct, frozen=True):
     """A delivery whose body was erased, and the time of the erasure."""
 

@@ -34,6 +34,7 @@ from fw_actors.hashing import too_many
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.ops.site import Site
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
 from fw_actors.store import Tx, installation_key
@@ -239,6 +240,16 @@ class Gateway:
         """
         return _allowed(
             await self.write(caller, lambda fw: erase(fw, self._site.audit, delivery), request_id)
+        )
+
+    async def cancel_delivery(
+        self, caller: Caller, delivery: str, request_id: str
+    ) -> DeliveryStatus:
+        """Cancel a waiting delivery; return its new status. Raises: as `erase`."""
+        return _allowed(
+            await self.write(
+                caller, lambda fw: self._site.cancellations.cancel(fw, delivery), request_id
+            )
         )
 
     def new_secret(self) -> str:

@@ -86,6 +86,7 @@ class Action(StrEnum):
     WEBHOOK_RENAME = "webhook.rename"
     WEBHOOK_DELETE = "webhook.delete"
     ERASE = "webhook.erase"
+    CANCEL_DELIVERY = "webhook.cancel"
     ROTATE = "webhook.rotate"
     ROTATION_END = "webhook.rotation_end"
     NOTICE = "webhook.notice"

@@ -46,6 +46,7 @@ from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
 from fw_actors.tracing import Tracer
 from fw_actors.webhooks import events, replay
+from fw_actors.webhooks.cancellation import Cancellations
 from fw_actors.webhooks.deliveries import DeliveryRenames, NamesOfDeletedWebhooks
 from fw_actors.webhooks.events import CustomEvents, DeliveryRecorder, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
@@ -90,6 +91,7 @@ class Site:
     subscriptions: SubscriptionCache
     replays: Replays
     pauses: Pauses
+    cancellations: Cancellations
     bulk: BulkReplays
     errors: ErrorRecorder
     jobs: JobControl
@@ -218,6 +220,7 @@ def _assembled(
     documents = Documents(registry, vault, entropy, observers, errors.note)
     replays = Replays(registry, audit, partial(recorded, events.QUEUE))
     pauses = Pauses(audit, partial(recorded, events.QUEUE))
+    cancellations = Cancellations(registry, audit, entropy, partial(recorded, events.QUEUE))
     bulk = BulkReplays(replays, audit, entropy, partial(recorded, replay.REPLAYS))
     enqueue = JobRecorder(partial(recorded, queued_jobs.APP_QUEUE), tracer)
     context = SiteContext(
@@ -225,7 +228,7 @@ def _assembled(
     )
     return Site(
         config, store, clock, entropy, registry, accounts, hasher, vault, context, outbox,
-        new_passwords, audit, subscriptions, replays, pauses, bulk, errors,
+        new_passwords, audit, subscriptions, replays, pauses, cancellations, bulk, errors,
         JobControl(registry, audit, recorded), passwords, api_keys, key, notices, tracer,
     )  # fmt: skip
 

@@ -54,13 +54,14 @@ FINAL: Final = (DeliveryStatus.SENT.value, DeliveryStatus.FAILED.value)
 
 
 class Ending(Enum):
-    """The kinds of results that an attempt can have: the rows B-162 to B-167."""
+    """The kinds of results that an attempt can have: the rows B-162 to B-167, and B-365."""
 
     DELIVERED = "the receiver answered 2xx"
     TRANSIENT = "network error, timeout, 408, 429 or any 5xx"
     REFUSED = "any other answer, a redirect included"
     WITHDRAWN = "webhook disabled or deleted; nothing was sent"
     UNSIGNABLE = "signing secret missing or undecryptable; nothing was sent"
+    CANCELED = "a System Manager canceled the delivery; nothing was sent"
 
 
 # ending: (status while attempts remain, status when they are used up)
@@ -71,6 +72,7 @@ NEXT: Final = MappingProxyType(
         Ending.REFUSED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
         Ending.WITHDRAWN: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
         Ending.UNSIGNABLE: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        Ending.CANCELED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
     }
 )
 
@@ -135,7 +137,7 @@ def decide(
 
     `attempts_before` are those counted until now; this one is counted here, at its outcome.
     `at_least` seconds pass before the next one: it lengthens a wait, and never shortens it.
-    An attempt that sent nothing (WITHDRAWN, UNSIGNABLE) counts as well: it was a try.
+    An attempt that sent nothing (WITHDRAWN, UNSIGNABLE, CANCELED) counts as well.
     """
     attempt = attempts_before + 1
     status = outcome(ending, attempt, max_attempts)

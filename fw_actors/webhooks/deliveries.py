@@ -125,8 +125,9 @@ class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
     `again`: those of deliveries with earlier attempts. `tallies`: what they add to the counts of
-    their Webhooks, the sum of `noted`. `ordered`: those whose jobs have ordering keys; `webhooks`:
-    the Webhooks of these; `drained`: the jobs among them whose Webhooks no longer order deliveries.
+    their Webhooks, the sum of `noted`, which is empty if they are not counted. `ordered`: those
+    whose jobs have ordering keys; `webhooks`: the Webhooks of these; `drained`: the jobs among them
+    whose Webhooks no longer order deliveries.
     """
 
     held: list[tuple[int, str]]
@@ -201,10 +202,10 @@ class Deliveries(DeliveryClaims):
         self.settle_all(tx, self.outcome_batch(()))
 
     def outcome_batch(
-        self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
+        self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]], *, counted: bool = True
     ) -> OutcomeBatch:
         """Determine the status after each finished attempt, and encode the batch for
-        `settle_all`."""
+        `settle_all`. `counted`: as outcomes of their Webhooks (B-240)."""
         ready = OutcomeBatch([], [], "", [], [], [], [], "", [], set(), set())
         rows = []
         for due, ended in attempts:
@@ -234,7 +235,8 @@ class Deliveries(DeliveryClaims):
                 ready.webhooks.add(due.job.partition)
                 if due.hook is None or not due.hook.ordered or not due.hook.enabled:
                     ready.drained.add(job)
-            ready.noted.append((due.job.partition, verdict.status, ended.at, error_of(ended)))
+            if counted:
+                ready.noted.append((due.job.partition, verdict.status, ended.at, error_of(ended)))
         return ready._replace(rows=rows_as_json(rows), tallies=tallies_of(ready.noted))
 
     def settle_all(self, tx: Tx, batch: OutcomeBatch) -> Sequence[DeliveryStatus | None]:
@@ -257,7 +259,7 @@ class Deliveries(DeliveryClaims):
                 for held, status in zip(batch.held, statuses, strict=True)
             ]
         tallies = batch.tallies
-        if lost:
+        if lost and batch.noted:
             pairs = zip(batch.held, batch.noted, strict=True)
             tallies = tallies_of(noted for held, noted in pairs if held not in lost)
         add_tallies(tx, tallies)

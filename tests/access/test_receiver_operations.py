@@ -71,6 +71,23 @@ async def test_an_erased_body_is_in_no_answer(desk: Desk) -> None:
     assert erased.json["erased"] in replay.error["message"]
 
 
+async def test_a_canceled_delivery_says_by_whom(desk: Desk) -> None:
+    """One that waits becomes Failed; one that has ended is refused with 409 (B-365, B-366)."""
+    refused = await desk.op("cancel", delivery=desk.delivery)
+    assert (refused.status, refused.error["message"]) == (
+        409, "This delivery has already ended; it is Failed."
+    )  # fmt: skip
+    await desk.op("pause", webhook=desk.hook)
+    told = await desk.site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=desk.boss)
+    (waiting,) = told.json["deliveries"]
+    canceled = await desk.op("cancel", delivery=waiting)
+    assert (canceled.status, canceled.json) == (200, {"delivery": waiting, "status": "Failed"})
+    shown = await desk.site.ask("GET", f"/api/resource/Webhook%20Delivery/{waiting}", sid=desk.boss)
+    assert shown.json["data"]["error"] == "canceled: boss canceled this delivery."
+    missing = await desk.op("cancel", delivery="msg_none")
+    assert missing.status == 404
+
+
 async def test_bad_input_is_refused_with_its_field(desk: Desk) -> None:
     """Values by 422, forms by 400, names that nothing has by 404; nothing changes."""
     bad: list[tuple[str, dict[str, Any], int, str | None]] = [
@@ -97,7 +114,7 @@ async def test_bad_input_is_refused_with_its_field(desk: Desk) -> None:
         field = reply.error.get("extra", {}).get("field")
         found.append((name, body, reply.status, field))
     assert found == bad
-    acts = "('webhook.rotate', 'webhook.pause', 'webhook.erase')"
+    acts = "('webhook.rotate', 'webhook.pause', 'webhook.erase', 'webhook.cancel')"
     assert not await desk.site.rows(f"SELECT 1 FROM doc_audit_event WHERE action IN {acts}")
 
 
@@ -110,6 +127,7 @@ async def test_nobody_else_may_and_what_is_refused_is_on_record(desk: Desk) -> N
     acts = {
         "pause": {"webhook": desk.hook}, "resume": {"webhook": desk.hook},
         "rotate": {"webhook": desk.hook}, "erase": {"delivery": desk.delivery},
+        "cancel": {"delivery": desk.delivery},
     }  # fmt: skip
     for user in ("ann", "sam"):
         sid = await desk.site.sid(user)
@@ -121,7 +139,7 @@ async def test_nobody_else_may_and_what_is_refused_is_on_record(desk: Desk) -> N
     denied = await desk.site.rows(
         "SELECT target, actor FROM doc_audit_event WHERE action = 'Denied' ORDER BY creation"
     )
-    assert len(denied) == 6  # a rotation is a save, whose refusals are in the log
+    assert len(denied) == 8  # a rotation is a save, whose refusals are in the log
     assert {row["actor"] for row in denied} == {"ann", "sam"}
     (kept,) = await desk.site.rows("SELECT payload, erased FROM doc_webhook_delivery")
     assert (bool(kept["payload"]), kept["erased"]) == (True, None)

@@ -364,6 +364,37 @@ def test_a_secret_is_rotated_and_a_body_erased_after_a_question(
     look(page, "delivery-erased")
 
 
+def test_waiting_deliveries_are_canceled_after_a_question(
+    page: Page, receiver: LiveReceiver
+) -> None:
+    """One on its page, others from the list (B-368)."""
+    name = make_webhook(page, receiver.url, "page.canceled")
+    page.goto(f"/app/Webhook/{name}")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    one, *others = [emit(page, "page.canceled", {"n": n}) for n in range(3)]
+    page.goto(f"{DELIVERIES}/{one}")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("nothing more is sent")
+    look(page, "delivery-cancel")
+    dialog.get_by_role("button", name="Keep it").click()
+    assert status(page, one) == "Queued"
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    dialog.get_by_role("button", name="Cancel the delivery").click()
+    expect(page.get_by_text("Canceled.", exact=True)).to_be_visible()
+    expect(page.get_by_text("canceled this delivery").first).to_be_visible()
+    expect(page.get_by_role("button", name="Replay")).to_be_visible()
+    expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
+    page.goto(f"{DELIVERIES}?webhook={name}&status=Queued")
+    for row in page.locator("#found tbody .pick input").all():
+        row.check()
+    page.get_by_role("button", name="Cancel 2").click()
+    dialog.get_by_role("button", name="Cancel them").click()
+    eventually(lambda: [status(page, each) for each in others] == ["Failed", "Failed"])
+    assert not set(receiver.ids) & {one, *others}
+
+
 def test_all_that_match_are_replayed_beyond_one_page(page: Page, receiver: LiveReceiver) -> None:
     """Each once, with progress that is left and comes back; a second run has to wait."""
     name = make_webhook(page, receiver.url, "page.all")

@@ -180,6 +180,7 @@ def test_a_near_miss_is_suggested(fw: CommandLine, erp: dict[str, Any], command:
         ("list", "--webhook"),
         ("attempts", "--webhook"),
         ("replay", "--webhook"),
+        ("cancel", "--yes", "--webhook"),
         ("erase", "--yes", "--webhook"),
         ("pause",),
         ("resume",),

@@ -133,6 +133,33 @@ def test_a_delivery_is_explained_in_words_and_as_json(fw: CommandLine, hooks: li
     assert "There is no Webhook Delivery" in fw.refused("webhooks", "explain", "msg_none")
 
 
+def test_waiting_deliveries_are_canceled(fw: CommandLine, hooks: list[str]) -> None:
+    """One, and all of a Webhook; what is being sent is skipped and reported (B-368)."""
+    name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
+    assert "confirm it with --yes" in fw.refused("webhooks", "cancel", name)
+    assert fw.json("webhooks", "cancel", name, "--yes", "--json") == [{"delivery": name}]
+    assert "canceled: Administrator canceled" in fw.done("webhooks", "explain", name)
+    assert "it is Failed" in fw.refused("webhooks", "cancel", name, "--yes")
+    of_one = fw.json("webhooks", "list", "--webhook", hooks[1], "--status", "Queued", "--json")
+    held = of_one[0]["name"]
+    lease = f"UPDATE fw_job SET lease = 'x', next_at = next_at + 60000 WHERE subject = '{held}'"
+    fw.done("eval", f'fw.db.sql("{lease}")', "--commit")
+    done = fw.run("webhooks", "cancel", "--webhook", hooks[1], "--yes")
+    assert (done.exit_code, done.stderr) == (
+        0,
+        "Skipped because they are being sent now: 1. "
+        "Run the command again to cancel those that fail.\n",
+    )
+    assert {each["name"] for each in of_one if each["name"] in done.stdout} == {
+        each["name"] for each in of_one[1:]
+    }
+    again = fw.run("webhooks", "cancel", "--webhook", hooks[1], "--yes")
+    assert (again.exit_code, again.stdout) == (0, "Nothing to cancel.\n")
+    for args in ((), (name, "--webhook", hooks[0])):
+        refused = fw.run("webhooks", "cancel", *args)
+        assert (refused.exit_code, "Give one DELIVERY, or" in refused.stderr) == (2, True)
+
+
 def test_an_erased_delivery_is_explained_as_erased(fw: CommandLine, hooks: list[str]) -> None:
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
     assert "in progress" in fw.refused("webhooks", "erase", name, "--yes")

@@ -64,6 +64,7 @@ CALLS: dict[str, Callable[[FwClient], Any]] = {
     "documents.export": lambda fw: fw.documents.export("D", "n"),
     "webhooks.emitMany": lambda fw: fw.webhooks.emit_many([Event("a.b", {}, ("D", "n"))]),
     "webhooks.replay": lambda fw: fw.webhooks.replay("d"),
+    "webhooks.cancel": lambda fw: fw.webhooks.cancel("d"),
     "webhooks.erase": lambda fw: fw.webhooks.erase("d"),
     "webhooks.rotate": lambda fw: fw.webhooks.rotate("w", secret="s", overlap=1),
     "webhooks.test": lambda fw: fw.webhooks.test("w"),

@@ -274,6 +274,10 @@ def test_a_webhook_is_paused_rotated_and_a_delivery_erased(admin: FwClient) -> N
     (delivery,) = admin.webhooks.emit("never.sent", {}).deliveries
     with pytest.raises(Conflict):
         admin.webhooks.erase(delivery)
+    admin.webhooks.cancel(delivery)
+    assert admin.webhooks.explain(delivery)["status"] == "Failed"
+    with pytest.raises(Conflict, match="already ended"):
+        admin.webhooks.cancel(delivery)
     rotated = admin.webhooks.rotate(hook, overlap=1)
     assert rotated.secret is not None
     assert rotated.old_until is not None

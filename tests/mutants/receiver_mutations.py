@@ -116,6 +116,20 @@ RECEIVERS: Final = (
         "        pass\n",
     ),
     Mutation(
+        "a delivery is canceled while it is being sent",
+        "fw_actors/webhooks/cancellation.py",
+        'sa.or_(JOB.c.lease.is_(None), JOB.c.next_at <= sa.bindparam("now"))',
+        'sa.or_(JOB.c.lease.is_(None), JOB.c.next_at != sa.bindparam("now"))',
+        "tests/fw_actors/webhooks/test_cancellation.py",
+    ),
+    Mutation(
+        "a cancellation counts as a failure of the receiver",
+        "fw_actors/webhooks/cancellation.py",
+        "counted=False)",
+        "counted=True)",
+        "tests/fw_actors/webhooks/test_cancellation.py",
+    ),
+    Mutation(
         "a claim looks at the free slots alone, and not at the rate",
         "fw_actors/webhooks/pacing.py",
         "most = min(free, allowance.requests)",

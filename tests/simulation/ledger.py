@@ -6,6 +6,7 @@ A connection of its own reads the rows; the tables of the contract are written o
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,8 @@ class Ledger:
         """Webhooks that were disabled at some time."""
         self.anew: set[str] = set()
         """Deliveries that began anew in the last commit."""
+        self.canceled: Counter[str] = Counter()
+        """How often each delivery was canceled."""
         self.minted: dict[str, int] = {}
         """Links, each as its kind and its token's hash in hex, by the commit that made them."""
         self.commits = 0
@@ -96,7 +99,7 @@ class Ledger:
         leased = [
             (number, job)
             for number, job in after.jobs.items()
-            if self._judge_lease(before.jobs.get(number), job, life)
+            if self._judge_lease(before.jobs.get(number), job, life, after)
         ]
         for _, job in leased:
             if job.queue == "webhook" and job.partition in after.hooks:
@@ -113,16 +116,17 @@ class Ledger:
                 self.bodies[name] = new.payload or ""
             elif old != new:
                 self._judge_step(name, old, new, after)
+                self._judge_cancellation(name, old, new, before)
         for name in before.deliveries.keys() - after.deliveries.keys():
             self._judge_sweep(name, before.deliveries[name])
         for gone in before.jobs.keys() - after.jobs.keys():
-            self._judge_end(before.jobs[gone], life)
+            self._judge_end(before.jobs[gone], life, after)
         for user, password in after.passwords.items():
             _judge_password(user, before.passwords.get(user), password)
             for link in password.links - self.minted.keys():
                 self.minted[link] = self.commits
 
-    def _judge_lease(self, old: Job | None, new: Job, life: Life) -> bool:
+    def _judge_lease(self, old: Job | None, new: Job, life: Life, after: State) -> bool:
         """Return whether the commit leased the job."""
         if new.lease is not None and (old is None or old.lease != new.lease):
             self._owners[new.lease] = life.label
@@ -131,11 +135,14 @@ class Ledger:
             _expect(not wrong, f"job of {new.subject} was leased before it was due, at {due}")
             return True
         if old is not None and old.lease != new.lease:
-            self._judge_end(old, life)
+            self._judge_end(old, life, after)
         return False
 
-    def _judge_end(self, old: Job, life: Life) -> None:
+    def _judge_end(self, old: Job, life: Life, after: State) -> None:
         """An outcome by a lost lease: written by a process that does not hold it."""
+        about = after.deliveries.get(old.subject)
+        if old.queue == "webhook" and about is not None and _canceled(about):
+            return  # see `_judge_cancellation`
         if old.lease is not None and old.next_at is not None:
             owner = self._owners.get(old.lease)
             _expect(
@@ -205,6 +212,16 @@ class Ledger:
             _expect((new.sent is not None) == (new.status == "Sent"), f"{name}: {new}")
             _expect(bool(new.error) == (new.status == "Failed"), f"{name}: {new}")
 
+    def _judge_cancellation(self, name: str, old: Delivery, new: Delivery, before: State) -> None:
+        """Nobody was sending it: it had no lease, or one that had ended (B-366)."""
+        if old.status in FINAL or not _canceled(new):
+            return
+        self.canceled[name] += 1
+        for job in before.jobs.values():
+            if job.queue == "webhook" and job.subject == name and job.lease is not None:
+                ends = job.next_at or 0
+                _expect(ends <= self._now(), f"{name} was canceled while it was being sent")
+
     def _judge_sweep(self, name: str, old: Delivery) -> None:
         _expect(old.status in FINAL, f"{name} was deleted while {old.status}")
         age = self._now() - (old.last_attempt or 0)
@@ -212,6 +229,10 @@ class Ledger:
 
     def _horizon_ms(self) -> float:
         return (self._rules.cap + FAR_SECONDS) * 1000
+
+
+def _canceled(delivery: Delivery) -> bool:
+    return delivery.status == "Failed" and (delivery.error or "").startswith("canceled:")
 
 
 def _judge_password(user: str, old: Password | None, new: Password) -> None:

@@ -1,4 +1,4 @@
-"""Work of clients who look after receivers: pause, limit, order, rotate secrets, erase bodies."""
+"""Work of clients who look after receivers: pause, limit, order, rotate secrets, cancel, erase."""
 
 from __future__ import annotations
 
@@ -60,6 +60,37 @@ class ReceiverWork:
             f"rotates the secret of {hook}, {overlap} h",
             lambda up: up.gateway.rotate(MANAGER, hook, secret, overlap, ""),
         )
+
+    async def cancel(self) -> None:
+        """Cancel a delivery: done if it waits, refused if it is being sent or final."""
+        deliveries = self._ledger.state.deliveries
+        if not deliveries:
+            return
+        delivery = self.dice.choice(list(deliveries)[-RECENT:])
+        caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
+        before, denials = self._ledger.canceled[delivery], self._ledger.replays
+        if caller is AGENT:
+            denials.ask(delivery, may=False)
+        told = await self.client.ask(
+            f"{caller.user} cancels {delivery}",
+            lambda up: up.gateway.cancel_delivery(caller, delivery, ""),
+        )
+        self._judge_denial(caller is AGENT, delivery, told)
+        done = self._ledger.canceled[delivery] > before
+        if isinstance(told, str) and not lost(told) and not done:
+            self.world.broke(f"{delivery} was canceled, and is not")
+
+    async def cancel_many(self) -> None:
+        """Cancel what waits for one Webhook, as the command line does."""
+        hook = self._hook()
+
+        async def work(up: Up) -> Any:
+            cancellations = up.site.cancellations
+            return await up.site.write(
+                "Administrator", lambda fw: cancellations.cancel_matching(fw, webhook=hook)
+            )
+
+        await self.client.ask(f"cancels what waits for {hook}", work)
 
     async def erase(self) -> None:
         """Erase a delivery: done if it is final, refused if it is not."""

@@ -167,6 +167,7 @@ async def _work(client: Client, until: float) -> None:
         keys.revoke, scopes.change, scopes.reach, scopes.write, scopes.replay,
         own.change_password, own.end_others, receivers.pause, receivers.resume, receivers.limit,
         receivers.order, receivers.rotate, receivers.rotate, receivers.erase, receivers.erase_many,
+        receivers.cancel, receivers.cancel, receivers.cancel_many,
     )  # fmt: skip
     dice = client.dice
     favourites = dice.sample(works, dice.randint(4, len(works)))

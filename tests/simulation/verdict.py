@@ -32,6 +32,7 @@ def judge_end(world: World) -> None:
         _notice_mails,
         _device_mails,
         _erasures,
+        _cancellations,
     ):
         for broken in judge(world):
             world.broke(broken)
@@ -223,6 +224,18 @@ def _erasures(world: World) -> list[str]:
     found = [f"the erasure of {name} is on record {n} times" for name, n in told.items() if n > 1]
     return found + [f"{name} is erased, or on record as erased, and not both"
                     for name in (erased - by_age) ^ (told.keys() - swept)]  # fmt: skip
+
+
+def _cancellations(world: World) -> list[str]:
+    """Each cancellation has one Audit Event, and there is no other (B-365)."""
+    ledger = _ledger(world)
+    rows = ledger.rows("SELECT target FROM doc_audit_event WHERE action = 'webhook.cancel'")
+    told = Counter(row[0] for row in rows)
+    return [
+        f"{name} was canceled {ledger.canceled[name]} times, and {told[name]} are on record"
+        for name in told.keys() | ledger.canceled.keys()
+        if told[name] != ledger.canceled[name]
+    ]
 
 
 def _age_at_erasure(delivery: Delivery) -> int:

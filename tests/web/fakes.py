@@ -24,6 +24,7 @@ from fw_actors.errors import (
     TooManyRequestsError,
 )
 from fw_actors.ops.queued_jobs import JobControl
+from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.webhooks.diagnostics import StepTimes, TrialResult
 from fw_actors.webhooks.pacing import WebhookPause
@@ -209,6 +210,14 @@ class FakeGateway:
         if self.refuse is not None:
             raise self.refuse
         return SecretRotation(webhook, "2026-03-01T12:00:00.000Z" if overlap_hours else None)
+
+    async def cancel_delivery(
+        self, caller: Caller, delivery: str, request_id: str
+    ) -> DeliveryStatus:
+        self.asked.append(("cancel_delivery", caller.user, delivery, request_id))
+        if self.refuse is not None:
+            raise self.refuse
+        return DeliveryStatus.FAILED
 
     async def erase(self, caller: Caller, delivery: str, request_id: str) -> str:
         self.asked.append(("erase", caller.user, delivery, request_id))

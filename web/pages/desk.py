@@ -62,7 +62,11 @@ class BulkAct:
 
 BULK_ACTS: Final[Mapping[str, tuple[BulkAct, ...]]] = {
     WEBHOOK: (BulkAct("pause", "Pause"), BulkAct("resume", "Resume")),
-    DELIVERY: (BulkAct("replay", "Replay"), BulkAct("erase", "Erase", danger=True)),
+    DELIVERY: (
+        BulkAct("replay", "Replay"),
+        BulkAct("cancel", "Cancel", danger=True),
+        BulkAct("erase", "Erase", danger=True),
+    ),
     USER: (BulkAct("unlock", "Unlock"), BulkAct("end", "End sessions", danger=True)),
 }
 """For System Managers without access scopes."""

@@ -30,7 +30,7 @@ _SUBJECTS: Final[Mapping[str, str]] = {
     "api_key": "API Key",
     "webhook": "Webhook",
 }
-_OF_DELIVERIES: Final = ("webhook.replay", "webhook.erase")
+_OF_DELIVERIES: Final = ("webhook.replay", "webhook.cancel", "webhook.erase")
 
 
 def fields_beside(meta: Meta, names: Iterable[str]) -> set[str]:

@@ -21,6 +21,7 @@ from web.operations import BodyRule, Operation, Route
 from web.request import KIB, MIB
 from web.response import Response, iso_time, json_response
 from web.response_schemas import (
+    CanceledDeliveryResponse,
     DeliveryExplainedResponse,
     EmittedManyResponse,
     EmittedResponse,
@@ -77,6 +78,12 @@ class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ExplainRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of core.services.webhooks.explain."""
+
+    delivery: str
+
+
+class CancelDeliveryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of core.services.webhooks.cancel."""
 
     delivery: str
 
@@ -138,6 +145,12 @@ class WebhookRoutes(GatewayRoutes):
                 {"POST": Operation(self.emit_many, body=EVENTS, response=EmittedManyResponse)},
             ),
             write_route("webhooks.replay", self.replay, ReplayRequest, response=ReplayedResponse),
+            write_route(
+                "webhooks.cancel",
+                self.cancel,
+                CancelDeliveryRequest,
+                response=CanceledDeliveryResponse,
+            ),
             write_route("webhooks.erase", self.erase, EraseRequest, response=ErasedResponse),
             write_route("webhooks.rotate", self.rotate, RotateRequest, response=RotatedResponse),
             write_route("webhooks.test", self.test, TestRequest, response=TrialResult),
@@ -222,6 +235,17 @@ class WebhookRoutes(GatewayRoutes):
                 exchange.known_caller, body.webhook, exchange.request_id
             )
         )
+
+    async def cancel(self, exchange: Exchange) -> Response:
+        """Cancel a Queued or Retrying delivery: it becomes Failed, and nothing more is sent.
+
+        A delivery that is being sent now can't be canceled (409).
+        """
+        body: CancelDeliveryRequest = exchange.body
+        status = await self._gateway.cancel_delivery(
+            exchange.known_caller, body.delivery, exchange.request_id
+        )
+        return json_response(CanceledDeliveryResponse(body.delivery, status))
 
     async def erase(self, exchange: Exchange) -> Response:
         """Erase the body of a final delivery and the receiver's answers; its record stays."""

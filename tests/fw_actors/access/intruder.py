@@ -57,7 +57,9 @@ class Intruder:
     def handle(self) -> Fw:
         """The handle of the account at hand, or of whom an app's code acts for in its name."""
         own = self.site.handle(self.fw.tx, self.acting)
-        return own if self.borrowed is None else own.as_user(self.borrowed)
+        if self.borrowed is None or not own.rights.scoped:
+            return own
+        return own.as_user(self.borrowed)
 
     def opened(self) -> set[str]:
         """Return every account into which he gets at this moment."""
@@ -85,8 +87,8 @@ class Intruder:
         except FwError:
             return False
 
-    # The calls. An app that ignores permissions for a user without scopes may do anything, and
-    # has nobody but itself to blame: `ignore` counts within scopes alone.
+    # The calls. An app that ignores permissions, or acts as another user, for a user without
+    # scopes may do anything: `ignore` and `borrow` count within scopes alone.
 
     def become(self, number: int) -> None:
         """Go on as another account that is open to him."""

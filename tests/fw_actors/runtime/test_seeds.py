@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,7 @@ def test_plugin_gives_a_runtime_and_an_option(
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", *plugins, *options],
         cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},
         capture_output=True,
         text=True,
         check=False,

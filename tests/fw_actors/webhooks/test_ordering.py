@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import trio
 
 from fw_actors.documents import rest
-from fw_actors.errors import FwError
+from fw_actors.errors import ConflictError, FwError
 from fw_actors.rules.delivery import Backoff, Ending, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx, jobs, ordered_jobs
@@ -138,6 +139,22 @@ class Fates:
             if ending is not Ending.TRANSIENT or due.attempts == 1:
                 self.ended[name].append(due.delivery)
 
+    async def cancel_some(self) -> None:
+        """Cancel deliveries, one of which may be in flight."""
+        site = self._office.site
+        for name, deliveries in self.expected.items():
+            waiting = [each for each in deliveries if each not in self.ended[name]]
+            if not waiting or self._random.random() < 0.5:
+                continue
+            delivery = self._random.choice(waiting)
+            cancel = partial(site.cancellations.cancel, delivery=delivery)
+            try:
+                await site.write("Administrator", cancel)
+            except ConflictError:
+                assert self._held[name].delivery == delivery
+            else:
+                deliveries.remove(delivery)
+
     async def kill(self) -> None:
         """All processes die: their leases end after a while."""
         self._held.clear()
@@ -145,15 +162,19 @@ class Fates:
 
 
 @both_stores
-async def test_two_processes_never_have_two_of_a_document(office: Office) -> None:
-    """Random outcomes, lost leases and events meanwhile: order holds and nothing is left."""
+@pytest.mark.parametrize("seed", [7, 8, 9])
+async def test_two_processes_never_have_two_of_a_document(office: Office, seed: int) -> None:
+    """Random outcomes, lost leases, cancellations and events meanwhile: order holds, and nothing
+    is left (B-367)."""
     await office.subscribe(ordering="document", timeout=1, max_attempts=2)
-    fates = Fates(office, 7)
+    fates = Fates(office, seed)
     for step in range(60):
         if step % 3 == 0 and step < 40:
             await fates.emit()
         await fates.claim()
         await fates.end_some()
+        if step % 7 == 0:
+            await fates.cancel_some()
         if step in (10, 25):
             await fates.kill()
         await trio.sleep(0.2)

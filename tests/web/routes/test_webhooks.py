@@ -12,6 +12,7 @@ REPLAY = "/api/method/core.services.webhooks.replay"
 PAUSE = "/api/method/core.services.webhooks.pause"
 RESUME = "/api/method/core.services.webhooks.resume"
 ROTATE = "/api/method/core.services.webhooks.rotate"
+CANCEL = "/api/method/core.services.webhooks.cancel"
 ERASE = "/api/method/core.services.webhooks.erase"
 TEST = "/api/method/core.services.webhooks.test"
 
@@ -76,7 +77,14 @@ async def test_erase_returns_the_time(client: AppClient, gateway: FakeGateway) -
     assert gateway.asked == [("erase", "ann", "msg_1", "r-7")]
 
 
-OF_WEBHOOKS, OF_DELIVERIES = (TEST, PAUSE, RESUME, ROTATE), (REPLAY, ERASE)
+async def test_cancel_returns_the_new_status(client: AppClient, gateway: FakeGateway) -> None:
+    headers = [("X-Request-Id", "r-7")]
+    reply = await client.ask("POST", CANCEL, {"delivery": "msg_1"}, sid=SID, headers=headers)
+    assert (reply.status, reply.json) == (200, {"delivery": "msg_1", "status": "Failed"})
+    assert gateway.asked == [("cancel_delivery", "ann", "msg_1", "r-7")]
+
+
+OF_WEBHOOKS, OF_DELIVERIES = (TEST, PAUSE, RESUME, ROTATE), (REPLAY, CANCEL, ERASE)
 ACTS = [
     *((path, {"webhook": "x"}) for path in OF_WEBHOOKS),
     *((path, {"delivery": "x"}) for path in OF_DELIVERIES),

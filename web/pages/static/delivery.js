@@ -1,4 +1,4 @@
-// A delivery: replay, erasure of the body after a confirmation, and copying of the curl command.
+// A delivery: replay, cancellation, erasure of the body after a confirmation, and copying of the curl command.
 
 import { operation } from "./api.js";
 import { ask, copy, flashNext } from "./app.js";
@@ -9,6 +9,7 @@ document.addEventListener("click", (event) => {
   const line = event.target.closest("[data-copy-curl]");
   if (line) copy(line.closest(".made").querySelector("[data-text]").textContent, line);
   if (event.target.closest("[data-erase]")) erase();
+  if (event.target.closest("[data-cancel]")) cancel();
   const button = event.target.closest("[data-replay-one]");
   if (!button) return;
   const section = document.getElementById("delivery");
@@ -18,6 +19,20 @@ document.addEventListener("click", (event) => {
     location.reload();
   }).catch((error) => say(section, error.message));
 });
+async function cancel() {
+  const { delivery } = document.getElementById("delivery").dataset;
+  const sure = await ask({
+    title: "Cancel the delivery?",
+    text: "It becomes Failed, and nothing more is sent. It can be replayed later.",
+    ok: "Cancel the delivery",
+    cancel: "Keep it",
+    danger: true,
+    work: () => operation("webhooks.cancel", { delivery }),
+  });
+  if (sure === null) return;
+  flashNext("Canceled.");
+  location.reload();
+}
 async function erase() {
   const { delivery } = document.getElementById("delivery").dataset;
   const sure = await ask({

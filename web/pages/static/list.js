@@ -40,6 +40,11 @@ const ACTS = {
     text: "Each is sent again with the same id and body. Deliveries in progress are skipped.",
     work: (delivery) => operation("webhooks.replay", { delivery }),
   },
+  cancel: {
+    noun: DELIVERIES, verb: "Cancel", ok: "Cancel them", done: "canceled", refused: "not canceled", danger: true,
+    text: "They become Failed, and nothing more is sent. Deliveries that are being sent now, or have ended, are skipped.",
+    work: (delivery) => operation("webhooks.cancel", { delivery }),
+  },
   erase: {
     noun: DELIVERIES, verb: "Erase", done: "erased", refused: "not erased", danger: true,
     text: "The sent bodies and the answers are erased permanently, and can't be replayed; the records stay.",

@@ -1,0 +1,204 @@
+"""Cancels deliveries that wait: they become Failed, and nothing more is sent (B-365 to B-368).
+
+A cancellation takes the delivery's job as a claim does, and writes an outcome as a sender does.
+Therefore it excludes attempts in progress, is recorded with the attempts, and makes the next
+delivery of an ordered document due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import sqlalchemy as sa
+
+from fw_actors.documents.core import WebhookDelivery
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import table_of
+from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.rules.delivery import FINAL, Backoff, DeliveryStatus, Ending
+from fw_actors.runtime import Entropy
+from fw_actors.store import LeasedJob, Statement, Tx
+from fw_actors.store.schema import JOB
+from fw_actors.webhooks.claims import LeasedDelivery
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from fw_actors.webhooks.events import QUEUE
+from fw_actors.webhooks.pacing import lock_turns
+
+MAX_AT_ONCE: Final = 100
+"""The maximum number of deliveries that one transaction of `cancel_matching` examines."""
+_WAITING: Final = (DeliveryStatus.QUEUED.value, DeliveryStatus.RETRYING.value)
+_NO_BACKOFF: Final = Backoff(0.0, 0.0)  # a canceled delivery is not retried
+_TOKEN_BYTES: Final = 16
+_D: Final = table_of(WebhookDelivery).table.c
+_WEBHOOK: Final = Statement(
+    sa.select(_D.webhook, _D.status).where(_D.name == sa.bindparam("delivery"))
+)
+# The end of a delivery's lease. A scalar for each delivery, because PostgreSQL would turn EXISTS
+# into a join with all jobs that are due later.
+_LEASE_END: Final = (
+    sa.select(sa.func.max(JOB.c.next_at))
+    .where(JOB.c.queue == QUEUE, JOB.c.subject == _D.name, JOB.c.lease.is_not(None))
+    .correlate(table_of(WebhookDelivery).table)
+    .scalar_subquery()
+)
+_IN_FLIGHT: Final = sa.func.coalesce(_LEASE_END, 0) > sa.bindparam("now")
+_NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
+# Locked by id, the order in which every transaction locks several jobs (see `deliveries`).
+_FREE: Final = (
+    sa.select(JOB.c.id)
+    .where(
+        JOB.c.queue == QUEUE,
+        JOB.c.subject.in_(_NAMES),
+        sa.or_(JOB.c.next_at.is_not(None), JOB.c.ordering_key.is_not(None)),  # else it has ended
+        sa.or_(JOB.c.lease.is_(None), JOB.c.next_at <= sa.bindparam("now")),
+    )
+    .order_by(JOB.c.id)
+    .with_for_update()
+)
+_TAKE: Final = Statement(
+    sa.update(JOB)
+    .where(JOB.c.id.in_(_FREE))
+    .values(lease=sa.bindparam("token"))
+    .returning(JOB.c.id, JOB.c.partition, JOB.c.subject, JOB.c.ordering_key)
+)
+_READ: Final = Statement(
+    sa.select(
+        _D.name,
+        sa.func.coalesce(_D.attempts, 0),
+        sa.func.coalesce(_D.max_attempts, 0),
+        _D.status,
+    ).where(_D.name.in_(_NAMES))
+)
+
+
+class CanceledDeliveries(NamedTuple):
+    """The result of one step of `Cancellations.cancel_matching`.
+
+    `more`: further ones may wait. `in_flight`: the number of those that are being sent, counted at
+    the last step only.
+    """
+
+    canceled: list[str]
+    in_flight: int
+    more: bool
+
+
+class Cancellations:
+    """Cancels waiting deliveries in the caller's transactions; calls `recorded` after commits."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        audit: AuditLog,
+        entropy: Entropy,
+        recorded: Callable[[], None],
+    ) -> None:
+        self._deliveries = Deliveries(registry, _NO_BACKOFF)
+        self._audit, self._entropy, self._recorded = audit, entropy, recorded
+
+    def cancel(self, fw: Fw, delivery: str) -> DeliveryStatus | PermissionDeniedError:
+        """Cancel one delivery; return its new status.
+
+        A missing permission is recorded too, which requires a commit: the error is returned, for
+        the caller to raise after the commit.
+
+        Raises: NotFoundError; ConflictError for a delivery that has ended or is being sent.
+        """
+        error = _permission_error(fw)
+        if error is not None:
+            self._audit.deny(fw, delivery)
+            return error
+        row = fw.tx.one(_WEBHOOK, delivery=delivery)
+        if row is None:
+            raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
+        webhook, status = row
+        if status not in FINAL and self._cancel(fw, [(delivery, webhook)]):
+            return DeliveryStatus.FAILED
+        _, status = fw.tx.one(_WEBHOOK, delivery=delivery) or (webhook, status)
+        if status in FINAL:
+            raise ConflictError(f"This delivery has already ended; it is {status}.")
+        raise ConflictError("This delivery is being sent now; cancel it if the attempt fails.")
+
+    def cancel_matching(
+        self,
+        fw: Fw,
+        *,
+        webhook: str | None = None,
+        reference: tuple[str, str] | None = None,
+    ) -> CanceledDeliveries:
+        """Cancel the waiting deliveries that match, at most `MAX_AT_ONCE`.
+
+        Args:
+            reference: DocType and name of the document that the events are about.
+
+        Raises: PermissionDeniedError; ValidationError without a condition.
+        """
+        error = _permission_error(fw)
+        if error is not None:
+            raise error
+        if webhook is None and reference is None:
+            raise ValidationError("Select the deliveries to cancel.", field="webhook")
+        wanted: list[sa.ColumnElement[bool]] = [_D.status.in_(_WAITING)]
+        if webhook is not None:
+            wanted.append(_D.webhook == webhook)
+        if reference is not None:
+            wanted += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
+        # In no order: sorting a million would be repeated in each step.
+        rows = fw.tx.rows(
+            sa.select(_D.name, _D.webhook).where(*wanted, ~_IN_FLIGHT).limit(MAX_AT_ONCE),
+            now=fw.tx.now,
+        )
+        canceled = self._cancel(fw, [(name, of) for name, of in rows])
+        if len(rows) == MAX_AT_ONCE:
+            return CanceledDeliveries(canceled, 0, more=True)
+        count = sa.select(sa.func.count()).where(*wanted, _IN_FLIGHT)
+        return CanceledDeliveries(canceled, fw.tx.scalar(count, now=fw.tx.now), more=False)
+
+    def _cancel(self, fw: Fw, found: Sequence[tuple[str, str]]) -> list[str]:
+        """Cancel deliveries (name, Webhook) that are not leased; return their names."""
+        tx = fw.tx
+        lock_turns(tx, sorted({webhook for _, webhook in found}))
+        taken = self._taken(tx, [name for name, _ in found])
+        if not taken:
+            return []
+        error = f"canceled: {fw.user} canceled this delivery."
+        outcome = AttemptOutcome(Ending.CANCELED, tx.now, error=error)
+        # Not counted: it does not tell how the receiver is.
+        batch = self._deliveries.outcome_batch([(due, outcome) for due in taken], counted=False)
+        self._deliveries.settle_all(tx, batch)
+        for due in taken:
+            detail = {"webhook": due.job.partition, "previous_status": due.status}
+            self._audit.record(fw, Action.CANCEL_DELIVERY, due.delivery, detail)
+        tx.after_commit(self._recorded)  # the next deliveries of ordered documents are due
+        return [due.delivery for due in taken]
+
+    def _taken(self, tx: Tx, names: Sequence[str]) -> list[LeasedDelivery]:
+        """Lease the jobs of waiting deliveries that no worker holds."""
+        token = self._entropy.bytes(_TOKEN_BYTES).hex()
+        taken = tx.rows(_TAKE, names=list(names), token=token, now=tx.now)
+        subjects = [subject for _, _, subject, _ in taken]
+        read = {row[0]: row[1:] for row in tx.rows(_READ, names=subjects)}
+        hooks = {of: self._deliveries.hook(tx, of) for of in {job[1] for job in taken}}
+        due = []
+        for job, webhook, name, key in sorted(taken, key=itemgetter(0)):
+            if name in read:  # else deleted meanwhile
+                leased = LeasedJob(job, QUEUE, webhook, name, lease=token)
+                hook, (attempts, most, status) = hooks[webhook], read[name]
+                due.append(
+                    LeasedDelivery(
+                        leased, hook, tx.now, name, b"", attempts, most, status, key is not None
+                    )
+                )
+        return due
+
+
+def _permission_error(fw: Fw) -> PermissionDeniedError | None:
+    if fw.rights.administers:
+        return None
+    return PermissionDeniedError(
+        "Canceling a delivery requires the role System Manager without access scopes."
+    )

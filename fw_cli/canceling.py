@@ -1,0 +1,86 @@
+"""`fw webhooks cancel`: cancels waiting deliveries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fw_cli.confirmation import confirm, yes_option
+from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.examples import examples
+from fw_cli.output import as_json, show
+from fw_cli.progress import progress
+from fw_cli.values import DELIVERY, WEBHOOK, require_webhook_on_record
+
+if TYPE_CHECKING:
+    from fw_actors.ops.site import Site
+
+
+@click.command(
+    epilog=examples(
+        "fw webhooks cancel msg_0ERYgT4q4QkDeICXePkUY0MMgHq",
+        "fw webhooks cancel --webhook erp --yes",
+        "fw webhooks cancel --reference Customer C-0042",
+    )
+)
+@click.argument("delivery", required=False, type=DELIVERY)
+@click.option("--webhook", type=WEBHOOK, help="Cancel the waiting deliveries of this Webhook.")
+@click.option(
+    "--reference",
+    nargs=2,
+    metavar="DOCTYPE NAME",
+    help="Cancel the waiting deliveries about this document.",
+)
+@yes_option
+@as_json
+@click.pass_obj
+def cancel(
+    context: CommandContext,
+    delivery: str | None,
+    webhook: str | None,
+    reference: tuple[str, str] | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Cancel DELIVERY, or all waiting deliveries that the options select.
+
+    Queued and Retrying deliveries become Failed, and nothing more is sent; a replay sends them
+    later. Deliveries that are being sent now are skipped: run the command again.
+    """
+    if (delivery is None) == (webhook is None and reference is None):
+        raise click.UsageError("Give one DELIVERY, or select many with --webhook or --reference.")
+    if webhook is not None:
+        context.read(lambda site, fw: require_webhook_on_record(fw, webhook))
+    confirm(
+        f"Cancel {delivery}?" if delivery else "Cancel all waiting deliveries that match?", yes=yes
+    )
+
+    async def use(site: Site) -> tuple[list[str], int]:
+        if delivery is not None:
+            await site.write(ADMINISTRATOR, lambda fw: site.cancellations.cancel(fw, delivery))
+            return [delivery], 0
+        canceled: list[str] = []
+        while True:
+            found = await site.write(
+                ADMINISTRATOR,
+                lambda fw: site.cancellations.cancel_matching(
+                    fw, webhook=webhook, reference=reference
+                ),
+            )
+            canceled += found.canceled
+            if not found.more:
+                return canceled, found.in_flight
+
+    with progress("canceling"):
+        canceled, in_flight = context.on_site(use)
+    if canceled or as_json:
+        show([{"delivery": name} for name in canceled], {"delivery": "Canceled"}, json=as_json)
+    else:
+        click.echo("Nothing to cancel.")
+    if in_flight:
+        click.echo(
+            f"Skipped because they are being sent now: {in_flight}. "
+            "Run the command again to cancel those that fail.",
+            err=True,
+        )

@@ -1,0 +1,197 @@
+"""Cancellations of waiting deliveries (B-365 to B-368)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+
+from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
+from fw_actors.rules.delivery import Ending
+from fw_actors.webhooks.attempts import attempts_of
+from fw_actors.webhooks.cancellation import MAX_AT_ONCE
+from fw_actors.webhooks.health import health_of
+from tests.fw_actors.office import Office
+from tests.fw_actors.webhooks.test_ordering import RUNS, Process, emit, of
+from tests.plans import Access, accesses, unsought
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+EVENTS = "SELECT target, actor, detail FROM doc_audit_event WHERE action = 'webhook.cancel'"
+
+
+async def cancel(office: Office, delivery: str, user: str = "Administrator") -> Any:
+    site = office.site
+    return await site.write(user, lambda fw: site.cancellations.cancel(fw, delivery))
+
+
+async def row(office: Office, delivery: str) -> dict[str, Any]:
+    return next(each for each in await office.deliveries() if each["name"] == delivery)
+
+
+async def test_a_queued_delivery_becomes_failed_and_is_not_sent(office: Office) -> None:
+    """Its error names the user; one Audit Event has the previous status (B-365)."""
+    webhook = await office.subscribe()
+    (delivery,) = await emit(office, "a")
+    assert await cancel(office, delivery) == "Failed"
+    stored = await row(office, delivery)
+    assert (stored["status"], stored["error"], stored["next_attempt"]) == (
+        "Failed", "canceled: Administrator canceled this delivery.", None
+    )  # fmt: skip
+    assert await Process(office).claim() == []
+    ((target, actor, detail),) = await office.sql(EVENTS)
+    assert (target, actor) == (delivery, "Administrator")
+    assert json.loads(detail) == {"webhook": webhook, "previous_status": "Queued"}
+
+
+async def test_a_cancellation_is_recorded_after_the_attempts(office: Office) -> None:
+    """Like an attempt that sent nothing; the earlier ones stay (B-367)."""
+    await office.subscribe(max_attempts=5)
+    (delivery,) = await emit(office, "a")
+    process = Process(office)
+    (due,) = await process.claim()
+    await process.end(due, Ending.TRANSIENT)
+    await cancel(office, delivery)
+    history = await office.site.store.read(lambda tx: attempts_of(tx, delivery))
+    assert [(each.number, each.error) for each in history.attempts] == [
+        (2, "canceled: Administrator canceled this delivery."), (1, "status: 400."),
+    ]  # fmt: skip
+    assert json.loads((await office.sql(EVENTS))[0][2])["previous_status"] == "Retrying"
+
+
+async def test_a_cancellation_is_no_failure_of_the_webhook(office: Office) -> None:
+    """The state of a Webhook tells how its receiver answers (B-367)."""
+    webhook = await office.subscribe()
+    for delivery in await emit(office, *"abcd"):
+        await cancel(office, delivery)
+    health = await office.site.store.read(lambda tx: health_of(tx, [webhook], RUNS)[webhook])
+    assert health.failures == 0
+    assert health.waiting == 0
+
+
+async def test_a_delivery_that_is_being_sent_is_refused(office: Office) -> None:
+    """Its lease is valid; after the lease's end it waits again (B-366)."""
+    await office.subscribe(timeout=1)
+    (delivery,) = await emit(office, "a")
+    process = Process(office)
+    (due,) = await process.claim()
+    with pytest.raises(ConflictError, match="is being sent now"):
+        await cancel(office, delivery)
+    await trio.sleep(40)
+    await cancel(office, delivery)
+    with pytest.raises(AssertionError):  # the sender has lost its lease
+        await process.end(due)
+    assert (await row(office, delivery))["status"] == "Failed"
+    assert len(await office.sql(EVENTS)) == 1
+
+
+async def test_a_delivery_that_has_ended_is_refused(office: Office) -> None:
+    """Each refusal states the status, and leaves no Audit Event (B-366)."""
+    await office.subscribe()
+    sent, failed, canceled = await emit(office, *"abc")
+    process = Process(office)
+    await cancel(office, canceled)
+    for due, ending in zip(await process.claim(), (Ending.DELIVERED, Ending.REFUSED), strict=True):
+        await process.end(due, ending)
+    for delivery, status in ((sent, "Sent"), (failed, "Failed"), (canceled, "Failed")):
+        with pytest.raises(ConflictError, match=f"already ended; it is {status}"):
+            await cancel(office, delivery)
+    with pytest.raises(NotFoundError, match="There is no Webhook Delivery msg_none"):
+        await cancel(office, "msg_none")
+    assert len(await office.sql(EVENTS)) == 1
+
+
+async def test_a_user_without_the_permission_is_denied_on_record(office: Office) -> None:
+    """Only System Managers without access scopes cancel (B-365)."""
+    await office.subscribe()
+    (delivery,) = await emit(office, "a")
+    await office.hire("clerk", password=None)
+    assert isinstance(await cancel(office, delivery, "clerk"), PermissionDeniedError)
+    denied = "SELECT target, actor FROM doc_audit_event WHERE action = 'Denied'"
+    assert await office.sql(denied) == [(delivery, "clerk")]
+    site = office.site
+    with pytest.raises(PermissionDeniedError):
+        await site.write(
+            "clerk", lambda fw: site.cancellations.cancel_matching(fw, reference=("Note", "a"))
+        )
+    assert (await row(office, delivery))["status"] == "Queued"
+
+
+async def test_the_next_delivery_of_a_document_follows_a_canceled_one(office: Office) -> None:
+    """Whether it waits for a retry, or is parked behind another one (B-367)."""
+    await office.subscribe(ordering="document", max_attempts=3)
+    first, second, third, fourth = await emit(office, *"aaaa")
+    process = Process(office)
+    (due,) = await process.claim()
+    assert due.delivery == first
+    await cancel(office, second)  # parked behind the first, which is being sent
+    assert await process.claim() == []
+    await process.end(due, Ending.TRANSIENT)
+    await cancel(office, first)  # waits for its retry
+    (due,) = await process.claim()
+    assert due.delivery == third
+    await process.end(due)
+    assert of(await process.claim()) == [fourth]
+    assert [(await row(office, each))["status"] for each in (first, second)] == ["Failed"] * 2
+
+
+async def test_deliveries_of_a_deleted_webhook_are_canceled(office: Office) -> None:
+    webhook = await office.subscribe(ordering="document")
+    first, second = await emit(office, *"aa")
+    await office.do(lambda fw: fw.get_doc("Webhook", webhook).delete())
+    await cancel(office, first)
+    await cancel(office, second)
+    assert await Process(office).claim() == []
+
+
+async def test_a_canceled_delivery_can_be_replayed(office: Office) -> None:
+    await office.subscribe()
+    (delivery,) = await emit(office, "a")
+    await cancel(office, delivery)
+    site = office.site
+    await site.write("Administrator", lambda fw: site.replays.replay(fw, delivery))
+    assert of(await Process(office).claim()) == [delivery]
+
+
+async def test_all_that_match_are_canceled_in_steps(office: Office) -> None:
+    """By Webhook and by document; those that are being sent are skipped and counted (B-368)."""
+    webhook = await office.subscribe()
+    await emit(office, *["a"] * (MAX_AT_ONCE + 50), *["b"] * 30)
+    held = of(await Process(office).claim(7))
+    cancellations, write = office.site.cancellations, office.site.write
+
+    async def matching(**wanted: Any) -> tuple[int, int, bool]:
+        found = await write("Administrator", lambda fw: cancellations.cancel_matching(fw, **wanted))
+        return len(found.canceled), found.in_flight, found.more
+
+    with pytest.raises(ValidationError, match="Select the deliveries to cancel"):
+        await matching()
+    assert await matching(webhook="other") == (0, 0, False)
+    assert await matching(reference=("Note", "c")) == (0, 0, False)
+    assert await matching(webhook="other", reference=("Note", "b")) == (0, 0, False)
+    canceled, _, more = await matching(reference=("Note", "b"))
+    assert (canceled >= 30 - len(held), more) == (True, False)
+    assert await matching(webhook=webhook) == (MAX_AT_ONCE, 0, True)
+    assert await matching(webhook=webhook) == (180 - 7 - canceled - MAX_AT_ONCE, 7, False)
+    left = await office.sql("SELECT name FROM doc_webhook_delivery WHERE status = 'Queued'")
+    assert sorted(name for (name,) in left) == sorted(held)
+
+
+async def test_a_cancellation_reads_no_other_deliveries(office: Office) -> None:
+    """However many deliveries and jobs there are, an index finds the ones to cancel."""
+    webhook = await office.subscribe()
+    (delivery,) = await emit(office, "a")
+    cancellations = office.site.cancellations
+
+    def seen(fw: Any) -> list[Access]:
+        return [
+            *accesses(fw.tx, lambda: cancellations.cancel(fw, delivery)),
+            *accesses(fw.tx, lambda: cancellations.cancel_matching(fw, webhook=webhook)),
+            *accesses(fw.tx, lambda: cancellations.cancel_matching(fw, reference=("Note", "a"))),
+        ]
+
+    found = await office.do(seen)
+    by_name = "name webhook reference_doctype reference_name"
+    assert unsought(found, doc_webhook_delivery=by_name, fw_job="rowid id subject") == []
