@@ -1,8 +1,9 @@
-"""A class name means one thing in the whole product."""
+"""Class names mean one thing in the whole product, and set-up that tests share stands in kits."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,3 +27,19 @@ def test_class_names_are_unique() -> None:
     for name, module in _classes():
         modules[name].add(module)
     assert {name: sorted(found) for name, found in modules.items() if len(found) > 1} == {}
+
+
+def test_shared_setup_is_imported_from_no_test_module() -> None:
+    """A test module is read for its tests; what others need of it belongs in a kit."""
+    found = []
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+            elif isinstance(node, ast.Import):
+                module = node.names[0].name
+            else:
+                continue
+            if re.match(r"tests\.(\w+\.)*test_\w+$", module):
+                found.append(f"{file.relative_to(ROOT)}:{node.lineno}: {module}")
+    assert found == []

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.browser.test_webhooks import emit, make_webhook, status
+from tests.browser.webhook_kit import emit, make_webhook, status
 from tests.live_site import LiveReceiver, eventually
 
 HEADERS = {"X-FW-CSRF": "1"}

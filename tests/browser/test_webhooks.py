@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.watch import look
-from tests.live_site import SECRET, LiveReceiver, eventually
+from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
+from tests.live_site import LiveReceiver, eventually
 
-HEADERS = {"X-FW-CSRF": "1"}
 DELIVERIES = "/app/Webhook%20Delivery"
 SHOW_ANEW = """
 () => htmx.ajax("GET", `${location.pathname}/recent`, {
@@ -24,27 +23,6 @@ SHOW_ANEW = """
 @pytest.fixture(autouse=True)
 def admin(sign_in: Callable[[str], None]) -> None:
     sign_in("admin")
-
-
-def make_webhook(page: Page, url: str, event: str, **fields: str) -> str:
-    hook = {"event_type": "Custom", "custom_event": event, "secret": SECRET, "url": url, **fields}
-    made = page.request.post("/api/resource/Webhook", data=hook, headers=HEADERS)
-    assert made.ok, made.text()
-    name: str = made.json()["data"]["name"]
-    return name
-
-
-def emit(page: Page, event: str, data: dict[str, Any]) -> str:
-    body = {"name": event, "data": data}
-    told = page.request.post("/api/method/core.services.webhooks.emit", data=body, headers=HEADERS)
-    assert told.ok, told.text()
-    (delivery,) = told.json()["deliveries"]
-    return str(delivery)
-
-
-def status(page: Page, delivery: str) -> str:
-    told = page.request.get(f"/api/resource/Webhook Delivery/{delivery}")
-    return str(told.json()["data"]["status"])
 
 
 def test_the_form_shows_what_applies_and_makes_a_strong_secret_once(

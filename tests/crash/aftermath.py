@@ -9,8 +9,8 @@ from typing import Any, Final
 import httpx
 
 from tests.crash.load import WRITERS, Told
-from tests.interop.test_main_job import deliveries
 from tests.live_site import LiveReceiver, eventually
+from tests.webhook_kit import deliveries
 
 LOCKOUT_SECONDS: Final = 900
 MAX_ANSWERED_401: Final = 4  # of five failures the last is answered 429

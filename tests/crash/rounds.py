@@ -20,9 +20,9 @@ import httpx
 from tests.crash.aftermath import broken_promises
 from tests.crash.load import CSRF, VICTIM, Load, Told
 from tests.fork_server import ForkedProcess
-from tests.interop.test_main_job import make_webhook
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
 from tests.postgres_cluster import PostgresCluster
+from tests.webhook_kit import make_webhook
 
 TIMEOUT_SECONDS: Final = 60  # of the Webhook: no machine is too slow for it
 LEASE_SECONDS: Final = TIMEOUT_SECONDS + 35

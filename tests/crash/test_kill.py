@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.interop.test_main_job import deliveries, make_webhook
 from tests.live_site import LiveReceiver, LiveSite, eventually
+from tests.webhook_kit import deliveries, make_webhook
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 

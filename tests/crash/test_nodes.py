@@ -16,8 +16,8 @@ import pytest
 
 from tests.crash.load import CSRF
 from tests.crash.nodes import several_nodes
-from tests.interop.test_main_job import deliveries, make_webhook
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
+from tests.webhook_kit import deliveries, make_webhook
 
 TIMEOUT_SECONDS = 60  # of a Webhook: no machine is too slow for it
 AFTER_THE_LEASE = {"FW_MODE": "development", "FW_CLOCK_OFFSET": str(TIMEOUT_SECONDS + 40)}

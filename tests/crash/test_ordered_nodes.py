@@ -18,8 +18,8 @@ import pytest
 
 from tests.crash.load import CSRF
 from tests.crash.nodes import several_nodes
-from tests.interop.test_main_job import deliveries, make_webhook
 from tests.live_site import LiveReceiver, LiveSite, eventually
+from tests.webhook_kit import deliveries, make_webhook
 
 ROUNDS = 2
 DOCUMENTS = 3

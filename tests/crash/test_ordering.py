@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tests.interop.test_main_job import deliveries, make_webhook
 from tests.live_site import LiveReceiver, LiveSite, eventually
+from tests.webhook_kit import deliveries, make_webhook
 
 DEVELOPMENT = {"FW_MODE": "development"}
 AFTER_THE_LEASE = {**DEVELOPMENT, "FW_CLOCK_OFFSET": "45"}  # timeout 10 and 30 more

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.fork_server import ForkedProcess
-from tests.interop.test_main_job import deliveries, make_webhook
 from tests.live_site import SECRET, LiveReceiver, LiveSite, eventually
+from tests.webhook_kit import deliveries, make_webhook
 
 NOTES = 60
 DEVELOPMENT = {"FW_MODE": "development"}

@@ -27,7 +27,7 @@ from tests.pages.__main__ import PAGES, main, outdated
 from tests.pages.building import BuildFailed, build, navigation, unlisted
 from tests.pages.command_line import command_line
 from tests.pages.http import NO_GATEWAY, SITE, http_reference
-from tests.supervisors.service.test_readings import EXPECTED
+from tests.supervisors.service.readings_kit import EXPECTED
 from web.app import api_routes
 from web.exchange import Traffic
 from web.openapi import DESCRIBED

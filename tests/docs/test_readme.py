@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_snippets import free_port
 from tests.live_site import PASSWORD, LiveSite, eventually
+from tests.nginx import free_port
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.docs.page_walk import Block, PageWalk, blocks_of
 from tests.installed_wheel import InstalledWheel
+from tests.nginx import free_port
 
 DOCS = Path(__file__).parents[2] / "docs"
 ACTIVATED = ". fw-env/bin/activate\n"
@@ -33,13 +33,6 @@ INSTALLED = Block("sh", "", ACTIVATED)
 
 def is_installation(block: Block) -> bool:
     return block.language == "sh" and INSTALLATION in block.text
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def with_free_ports(text: str, service: str) -> str:

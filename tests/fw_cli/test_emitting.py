@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fw_cli.conftest import CommandLine
-from tests.fw_cli.test_webhooks_sending import make_hook
+from tests.fw_cli.webhook_kit import make_hook
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import signal
 
 from tests.fw_cli.conftest import CommandLine
-from tests.fw_cli.test_webhooks_sending import make_hook
+from tests.fw_cli.webhook_kit import make_hook
 from tests.live_site import SECRET
 
 

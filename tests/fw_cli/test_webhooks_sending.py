@@ -6,12 +6,12 @@ import http.server
 import json
 import re
 import threading
-from typing import Any
 
 import pytest
 import standardwebhooks
 
 from tests.fw_cli.conftest import CommandLine
+from tests.fw_cli.webhook_kit import make_hook
 from tests.live_site import SECRET, LiveReceiver
 
 OWE = """
@@ -122,17 +122,6 @@ USAGE: list[list[str]] = [
 @pytest.mark.parametrize("args", USAGE)
 def test_wrong_usage_is_exit_2(fw: CommandLine, args: list[str]) -> None:
     assert fw.run("webhooks", "replay", *args).exit_code == 2
-
-
-def make_hook(fw: CommandLine, url: str, **fields: Any) -> str:
-    given = "".join(f", {key}={value!r}" for key, value in fields.items())
-    name: str = fw.json(
-        "eval",
-        f'fw.new_doc("Webhook", event_type="Custom", custom_event="a.b", secret="{SECRET}", '
-        f'url="{url}"{given}).insert().name',
-        "--commit",
-    )
-    return name
 
 
 def test_a_test_event_is_signed_sent_at_once_and_kept_nowhere(fw: CommandLine) -> None:

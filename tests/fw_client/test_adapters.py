@@ -11,7 +11,6 @@ from typing import Any
 
 import fastapi as fastapi_library
 import flask as flask_library
-import httpx
 import pytest
 import quart as quart_library
 import trio
@@ -23,27 +22,21 @@ import fw_client.receiver.flask as flask
 import fw_client.receiver.quart as quart
 from fw_client import FwClient
 from fw_client.receiver import ReceivedEvent, SeenInSqlite, WebhookReceiver
-from tests.fw_client.test_receiving import AsyncHandled, Clock, Handled
-from tests.fw_client.test_signatures import BODY, SECRET, signed
+from tests.fw_client.receiver_kit import (
+    BODY,
+    SECRET,
+    AsyncHandled,
+    Clock,
+    Handled,
+    post_asgi,
+    post_flask,
+    post_quart,
+    signed,
+)
 from tests.live_site import PASSWORD, LiveSite, eventually
 
 JSON = {"content-type": "application/json"}
 Post = Callable[[WebhookReceiver, bytes, dict[str, str]], int]
-
-
-def post_flask(app: flask_library.Flask, body: bytes, headers: dict[str, str]) -> int:
-    return app.test_client().post("/webhooks", data=body, headers=headers).status_code
-
-
-async def post_quart(app: quart_library.Quart, body: bytes, headers: dict[str, str]) -> int:
-    response = await app.test_client().post("/webhooks", data=body, headers=headers)
-    return int(response.status_code)
-
-
-async def post_asgi(app: fastapi_library.FastAPI, body: bytes, headers: dict[str, str]) -> int:
-    transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-        return (await client.post("/webhooks", content=body, headers=headers)).status_code
 
 
 def by_flask(receiver: WebhookReceiver, body: bytes, headers: dict[str, str]) -> int:

@@ -13,8 +13,7 @@ import pytest
 import fw_client
 from fw_client import FwClient
 from fw_client.receiver import SeenInSqlite
-from tests.fw_client.test_adapters import post_asgi, post_flask, post_quart
-from tests.fw_client.test_signatures import BODY, SECRET, signed
+from tests.fw_client.receiver_kit import BODY, SECRET, post_asgi, post_flask, post_quart, signed
 from tests.live_site import PASSWORD, LiveSite
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -16,38 +16,16 @@ from fw_client.receiver import (
     SeenInMemory,
     WebhookReceiver,
 )
-from tests.fw_client.test_signatures import BODY, NOW, OTHER, SECRET, signed
-
-
-class Handled:
-    """A handler that keeps its events, and raises what it is told."""
-
-    def __init__(self, *errors: Exception) -> None:
-        self.events: list[ReceivedEvent] = []
-        self.errors = list(errors)
-
-    def __call__(self, event: ReceivedEvent) -> None:
-        self.events.append(event)
-        if self.errors:
-            raise self.errors.pop(0)
-
-
-class AsyncHandled(Handled):
-    """The same, to be awaited."""
-
-    async def __call__(self, event: ReceivedEvent) -> None:  # type: ignore[override]
-        super().__call__(event)
-
-
-class Clock:
-    """Unix seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = float(NOW)
-
-    def __call__(self) -> float:
-        return self.now
-
+from tests.fw_client.receiver_kit import (
+    BODY,
+    NOW,
+    OTHER,
+    SECRET,
+    AsyncHandled,
+    Clock,
+    Handled,
+    signed,
+)
 
 Ask = Callable[..., ReceiverReply]
 

@@ -9,23 +9,11 @@ from typing import Any
 import pytest
 import standardwebhooks
 
-from fw_actors.rules.signing import key_of, mac_of, signed_headers
 from fw_client.receiver import NotAnEvent, NotGenuine, signing_key, verify
 from fw_client.receiver.signatures import read_event
+from tests.fw_client.receiver_kit import BODY, NOW, OTHER, SECRET, signed
 
-NOW = 1_800_000_000
-BODY = '{"type":"order.paid","timestamp":"2026-01-02T03:04:05.678Z","data":{"a":"ünï"}}'.encode()
-SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
-OTHER = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 SECRETS = [SECRET, "whsec_YWI", "a plain secret", "sécret-ключ"]
-
-
-def signed(
-    secret: str = SECRET, body: bytes = BODY, name: str = "msg_1", now: int = NOW
-) -> dict[str, str]:
-    """The headers with which the service sends a body."""
-    made = signed_headers(mac_of(key_of(secret)), name, now * 1000, body)
-    return {name.decode(): value.decode() for name, value in made}
 
 
 def checked(headers: dict[str, str], *secrets: str, now: float = NOW, body: bytes = BODY) -> str:

@@ -21,26 +21,17 @@ from fw_actors.ops.site import Site
 from fw_actors.ops.sweeps import webhook_batches
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import Tx
-from fw_actors.webhooks.claims import Hook, LeasedDelivery
+from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.pacing import lock_turns
 from fw_actors.webhooks.replay import Replayed
+from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 from tests.interop import test_overlapping_writes as overlapping
-from tests.interop.test_overlapping_writes import Overlap, as_administrator
+from tests.interop.overlap_kit import Overlap, as_administrator
 
 site, overlap = overlapping.site, overlapping.overlap
 TOKENS = count()
 ADA = {"doctype": "Customer", "name": "Ada"}
-
-
-class Anywhere:
-    """Places without end."""
-
-    def free(self, hook: Hook | None) -> int:
-        return 100
-
-    def take(self, hook: Hook | None, count: int) -> None:
-        """Nothing is counted."""
 
 
 class Depot:
@@ -67,7 +58,7 @@ class Depot:
         return fw.webhooks.emit("a.b", {}, reference=ADA)
 
     def claim(self, tx: Tx) -> list[LeasedDelivery]:
-        return self.deliveries.claim(tx, Anywhere(), f"token {next(TOKENS)}").due
+        return self.deliveries.claim(tx, UnlimitedSlots(), f"token {next(TOKENS)}").due
 
     def settle(
         self, dues: list[LeasedDelivery], ending: Ending, tx: Tx

@@ -6,16 +6,12 @@ one waits for it: the order is forced, and no clock decides.
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-import trio
 
 from fw_actors.access import attempts
 from fw_actors.access.administration import SelfService
@@ -28,21 +24,18 @@ from fw_actors.documents import rest
 from fw_actors.errors import (
     AuthenticationError,
     ConflictError,
-    FwError,
     NotFoundError,
     ValidationError,
 )
 from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.lockout import Budget
-from fw_actors.store import Tx
 from fw_actors.store.postgres import open_postgres
+from tests.interop.overlap_kit import Overlap, as_administrator
 from tests.site_kit import dependencies_of, make_config
 
 APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
 PASSWORD = "correct horse battery"
 OTHER = "another decent passphrase"
-WAITS = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-Fn = Callable[[Tx], Any]
 
 
 @pytest.fixture
@@ -59,52 +52,9 @@ async def site(
         yield site
 
 
-class Overlap:
-    """Runs a transaction, and beside it something that has to wait for it."""
-
-    def __init__(self, site: Site, url: str) -> None:
-        self._site, self._url = site, url
-        self._worked = threading.Event()
-
-    async def __call__(self, first: Fn, second: Callable[[], Awaitable[Any]]) -> tuple[Any, Any]:
-        found: list[Any] = [None, None]
-
-        async def run(place: int, call: Callable[[], Awaitable[Any]]) -> None:
-            try:
-                found[place] = await call()
-            except FwError as refusal:
-                found[place] = refusal
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(run, 0, partial(self._site.store.write, partial(self._hold, first)))
-            await trio.to_thread.run_sync(self._worked.wait, 30)
-            nursery.start_soon(run, 1, second)
-        return found[0], found[1]
-
-    def _hold(self, first: Fn, tx: Tx) -> Any:
-        result = first(tx)
-        tx.raw("SELECT 1 AS one")  # a deferred statement runs before the next one
-        if not self._worked.is_set():
-            self.meet()
-        return result
-
-    def meet(self) -> None:
-        """Let the second one begin, and wait until it waits; for a first one in its midst."""
-        self._worked.set()
-        deadline = time.monotonic() + 30
-        with psycopg.connect(self._url, autocommit=True) as watcher:
-            while watcher.execute(WAITS).fetchone() == (0,):
-                assert time.monotonic() < deadline, "the second transaction does not wait"
-                time.sleep(0.01)
-
-
 @pytest.fixture
 def overlap(site: Site, postgres_url: str) -> Overlap:
     return Overlap(site, postgres_url)
-
-
-def as_administrator(site: Site, fn: Callable[[Any], Any]) -> Fn:
-    return lambda tx: fn(site.handle(tx, "Administrator"))
 
 
 async def order(site: Site, **fields: Any) -> str:

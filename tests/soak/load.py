@@ -15,8 +15,8 @@ from typing import Final
 
 import httpx
 
-from tests.interop.test_main_job import make_webhook
 from tests.live_site import LiveReceiver, LiveSite
+from tests.webhook_kit import make_webhook
 
 WRITERS: Final = 2
 WARM_SECONDS: Final = 60.0

@@ -11,7 +11,7 @@ from fw_actors.access import attempts
 from fw_actors.access.attempts import MAX_IN_REGION, Region
 from fw_actors.rules.lockout import SHARED_TRIES, Budget
 from fw_actors.store import Tx
-from tests.fw_actors.access.test_attempts import FIVE, MINUTE, Counter
+from tests.fw_actors.access.attempt_kit import FIVE, MINUTE, Counter
 from tests.fw_actors.office import Office
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")

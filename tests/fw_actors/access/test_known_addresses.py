@@ -10,7 +10,7 @@ import trio
 from fw_actors.access.attempts import MAX_OF_A_USER
 from fw_actors.hashing import Hasher
 from fw_actors.rules.concurrency import Requester
-from tests.fw_actors.access.test_sign_in import Door
+from tests.fw_actors.access.sign_in_kit import Door
 from tests.fw_actors.office import Office
 from tests.site_kit import CHEAP
 

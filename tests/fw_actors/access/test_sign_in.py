@@ -15,66 +15,25 @@ import pytest
 import trio
 
 from fw_actors.access.accounts import Account, Accounts
-from fw_actors.access.passwords import AdmittedChange, PasswordChange, PasswordChanges, set_password
-from fw_actors.access.sign_in import Admitted, SignedIn, SignIn, SignInAttempt, Throttled
+from fw_actors.access.passwords import AdmittedChange, PasswordChange, set_password
+from fw_actors.access.sign_in import Admitted, SignedIn
 from fw_actors.access.users import add_user
-from fw_actors.actors.lockout import AttemptLog, AttemptSignIn, LockoutActor
-from fw_actors.actors.metrics import Counter as Outcomes
+from fw_actors.actors.lockout import AttemptSignIn, LockoutActor
 from fw_actors.config import Argon2
-from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
+from fw_actors.errors import AuthenticationError, OverloadedError, TooManyRequestsError
 from fw_actors.hashing import Hasher, usable_hash
 from fw_actors.ops.site import open_site
 from fw_actors.runtime import KeyedPool, SystemClock, open_runtime
 from fw_actors.store import Tx
+from tests.fw_actors.access.sign_in_kit import Door, asked
 from tests.fw_actors.office import APPS, Office, open_office
-from tests.mail_kit import Log
-from tests.site_kit import database_of, dependencies_of, make_config
+from tests.site_kit import database_of, make_config
 from tests.staff import PASSWORD
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 DAY = 86_400_000
 OTHER = "another decent passphrase"
-
-
-class Door:
-    """Sign-in as a use case, without the front end."""
-
-    def __init__(self, office: Office, hasher: Hasher | None = None) -> None:
-        site = office.site
-        self.office = office
-        self.hasher = hasher or site.hasher
-        self.sign_in = SignIn(dependencies_of(site, self.hasher))
-        self.changes = PasswordChanges(dependencies_of(site, self.hasher), site.passwords)
-        self.log = Log()
-        self.tries = AttemptLog(Outcomes(()), self.log)
-
-    async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
-        attempt = asked(usr, pwd, **given)
-        admitted = await self.sign_in.admit(self.sign_in.identify(attempt))
-        return admitted if isinstance(admitted, Admitted) else TooManyRequestsError(admitted.wait)
-
-    async def enter(
-        self, usr: str = "ada", pwd: str = PASSWORD, **given: Any
-    ) -> SignedIn | FwError:
-        attempt = asked(usr, pwd, **given)
-        admitted = await self.sign_in.admit(self.sign_in.identify(attempt))
-        if isinstance(admitted, Throttled):
-            return TooManyRequestsError(admitted.wait)
-        return await self.sign_in.verify(attempt, admitted)
-
-    async def told(self, *args: str, **given: Any) -> str | int:
-        """401, or the seconds to wait of a 429, or the user who is in."""
-        answer = await self.enter(*args, **given)
-        if isinstance(answer, SignedIn):
-            return answer.user
-        return answer.retry_after if isinstance(answer, TooManyRequestsError) else answer.status
-
-
-def asked(
-    usr: str, pwd: str, address: str = "192.0.2.1", old_sid: str | None = None
-) -> SignInAttempt:
-    return SignInAttempt(usr, pwd, address, "a browser", old_sid, "request")
 
 
 @pytest.fixture

@@ -23,10 +23,11 @@ from fw_actors.rules.delivery import Backoff
 from fw_actors.runtime import KeyedPool, Runtime, SilentLog, open_runtime
 from fw_actors.runtime.system import Log as RuntimeLog
 from fw_actors.store import Tx
-from fw_actors.webhooks.claims import Hook, LeasedDelivery
+from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.signing_keys import SigningKeys
 from supervisors import actor_child, open_supervisor, pool_child
+from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 from tests.mail_kit import Log
 from tests.site_kit import inline_site
 
@@ -138,7 +139,7 @@ class Post:
 
         def work(tx: Tx) -> LeasedDelivery:
             self.site.handle(tx, "Administrator").webhooks.emit("invoice.paid", {})
-            [due] = deliveries.claim(tx, Anywhere(), "ours").due
+            [due] = deliveries.claim(tx, UnlimitedSlots(1), "ours").due
             return due
 
         return await self.site.store.write(work)
@@ -170,16 +171,6 @@ class Post:
         return await self.site.read(
             "Administrator", lambda fw: fw.db.sql("SELECT * FROM fw_job ORDER BY id")
         )
-
-
-class Anywhere:
-    """Places without a limit."""
-
-    def free(self, hook: Hook | None) -> int:
-        return 1
-
-    def take(self, hook: Hook | None, count: int) -> None:
-        pass
 
 
 @asynccontextmanager

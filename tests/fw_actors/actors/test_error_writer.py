@@ -12,7 +12,7 @@ from trio.testing import MockClock
 from fw_actors.actors.background import ERROR_LOG_RETRY_SECONDS, ErrorWriter
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.errors import OverloadedError
-from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
+from fw_actors.runtime import SeededEntropy, SilentLog, TrioClock, open_runtime
 from supervisors.children import actor_child
 from supervisors.tree import open_supervisor
 
@@ -42,19 +42,13 @@ class Store:
         return fn(None)
 
 
-class Silent:
-    def info(self, event: str, **fields: object) -> None: ...
-
-    debug = warning = error = info
-
-
 @pytest.mark.parametrize("refuse", [0, 2])
 async def test_a_nudge_writes_what_waits_and_a_store_in_trouble_is_asked_again(
     refuse: int, autojump_clock: MockClock
 ) -> None:
     errors: Any = Errors(refuse)
     store: Any = Store(errors)
-    log: Any = Silent()
+    log: Any = SilentLog()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         child = actor_child("errors", lambda: ErrorWriter(store, errors))
         async with open_supervisor(runtime, "top", [child], stop_seconds=1.0):
@@ -72,7 +66,7 @@ async def test_a_long_trouble_of_the_store_gathers_no_timers_and_ends_no_actor(
     """However many defects are noted meanwhile, the store is asked once in five seconds."""
     errors: Any = Errors(refuse=10_000)
     store: Any = Store(errors)
-    log: Any = Silent()
+    log: Any = SilentLog()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         child = actor_child("errors", lambda: ErrorWriter(store, errors))
         async with open_supervisor(runtime, "top", [child], stop_seconds=1.0) as supervisor:

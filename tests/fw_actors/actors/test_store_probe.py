@@ -12,11 +12,10 @@ from trio.testing import MockClock
 
 from fw_actors.actors.metrics import StoreProbe, read_with_deadline
 from fw_actors.errors import OverloadedError
-from fw_actors.runtime import Ref, SeededEntropy, TrioClock, open_runtime
+from fw_actors.runtime import Ref, SeededEntropy, SilentLog, TrioClock, open_runtime
 from fw_actors.store import StatementError
 from supervisors.children import actor_child
 from supervisors.tree import open_supervisor
-from tests.fw_actors.actors.test_error_writer import Silent
 
 T = TypeVar("T")
 SECONDS = 2.0
@@ -42,7 +41,7 @@ class Store:
 
 @asynccontextmanager
 async def looking(store: Any) -> AsyncIterator[Ref]:
-    log: Any = Silent()
+    log: Any = SilentLog()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         child = actor_child("probe", lambda: StoreProbe(store))
         async with open_supervisor(runtime, "top", [child], stop_seconds=1.0):

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from fw_actors.mail import MailNotSent
-from tests.fw_actors.mail.test_smtp import MESSAGE, server_context, transport
+from tests.fw_actors.mail.smtp_kit import MESSAGE, server_context, transport
 
 Secure = Callable[[socket.socket], socket.socket]
 

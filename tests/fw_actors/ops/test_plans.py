@@ -30,7 +30,6 @@ from fw_actors.webhooks.attempts import (
     keep_before_outcomes,
     keep_before_replay,
 )
-from fw_actors.webhooks.claims import Hook
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.health import (
     add_tallies,
@@ -41,6 +40,7 @@ from fw_actors.webhooks.health import (
     tallies_of,
 )
 from tests.fw_actors.office import Office
+from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 from tests.plans import Access, accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -175,16 +175,6 @@ async def test_jobs_are_claimed_by_queue_and_partition_and_settled_by_number(
     assert unsought(found, fw_job="queue id rowid") == []
 
 
-class Anywhere:
-    """Places without a limit."""
-
-    def free(self, hook: Hook | None) -> int:
-        return 10
-
-    def take(self, hook: Hook | None, count: int) -> None:
-        pass
-
-
 async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Office) -> None:
     """However many deliveries are finished or due."""
     deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
@@ -193,7 +183,7 @@ async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Offic
     leased: list[Any] = []
     found = await plans_of(
         office,
-        lambda tx: leased.append(deliveries.claim(tx, Anywhere(), "a token")),
+        lambda tx: leased.append(deliveries.claim(tx, UnlimitedSlots(), "a token")),
         lambda tx: deliveries.settle_all(
             tx,
             deliveries.outcome_batch(

@@ -17,7 +17,7 @@ from fw_actors.store import Like, Store, Tx
 from fw_actors.store.query_limits import QueryLimit
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import add, create_notes, texts
-from tests.fw_actors.store.test_store import Gate
+from tests.fw_actors.store.store_kit import Gate
 
 ENDLESS = sa.text(
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT (i + 1) % 1000 FROM n)"

@@ -23,25 +23,7 @@ from tests.fw_actors.store.notes import (
     create_notes,
     texts,
 )
-
-
-class Gate:
-    """Holds the writer inside a function until the test lets it go."""
-
-    def __init__(self) -> None:
-        self._inside = threading.Event()
-        self._open = threading.Event()
-
-    def __call__(self, tx: Tx) -> str:
-        self._inside.set()
-        assert self._open.wait(timeout=10)
-        return "held"
-
-    async def entered(self) -> None:
-        await trio.to_thread.run_sync(self._inside.wait, 10)
-
-    def open(self) -> None:
-        self._open.set()
+from tests.fw_actors.store.store_kit import Gate
 
 
 async def test_a_write_is_seen_by_the_next_read(store: Store) -> None:

@@ -21,7 +21,8 @@ from fw_actors.webhooks.attempts import (
     written_trace,
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
-from tests.fw_actors.actors.delivery_kit import Anywhere, Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -147,7 +148,7 @@ async def test_an_outcome_without_its_lease_leaves_no_attempt(
         def settle_too_late(fw: Any) -> Any:
             fw.webhooks.emit("invoice.paid", {})
             fw.db.sql("UPDATE doc_webhook_delivery SET attempts = 1, status = 'Retrying'")
-            [due] = deliveries.claim(fw.tx, Anywhere(), "ours").due
+            [due] = deliveries.claim(fw.tx, UnlimitedSlots(), "ours").due
             fw.db.sql("UPDATE fw_job SET lease = 'theirs'")
             outcome = AttemptOutcome(Ending.TRANSIENT, fw.tx.now, error="timeout: late.")
             return deliveries.settle_all(fw.tx, deliveries.outcome_batch([(due, outcome)]))

@@ -19,7 +19,7 @@ from fw_actors.errors import (
 from fw_actors.webhooks import replay
 from fw_actors.webhooks.replay import ReplayRun, RunOutcomes, outcomes_of
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.test_replay import Depot
+from tests.fw_actors.webhooks.claim_kit import Depot
 from tests.plans import accesses, unsought
 
 FAILED = [["status", "=", "Failed"]]

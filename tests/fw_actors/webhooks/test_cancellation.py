@@ -14,7 +14,7 @@ from fw_actors.webhooks.attempts import attempts_of
 from fw_actors.webhooks.cancellation import MAX_AT_ONCE
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.test_ordering import RUNS, Process, emit, of
+from tests.fw_actors.webhooks.claim_kit import RUNS, Process, emit, of
 from tests.plans import Access, accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")

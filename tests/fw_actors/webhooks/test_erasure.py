@@ -12,7 +12,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.diagnostics import delivery_report
 from fw_actors.webhooks.erasure import erase, erase_matching, payload_batches
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.test_replay import Depot
+from tests.fw_actors.webhooks.claim_kit import Depot
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 DAY = 86_400_000

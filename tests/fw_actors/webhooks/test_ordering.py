@@ -14,71 +14,18 @@ import trio
 from fw_actors.documents import rest
 from fw_actors.errors import ConflictError, FwError
 from fw_actors.rules.delivery import Backoff, Ending, WaitReason, explain
-from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx, jobs, ordered_jobs
 from fw_actors.webhooks.claims import LeasedDelivery
-from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.office import Office
+from tests.fw_actors.webhooks.claim_kit import RUNS, FreeSlots, Process, emit, of
 from tests.plans import Access, accesses, statements_of, unsought
 
 both_stores = pytest.mark.usefixtures("on_both_stores")
-RUNS = ServiceState(running=True)
 ENDINGS = (Ending.DELIVERED, Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED)
-
-
-class Places:
-    def __init__(self, most: int = 100) -> None:
-        self.most = most
-
-    def free(self, hook: object) -> int:
-        return self.most
-
-    def take(self, hook: object, count: int) -> None:
-        self.most -= count
-
-
-class Process:
-    """A process that claims and settles by hand."""
-
-    def __init__(self, office: Office) -> None:
-        self._store = office.site.store
-        self._deliveries = Deliveries(office.site.registry, Backoff(0.1, 0.1))
-
-    async def claim(self, most: int = 100) -> list[LeasedDelivery]:
-        batch = await self._store.write(
-            lambda tx: self._deliveries.claim(tx, Places(most), f"t{Random().random()}")
-        )
-        return batch.due
-
-    async def end(self, due: LeasedDelivery, ending: Ending = Ending.DELIVERED) -> None:
-        def work(tx: Tx) -> None:
-            error = "" if ending is Ending.DELIVERED else "status: 400."
-            outcome = AttemptOutcome(ending, tx.now, 1, 200, b"", error)
-            batch = self._deliveries.outcome_batch([(due, outcome)])
-            assert self._deliveries.settle_all(tx, batch) != [None]
-
-        await self._store.write(work)
-
-    async def give_back(self, due: LeasedDelivery) -> None:
-        await self._store.write(lambda tx: self._deliveries.give_back(tx, due))
-
-
-async def emit(office: Office, *documents: str) -> list[str]:
-    """Emit one event about each document, in one transaction."""
-    events = [
-        {"name": "note.shared", "data": {"of": each, "n": n},
-         "reference": {"doctype": "Note", "name": each}}
-        for n, each in enumerate(documents)
-    ]  # fmt: skip
-    told = await office.do(lambda fw: fw.webhooks.emit_many(events))
-    return [name for each in told for name in each["deliveries"]]
-
-
-def of(dues: list[LeasedDelivery]) -> list[str]:
-    return [due.delivery for due in dues]
 
 
 @both_stores
@@ -325,7 +272,7 @@ async def test_claim_without_limits_runs_four_statements(office: Office) -> None
     await emit(office, "a", "a")
     deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
     ran = await office.site.store.write(
-        lambda tx: statements_of(tx, lambda: deliveries.claim(tx, Places(), "t"))
+        lambda tx: statements_of(tx, lambda: deliveries.claim(tx, FreeSlots(), "t"))
     )
     assert len(ran) == 4
     assert (ran[1][0], ran[2][0]) == (jobs.LEASE, jobs.NEXT_DUE)

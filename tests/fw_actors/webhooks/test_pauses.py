@@ -25,16 +25,9 @@ from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.health import health_of
 from fw_actors.webhooks.pacing import WebhookPause, paused_webhooks
 from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 
 RUNS = ServiceState(running=True)
-
-
-class Anywhere:
-    def free(self, hook: object) -> int:
-        return 100
-
-    def take(self, hook: object, count: int) -> None:
-        pass
 
 
 async def pause(
@@ -49,7 +42,7 @@ async def resume(office: Office, webhook: str, user: str = "boss") -> Any:
 
 async def claim(office: Office) -> ClaimedBatch:
     deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
-    return await office.site.store.write(lambda tx: deliveries.claim(tx, Anywhere(), "token"))
+    return await office.site.store.write(lambda tx: deliveries.claim(tx, UnlimitedSlots(), "token"))
 
 
 async def audit(office: Office) -> list[tuple[Any, ...]]:

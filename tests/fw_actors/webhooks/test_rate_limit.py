@@ -15,7 +15,7 @@ from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.pacing import webhooks_at_limit
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.test_pauses import Anywhere
+from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 
 
 class Node:
@@ -28,7 +28,7 @@ class Node:
 
     async def claim(self) -> ClaimedBatch:
         batch = await self._office.site.store.write(
-            lambda tx: self._deliveries.claim(tx, Anywhere(), "token")
+            lambda tx: self._deliveries.claim(tx, UnlimitedSlots(), "token")
         )
         self.times += [trio.current_time()] * len(batch.due)
         return batch

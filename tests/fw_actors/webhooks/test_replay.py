@@ -9,64 +9,9 @@ import pytest
 
 from fw_actors.documents.fields import iso
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
-from fw_actors.rules.delivery import Backoff, Ending
-from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.office import Office
-
-
-class Depot:
-    """An office whose deliveries end as told."""
-
-    def __init__(self, office: Office) -> None:
-        self.office = office
-        self._deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
-
-    async def ended(self, *endings: str, **fields: Any) -> str:
-        """Make a delivery that ends so, attempt by attempt; return its id."""
-        await self.office.subscribe(**fields)
-        told = await self.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": 1}))
-        for ending in endings:
-            await self.attempt(ending)
-        delivery: str = told["deliveries"][-1]
-        return delivery
-
-    async def attempt(self, ending: str, most: int = 100) -> None:
-        def once(tx: Any) -> None:
-            for due in self._deliveries.claim(tx, Anywhere(most), "token").due:
-                outcome = AttemptOutcome(
-                    Ending[ending], tx.now, 3, 400, b"what it said", "status: 400."
-                )
-                judged = self._deliveries.outcome_batch([(due, outcome)])
-                assert self._deliveries.settle_all(tx, judged) != [None]
-
-        await self.office.site.store.write(once)
-
-    async def replay(self, delivery: str, user: str = "boss", request_id: str = "r-1") -> Any:
-        site = self.office.site
-        return await site.write(user, lambda fw: site.replays.replay(fw, delivery), request_id)
-
-    async def row(self) -> dict[str, Any]:
-        return (await self.office.deliveries())[-1]
-
-    async def audit(self) -> list[tuple[Any, ...]]:
-        return await self.office.sql(
-            "SELECT action, target, detail, actor, request_id FROM doc_audit_event"
-            " WHERE action IN ('webhook.replay', 'Denied')"
-        )
-
-
-class Anywhere:
-    """Places for so many."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-
-    def free(self, hook: object) -> int:
-        return self._most
-
-    def take(self, hook: object, count: int) -> None:
-        pass
+from tests.fw_actors.webhooks.claim_kit import Depot
 
 
 @pytest.fixture

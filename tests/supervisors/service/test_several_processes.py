@@ -23,8 +23,8 @@ import pytest
 from supervisors.service import background
 from supervisors.service.background import RunState
 from supervisors.service.site_files import SitePaths, is_held
-from tests.interop.test_main_job import make_webhook
 from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
+from tests.webhook_kit import make_webhook
 
 pytestmark = pytest.mark.timeout(300)
 DEVELOPMENT = {"FW_MODE": "development"}

@@ -1,0 +1,56 @@
+"""Sign-ins of tests, without actors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fw_actors.access.passwords import PasswordChanges
+from fw_actors.access.sign_in import Admitted, SignedIn, SignIn, SignInAttempt, Throttled
+from fw_actors.actors.lockout import AttemptLog
+from fw_actors.actors.metrics import Counter as Outcomes
+from fw_actors.errors import FwError, TooManyRequestsError
+from fw_actors.hashing import Hasher
+from tests.fw_actors.office import Office
+from tests.mail_kit import Log
+from tests.site_kit import dependencies_of
+from tests.staff import PASSWORD
+
+
+class Door:
+    """Sign-in as a use case, without the front end."""
+
+    def __init__(self, office: Office, hasher: Hasher | None = None) -> None:
+        site = office.site
+        self.office = office
+        self.hasher = hasher or site.hasher
+        self.sign_in = SignIn(dependencies_of(site, self.hasher))
+        self.changes = PasswordChanges(dependencies_of(site, self.hasher), site.passwords)
+        self.log = Log()
+        self.tries = AttemptLog(Outcomes(()), self.log)
+
+    async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
+        attempt = asked(usr, pwd, **given)
+        admitted = await self.sign_in.admit(self.sign_in.identify(attempt))
+        return admitted if isinstance(admitted, Admitted) else TooManyRequestsError(admitted.wait)
+
+    async def enter(
+        self, usr: str = "ada", pwd: str = PASSWORD, **given: Any
+    ) -> SignedIn | FwError:
+        attempt = asked(usr, pwd, **given)
+        admitted = await self.sign_in.admit(self.sign_in.identify(attempt))
+        if isinstance(admitted, Throttled):
+            return TooManyRequestsError(admitted.wait)
+        return await self.sign_in.verify(attempt, admitted)
+
+    async def told(self, *args: str, **given: Any) -> str | int:
+        """401, or the seconds to wait of a 429, or the user who is in."""
+        answer = await self.enter(*args, **given)
+        if isinstance(answer, SignedIn):
+            return answer.user
+        return answer.retry_after if isinstance(answer, TooManyRequestsError) else answer.status
+
+
+def asked(
+    usr: str, pwd: str, address: str = "192.0.2.1", old_sid: str | None = None
+) -> SignInAttempt:
+    return SignInAttempt(usr, pwd, address, "a browser", old_sid, "request")

@@ -1,0 +1,123 @@
+"""Claims and outcomes of deliveries by hand, as processes would make them."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from fw_actors.rules.delivery import Backoff, Ending
+from fw_actors.rules.findings import ServiceState
+from fw_actors.store import Tx
+from fw_actors.webhooks.claims import LeasedDelivery
+from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from tests.fw_actors.office import Office
+
+RUNS = ServiceState(running=True)
+
+
+class FreeSlots:
+    """Slots for so many deliveries of all Webhooks."""
+
+    def __init__(self, most: int = 100) -> None:
+        self.most = most
+
+    def free(self, hook: object) -> int:
+        return self.most
+
+    def take(self, hook: object, count: int) -> None:
+        self.most -= count
+
+
+class Process:
+    """A process that claims and settles by hand."""
+
+    def __init__(self, office: Office) -> None:
+        self._store = office.site.store
+        self._deliveries = Deliveries(office.site.registry, Backoff(0.1, 0.1))
+
+    async def claim(self, most: int = 100) -> list[LeasedDelivery]:
+        batch = await self._store.write(
+            lambda tx: self._deliveries.claim(tx, FreeSlots(most), f"t{Random().random()}")
+        )
+        return batch.due
+
+    async def end(self, due: LeasedDelivery, ending: Ending = Ending.DELIVERED) -> None:
+        def work(tx: Tx) -> None:
+            error = "" if ending is Ending.DELIVERED else "status: 400."
+            outcome = AttemptOutcome(ending, tx.now, 1, 200, b"", error)
+            batch = self._deliveries.outcome_batch([(due, outcome)])
+            assert self._deliveries.settle_all(tx, batch) != [None]
+
+        await self._store.write(work)
+
+    async def give_back(self, due: LeasedDelivery) -> None:
+        await self._store.write(lambda tx: self._deliveries.give_back(tx, due))
+
+
+async def emit(office: Office, *documents: str) -> list[str]:
+    """Emit one event about each document, in one transaction."""
+    events = [
+        {"name": "note.shared", "data": {"of": each, "n": n},
+         "reference": {"doctype": "Note", "name": each}}
+        for n, each in enumerate(documents)
+    ]  # fmt: skip
+    told = await office.do(lambda fw: fw.webhooks.emit_many(events))
+    return [name for each in told for name in each["deliveries"]]
+
+
+def of(dues: list[LeasedDelivery]) -> list[str]:
+    return [due.delivery for due in dues]
+
+
+class Depot:
+    """An office whose deliveries end as told."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self._deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+
+    async def ended(self, *endings: str, **fields: Any) -> str:
+        """Make a delivery that ends so, attempt by attempt; return its id."""
+        await self.office.subscribe(**fields)
+        told = await self.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": 1}))
+        for ending in endings:
+            await self.attempt(ending)
+        delivery: str = told["deliveries"][-1]
+        return delivery
+
+    async def attempt(self, ending: str, most: int = 100) -> None:
+        def once(tx: Any) -> None:
+            for due in self._deliveries.claim(tx, UnlimitedSlots(most), "token").due:
+                outcome = AttemptOutcome(
+                    Ending[ending], tx.now, 3, 400, b"what it said", "status: 400."
+                )
+                judged = self._deliveries.outcome_batch([(due, outcome)])
+                assert self._deliveries.settle_all(tx, judged) != [None]
+
+        await self.office.site.store.write(once)
+
+    async def replay(self, delivery: str, user: str = "boss", request_id: str = "r-1") -> Any:
+        site = self.office.site
+        return await site.write(user, lambda fw: site.replays.replay(fw, delivery), request_id)
+
+    async def row(self) -> dict[str, Any]:
+        return (await self.office.deliveries())[-1]
+
+    async def audit(self) -> list[tuple[Any, ...]]:
+        return await self.office.sql(
+            "SELECT action, target, detail, actor, request_id FROM doc_audit_event"
+            " WHERE action IN ('webhook.replay', 'Denied')"
+        )
+
+
+class UnlimitedSlots:
+    """FreeSlots for so many."""
+
+    def __init__(self, most: int = 100) -> None:
+        self._most = most
+
+    def free(self, hook: object) -> int:
+        return self._most
+
+    def take(self, hook: object, count: int) -> None:
+        pass

@@ -1,0 +1,14 @@
+"""The names of the metrics."""
+
+from __future__ import annotations
+
+EXPECTED = """
+fw_info fw_password_hashes fw_password_hashes_waiting fw_password_hashes_running fw_sign_ins
+fw_commits_with_jobs fw_deliveries fw_delivery_seconds fw_commit_to_send_seconds
+fw_receiver_connections fw_receiver_connections_idle fw_store_commits fw_store_writes
+fw_store_rolled_back fw_store_refused fw_store_reads fw_store_largest_group
+fw_store_waiting_writes fw_store_waiting_reads fw_actor_alive fw_actor_depth fw_actor_waiting
+fw_actor_handled fw_actor_failed fw_actor_handler_seconds fw_restarts fw_dead_letters
+fw_late_replies fw_subscriptions_stale fw_receiver_notices fw_webhooks_paused
+fw_webhooks_at_limit fw_locked_identifiers fw_queue_jobs fw_queue_oldest_seconds
+"""
