@@ -72,7 +72,7 @@ def load_certificate(context: ssl.SSLContext, certificate: ClientCertificate) ->
     try:
         context.load_cert_chain(certificate.chain, certificate.key, password=_no_password)
     except ssl.SSLError:
-        reason = "the files hold no certificate with its key, in PEM and without a password"
+        reason = "the files must contain a certificate and its key in PEM, without a password"
     except OSError as error:
         reason = f"a file can't be read ({error.strerror})"
     else:
@@ -119,13 +119,14 @@ _CHUNK: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSession:
-    """A session that a new connection to the same origin may resume.
+    """A session that a new connection to the same origin may resume, by the same context.
 
     `verified_at` (trio's time) is when the origin's certificate was verified: at the full handshake
     from which this session descends, by any number of resumptions.
     """
 
     session: ssl.SSLSession
+    context: ssl.SSLContext
     verified_at: float
 
 
@@ -138,11 +139,12 @@ class TlsStatistics:
 
 
 class SessionCache:
-    """The last session of each origin, for one TLS context.
+    """The last session of each origin.
 
     A resumed handshake checks no certificate: that was done for the same host and port, by the same
-    context and at most an hour ago. After any failure the next handshake is a full one. At most
-    1,024 origins are kept; the one used longest ago is forgotten.
+    context and at most an hour ago. A renewed client certificate has a new context. After any
+    failure the next handshake is a full one. At most 1,024 origins are kept; the one used longest
+    ago is forgotten.
     """
 
     def __init__(
@@ -156,12 +158,13 @@ class SessionCache:
         self._capacity = capacity
         self._sessions: OrderedDict[Origin, VerifiedSession] = OrderedDict()
 
-    def get(self, origin: Origin) -> VerifiedSession | None:
+    def get(self, origin: Origin, context: ssl.SSLContext) -> VerifiedSession | None:
         """Return the session to resume; None for a full handshake."""
         found = self._sessions.get(origin)
         if found is None:
             return None
-        if self._now() - found.verified_at >= VERIFIED_SECONDS:
+        expired = self._now() - found.verified_at >= VERIFIED_SECONDS
+        if expired or found.context is not context:  # OpenSSL refuses another context's session
             self.drop(origin)
             return None
         self._sessions.move_to_end(origin)
@@ -180,7 +183,7 @@ class SessionCache:
         session = tls.session
         if session is None or not session.has_ticket:
             return
-        self._sessions[origin] = VerifiedSession(session, verified_at)
+        self._sessions[origin] = VerifiedSession(session, tls.context, verified_at)
         self._sessions.move_to_end(origin)
         if len(self._sessions) > self._capacity:
             self._sessions.popitem(last=False)
@@ -252,21 +255,30 @@ class TlsConnection:
             except ssl.SSLWantReadError:
                 pass
             except (ssl.SSLEOFError, ssl.SSLSyscallError):
+                if not self._session_kept:  # it ended without an answer
+                    self._sessions.drop(self.origin)
                 return b""  # no close_notify: an answer's length tells where it ends
             except ssl.SSLError:
                 self._sessions.drop(self.origin)
                 raise BrokenConnection(tls=True) from None
             else:
                 if not self._session_kept:  # its ticket comes before the first answer
-                    self._session_kept = True
-                    self._sessions.keep(self.origin, self._tls.session, self._verified_at)
+                    self._keep_session(answered=bool(data))
                 return data
             try:
                 if not self._sending:  # else the sending task flushes TLS's own records
                     await self._tls.flush(self._records)
                 await self._tls.take_in(self._records)
             except trio.BrokenResourceError:
+                self._sessions.drop(self.origin)
                 raise BrokenConnection from None
+
+    def _keep_session(self, *, answered: bool) -> None:
+        if answered:
+            self._session_kept = True
+            self._sessions.keep(self.origin, self._tls.session, self._verified_at)
+        else:  # a close_notify in place of an answer
+            self._sessions.drop(self.origin)
 
     async def receive_ready(self, limit: int) -> bytes:
         # Whether a record holds bytes of an answer is known only when it is read.
@@ -405,7 +417,7 @@ async def secure(
     """Do the handshake on a connected socket, which is closed where it fails or is cancelled.
 
     Args:
-        sessions: of this context.
+        sessions: kept from earlier connections.
         turn: of the process: a step of a handshake computes for up to half a millisecond, and a
             hundred at once would delay all that is under way by fifty.
         address: of the peer, for people to read.
@@ -414,7 +426,7 @@ async def secure(
     Raises: TlsError.
     """
     records = RecordStream(PlainConnection(origin, sock))
-    known = None if anew else sessions.get(origin)
+    known = None if anew else sessions.get(origin, context)
     try:
         tls = Tls(context, origin.host, None if known is None else known.session)
         await tls.shake_hands(records, turn)

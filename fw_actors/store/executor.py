@@ -252,7 +252,8 @@ class ThreadExecutor:
         self._abandoned = abandoned
         self._withdrawn = 0  # withdrawn items that are still in the queue
         self._closing = False
-        self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()  # None: poll, or close
+        self._poll_wanted = False
+        self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()  # None only wakes a thread
         self._token = trio.lowlevel.current_trio_token()
         self._answered: deque[list[WorkItem]] = deque()
         self._settling = threading.Lock()  # held from a wake-up of trio until it settles them
@@ -277,8 +278,10 @@ class ThreadExecutor:
         return await item.wait(self._withdraw, self._abandoned)
 
     def poll(self) -> None:
-        """Check now for commits of other processes."""
-        self._queue.put(None)
+        """Check for commits of other processes now, or after the running group."""
+        if not self._poll_wanted:  # else the check to come sees these commits too
+            self._poll_wanted = True
+            self._queue.put(None)
 
     async def close(self) -> None:
         """Answer the waiting items, refuse further ones, and close the engines."""
@@ -294,7 +297,7 @@ class ThreadExecutor:
         while following is not None or not (self._closing and self._queue.empty()):
             item = self._in_time(following or self._next(next_poll))
             following = None
-            if item is None or time.monotonic() >= next_poll:
+            if item is None or self._poll_wanted or time.monotonic() >= next_poll:
                 next_poll = time.monotonic() + POLL_SECONDS
                 self._poll(engine)
             if item is not None:
@@ -308,8 +311,9 @@ class ThreadExecutor:
     def _next(self, next_poll: float) -> WorkItem | None:
         if self._noticed is None:
             return self._queue.get()
+        left = 0.0 if self._poll_wanted else max(0.0, next_poll - time.monotonic())
         with suppress(Empty):
-            return self._queue.get(timeout=max(0.0, next_poll - time.monotonic()))
+            return self._queue.get(timeout=left)
         return None
 
     def _run(self, engine: Engine, first: WorkItem) -> tuple[list[WorkItem], WorkItem | None]:
@@ -327,11 +331,14 @@ class ThreadExecutor:
             if following is None and (room > 0 or not first.begun):  # else all are refused
                 room -= 1
                 with suppress(Empty):
-                    following = self._in_time(self._queue.get_nowait())
+                    item = self._queue.get_nowait()
+                    while item is None:  # a poll follows the group; it does not end it
+                        item = self._queue.get_nowait()
+                    following = self._in_time(item)
             if following is None or following.durable is not first.durable:
                 return None
-            item, following = following, None
-            return item
+            member, following = following, None
+            return member
 
         return engine.run(first, pull, self._queue.empty), following
 
@@ -366,6 +373,7 @@ class ThreadExecutor:
         self._withdrawn = 0
 
     def _poll(self, engine: Engine) -> None:
+        self._poll_wanted = False  # first: a notice from now on may tell of a later commit
         if self._noticed is not None and engine.poll():
             self._send(self._noticed)
 

@@ -18,7 +18,7 @@ from fw_actors.config import ClientCertificate, Config
 from fw_actors.config.parsing import Environment, Source
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, NetworkError, Sender, open_sender
-from fw_actors.http.tls import end_of
+from fw_actors.http.tls import TlsStatistics, end_of
 from fw_actors.ops.doctor.delivery import evaluate_webhooks, webhook_facts
 from fw_actors.ops.site import open_site
 from fw_actors.rules.outgoing import EgressProxy
@@ -28,6 +28,7 @@ from tests.fw_actors.http.receiver import OK, Receiver, Talk, headers, receiving
 from tests.site_kit import START_MS, make_config
 
 LONG = 30.0
+CLOSING = OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
 HOOK = {"url": "https://x.test/", "event_type": "Custom", "custom_event": "a.b", "secret": "s" * 32}
 
 
@@ -39,6 +40,7 @@ class Club:
     folder: Path
     authority: trustme.CA
     guests: list[str]
+    answers: list[bytes]
 
     def certificate(self, name: str, guest: str | None = None, **options: Any) -> ClientCertificate:
         """Write the files of a certificate; without `guest` of a foreign authority."""
@@ -64,16 +66,19 @@ async def club(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     authority.cert_pem.write_to_path(trusted)
     monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
     guests: list[str] = []
+    answers = [OK]
 
     async def serve(talk: Talk) -> None:
         while await talk.request():
             assert isinstance(talk.stream, trio.SSLStream)
             shown: Any = talk.stream.getpeercert()
             guests.append(shown["subjectAltName"][0][1])
-            await talk.stream.send_all(OK)
+            await talk.stream.send_all(answers[-1])
+            if answers[-1] == CLOSING:
+                return
 
     async with receiving(serve, context=context) as receiver:
-        yield Club(receiver, tmp_path, authority, guests)
+        yield Club(receiver, tmp_path, authority, guests, answers)
 
 
 @asynccontextmanager
@@ -126,14 +131,18 @@ async def test_without_the_right_certificate_the_attempt_fails(club: Club) -> No
 
 
 async def test_a_renewed_file_is_used_without_a_restart(club: Club) -> None:
+    """By the next new connection, which resumes no session of the old one (B-153, B-372)."""
     ann = club.certificate("ANN", "ann")
+    club.answers.append(CLOSING)
     async with knowing(ann) as sender:
         await post(sender, club.target("ANN"))
         ann.chain.unlink()
         ann.key.unlink()
         club.certificate("ANN", "anna")
-        await sender.post(club.target("ANN"), b"{}", headers, timeout=LONG, anew=True)
-    assert club.guests == ["ann@club.test", "anna@club.test"]
+        for _ in range(2):
+            await post(sender, club.target("ANN"))
+        assert sender.statistics().tls == TlsStatistics(handshakes=3, resumed=1)
+    assert club.guests == ["ann@club.test", "anna@club.test", "anna@club.test"]
 
 
 def test_end_of_reads_the_certificate(tmp_path: Path) -> None:
@@ -180,7 +189,7 @@ async def test_a_save_refuses_what_no_connection_could_show(club: Club) -> None:
     torn.chain.write_text("no certificate")
     cases = [
         ({"client_certificate": "NONE"}, "FW_CLIENT_CERT_NONE is not in the environment"),
-        ({"client_certificate": "TORN"}, "hold no certificate with its key"),
+        ({"client_certificate": "TORN"}, "must contain a certificate and its key"),
         ({"client_certificate": "GOOD", "url": "http://127.0.0.1/"}, "needs an https URL"),
     ]
     async with a_site(with_certificates(club.folder, torn, good)) as site:

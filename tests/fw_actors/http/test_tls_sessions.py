@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import trustme
 
-from fw_actors.http import Endpoint, Sender, TlsError, open_sender
+from fw_actors.http import Endpoint, NetworkError, Sender, TlsError, open_sender
 from fw_actors.http.dial import Address
 from fw_actors.http.tls import VERIFIED_SECONDS, SessionCache, TlsStatistics
 from fw_actors.http.url import Origin
@@ -119,6 +119,43 @@ async def test_a_failure_is_followed_by_a_full_handshake() -> None:
         assert opened.statistics().tls == TlsStatistics(handshakes=2, resumed=0)
 
 
+async def reset(talk: Talk) -> None:
+    await talk.reset()
+
+
+async def end_without_notice(talk: Talk) -> None:
+    await talk.stream.transport_stream.aclose()  # type: ignore[union-attr]
+
+
+async def end_within_answer(talk: Talk) -> None:
+    await talk.stream.send_all(CLOSING[:12])
+    await talk.reset()
+
+
+@pytest.mark.parametrize("fail", [reset, end_without_notice, end_within_answer])
+async def test_session_is_dropped_when_connection_ends_before_answer(
+    fail: Callable[[Talk], Awaitable[None]],
+) -> None:
+    """A receiver that fails with resumed connections is reached by a full handshake (B-153)."""
+    resumed: list[bool] = []
+
+    async def script(talk: Talk) -> None:
+        await talk.request()
+        resumed.append(talk.stream._ssl_object.session_reused)  # type: ignore[union-attr]
+        if resumed[-1]:
+            await fail(talk)
+        else:
+            await talk.stream.send_all(CLOSING)
+
+    async with receiving(script, context=serving("hook.test")) as receiver, sender() as opened:
+        to = receiver.target("hook.test")
+        for _ in range(2):
+            assert await post(opened, to) == 200
+            with pytest.raises(NetworkError):
+                await post(opened, to)
+    assert resumed == [False, True, False, True]
+
+
 async def test_a_receiver_without_tickets_is_served() -> None:
     """Each handshake is a full one if the receiver sends no tickets (B-153)."""
     context = serving("hook.test")
@@ -131,10 +168,11 @@ async def test_a_receiver_without_tickets_is_served() -> None:
 
 
 def session_of(cache: SessionCache, origin: Origin, verified_at: float) -> None:
-    tls = SimpleNamespace(session=SimpleNamespace(has_ticket=True))
+    tls = SimpleNamespace(session=SimpleNamespace(has_ticket=True), context=CONTEXT)
     cache.keep(origin, cast(ssl.SSLObject, tls), verified_at)
 
 
+CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 ORIGINS = [Origin("https", f"h{n}", 443) for n in range(4)]
 
 
@@ -145,12 +183,12 @@ def test_a_session_is_resumed_for_an_hour_after_its_verification() -> None:
     session_of(cache, ORIGINS[0], 0.0)
     resumed = cast(ssl.SSLObject, SimpleNamespace(session_reused=True))
     now = VERIFIED_SECONDS - 1
-    known = cache.get(ORIGINS[0])
+    known = cache.get(ORIGINS[0], CONTEXT)
     assert known is not None
     assert cache.begin(known, resumed) == 0.0
     session_of(cache, ORIGINS[0], 0.0)
     now = VERIFIED_SECONDS
-    assert cache.get(ORIGINS[0]) is None
+    assert cache.get(ORIGINS[0], CONTEXT) is None
 
 
 def test_the_sessions_used_longest_ago_are_forgotten() -> None:
@@ -158,13 +196,20 @@ def test_the_sessions_used_longest_ago_are_forgotten() -> None:
     cache = SessionCache(lambda: 0.0, capacity=2)
     session_of(cache, ORIGINS[0], 0.0)
     session_of(cache, ORIGINS[1], 0.0)
-    assert cache.get(ORIGINS[0])
+    assert cache.get(ORIGINS[0], CONTEXT)
     session_of(cache, ORIGINS[2], 0.0)
-    assert [cache.get(origin) is not None for origin in ORIGINS] == [True, False, True, False]
+    assert [cache.get(origin, CONTEXT) is not None for origin in ORIGINS] == [
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_session_without_a_ticket_is_not_kept() -> None:
     cache = SessionCache(lambda: 0.0)
     for session in (None, SimpleNamespace(has_ticket=False)):
-        cache.keep(ORIGINS[0], cast(ssl.SSLObject, SimpleNamespace(session=session)), 0.0)
-    assert cache.get(ORIGINS[0]) is None
+        cache.keep(
+            ORIGINS[0], cast(ssl.SSLObject, SimpleNamespace(session=session, context=CONTEXT)), 0.0
+        )
+    assert cache.get(ORIGINS[0], CONTEXT) is None

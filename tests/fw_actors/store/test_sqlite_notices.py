@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -16,8 +17,9 @@ import trio
 import trio.testing
 
 from fw_actors.runtime import SystemClock, SystemEntropy
-from fw_actors.store import Store, executor, trio_sqlite
+from fw_actors.store import Store, executor, sqlite_engine, trio_sqlite
 from fw_actors.store.trio_sqlite import CommitNotices, open_sqlite
+from tests.fw_actors.store.store_kit import Gate
 
 
 @pytest.fixture(autouse=True)
@@ -155,3 +157,30 @@ async def test_commits_of_one_run_of_the_loop_are_told_once(tmp_path: Path) -> N
                 assert listener.recv(10) == b"!"
                 with pytest.raises(BlockingIOError):
                     listener.recv(10)
+
+
+@pytest.mark.parametrize("notices", [1, 50])
+async def test_notice_during_write_is_heard_after_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: int
+) -> None:
+    """The group of the write goes on meanwhile, and takes further writes (O-17)."""
+    monkeypatch.setattr(sqlite_engine, "MAX_SECONDS", 60.0)
+    path, noticed, gate = tmp_path / "fw.db", trio.Event(), Gate()
+    async with opened(path) as store:
+        store.on_external_commit(noticed.set)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("CREATE TABLE of_another_process (id INTEGER)")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.write, gate)
+            await gate.entered()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                for _ in range(notices):
+                    sender.sendto(b"!", trio_sqlite.socket_names(path)[0])
+            await trio.sleep(0.05)  # in which the notices arrive: nothing tells of it
+            for number in range(5):
+                nursery.start_soon(store.write, lambda tx, number=number: number)
+            await trio.testing.wait_all_tasks_blocked()
+            gate.open()
+        with trio.fail_after(30):
+            await noticed.wait()
+        assert store.statistics().largest_group == 6
