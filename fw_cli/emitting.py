@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -28,13 +28,16 @@ _LINES_PER_TRANSACTION: Final = 500
 _MAX_LINE_BYTES: Final = 1024 * 1024  # as of a body over HTTP
 _BYTES_PER_TRANSACTION: Final = 4 * 1024 * 1024
 _DUPLICATE: Final = "DuplicateError"
+_MAX_SHOWN: Final = 1_000
+_OVERLOADED_ATTEMPTS: Final = 30
 
 
 @dataclass
 class Emission:
-    """The result of a file: counts, and the lines that were refused, with their errors.
+    """The result of a file: counts, and the first 1,000 lines that were refused, with their errors.
 
-    `known` counts the events whose key a Webhook has received before.
+    `known` counts the events whose key a Webhook has received before. `lines`: the number of the
+    last line whose event is emitted, skipped or refused, as are those of all lines before it.
     """
 
     emitted: int = 0
@@ -42,6 +45,16 @@ class Emission:
     known: int = 0
     refused: list[dict[str, Any]] = field(default_factory=list)
     without_key: int = 0
+    refusals: int = 0
+    lines: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the output of `--json`; `refusals` only if not all are listed."""
+        found = asdict(self)
+        del found["lines"]
+        if self.refusals == len(self.refused):
+            del found["refusals"]
+        return found
 
 
 @click.command(
@@ -120,28 +133,39 @@ def _emit_file(context: CommandContext, source: str, *, as_json: bool) -> None:
         result = Emission()
 
         async def use(site: Site) -> None:
-            for batch, read in _batches(stream, result):
-                await _emit_batch(site, batch, result)
-                advance(read, max(size, read))
+            for batch in _batches(stream, result):
+                await _emit_batch(site, batch.events, result)
+                result.lines = batch.last_line
+                advance(batch.read, max(size, batch.read) if size else None)  # None: stdin
 
-        context.on_site(use)
+        try:
+            context.on_site(use)
+        except BaseException:
+            done = counted(result.emitted, "event")
+            click.echo(f"Interrupted after line {result.lines:,}: {done} emitted.", err=True)
+            raise
     result.refused.sort(key=lambda refusal: refusal["line"])
     if as_json:
-        show_json(result)
+        show_json(result.as_json())
     else:
         _show(result)
-    if result.refused:
-        count = len(result.refused)
-        refused = "1 event was refused" if count == 1 else f"{count} events were refused"
+    if result.refusals:
+        count = result.refusals
+        refused = "1 event was refused" if count == 1 else f"{count:,} events were refused"
         raise CommandFailed(f"{refused}; the others are emitted.")
 
 
-def _batches(
-    stream: IO[bytes], result: Emission
-) -> Iterator[tuple[list[tuple[int, dict[str, Any]]], int]]:
-    """Yield the events of up to 500 lines, and about 4 MiB, with their line numbers; and how many
-    bytes were read.
-    """
+class _Batch(NamedTuple):
+    """The events of some lines, with their line numbers; the number of the last line; and how many
+    bytes of the file were read."""
+
+    events: list[tuple[int, dict[str, Any]]]
+    last_line: int
+    read: int
+
+
+def _batches(stream: IO[bytes], result: Emission) -> Iterator[_Batch]:
+    """Yield the events of up to 500 lines and about 4 MiB; a part may have none."""
     batch: list[tuple[int, dict[str, Any]]] = []
     read = number = begun = 0
     while line := stream.readline(_MAX_LINE_BYTES + 1):
@@ -157,10 +181,9 @@ def _batches(
             else:
                 _refuse(result, number, "A line must be a JSON object.")
         if len(batch) == _LINES_PER_TRANSACTION or read - begun >= _BYTES_PER_TRANSACTION:
-            yield batch, read
+            yield _Batch(batch, number, read)
             batch, begun = [], read
-    if batch:
-        yield batch, read
+    yield _Batch(batch, number, read)
 
 
 def _skip_line(stream: IO[bytes]) -> int:
@@ -175,8 +198,20 @@ def _skip_line(stream: IO[bytes]) -> int:
 async def _emit_batch(
     site: Site, batch: list[tuple[int, dict[str, Any]]], result: Emission
 ) -> None:
+    from fw_actors.errors import ValidationError
+
+    if not batch:
+        return
     events = [event for _, event in batch]
-    results = await site.write(ADMINISTRATOR, lambda fw: fw.webhooks.emit_many(events))
+    try:
+        results = await _written(site, events)
+    except ValidationError:  # too many Webhooks receive them
+        if len(batch) == 1:
+            raise
+        middle = len(batch) // 2
+        await _emit_batch(site, batch[:middle], result)
+        await _emit_batch(site, batch[middle:], result)
+        return
     for (number, event), each in zip(batch, results, strict=True):
         error = each.get("error")
         if error is None:
@@ -189,8 +224,24 @@ async def _emit_batch(
             _refuse(result, number, error["message"])
 
 
+async def _written(site: Site, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Emit events, again for up to half a minute while other processes keep the store busy."""
+    import trio
+
+    from fw_actors.errors import OverloadedError
+
+    for _ in range(_OVERLOADED_ATTEMPTS):
+        try:
+            return await site.write(ADMINISTRATOR, lambda fw: fw.webhooks.emit_many(events))
+        except OverloadedError as busy:
+            await trio.sleep(busy.retry_after)
+    return await site.write(ADMINISTRATOR, lambda fw: fw.webhooks.emit_many(events))
+
+
 def _refuse(result: Emission, number: int, message: str) -> None:
-    result.refused.append({"line": number, "error": message})
+    result.refusals += 1
+    if len(result.refused) < _MAX_SHOWN:
+        result.refused.append({"line": number, "error": message})
 
 
 def _read_json(text: str | bytes) -> Any:
@@ -210,4 +261,4 @@ def _show(result: Emission) -> None:
         say(f"Skipped {counted(result.known, 'event')} whose key was emitted before.")
     if result.without_key:
         say(f"Without a key: {counted(result.without_key, 'event')}; a second run emits again.")
-    show_refusals(result.refused)
+    show_refusals(result.refused, result.refusals)

@@ -75,12 +75,17 @@ def show(rows: Sequence[Mapping[str, object]], columns: Mapping[str, str], *, js
     console.print(table)
 
 
-def show_refusals(refused: Sequence[Mapping[str, Any]]) -> None:
-    """Print the first refused lines of a file, each a `line` and an `error`, and count the rest."""
+def show_refusals(refused: Sequence[Mapping[str, Any]], total: int | None = None) -> None:
+    """Print the first refused lines of a file, each a `line` and an `error`, and count the rest.
+
+    `total`: their number, if not all are given.
+    """
     for refusal in refused[:REFUSALS_SHOWN]:
         say(f"Line {refusal['line']:,}: {refusal['error']}")
-    if len(refused) > REFUSALS_SHOWN:
-        say(f"… and {len(refused) - REFUSALS_SHOWN:,} more; --json lists all.")
+    count = len(refused) if total is None else total
+    if count > REFUSALS_SHOWN:
+        listed = "all" if count == len(refused) else f"the first {len(refused):,}"
+        say(f"… and {count - REFUSALS_SHOWN:,} more; --json lists {listed}.")
 
 
 def _cell(value: object) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-Advance = Callable[[int, int], None]
-"""Called with the amount done and the total."""
+Advance = Callable[[int, int | None], None]
+"""Called with the amount done and the total; None if it is not known."""
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def progress(title: str) -> Iterator[Advance]:
     ) as bar:
         task = bar.add_task(title, total=None)
 
-        def advance(done: int, total: int) -> None:
+        def advance(done: int, total: int | None) -> None:
             bar.update(task, completed=done, total=total)
 
         yield advance

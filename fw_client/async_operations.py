@@ -195,7 +195,13 @@ class AsyncWebhookCalls:
     async def _emit(self, batch: EventBatch) -> list[EmitResult]:
         if batch.body is None:
             return batch.too_large()
-        return await self._client.run(calls.emit_batch(batch))
+        try:
+            return await self._client.run(calls.emit_batch(batch))
+        except FwClientError as error:
+            if not batch.must_be_split(error):
+                raise
+        first, second = batch.halves()
+        return [*await self._emit(first), *await self._emit(second)]
 
     async def replay(self, delivery: str) -> QueuedReplay:
         """Send a Sent or Failed delivery again. The client does not repeat this call.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fw_client.errors import BadCall, FwClientError, api_error
+from fw_client.errors import BadCall, FwClientError, Invalid, api_error
 from fw_client.models import EmitResult, EventEmitted, EventRefused
 from fw_client.randomness import new_key
 from fw_client.wire import encode
@@ -59,6 +59,17 @@ class EventBatch:
         answers = answer["events"]
         return [_result(*each) for each in zip(self.events, answers, strict=True)]
 
+    def halves(self) -> tuple[EventBatch, EventBatch]:
+        """Return the batch in two parts."""
+        middle = len(self.events) // 2
+        first, second = self.events[:middle], self.events[middle:]
+        return _encoded(first), _encoded(second)
+
+    def must_be_split(self, error: FwClientError) -> bool:
+        """Return whether the service has refused the batch because it records too many
+        deliveries."""
+        return isinstance(error, Invalid) and error.field == "events" and len(self.events) > 1
+
     def too_large(self) -> list[EmitResult]:
         """Return the results of a batch without a body."""
         return [
@@ -110,6 +121,10 @@ def batches(events: Iterable[Event]) -> Iterator[EventBatch]:
         encoded.append(text)
     if gathered:
         yield _batch(gathered, encoded)
+
+
+def _encoded(events: Sequence[Event]) -> EventBatch:
+    return _batch(events, [encode(event.as_json()) for event in events])
 
 
 def _batch(events: Sequence[Event], encoded: Sequence[bytes]) -> EventBatch:

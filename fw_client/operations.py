@@ -196,7 +196,13 @@ class WebhookCalls:
     def _emit(self, batch: EventBatch) -> list[EmitResult]:
         if batch.body is None:
             return batch.too_large()
-        return self._client.run(calls.emit_batch(batch))
+        try:
+            return self._client.run(calls.emit_batch(batch))
+        except FwClientError as error:
+            if not batch.must_be_split(error):
+                raise
+        first, second = batch.halves()
+        return [*self._emit(first), *self._emit(second)]
 
     def replay(self, delivery: str) -> QueuedReplay:
         """Send a Sent or Failed delivery again. The client does not repeat this call.

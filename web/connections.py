@@ -130,7 +130,7 @@ class ConnectionLimits:
     connections: int = 2_000
     by_address: int = 250
     body_bytes: int = 64 * MIB
-    body_bytes_by_address: int = 8 * MIB
+    body_bytes_by_address: int = 32 * MIB
     unread_bytes: int = 256 * MIB
     unread_bytes_by_address: int = 64 * MIB
     request_seconds: float = REQUEST_SECONDS

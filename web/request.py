@@ -87,12 +87,13 @@ class LimitedBody(TrioBody):
     def read(self, limit: int) -> bytes:
         """Return the body.
 
-        Raises: PayloadTooLargeError when it has more than `limit` bytes; RequestTimeoutError when
-            it is incomplete.
+        Raises: PayloadTooLargeError when it has more than `limit` bytes, or more than were kept;
+            RequestTimeoutError when it is incomplete.
         """
-        if self.received > limit:
+        most = min(limit, self._limit)
+        if self.received > most:
             self._kept.clear()
-            raise PayloadTooLargeError(limit)
+            raise PayloadTooLargeError(most)
         if not self.ended:
             raise RequestTimeoutError
         return bytes(self._kept)

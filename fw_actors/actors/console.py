@@ -313,6 +313,7 @@ class OtherProcesses(Protocol):
 
     place: ProcessPlace
     restarts: Mapping[int, int]
+    unanswered: Sequence[int]
 
     def answers(self, what: str, answer: Answer) -> None:
         """Have `answer` answer this request of others."""
@@ -378,10 +379,15 @@ class ServiceConsole(Console):
         await self._act("trace", super().trace, user, actor, request_id)
 
     async def tell_dispatcher(self, message: Pause | Resume) -> bool:
-        """Pause or resume a receiver in all processes; return whether one of them knows it."""
+        """Pause or resume a receiver in all processes; return whether one of them knows it.
+
+        Raises: OverloadedError if a process does not answer. A process that starts asks the others
+            once it is ready.
+        """
         what = "pause" if isinstance(message, Pause) else "resume"
         known_here = await super().tell_dispatcher(message)
         known = await self._others.gather(what, [message.receiver, False])
+        missing = self._others.unanswered
         if not known_here and not any(known.values()):
             return False
         if isinstance(message, Pause):
@@ -390,6 +396,10 @@ class ServiceConsole(Console):
             for number, is_known in known.items():
                 if not is_known:
                     await self._others.gather("pause", [message.receiver, True], to=number)
+                    missing = [*missing, *self._others.unanswered]
+        if missing:
+            numbers = ", ".join(map(str, missing))
+            raise OverloadedError(f"These processes did not answer: {numbers}. Try again.")
         return True
 
     async def _act(

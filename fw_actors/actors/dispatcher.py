@@ -92,17 +92,21 @@ class Dispatcher(Actor):
         *,
         slots: int,
         per_receiver: int,
-        paused: Sequence[str] = (),
+        paused: set[str] | None = None,
     ) -> None:
-        """`slots` is `ops.deliveryConcurrency`; `per_receiver` is `ops.perReceiverConcurrency`;
-        `paused` are receivers that other processes of the service have paused."""
+        """`slots` is `ops.deliveryConcurrency`; `per_receiver` is `ops.perReceiverConcurrency`.
+
+        `paused` are the origins of paused receivers; pauses and resumptions change it, so that the
+        next instance knows them.
+        """
         self._store, self._deliveries, self._actors = store, deliveries, actors
         self._slots, self._per_receiver = slots, per_receiver
         self._repair = ClockSkewRepair(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverSlots] = {}
         self._batching = False  # a poll is planned for several slots that come free
         self._more = True
-        for receiver in paused:
+        self._paused = set() if paused is None else paused
+        for receiver in list(self._paused):
             self._set_paused(receiver, paused=True, make=True)
 
     async def started(self) -> None:
@@ -237,6 +241,14 @@ class Dispatcher(Actor):
 
         Raises: ValidationError if `receiver` is unknown, and is no origin.
         """
+        known = self._mark_paused(receiver, paused=paused, make=make)
+        if known and paused:
+            self._paused.add(receiver)
+        elif known:
+            self._paused.discard(receiver)
+        return known
+
+    def _mark_paused(self, receiver: str, *, paused: bool, make: bool) -> bool:
         for origin, each in self._receivers.items():
             if origin is not None and str(origin) == receiver:
                 each.paused = paused

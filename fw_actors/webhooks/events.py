@@ -300,6 +300,9 @@ def _redactions(meta: Meta) -> tuple[tuple[str, FieldRedaction, str], ...]:
 
 KEY_CHARACTERS: Final = 140
 MAX_EVENTS: Final = 1000
+MAX_DELIVERIES: Final = 20_000
+MAX_RECORDED_BYTES: Final = 64 * 1024 * 1024
+"""The limits of a batch: other processes wait for its transaction."""
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _CONTAINERS: Final = (dict, list, tuple)
 _REQUIRED: Final = {"name", "data"}
@@ -354,7 +357,8 @@ class CustomEvents:
                 in place of one is its result.
             all_or_nothing: raise the first refusal. The caller undoes what was written before it.
 
-        Raises: ValidationError for anything but a list of 1 to 1,000 events.
+        Raises: ValidationError for anything but a list of 1 to 1,000 events, and for a batch that
+            would record more than `MAX_DELIVERIES` or `MAX_RECORDED_BYTES`.
         """
         if isinstance(given, str | bytes) or not isinstance(given, Sequence):
             raise ValidationError("events must be a list.", field="events")
@@ -365,6 +369,7 @@ class CustomEvents:
         planned = self._without_used_keys(fw, [self._planned(fw, each) for each in given])
         if all_or_nothing:
             _raise_first_of(planned)
+        _check_size(planned)
         results = self._record_all(fw, planned)
         if all_or_nothing:
             _raise_first_of(results)
@@ -462,6 +467,23 @@ def _duplicate(webhook: str) -> DuplicateError:
     return DuplicateError(
         f"Webhook {webhook} has already received an event with this key.", field="key"
     )
+
+
+def _check_size(planned: Sequence[RecordedEvent | FwError]) -> None:
+    """Check what a batch would record. Raises: ValidationError."""
+    deliveries = size = 0
+    for each in planned:
+        if isinstance(each, RecordedEvent):
+            count = len(each.wanted)
+            deliveries += count
+            size += count * len(each.payload)
+    if deliveries > MAX_DELIVERIES or size > MAX_RECORDED_BYTES:
+        raise ValidationError(
+            f"events would record {deliveries:,} deliveries with {size // 2**20} MiB of bodies; "
+            f"at most {MAX_DELIVERIES:,} and {MAX_RECORDED_BYTES // 2**20} MiB are recorded at "
+            "once. Send fewer events.",
+            field="events",
+        )
 
 
 def _raise_first_of(results: Sequence[object]) -> None:

@@ -24,9 +24,9 @@ from web.app import FrontEnd, make_app
 from web.connections import ConnectionLimits, OpenConnections
 from web.exchange import Traffic
 from web.listening import Bound, bind
-from web.operations import LARGE
 from web.response import EventStreams, WireResponse
 from web.routes.health import ALWAYS_SERVED, HealthRoutes
+from web.routes.webhooks import MAX_BATCH_BYTES
 from web.server import connections_for, serve, serve_until_handed_over
 from web.settings import Settings, login_screen
 
@@ -97,8 +97,8 @@ class StartingFrontEnd(FrontEnd):
         self._started.set()
 
     def body_limit(self, request: Request) -> int:
-        """Return a limit for any operation: they are not known while the service starts."""
-        return LARGE
+        """Return the largest limit of any operation: they are not known during the start."""
+        return MAX_BATCH_BYTES
 
     async def respond(self, request: Request) -> WireResponse:
         """Let the service respond, once it has started; refuse after `START_WAIT_SECONDS`."""

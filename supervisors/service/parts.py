@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fw_actors.actors.metrics import Counter, DeliveryMeter
@@ -24,8 +23,8 @@ class Parts:
 
     `url` is the start of links: the public URL, or the bound address. `slow_reads` is a store on
     the same database for slow reads of an app's functions. `transport` replaces the configured mail
-    transport. `siblings` are the other processes of the service, if it has several, and `paused`
-    the receivers that they have paused.
+    transport. `siblings` are the other processes of the service, if it has several. `paused` are
+    the paused receivers, which the Dispatcher keeps up to date, so that its restart changes none.
     """
 
     site: Site
@@ -39,4 +38,4 @@ class Parts:
     recorded: Counter
     transport: Transport | None = None
     siblings: Siblings | None = None
-    paused: Sequence[str] = ()
+    paused: set[str] = field(default_factory=set)

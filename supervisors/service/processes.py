@@ -39,6 +39,8 @@ COMMAND: Final = (sys.executable, "-P", "-m", "fw_cli.serving_process")
 """The command of a process; -P, so that modules in the site's folder hide no others."""
 KILL_SECONDS: Final = 2.0
 """The time that a process may take to end at once."""
+START_SECONDS: Final = 60.0
+"""The time that a process may take to start while others serve; the store is migrated then."""
 GATHER_SECONDS: Final = 2.0
 """The time that the other processes may take to answer."""
 _STOP_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + KILL_SECONDS
@@ -83,7 +85,7 @@ class Processes:
     async def answers(self, seconds: float) -> bool:
         """Ask all processes whether they work; return whether one of them does.
 
-        A process that has not confirmed it for too long is ended and replaced.
+        A process that has not confirmed it for too long, or does not start, is ended and replaced.
         """
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
@@ -133,7 +135,11 @@ class Processes:
         async with trio.open_nursery() as nursery:
             for process in others:
                 nursery.start_soon(ask, process)
-        return {"answers": answers, "restarts": {p.number: p.restarts for p in self.all}}
+        return {
+            "asked": [process.number for process in others],
+            "answers": answers,
+            "restarts": {p.number: p.restarts for p in self.all},
+        }
 
     def stop(self) -> None:
         """Request an orderly end of all processes; new connections are refused once they have
@@ -165,6 +171,7 @@ class ServingProcess:
         self._process: trio.Process | None = None
         self.answered = -inf
         """The time of its last report that it works, on trio's clock."""
+        self._start_limit = inf
         self._stopping = False
         self._at_once = trio.Event()
         self._hangs = trio.Event()
@@ -181,8 +188,15 @@ class ServingProcess:
 
     @property
     def silent_seconds(self) -> float:
-        """Seconds since it last reported that it works; 0 while it is not ready."""
-        return trio.current_time() - self.answered if self.is_ready else 0.0
+        """Seconds since it last reported that it works.
+
+        While it is not ready, the seconds by which its start exceeds `START_SECONDS`; 0 if it
+        starts alone, because it may migrate the store.
+        """
+        now = trio.current_time()
+        if self.is_ready:
+            return now - self.answered
+        return max(0.0, now - self._start_limit)
 
     async def look(self, seconds: float) -> None:
         """Ask the process whether it works, and record the time if it does."""
@@ -204,6 +218,8 @@ class ServingProcess:
             try:
                 assignment = self._service.assignment(self.number, others.fileno())
                 process = self._process = await _started(assignment)
+                began = trio.current_time()
+                self._start_limit = inf if assignment.alone else began + START_SECONDS
             except BaseException:
                 own.close()
                 raise
@@ -222,6 +238,7 @@ class ServingProcess:
                 nursery.cancel_scope.cancel()
         finally:
             self._ready, self._channel, self._process = trio.Event(), None, None
+            self._start_limit = inf
             self._hangs = trio.Event()
             await _kill(process)
         self.ended_badly = self._stopping and code != 0

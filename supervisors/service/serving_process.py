@@ -17,6 +17,7 @@ from typing import Any, Final
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from fw_actors.actors.console import paused_elsewhere
 from supervisors.service.assignment import Assignment
 from supervisors.service.control_channel import ControlChannel
 from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS, Stop, stop_on_signals
@@ -49,6 +50,8 @@ async def serve_process(
             siblings.answers(ANSWERS, service.answers)
             channel.tell("ready")
             log.info("process.ready", pid=os.getpid())
+            for receiver in await paused_elsewhere(siblings):  # also since they were read before
+                await siblings.answer("pause", [receiver, True])
             await until_asked(service, stop)
             log.info("process.stopping")
         nursery.cancel_scope.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from fw_actors.config import ProcessPlace
@@ -22,6 +22,8 @@ class Siblings:
         self.place = place
         self.restarts: Mapping[int, int] = {}
         """The number of restarts of each process, as of the last `gather`."""
+        self.unanswered: Sequence[int] = ()
+        """The ready processes that the last `gather` asked in vain."""
         self._answers: dict[str, Answer] = {}
         self._channel: ControlChannel | None = None
 
@@ -48,6 +50,7 @@ class Siblings:
             return {}
         self.restarts = found["restarts"]
         answers: Mapping[int, Any] = found["answers"]
+        self.unanswered = [number for number in found["asked"] if number not in answers]
         return answers
 
     async def answer(self, what: str, argument: Any) -> object:

@@ -243,7 +243,7 @@ async def _open_parts(
             delivered=DeliveryMeter(DELIVERY_OUTCOMES),
             recorded=recorded,
             siblings=siblings,
-            paused=() if siblings is None else await paused_elsewhere(siblings),
+            paused=set() if siblings is None else set(await paused_elsewhere(siblings)),
         )
 
 

@@ -6,6 +6,9 @@ import re
 import ssl
 from pathlib import Path
 
+from web.request import MIB
+from web.routes.webhooks import MAX_BATCH_BYTES
+
 CONF = Path(__file__).parents[2] / "deploy" / "nginx.conf"
 SERVER = re.compile(r"^server \{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
 
@@ -46,3 +49,10 @@ def test_the_proxy_leads_no_program_from_http_to_https() -> None:
 def test_the_proxy_keeps_the_numbers_to_the_machine() -> None:
     (secured,) = [block for block in servers() if "listen 443 ssl" in block]
     assert re.search(r"location = /metrics \{\s*return 404;\s*\}", secured)
+
+
+def test_proxy_passes_largest_body_that_service_accepts() -> None:
+    """The pages and the file agree with the limit of a batch of events (B-89)."""
+    for page in (CONF, CONF.parents[1] / "docs" / "scaling.md"):
+        limits = re.findall(r"client_max_body_size (\d+)m;", page.read_text())
+        assert [int(each) * MIB for each in limits] == [MAX_BATCH_BYTES], page.name

@@ -127,6 +127,47 @@ def test_emit_file_with_long_lines_is_emitted_whole(fw: CommandLine, hook: str) 
     assert [json.loads(row["payload"])["data"]["n"] for row in deliveries(fw)] == list(range(10))
 
 
+def test_emit_file_goes_on_after_part_without_events(fw: CommandLine, hook: str) -> None:
+    """Refused and empty lines of more than 4 MiB end nothing; many refusals are counted (C-131)."""
+    event = json.dumps({"name": "a.b", "data": {}})
+    lines = [event, "x" * (5 * 2**20), *["no json"] * 1_200, " " * (5 * 2**20), event]
+    (fw.folder / "holes.jsonl").write_text("\n".join(lines))
+    result = fw.run("webhooks", "emit", "--file", "holes.jsonl", "--json")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["emitted"], told["refusals"]) == (1, 2, 1_202)
+    assert len(told["refused"]) == 1_000
+    assert "1,202 events were refused" in result.stderr
+    assert len(deliveries(fw)) == 2
+
+
+def test_emit_file_is_split_for_many_webhooks(fw: CommandLine) -> None:
+    """A part that would record too many deliveries is emitted in smaller ones (B-88)."""
+    count = 45
+    fw.done(
+        "eval",
+        "[fw.new_doc('Webhook', event_type='Custom', custom_event='a.b', secret='s' * 32,"
+        f" url='https://example.test/').insert() for n in range({count})]",
+        "--commit",
+    )
+    told = fw.json("webhooks", "emit", "--file", write_events(fw, 500), "--json")
+    assert (told["emitted"], told["deliveries"]) == (500, 500 * count)
+
+
+def test_emit_file_that_fails_says_how_far_it_came(
+    fw: CommandLine, hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line after which to go on is printed, for events without keys (C-131)."""
+    monkeypatch.setattr("fw_cli.emitting._OVERLOADED_ATTEMPTS", 0)
+    script = (
+        "CREATE TRIGGER full BEFORE INSERT ON doc_webhook_delivery WHEN NEW.key = 'k700'"
+        " BEGIN SELECT RAISE(ABORT, 'no space'); END"
+    )
+    fw.done("eval", f'fw.db.sql("{script}")', "--commit")
+    result = fw.run("webhooks", "emit", "--file", write_events(fw, 1203))
+    assert result.exit_code == 1
+    assert "Interrupted after line 500: 500 events emitted." in result.stderr
+
+
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

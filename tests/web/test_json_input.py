@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from fw_actors.errors import BadRequestError
 from web.json_input import (
+    MAX_ITEM,
+    MAX_VALUES,
     PLAIN,
     SUSPECT,
     CharacterRules,
@@ -266,3 +268,30 @@ def test_read_object_checks_each_value_of_a_suspect_body(text: str, part: str) -
     body = json.dumps({"a": text + part}, ensure_ascii=False).encode()
     if SUSPECT.search(body.decode()):
         assert may_be_suspect(body)
+
+
+MANY = b"[]," * MAX_VALUES + b"[]"
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": [' + MANY + b"]}", b'{"items": [{"a": [' + MANY + b"]}]}"]
+)
+def test_json_with_too_many_values_is_refused(body: bytes) -> None:
+    """Each would take more memory and time than its bytes (H-12)."""
+    for read in (read_object, read_batch):
+        with pytest.raises(BadRequestError, match="more than 200,000 values"):
+            read(body)
+
+
+def test_punctuation_in_texts_is_no_value() -> None:
+    text = ",[{" * MAX_VALUES
+    assert read_object(json.dumps({"a": text}).encode()) == {"a": text}
+
+
+def test_list_reader_refuses_one_item_that_is_too_long() -> None:
+    """An event of a batch may be as long as a single one (B-89)."""
+    items = ["x" * (MAX_ITEM - 2), "x" * (MAX_ITEM - 1)]
+    body = json.dumps({"items": items}).encode()
+    (accepted, refused_one), _ = read_batch(body)
+    assert accepted == items[0]
+    assert refused_one.message == "An item of items must have at most 1 MiB."

@@ -75,3 +75,13 @@ async def test_limited_body_discards_for_a_limited_time(autojump_clock: MockCloc
     start = trio.current_time()
     await arrived(b"a", ended=False).discard()
     assert trio.current_time() - start == pytest.approx(LINGER_SECONDS)
+
+
+def test_limited_body_rejects_what_it_has_not_kept() -> None:
+    """A later limit that is larger cannot bring back discarded bytes."""
+    body = LimitedBody()
+    body.keep_at_most(3)
+    body.append(b"four")
+    body.set_complete()
+    with pytest.raises(PayloadTooLargeError):
+        body.read(10)

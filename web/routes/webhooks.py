@@ -9,8 +9,14 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from fw_actors.actors.gateway import Gateway
 from fw_actors.documents.handle import Fw
-from fw_actors.errors import BadRequestError, PermissionDeniedError, ValidationError
+from fw_actors.errors import (
+    BadRequestError,
+    OverloadedError,
+    PermissionDeniedError,
+    ValidationError,
+)
 from fw_actors.webhooks.diagnostics import TrialResult, delivery_report
 from fw_actors.webhooks.events import MAX_EVENTS
 from fw_actors.webhooks.pacing import WebhookPause
@@ -39,6 +45,8 @@ from web.routes.resource import ADMINISTRATOR_ROLE
 PUBLISHERS: Final = frozenset({ADMINISTRATOR_ROLE, "Event Publisher"})
 MAX_BATCH_BYTES: Final = 4 * MIB
 CHARACTERS_PER_CHECKPOINT: Final = 64 * KIB
+CONCURRENT_BATCHES: Final = 8
+WAITING_BATCHES: Final = 24
 
 
 class Reference(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,6 +142,10 @@ EXPLAINED: Final = BodyRule(partial(read_struct, kind=ExplainRequest))
 class WebhookRoutes(GatewayRoutes):
     """The routes of this module."""
 
+    def __init__(self, gateway: Gateway) -> None:
+        super().__init__(gateway)
+        self._batches = trio.CapacityLimiter(CONCURRENT_BATCHES)
+
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
@@ -188,6 +200,12 @@ class WebhookRoutes(GatewayRoutes):
         With `all`, if an event is refused, the response is the error of the first one, and no event
         is queued.
         """
+        if self._batches.statistics().tasks_waiting >= WAITING_BATCHES:
+            raise OverloadedError("Too many batches of events are waiting. Try again in a moment.")
+        async with self._batches:
+            return await self._emit_batch(exchange)
+
+    async def _emit_batch(self, exchange: Exchange) -> Response:
         reader: ListReader[EmitManyRequest] = exchange.body
         given: list[dict[str, Any] | BadRequestError] = []
         pause = CHARACTERS_PER_CHECKPOINT

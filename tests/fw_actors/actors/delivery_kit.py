@@ -202,7 +202,7 @@ async def _actors(site: Site, receiver: Receiver, log: RuntimeLog) -> AsyncItera
     )
     async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
         dispatcher, outcomes = runtime.ref("dispatcher"), runtime.ref("outcomes")
-        keys, counter = SigningKeys(site.vault), DeliveryMeter(())
+        keys, counter, paused = SigningKeys(site.vault), DeliveryMeter(()), set[str]()
         dependencies = DeliveryDependencies(
             site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes, counter,
             honour_retry_after=ops.honour_retry_after, tracer=site.tracer,
@@ -223,7 +223,7 @@ async def _actors(site: Site, receiver: Receiver, log: RuntimeLog) -> AsyncItera
                 "dispatcher",
                 lambda: Dispatcher(
                     site.store, deliveries, pool, slots=ops.delivery_concurrency,
-                    per_receiver=ops.per_receiver_concurrency,
+                    per_receiver=ops.per_receiver_concurrency, paused=paused,
                 ),
             ),
         ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
@@ -46,6 +46,7 @@ class Alone:
 
     place = ProcessPlace(1, 2)
     restarts: Mapping[int, int] = {}
+    unanswered: Sequence[int] = ()
 
     def __init__(self) -> None:
         self.known: dict[str, Answer] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -132,6 +132,7 @@ class OneOther:
     def __init__(self) -> None:
         self.place = ProcessPlace(1, 2)
         self.restarts: Mapping[int, int] = {}
+        self.unanswered: Sequence[int] = ()
         self.asked: list[str] = []
 
     def answers(self, what: str, answer: Answer) -> None:

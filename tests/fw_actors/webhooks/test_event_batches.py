@@ -220,3 +220,21 @@ async def test_emit_many_with_webhooks_off_validates_and_queues_nothing(tmp_path
         assert results[0] == {"deliveries": []}
         assert results[1]["error"]["type"] == "ValidationError"
         assert await office.deliveries() == []
+
+
+async def test_emit_many_refuses_batch_that_records_too_much(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes wait for its transaction; the refusal counts the deliveries (B-88)."""
+    for _ in range(2):
+        await office.subscribe()
+    monkeypatch.setattr("fw_actors.webhooks.events.MAX_DELIVERIES", 20)
+    assert len(await office.do(lambda fw: fw.webhooks.emit_many(events(10)))) == 10
+    with pytest.raises(ValidationError, match="would record 22 deliveries") as refusal:
+        await office.do(lambda fw: fw.webhooks.emit_many(events(11)))
+    assert refusal.value.extra == {"field": "events"}
+    monkeypatch.setattr("fw_actors.webhooks.events.MAX_RECORDED_BYTES", 1000)
+    large = [{"name": "note.shared", "data": {"text": "x" * 501}}]
+    with pytest.raises(ValidationError, match="Send fewer events"):
+        await office.do(lambda fw: fw.webhooks.emit_many(large))
+    assert len(await jobs(office)) == 20

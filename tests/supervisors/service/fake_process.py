@@ -1,5 +1,7 @@
 """One of several processes of a service that serves nothing: it is ready, and answers.
 
+While the file exists that its argument names, it is not ready unless it starts alone.
+
 It ends when the channel does, or is asked to. Reads the assignment as the real one does.
 """
 
@@ -9,6 +11,7 @@ import os
 import socket
 import struct
 import sys
+from pathlib import Path
 
 import msgspec
 
@@ -16,7 +19,8 @@ import msgspec
 def main() -> None:
     assignment = msgspec.msgpack.decode(sys.stdin.buffer.read())
     control = socket.socket(fileno=assignment["control"])
-    send(control, ["ask", 0, "ready", None])
+    if len(sys.argv) < 2 or assignment["alone"] or not Path(sys.argv[1]).exists():
+        send(control, ["ask", 0, "ready", None])
     while len(head := control.recv(4, socket.MSG_WAITALL)) == 4:
         (length,) = struct.unpack("!I", head)
         _, number, name, *_ = msgspec.msgpack.decode(control.recv(length, socket.MSG_WAITALL))

@@ -19,7 +19,7 @@ from supervisors.service.front import (
 )
 from tests.site_kit import make_config
 from tests.web.client import AppClient, ClientResponse
-from tests.web.fakes import FakeGateway, app_of
+from tests.web.fakes import SID, FakeGateway, app_of
 from tests.web.serving import BOOT, answer
 from web.listening import bind
 
@@ -79,6 +79,25 @@ async def test_a_request_that_comes_early_is_served_once_the_service_has_started
         "POST", "/api/login", SIGN_IN
     )).status  # fmt: skip
     assert (await client.ask("GET", "/api/ready")).status == 200
+
+
+async def test_a_batch_that_comes_early_is_served_whole(starting: StartingFrontEnd) -> None:
+    """The limits of bodies are those of the operations, not of the start (B-87, H-108)."""
+    client, replies = AppClient(starting), list[ClientResponse]()
+    gateway = FakeGateway()
+    gateway.roles = frozenset({"Event Publisher"})
+    events = [{"name": "a.b", "data": {"text": "x" * 3000}}] * 1000
+
+    async def emit() -> None:
+        path = "/api/method/core.services.webhooks.emitMany"
+        replies.append(await client.ask("POST", path, {"events": events}, sid=SID))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(emit)
+        await wait_all_tasks_blocked()
+        starting.hand_over(app_of(gateway))
+    assert replies[0].status == 200
+    assert len(replies[0].json["events"]) == 1000
 
 
 async def test_a_request_that_has_waited_for_a_start_is_refused_after_10_seconds(

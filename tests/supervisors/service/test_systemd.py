@@ -176,6 +176,42 @@ async def freeze_processes(folder: Path) -> None:
     assert {entry["process"] for entry in log.of("process.silent")} >= {2}
 
 
+def test_process_that_does_not_start_is_replaced_while_others_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the first one may take its time, because it may migrate the store (O-322)."""
+    fake = Path(__file__).with_name("fake_process.py")
+    command = (sys.executable, "-P", str(fake), str(tmp_path / "stuck"))
+    monkeypatch.setattr(processes, "COMMAND", command)
+    monkeypatch.setattr(processes, "KILL_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "START_SECONDS", 1.0)
+    trio.run(hang_second_start, tmp_path)
+
+
+async def hang_second_start(folder: Path) -> None:
+    paths, log = SitePaths(folder), Log()
+    paths.prepare()
+    stuck = folder / "stuck"
+    with ServeLock(paths.lock) as lock, trio.fail_after(60):
+        assert lock.acquire()
+        config = make_config(folder, processes=2)
+        async with open_processes(config, lock, log, patience=3.0) as service:
+            one, two = service.all
+            stuck.touch()
+            pid = two.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            while two.restarts < 2:
+                assert await service.answers(5.0)
+                await trio.sleep(0.05)
+            stuck.unlink()
+            while not two.is_ready:
+                assert await service.answers(5.0)
+                await trio.sleep(0.05)
+            assert one.restarts == 0
+    assert {entry["process"] for entry in log.of("process.silent")} == {2}
+
+
 def freeze(process: ServingProcess) -> int:
     assert process.pid is not None
     os.kill(process.pid, signal.SIGSTOP)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from fw_actors.documents.registry import Whitelisted
 from tests.web.client import AppClient
 from tests.web.fakes import SID, FakeGateway
+from web.routes.webhooks import CONCURRENT_BATCHES, WAITING_BATCHES
 
 EMIT = "/api/method/core.services.webhooks.emit"
 EVENT = {"name": "invoice.paid", "data": {"total": 12, "note": "a\nb"}}
@@ -232,3 +235,34 @@ async def test_a_role_that_is_removed_before_the_write_does_not_count(
     assert (publisher.webhooks.emitted, publisher.webhooks.batches) == ([], [])
     publisher.roles_by_then = publisher.roles
     assert (await client.ask("POST", path, body, sid=SID)).status == 200
+
+
+EMIT_MANY = "/api/method/core.services.webhooks.emitMany"
+
+
+async def test_emit_many_is_refused_beyond_the_batches_that_may_wait(
+    client: AppClient, publisher: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory of decoded batches is bounded (B-89)."""
+    release = trio.Event()
+    write = publisher.write
+
+    async def held(*arguments: Any) -> Any:
+        await release.wait()
+        return await write(*arguments)
+
+    monkeypatch.setattr(publisher, "write", held)
+    replies = []
+
+    async def emit() -> None:
+        replies.append((await client.ask("POST", EMIT_MANY, {"events": [EVENT]}, sid=SID)).status)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(CONCURRENT_BATCHES + WAITING_BATCHES):
+            nursery.start_soon(emit)
+        await trio.testing.wait_all_tasks_blocked()
+        assert replies == []
+        reply = await client.ask("POST", EMIT_MANY, {"events": [EVENT]}, sid=SID)
+        assert (reply.status, reply.error["type"]) == (503, "OverloadedError")
+        release.set()
+    assert replies == [200] * (CONCURRENT_BATCHES + WAITING_BATCHES)
