@@ -30,7 +30,7 @@ ASVS_DATA: Final = (
         "        if self.active and action in self._REFUSED:\n",
         "        if self.active is None:\n",
         "tests/fw_actors/store/test_transaction.py::"
-        "test_raw_sql_that_reaches_beyond_the_transaction_is_refused",
+        "test_raw_sql_refuses_statements_beyond_transaction",
     ),
     Mutation(
         "a shell starts pg_dump",
