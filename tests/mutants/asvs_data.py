@@ -151,16 +151,14 @@ ASVS_DATA: Final = (
         "fw_actors/documents/lifecycle.py",
         "            if stored.docstatus != status - 1:\n",
         "            if stored is None:\n",
-        "tests/fw_actors/documents/test_lifecycle.py::"
-        "test_document_verb_is_refused_in_wrong_state",
+        "tests/fw_actors/documents/test_lifecycle.py::test_document_verb_is_refused_in_wrong_state",
     ),
     Mutation(
         "a refused write leaves a part behind",
         "fw_actors/documents/lifecycle.py",
         "with nullcontext() if alone else fw.tx.savepoint():",
         "with nullcontext():",
-        "tests/fw_actors/documents/test_lifecycle.py::"
-        "test_hook_exception_rolls_back_insert",
+        "tests/fw_actors/documents/test_lifecycle.py::test_hook_exception_rolls_back_insert",
     ),
     Mutation(
         "a list has no end",
@@ -174,8 +172,7 @@ ASVS_DATA: Final = (
         "fw_actors/documents/query.py",
         "isinstance(field, Table) or field.secret or not self._sees(field)",
         "isinstance(field, Table) or not self._sees(field)",
-        "tests/fw_actors/documents/test_query.py::"
-        "test_list_refuses_secret_or_unknown_field",
+        "tests/fw_actors/documents/test_query.py::test_list_refuses_secret_or_unknown_field",
     ),
     Mutation(
         "an event shows fields that are named like secrets",
