@@ -164,7 +164,7 @@ ASVS_ACCESS: Final = (
         "    roles = Table(HasRole, ",
         "    hint = Data()\n    roles = Table(HasRole, ",
         "tests/fw_actors/documents/core/test_account_fields.py::"
-        "test_an_account_has_no_field_for_a_hint_or_a_secret_question",
+        "test_account_fields_hold_no_hint_or_secret_question",
     ),
     Mutation(
         "somebody may take the name Administrator",
@@ -307,7 +307,7 @@ ASVS_ACCESS: Final = (
         "        if not self.allows(meta, action):\n",
         "        if not action:\n",
         "tests/fw_actors/documents/test_rest.py::"
-        "test_without_the_permission_every_verb_is_refused_existing_or_not",
+        "test_rest_verb_without_permission_hides_existence_of_name",
     ),
     Mutation(
         "everybody is a System Manager",
@@ -328,14 +328,14 @@ ASVS_ACCESS: Final = (
         "fw_actors/documents/permissions.py",
         "    named = scopes.get(doc.doctype)\n",
         "    return\n    named = scopes.get(doc.doctype)\n",
-        "tests/fw_actors/documents/test_scopes.py::test_what_is_beyond_is_neither_read_nor_written",
+        "tests/fw_actors/documents/test_scopes.py::test_document_beyond_scopes_is_neither_readable_nor_writable",
     ),
     Mutation(
         "scopes limit no list",
         "fw_actors/documents/permissions.py",
         "        yield table.c.name.in_(sorted(scopes[meta.name]))\n",
         "        yield sa.true()\n",
-        "tests/fw_actors/documents/test_scopes.py::test_lists_hold_what_the_scopes_name",
+        "tests/fw_actors/documents/test_scopes.py::test_list_of_scoped_doctype_holds_permitted_names",
     ),
     Mutation(
         "scopes leave Webhooks open",
@@ -343,14 +343,14 @@ ASVS_ACCESS: Final = (
         "return self.scoped and meta.name in ",
         "return self.scoped and meta.name in () and meta.name in ",
         "tests/fw_actors/documents/test_webhook_scope.py::"
-        "test_every_request_is_refused_whether_the_name_exists_or_not",
+        "test_scoped_requests_are_refused_for_any_name",
     ),
     Mutation(
         "fields above one's permission level are shown",
         "fw_actors/documents/rest.py",
         "        if not fw.rights.sees_level(owner, field.permlevel):\n",
         "        if fw.rights.sees_level(owner, field.permlevel) is None:\n",
-        "tests/fw_actors/documents/test_rest.py::test_a_field_above_ones_permlevel_is_absent",
+        "tests/fw_actors/documents/test_rest.py::test_rest_read_omits_fields_above_permlevel",
     ),
     Mutation(
         "fields above one's permission level are written",
@@ -358,7 +358,7 @@ ASVS_ACCESS: Final = (
         'return not field.read_only and fw.rights.sees_level(owner, field.permlevel, "write")',
         "return not field.read_only",
         "tests/fw_actors/documents/test_rest.py::"
-        "test_a_changed_write_above_ones_permlevel_is_refused",
+        "test_rest_save_refuses_changed_field_above_permlevel",
     ),
     Mutation(
         "a user has any number of API keys",

@@ -30,7 +30,7 @@ ASVS_DATA: Final = (
         "        if self.active and action in self._REFUSED:\n",
         "        if self.active is None:\n",
         "tests/fw_actors/store/test_transaction.py::"
-        "test_raw_sql_that_reaches_beyond_the_transaction_is_refused",
+        "test_raw_sql_refuses_statements_beyond_transaction",
     ),
     Mutation(
         "a shell starts pg_dump",
@@ -122,14 +122,14 @@ ASVS_DATA: Final = (
         '        return value is None or value == ""\n',
         "        return False\n",
         "tests/fw_actors/documents/test_checks.py::"
-        "test_a_value_that_breaks_a_rule_is_refused_with_its_field",
+        "test_insert_refuses_invalid_value_and_names_field",
     ),
     Mutation(
         "unknown fields of a document pass",
         "fw_actors/documents/rest.py",
         "        else:\n            raise field_unknown(meta, key)\n    return values\n",
         "    return values\n",
-        "tests/fw_actors/documents/test_rest.py::test_the_shape_of_a_body_is_judged_and_the_key_named",
+        "tests/fw_actors/documents/test_rest.py::test_rest_insert_refuses_wrong_body_shape_and_names_key",
     ),
     Mutation(
         "a body writes what the service alone writes",
@@ -137,7 +137,7 @@ ASVS_DATA: Final = (
         '            raise BadRequestError(f"{key} can\'t be written.", field=key)\n',
         "            values[key] = value\n",
         "tests/fw_actors/documents/test_rest.py::"
-        "test_the_shape_of_a_body_is_judged_and_the_key_named",
+        "test_rest_insert_refuses_wrong_body_shape_and_names_key",
     ),
     Mutation(
         "a Webhook for documents needs no event",
@@ -151,31 +151,28 @@ ASVS_DATA: Final = (
         "fw_actors/documents/lifecycle.py",
         "            if stored.docstatus != status - 1:\n",
         "            if stored is None:\n",
-        "tests/fw_actors/documents/test_lifecycle.py::"
-        "test_a_verb_that_the_state_does_not_allow_is_refused",
+        "tests/fw_actors/documents/test_lifecycle.py::test_document_verb_is_refused_in_wrong_state",
     ),
     Mutation(
         "a refused write leaves a part behind",
         "fw_actors/documents/lifecycle.py",
         "with nullcontext() if alone else fw.tx.savepoint():",
         "with nullcontext():",
-        "tests/fw_actors/documents/test_lifecycle.py::"
-        "test_a_hook_that_raises_takes_the_write_with_it",
+        "tests/fw_actors/documents/test_lifecycle.py::test_hook_exception_rolls_back_insert",
     ),
     Mutation(
         "a list has no end",
         "fw_actors/documents/rest.py",
         "    if not 1 <= limit <= MOST:\n",
         "    if limit < 1:\n",
-        "tests/fw_actors/documents/test_rest.py::test_a_listing_out_of_shape_is_a_bad_request",
+        "tests/fw_actors/documents/test_rest.py::test_rest_list_refuses_invalid_argument_and_names_it",
     ),
     Mutation(
         "secrets may be listed",
         "fw_actors/documents/query.py",
         "isinstance(field, Table) or field.secret or not self._sees(field)",
         "isinstance(field, Table) or not self._sees(field)",
-        "tests/fw_actors/documents/test_query.py::"
-        "test_a_field_that_is_secret_or_not_there_is_not_listed",
+        "tests/fw_actors/documents/test_query.py::test_list_refuses_secret_or_unknown_field",
     ),
     Mutation(
         "an event shows fields that are named like secrets",

@@ -58,8 +58,7 @@ ASVS_HOUSE: Final = (
         "fw_actors/store/sqlite_connection.py",
         "os.O_CLOEXEC, 0o600)",
         "os.O_CLOEXEC, 0o644)",
-        "tests/fw_actors/store/test_sqlite.py::"
-        "test_the_file_and_its_folder_are_for_their_owner_alone",
+        "tests/fw_actors/store/test_sqlite.py::test_sqlite_files_and_folder_are_private_to_owner",
     ),
     Mutation(
         "the image runs as root",

@@ -36,8 +36,8 @@ SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 
 @dataclass(frozen=True)
-class Got:
-    """One POST that reached a receiver: when (seconds since the beginning), and what."""
+class RecordedPost:
+    """One POST that reached a receiver; `at` is in seconds since the beginning."""
 
     at: float
     url: str
@@ -46,23 +46,23 @@ class Got:
 
 
 @dataclass
-class Receiver:
-    """Answers `answers` in turn, the last one for ever: a status ("503 after 90": with that
-    Retry-After), "timeout", "refused" or "hang".
+class ScriptedReceiver:
+    """Answers `answers` in turn, and repeats the last one: a status ("503 after 90" has that
+    Retry-After), "timeout", "refused", "defect" or "hang".
 
     `busy` seconds pass before each answer.
     """
 
     answers: Sequence[str]
     busy: float = 0.0
-    posts: list[Got] = field(default_factory=list)
+    posts: list[RecordedPost] = field(default_factory=list)
     in_flight: int = 0
     most: int = 0
     began: float = 0.0
 
     @property
     def times(self) -> list[int]:
-        """When the posts came, in whole seconds since the beginning."""
+        """The times of the posts, in whole seconds since the beginning."""
         return [round(post.at) for post in self.posts]
 
     async def post(
@@ -70,7 +70,9 @@ class Receiver:
     ) -> ReceiverResponse:
         answer = self.answers[min(len(self.posts), len(self.answers) - 1)]
         headers = {key.decode(): value.decode() for key, value in make_headers()}
-        self.posts.append(Got(trio.current_time() - self.began, target.display, body, headers))
+        self.posts.append(
+            RecordedPost(trio.current_time() - self.began, target.display, body, headers)
+        )
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
         try:
@@ -90,13 +92,15 @@ class Receiver:
             raise RuntimeError("a defect of ours")
         await trio.sleep(self.busy)
         status, _, retry_after = answer.partition(" after ")
-        told = ReceiverResponse(int(status), b"what the receiver said", None, retry_after or None)
-        told.times.answer = self.busy * 1000
-        return told
+        response = ReceiverResponse(
+            int(status), b"what the receiver said", None, retry_after or None
+        )
+        response.times.answer = self.busy * 1000
+        return response
 
 
-class SocketReceiver(Receiver):
-    """A receiver behind a real socket, reached by the real sender; it notes no posts."""
+class SocketReceiver(ScriptedReceiver):
+    """A receiver behind a real socket, reached by the real sender; it records no posts."""
 
     def __init__(self, sender: Sender) -> None:
         super().__init__(answers=())
@@ -109,8 +113,8 @@ class SocketReceiver(Receiver):
 
 
 @dataclass
-class Post:
-    """Everything that a test of deliveries asks for."""
+class DeliverySite:
+    """A site with running deliveries, and helpers for tests."""
 
     site: Site
     runtime: Runtime
@@ -128,13 +132,13 @@ class Post:
 
     async def emit(self, event: str = "invoice.paid", data: object = None) -> list[str]:
         """Emit an event; return the ids of its deliveries."""
-        told = await self.site.write(
+        emitted = await self.site.write(
             "Administrator", lambda fw: fw.webhooks.emit(event, data or {"total": 12})
         )
-        return told["deliveries"]
+        return emitted["deliveries"]
 
     async def lease(self) -> LeasedDelivery:
-        """Emit an event, and lease its delivery in the same transaction, before anybody looks."""
+        """Emit an event and lease its delivery in one transaction, before the Dispatcher can."""
         deliveries = Deliveries(self.site.registry, Backoff(30.0, 3600.0))
 
         def work(tx: Tx) -> LeasedDelivery:
@@ -175,25 +179,32 @@ class Post:
 
 @asynccontextmanager
 async def delivering(
-    folder: Path, receiver: Receiver, *, seed: int = 1, log: Log | None = None, **changes: Any
-) -> AsyncIterator[Post]:
+    folder: Path,
+    receiver: ScriptedReceiver,
+    *,
+    seed: int = 1,
+    log: Log | None = None,
+    **changes: Any,
+) -> AsyncIterator[DeliverySite]:
     """Run a site's deliveries to `receiver`; `changes` as for `make_config`."""
-    nudges: list[Callable[[], object]] = []
+    wake_ups: list[Callable[[], object]] = []
 
     def recorded(queue: str) -> None:
-        for nudge in nudges:
-            nudge()
+        for wake_up in wake_ups:
+            wake_up()
 
     async with inline_site(folder, seed, recorded, **changes) as site:
         receiver.began = trio.current_time()
         async with _actors(site, receiver, log or SilentLog()) as post:
-            nudges.append(post.dispatcher)
+            wake_ups.append(post.dispatcher)
             yield post
-            nudges.clear()
+            wake_ups.clear()
 
 
 @asynccontextmanager
-async def _actors(site: Site, receiver: Receiver, log: RuntimeLog) -> AsyncIterator[Post]:
+async def _actors(
+    site: Site, receiver: ScriptedReceiver, log: RuntimeLog
+) -> AsyncIterator[DeliverySite]:
     ops = site.config.ops
     deliveries = Deliveries(
         site.registry,
@@ -228,4 +239,4 @@ async def _actors(site: Site, receiver: Receiver, log: RuntimeLog) -> AsyncItera
             ),
         ]  # fmt: skip
         async with open_supervisor(runtime, "delivery", children):
-            yield Post(site, runtime, pool, lambda: dispatcher.tell(WakeUp()))
+            yield DeliverySite(site, runtime, pool, lambda: dispatcher.tell(WakeUp()))

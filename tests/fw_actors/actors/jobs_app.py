@@ -7,18 +7,18 @@ from typing import Any
 
 
 def note(fw: Any, text: str) -> None:
-    """Make a Role as a mark that it ran, and as whom."""
+    """Make a Role whose name records the call and its user."""
     fw.as_user("Administrator").new_doc("Role", name=f"{text} by {fw.user}").insert()
 
 
 def fail_after_writing(fw: Any, text: str) -> None:
-    """Write, then fail: nothing of it stays."""
+    """Write, then fail, so that the write is rolled back."""
     note(fw, text)
     raise RuntimeError("the other system is down")
 
 
 def emit(fw: Any) -> None:
-    """Emit an event, and enqueue another job, whose number is the event's."""
+    """Enqueue another job, and emit an event with its number."""
     number = fw.enqueue(note, text="later")
     fw.as_user("Administrator").webhooks.emit("job.ran", {"next": number})
 
@@ -28,11 +28,11 @@ async def _later() -> None:
 
 
 def leave_undone(fw: Any) -> Any:
-    """Write, and give back what nobody runs, as an async function behind a decorator does."""
+    """Write, and return a coroutine, as an async function behind a decorator does."""
     note(fw, "half")
     return _later()
 
 
 def leave(fw: Any) -> None:
-    """Try to end more than itself."""
+    """Call `sys.exit`, as if to end the process."""
     sys.exit(3)

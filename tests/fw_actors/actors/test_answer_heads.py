@@ -32,10 +32,10 @@ ENDLESS = [b"content-length: abc"]
         (503, "Failed", 2, "status: the receiver answered 503."),
     ],
 )
-async def test_the_status_decides_though_the_head_misdescribes_its_body(
+async def test_delivery_follows_status_despite_misdescribed_body(
     lines: bytes, status: int, ends_as: str, attempts: int, error: str | None, tmp_path: Path
 ) -> None:
-    """One POST where the answer is final, and as many as are allowed where it is transient."""
+    """A final answer causes one POST, a transient one as many as are allowed."""
     head = b"HTTP/1.1 %d Some reason\r\n%b\r\n\r\n" % (status, lines)
     timeout = 1 if lines in ENDLESS else 30  # what follows an endless head lasts to the deadline
     async with (
@@ -54,7 +54,7 @@ async def test_the_status_decides_though_the_head_misdescribes_its_body(
     assert len(receiver.requests) == attempts
 
 
-async def test_a_head_that_does_not_end_is_no_answer(tmp_path: Path) -> None:
+async def test_response_head_without_end_is_no_answer(tmp_path: Path) -> None:
     """A status line alone is not a head either: more may follow."""
     async with (
         receiving(always(b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n")) as receiver,

@@ -1,4 +1,4 @@
-"""`fw.enqueue` runs the function later as the same user, with 10 tries (D-210, D-211)."""
+"""`fw.enqueue` runs the function later as the same user, with 10 attempts (D-210, D-211)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def roles(site: MailSite) -> set[str]:
     return {row["name"] for row in await site.rows("SELECT name FROM doc_role")}
 
 
-async def test_a_function_runs_later_as_the_same_user(
+async def test_enqueued_function_runs_as_enqueuing_user(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path) as site:
@@ -32,7 +32,9 @@ async def test_a_function_runs_later_as_the_same_user(
         assert isinstance(line["duration_ms"], int)
 
 
-async def test_what_is_rolled_back_runs_nothing(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_enqueue_of_rolled_back_transaction_runs_nothing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     async with mail_site(tmp_path) as site:
         with pytest.raises(ZeroDivisionError):
             await site.do(lambda fw: fw.enqueue(jobs_app.note, text="seen") / 0)
@@ -40,29 +42,27 @@ async def test_what_is_rolled_back_runs_nothing(tmp_path: Path, autojump_clock: 
         assert "seen by Administrator" not in await roles(site)
 
 
-@pytest.mark.parametrize("tries", [1, 10])
-async def test_a_failing_function_is_tried_ten_times_and_leaves_nothing(
-    tmp_path: Path, autojump_clock: MockClock, tries: int
+@pytest.mark.parametrize("attempts", [1, 10])
+async def test_failing_job_has_ten_attempts_and_writes_nothing(
+    tmp_path: Path, autojump_clock: MockClock, attempts: int
 ) -> None:
     async with mail_site(tmp_path) as site:
         await site.do(lambda fw: fw.enqueue(jobs_app.fail_after_writing, text="half"))
-        await trio.sleep(1 if tries == 1 else 30_000)
+        await trio.sleep(1 if attempts == 1 else 30_000)
         (job,) = await site.jobs()
-        assert job["attempts"] == tries
-        assert (job["next_at"] is None) is (tries == 10)
+        assert job["attempts"] == attempts
+        assert (job["next_at"] is None) is (attempts == 10)
         assert job["error"].startswith("RuntimeError in jobs_app.py, line ")
         assert job["error"].endswith("the other system is down")
         await site.site.store.write(site.site.errors.flush)
         noted = await site.rows("SELECT method, request_id FROM doc_error_log")
         assert [tuple(row.values()) for row in noted] == [
             ("tests.fw_actors.actors.jobs_app.fail_after_writing", f"job-{job['id']}")
-        ] * tries
+        ] * attempts
         assert "half by Administrator" not in await roles(site)
 
 
-async def test_a_function_that_would_end_the_process_fails_alone(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_job_calling_sys_exit_fails_alone(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with mail_site(tmp_path) as site:
         await site.do(lambda fw: fw.enqueue(jobs_app.leave))
         await site.do(lambda fw: fw.enqueue(jobs_app.note, text="after"))
@@ -71,10 +71,10 @@ async def test_a_function_that_would_end_the_process_fails_alone(
         assert [job["function"].rpartition(".")[2] for job in await site.jobs()] == ["leave"]
 
 
-async def test_a_function_that_gives_back_a_coroutine_has_failed(
+async def test_job_returning_coroutine_fails_without_writes(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Its job counted as done, and nothing of it had run."""
+    """The job is not counted as done, since the coroutine never ran."""
     async with mail_site(tmp_path) as site:
         await site.do(lambda fw: fw.enqueue(jobs_app.leave_undone))
         await trio.sleep(1)
@@ -83,7 +83,7 @@ async def test_a_function_that_gives_back_a_coroutine_has_failed(
         assert "half by Administrator" not in await roles(site)
 
 
-async def test_a_job_of_a_disabled_user_fails(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_job_of_disabled_user_fails(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with mail_site(tmp_path) as site:
         await site.hire("anna")
         site.drain(0)
@@ -98,7 +98,7 @@ async def test_a_job_of_a_disabled_user_fails(tmp_path: Path, autojump_clock: Mo
 
 
 @pytest.mark.parametrize("function", ["no_such_module.f", f"{jobs_app.__name__}.gone", "f"])
-async def test_a_function_that_is_gone_fails_its_job(
+async def test_job_of_missing_function_fails(
     tmp_path: Path, autojump_clock: MockClock, function: str
 ) -> None:
     async with mail_site(tmp_path) as site:
@@ -112,10 +112,10 @@ async def test_a_function_that_is_gone_fails_its_job(
         assert job["attempts"] == 1
 
 
-async def test_without_its_lease_a_job_is_not_done(
+async def test_job_waits_until_foreign_lease_expires(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """The function's writes and the end of its job are one transaction."""
+    """The writes of the function and the end of its job are one transaction."""
     async with mail_site(tmp_path) as site:
         site.drain(0)
         await trio.sleep(1)
@@ -128,7 +128,7 @@ async def test_without_its_lease_a_job_is_not_done(
         assert "once by Administrator" in await roles(site)
 
 
-async def test_a_function_that_is_not_found_by_its_name_is_refused(
+async def test_enqueue_refuses_lambda_and_unserialisable_argument(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path) as site:

@@ -1,4 +1,4 @@
-"""A payload reaches its own receiver, whatever order a store gives rows in (B-217)."""
+"""A payload reaches its own receiver, in any order of the store's rows (B-217)."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from trio.testing import MockClock
 
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import DeliveryClaims, Lease, Leased
-from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 from tests.mail_kit import Log
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 LEASE_SECONDS = 40  # timeout 10 and 30 more
-SLOTS = ("a", "b", "c")
+HOSTS = ("a", "b", "c")
 LINES_OF_A_FRAME = 3
 
 
-def url(place: str) -> str:
-    return f"https://{place}.example/hook"
+def url(host: str) -> str:
+    return f"https://{host}.example/hook"
 
 
-async def emit_to_all(post: Post) -> list[str]:
-    """Make a Webhook for each place, and one event for each of them in one transaction."""
-    for place in SLOTS:
-        await post.webhook(url(place), event=f"to.{place}")
+async def emit_to_all(post: DeliverySite) -> list[str]:
+    """Make a Webhook for each host, and one event for each of them in one transaction."""
+    for host in HOSTS:
+        await post.webhook(url(host), event=f"to.{host}")
 
     def work(tx: Tx) -> list[str]:
         webhooks = post.site.handle(tx, "Administrator").webhooks
-        made = [webhooks.emit(f"to.{place}", {"for": place})["deliveries"] for place in SLOTS]
+        made = [webhooks.emit(f"to.{host}", {"for": host})["deliveries"] for host in HOSTS]
         return [delivery for [delivery] in made]
 
     return await post.site.store.write(work)
@@ -42,7 +42,7 @@ async def emit_to_all(post: Post) -> list[str]:
 def change_frames(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[list[bytes]], list[bytes]]
 ) -> None:
-    """Have a claim read other frames than the store gave."""
+    """Change the frames that a claim reads from the store."""
     read = DeliveryClaims.leased
 
     def leased(self: DeliveryClaims, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
@@ -55,31 +55,31 @@ def change_frames(
     monkeypatch.setattr(DeliveryClaims, "leased", leased)
 
 
-def sent(receiver: Receiver) -> list[tuple[str, str]]:
+def sent(receiver: ScriptedReceiver) -> list[tuple[str, str]]:
     """Return the URL of each POST and the name in its document."""
     return [(post.url, json.loads(post.body)["data"]["for"]) for post in receiver.posts]
 
 
-OWN = [(url(place), place) for place in SLOTS]
+OWN = [(url(host), host) for host in HOSTS]
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-async def test_rows_in_any_order_reach_their_own_receivers(
+async def test_claimed_payloads_reach_own_receivers_in_any_row_order(
     tmp_path: Path,
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
     order: tuple[int, ...],
 ) -> None:
     change_frames(monkeypatch, lambda frames: [frames[at] for at in order if at < len(frames)])
-    receiver = Receiver(["200"])
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         for delivery in await emit_to_all(post):
             await post.settled(delivery)
     assert sorted(sent(receiver)) == OWN
 
 
-def take_the_next_ones_payload_along(frames: list[bytes]) -> list[bytes]:
-    """Make the size of the first so large that it ends where the text of the second does."""
+def extend_first_frame_over_second(frames: list[bytes]) -> list[bytes]:
+    """Enlarge the size of the first frame up to the end of the second one's text."""
     if len(frames) < 2:
         return frames
     row, text, key = frames[0].splitlines(keepends=True)
@@ -91,14 +91,14 @@ def take_the_next_ones_payload_along(frames: list[bytes]) -> list[bytes]:
     return [damaged, *frames[1:]]
 
 
-async def test_a_claim_whose_payloads_do_not_fit_sends_nothing_and_is_made_again(
+async def test_claim_with_damaged_frames_sends_nothing_and_is_repeated(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A defect of ours: said once, and its leases end by themselves."""
-    receiver, log = Receiver(["200"]), Log()
+    """This defect is logged once, and the leases expire."""
+    receiver, log = ScriptedReceiver(["200"]), Log()
     async with delivering(tmp_path, receiver, log=log) as post:
         with monkeypatch.context() as patched:
-            change_frames(patched, take_the_next_ones_payload_along)
+            change_frames(patched, extend_first_frame_over_second)
             deliveries = await emit_to_all(post)
             await trio.sleep(LEASE_SECONDS - 1)
             assert sent(receiver) == []

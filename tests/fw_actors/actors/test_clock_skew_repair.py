@@ -28,7 +28,7 @@ async def due_in(site: Site) -> list[float]:
     return [(head.next_at - site.clock.now()) / 1000 for head in heads]
 
 
-async def test_a_job_further_away_than_the_cap_and_five_minutes_is_due_now_and_logged_once(
+async def test_clock_skew_repair_recalls_far_job_and_logs_once(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with inline_site(tmp_path) as site:
@@ -42,14 +42,18 @@ async def test_a_job_further_away_than_the_cap_and_five_minutes_is_due_now_and_l
         assert len(log.entries) == 1
 
 
-async def test_a_job_within_them_keeps_its_time(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_clock_skew_repair_keeps_job_within_limit(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     async with inline_site(tmp_path) as site:
         await put(site, FAR_SECONDS)
         await ClockSkewRepair("mail", CAP_SECONDS).run(site.store, Log(), site.clock.now())
         assert await due_in(site) == [FAR_SECONDS]
 
 
-async def test_it_looks_once_a_minute(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_clock_skew_repair_runs_once_per_minute(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     async with inline_site(tmp_path) as site:
         repair = ClockSkewRepair("mail", CAP_SECONDS)
         await repair.run(site.store, Log(), site.clock.now())
@@ -62,7 +66,7 @@ async def test_it_looks_once_a_minute(tmp_path: Path, autojump_clock: MockClock)
         assert await due_in(site) == [0.0]
 
 
-async def test_it_looks_at_once_when_the_clock_has_gone_back(
+async def test_clock_skew_repair_runs_immediately_after_backward_clock_jump(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with inline_site(tmp_path) as site:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 class IdleRuntime:
-    """Has no actors."""
+    """A runtime without actors."""
 
     def snapshot(self) -> Any:
         return SimpleNamespace(
@@ -35,14 +35,14 @@ class IdleRuntime:
 
 
 class BusyDispatcher:
-    """Has three attempts in flight."""
+    """A dispatcher with three attempts in flight."""
 
     async def inspect(self, seconds: float) -> Any:
         return SimpleNamespace(described={"slots": 8, "free": 5})
 
 
-class Alone:
-    """No other process answers."""
+class SilentNeighbour:
+    """A process whose neighbour does not answer."""
 
     place = ProcessPlace(1, 2)
     restarts: Mapping[int, int] = {}
@@ -65,7 +65,7 @@ def parts(office: Office) -> tuple[Any, Any, Any, Any]:
 
 @pytest.fixture
 def reads(office: Office, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When the store's facts were read."""
+    """The times at which the store's facts were read."""
     found: list[float] = []
     read = ConsoleFacts.read
 
@@ -77,10 +77,10 @@ def reads(office: Office, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-async def test_the_store_is_read_by_the_process_that_is_watched_alone(
+async def test_console_view_reads_store_in_watched_process_only(
     office: Office, reads: list[float]
 ) -> None:
-    others = Alone()
+    others = SilentNeighbour()
     console = ServiceConsole(*parts(office), others)
     await others.known["view"](None)
     assert reads == []
@@ -89,7 +89,7 @@ async def test_the_store_is_read_by_the_process_that_is_watched_alone(
     assert len(reads) == 1
 
 
-async def test_an_hour_is_sampled_while_nobody_watches(
+async def test_console_samples_an_hour_without_watchers(
     office: Office, reads: list[float], autojump_clock: MockClock
 ) -> None:
     console = Console(*parts(office))

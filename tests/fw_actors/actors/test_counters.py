@@ -7,7 +7,7 @@ import pytest
 from fw_actors.actors.metrics import Counter, Histogram
 
 
-def test_known_outcomes_are_shown_at_zero_and_others_when_they_come() -> None:
+def test_counter_shows_known_outcomes_at_zero() -> None:
     counter = Counter(("sent",))
     counter.add("lost")
     assert counter.counts() == {"sent": 0, "lost": 1}
@@ -17,7 +17,7 @@ def test_known_outcomes_are_shown_at_zero_and_others_when_they_come() -> None:
     ("value", "expected"),
     [(0.5, [1, 1, 1]), (1.0, [1, 1, 1]), (1.5, [0, 1, 1]), (9.0, [0, 0, 1]), (-3.0, [1, 1, 1])],
 )
-def test_an_observation_counts_in_every_bucket_that_holds_it(
+def test_histogram_counts_observation_in_every_matching_bucket(
     value: float, expected: list[int]
 ) -> None:
     histogram = Histogram((1.0, 2.0))

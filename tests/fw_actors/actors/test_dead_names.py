@@ -1,4 +1,4 @@
-"""Receivers whose names are never answered for, through the whole delivery."""
+"""Deliveries to receivers whose names DNS never answers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 DEAD = 60
 
 
-async def test_sixty_dead_names_hold_up_no_healthy_receiver(tmp_path: Path) -> None:
-    """Other receivers wait for no dead name, and there are more than 40 here (B-234, B-149)."""
+async def test_unanswered_dns_names_delay_no_healthy_receiver(tmp_path: Path) -> None:
+    """More than 40 unanswered names don't delay other receivers (B-234, B-149)."""
     with DeadNames() as names:
         async with (
             receiving(once(OK)) as receiver,

@@ -1,4 +1,4 @@
-"""Noted defects reach the Error Log (D-226)."""
+"""Recorded defects reach the Error Log (D-226)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from supervisors.tree import open_supervisor
 T = TypeVar("T")
 
 
-class Errors:
-    """Counts flushes; `refuse` of them fail."""
+class CountingErrors:
+    """Counts flushes; the store refuses the first `refuse` of them."""
 
     def __init__(self, refuse: int = 0) -> None:
         self.waits, self.flushed, self.refuse = True, 0, refuse
@@ -31,8 +31,10 @@ class Errors:
         return 1
 
 
-class Store:
-    def __init__(self, errors: Errors) -> None:
+class RefusingStore:
+    """Refuses the first `refuse` writes."""
+
+    def __init__(self, errors: CountingErrors) -> None:
         self._errors = errors
 
     async def write(self, fn: Callable[[Any], T]) -> T:
@@ -43,11 +45,11 @@ class Store:
 
 
 @pytest.mark.parametrize("refuse", [0, 2])
-async def test_a_nudge_writes_what_waits_and_a_store_in_trouble_is_asked_again(
+async def test_error_writer_flushes_on_wake_up_and_retries_overload(
     refuse: int, autojump_clock: MockClock
 ) -> None:
-    errors: Any = Errors(refuse)
-    store: Any = Store(errors)
+    errors: Any = CountingErrors(refuse)
+    store: Any = RefusingStore(errors)
     log: Any = SilentLog()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         child = actor_child("errors", lambda: ErrorWriter(store, errors))
@@ -55,17 +57,17 @@ async def test_a_nudge_writes_what_waits_and_a_store_in_trouble_is_asked_again(
             runtime.ref("errors").tell(WakeUp())
             await trio.sleep(refuse * ERROR_LOG_RETRY_SECONDS + 1)
             assert errors.flushed == 1
-            runtime.ref("errors").tell(WakeUp())  # nothing waits any more
+            runtime.ref("errors").tell(WakeUp())  # the queue is empty now
             await trio.sleep(1)
             assert errors.flushed == 1
 
 
-async def test_a_long_trouble_of_the_store_gathers_no_timers_and_ends_no_actor(
+async def test_error_writer_survives_long_overload_with_bounded_retries(
     autojump_clock: MockClock,
 ) -> None:
-    """However many defects are noted meanwhile, the store is asked once in five seconds."""
-    errors: Any = Errors(refuse=10_000)
-    store: Any = Store(errors)
+    """The store gets one write in five seconds, independent of the number of defects."""
+    errors: Any = CountingErrors(refuse=10_000)
+    store: Any = RefusingStore(errors)
     log: Any = SilentLog()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         child = actor_child("errors", lambda: ErrorWriter(store, errors))

@@ -12,7 +12,7 @@ from fw_actors.actors.delivery import Attempt
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.store import Tx, jobs
-from tests.fw_actors.actors.delivery_kit import URL, Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import URL, DeliverySite, ScriptedReceiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -20,8 +20,8 @@ LEASE_SECONDS = 40  # timeout 10 and 30 more
 ELSEWHERE = "https://elsewhere.example/hook"
 
 
-async def steal(post: Post) -> None:
-    """Another process takes the lease over, as if ours had expired."""
+async def steal(post: DeliverySite) -> None:
+    """Let another process take over the lease, as if ours had expired."""
 
     def work(tx: Tx) -> None:
         tx.raw("UPDATE fw_job SET lease = 'another'")
@@ -29,8 +29,8 @@ async def steal(post: Post) -> None:
     await post.site.store.write(work)
 
 
-async def emit_unseen(post: Post, deaths: int = 0) -> list[str]:
-    """Emit and let a dead worker have the job, in one transaction, before anybody looks."""
+async def emit_unseen(post: DeliverySite, deaths: int = 0) -> list[str]:
+    """Emit and lease the job to a dead worker in one transaction, before the Dispatcher can."""
 
     def work(tx: Tx) -> list[str]:
         fw = post.site.handle(tx, "Administrator")
@@ -43,23 +43,23 @@ async def emit_unseen(post: Post, deaths: int = 0) -> list[str]:
     return await post.site.store.write(work)
 
 
-async def test_a_delivery_whose_worker_died_is_sent_when_the_lease_ends(
+async def test_delivery_of_dead_worker_is_sent_at_lease_end(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A worker dying mid-delivery leaves a job whose lease expires; the next worker takes it."""
-    receiver = Receiver(["200"])
+    """A dying worker leaves a lease that expires; the next worker claims the delivery."""
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook(max_attempts=1)
         [delivery] = await emit_unseen(post)
         found = await post.settled(delivery)
-    assert (found["status"], found["attempts"]) == ("Sent", 1)  # the death did not count
+    assert (found["status"], found["attempts"]) == ("Sent", 1)  # the death is not counted
     assert receiver.times == [LEASE_SECONDS]
 
 
 @pytest.mark.parametrize(
     ("deaths_before", "posts", "error"), [(4, 1, None), (5, 1, "worker_lost:")]
 )
-async def test_five_deaths_in_a_row_are_forgiven_and_the_next_counts_as_failed(
+async def test_worker_deaths_beyond_five_count_as_failed_attempt(
     deaths_before: int,
     posts: int,
     error: str | None,
@@ -68,7 +68,7 @@ async def test_five_deaths_in_a_row_are_forgiven_and_the_next_counts_as_failed(
 ) -> None:
     """A delivery can neither be lost nor loop (B-195); a counted one is retried as usual
     (B-196)."""
-    receiver = Receiver(["200"])
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook(max_attempts=2)
         [delivery] = await emit_unseen(post, deaths_before)
@@ -81,11 +81,11 @@ async def test_five_deaths_in_a_row_are_forgiven_and_the_next_counts_as_failed(
     assert len(receiver.posts) == posts
 
 
-async def test_an_outcome_of_a_lost_lease_changes_nothing(
+async def test_outcome_of_lost_lease_changes_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Every outcome is written on condition of the lease's token (B-211)."""
-    receiver = Receiver(["200"], busy=5)
+    receiver = ScriptedReceiver(["200"], busy=5)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -98,11 +98,9 @@ async def test_an_outcome_of_a_lost_lease_changes_nothing(
     assert job["lease"] == "another"
 
 
-async def test_a_stop_lets_an_attempt_end_that_is_being_answered(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_stop_waits_for_attempt_in_flight(tmp_path: Path, autojump_clock: MockClock) -> None:
     """Attempts in flight have at most 10 s (O-31)."""
-    receiver = Receiver(["200"], busy=8)
+    receiver = ScriptedReceiver(["200"], busy=8)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -112,11 +110,11 @@ async def test_a_stop_lets_an_attempt_end_that_is_being_answered(
     assert (found["status"], found["attempts"], len(receiver.posts)) == ("Sent", 1, 1)
 
 
-async def test_a_stop_gives_back_what_it_cuts_off(
+async def test_stop_returns_cancelled_attempts_to_queue(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """After the 10 s attempts are cancelled, not counted, and given back (O-31)."""
-    receiver = Receiver(["hang", "200"])
+    receiver = ScriptedReceiver(["hang", "200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook(timeout=60)
         [delivery] = await post.emit()
@@ -127,14 +125,14 @@ async def test_a_stop_gives_back_what_it_cuts_off(
     async with delivering(tmp_path, receiver, seed=2) as post:
         found = await post.settled(delivery)
     assert (found["status"], found["attempts"]) == ("Sent", 1)
-    assert receiver.times[1:] == [0]  # at once, not a lease later
+    assert receiver.times[1:] == [0]  # at once, not after a lease
 
 
-async def test_two_processes_on_one_store_send_each_event_once(
+async def test_concurrent_dispatchers_send_events_once(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Two Dispatchers claim from one queue; a lease is one process's."""
-    first, second = Receiver(["200"], busy=0.1), Receiver(["200"], busy=0.1)
+    """Two Dispatchers claim from one queue; a lease belongs to one process."""
+    first, second = ScriptedReceiver(["200"], busy=0.1), ScriptedReceiver(["200"], busy=0.1)
     async with (
         delivering(tmp_path, first) as post,
         delivering(tmp_path, second, seed=2),
@@ -147,8 +145,8 @@ async def test_two_processes_on_one_store_send_each_event_once(
     assert sorted(sent) == sorted(made)
 
 
-class SlowToReach(Receiver):
-    """The first connection to it is ready only when the lease is over."""
+class SlowConnectionReceiver(ScriptedReceiver):
+    """Its first connection is ready only after the end of the lease."""
 
     async def post(
         self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
@@ -158,12 +156,12 @@ class SlowToReach(Receiver):
         return await super().post(target, body, make_headers, timeout=timeout)
 
 
-async def test_nothing_is_sent_on_a_lease_that_ended_before_the_connection_was_ready(
+async def test_attempt_sends_nothing_beyond_end_of_lease(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Nothing is sent once the lease is over (B-213): whoever has it then sends it; the one place
-    there is is free again."""
-    receiver = SlowToReach(["200"])
+    """Nothing is sent after the end of the lease (B-213); the next holder sends the delivery, and
+    the only slot is free again."""
+    receiver = SlowConnectionReceiver(["200"])
     async with delivering(tmp_path, receiver, delivery_concurrency=1) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -173,18 +171,18 @@ async def test_nothing_is_sent_on_a_lease_that_ended_before_the_connection_was_r
 
 
 @pytest.mark.parametrize(("waited", "sent_to"), [(30, URL), (31, ELSEWHERE)])
-async def test_an_attempt_that_waited_until_its_lease_is_too_short_is_given_back(
+async def test_attempt_with_too_short_lease_is_returned_to_queue(
     waited: int, sent_to: str, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A lease lasts `timeout` + 30 s: an attempt that begins later could outlive it."""
-    receiver = Receiver(["200"])
+    """A lease lasts `timeout` + 30 s; an attempt that begins too late could outlive it."""
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook(timeout=10)
         due = await post.lease()
-        await post.change(webhook, url=ELSEWHERE)  # what is leased from now on goes there
+        await post.change(webhook, url=ELSEWHERE)  # the target of later leases
         await trio.sleep(waited)
         post.pool[due.delivery].tell(Attempt(due, parse_endpoint(URL)))
         found = await post.settled(due.delivery)
     assert (found["status"], found["attempts"]) == ("Sent", 1)
     assert [got.url for got in receiver.posts] == [sent_to]
-    assert receiver.times[0] - waited <= 1  # given back at once, and not when the lease ends
+    assert receiver.times[0] - waited <= 1  # returned at once, not at the end of the lease

@@ -1,4 +1,4 @@
-"""The Mailer: tries, outcomes and links of messages (O-51 to O-62)."""
+"""The Mailer: attempts, outcomes and links of messages (O-51 to O-62)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def changed(site: MailSite, *users: str) -> None:
         )
 
 
-async def test_a_message_goes_out_once_and_is_recorded(
+async def test_mailer_sends_message_once_and_records_delivery(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """An Email Delivery has its fields, and the job is gone (D-225)."""
@@ -51,7 +51,7 @@ async def test_a_message_goes_out_once_and_is_recorded(
         assert isinstance(line["duration_ms"], int)
 
 
-async def test_a_nudge_wakes_it_within_the_same_second(
+async def test_mailer_sends_on_wake_up_without_delay(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path) as site:
@@ -62,10 +62,10 @@ async def test_a_nudge_wakes_it_within_the_same_second(
         assert trio.current_time() == began
 
 
-async def test_ten_tries_with_the_deliveries_waits(
+async def test_mailer_makes_ten_attempts_with_delivery_backoff(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A mail has 10 tries with the waits of deliveries (O-58)."""
+    """A mail has 10 attempts with the waits of deliveries (O-58)."""
     postbox = Postbox(outcomes=[BUSY] * 20)
     async with mail_site(tmp_path, postbox) as site:
         await site.hire("anna")
@@ -79,7 +79,7 @@ async def test_ten_tries_with_the_deliveries_waits(
         assert (job["next_at"], job["lease"]) == (None, None)
 
 
-async def test_between_tries_it_is_retrying_and_then_sent(
+async def test_mail_status_is_retrying_between_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
@@ -94,10 +94,10 @@ async def test_between_tries_it_is_retrying_and_then_sent(
         assert delivery["error"] is None
 
 
-async def test_each_try_has_a_link_of_its_own_and_the_last_one_works(
+async def test_mail_attempt_has_new_link_replacing_older_link(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """The token is made where it is first needed, and a new one ends the older (O-62, A-193)."""
+    """An attempt creates its token, which replaces the older one (O-62, A-193)."""
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
         await site.hire("anna")
         await site.recovery.ask("anna", ADDRESS)
@@ -108,7 +108,7 @@ async def test_each_try_has_a_link_of_its_own_and_the_last_one_works(
         await site.recovery.reset(second, OTHER, ADDRESS)
 
 
-async def test_a_permanent_refusal_is_final(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_mail_refusal_is_final(tmp_path: Path, autojump_clock: MockClock) -> None:
     """A 5xx answer to the recipient is final (O-59)."""
     refused = MailRefused("recipient: the mail server answered 550 no such mailbox.")
     async with mail_site(tmp_path, Postbox(outcomes=[refused])) as site:
@@ -121,7 +121,7 @@ async def test_a_permanent_refusal_is_final(tmp_path: Path, autojump_clock: Mock
         assert len(site.postbox.taken) == 1
 
 
-async def test_a_defect_in_a_transport_is_a_failed_try_that_tells_nothing(
+async def test_mail_transport_defect_reveals_no_secret(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[RuntimeError("token=secret")])) as site:
@@ -134,7 +134,7 @@ async def test_a_defect_in_a_transport_is_a_failed_try_that_tells_nothing(
         assert site.log.of("job.defect")
 
 
-async def test_a_try_that_takes_too_long_is_cut_off(
+async def test_mail_attempt_times_out_on_slow_transport(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[1000.0])) as site:
@@ -146,7 +146,9 @@ async def test_a_try_that_takes_too_long_is_cut_off(
         assert delivery["error"].startswith("timeout: ")
 
 
-async def test_at_most_four_are_sent_at_once(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_mailer_sends_four_messages_concurrently_at_most(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[5.0] * 9)) as site:
         await site.hire("anna")
         await changed(site, *["anna"] * 9)
@@ -156,8 +158,10 @@ async def test_at_most_four_are_sent_at_once(tmp_path: Path, autojump_clock: Moc
         assert trio.current_time() - began == pytest.approx(15, abs=1)
 
 
-async def test_mail_goes_to_the_address_of_now(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """Mail goes to the stored address (A-217), which may change between two tries."""
+async def test_mail_attempt_uses_current_address_of_user(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Mail goes to the stored address (A-217), which may change between attempts."""
     async with mail_site(tmp_path, Postbox(outcomes=[BUSY])) as site:
         await site.hire("anna")
         await site.recover("anna")
@@ -169,7 +173,7 @@ async def test_mail_goes_to_the_address_of_now(tmp_path: Path, autojump_clock: M
 
 
 @pytest.mark.parametrize("asked", [True, False])
-async def test_who_was_disabled_meanwhile_gets_nothing_more(
+async def test_mail_to_disabled_user_is_withdrawn(
     asked: bool, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """A disabled account's links end (A-20), and its messages are withdrawn (O-61)."""
@@ -187,7 +191,7 @@ async def test_who_was_disabled_meanwhile_gets_nothing_more(
         assert delivery["error"].startswith("withdrawn: ")
 
 
-async def test_an_invitation_is_not_sent_to_who_has_a_password_by_now(
+async def test_invitation_is_not_sent_to_user_with_password(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path) as site:
@@ -197,10 +201,10 @@ async def test_an_invitation_is_not_sent_to_who_has_a_password_by_now(
         assert ((await site.deliveries())[0]["status"], site.postbox.taken) == ("Failed", [])
 
 
-async def test_a_drain_finishes_or_gives_back_what_is_in_hand_and_leases_nothing(
+async def test_mailer_drain_finishes_or_returns_messages_and_leases_none(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """After 10 s a message is given back, and not counted (O-31)."""
+    """After 10 s a message is returned to the queue, and not counted (O-31)."""
     async with mail_site(tmp_path, Postbox(outcomes=[2.0, 25.0])) as site:
         await site.hire("anna")
         await changed(site, "anna", "anna")
@@ -216,7 +220,7 @@ async def test_a_drain_finishes_or_gives_back_what_is_in_hand_and_leases_nothing
         assert all(job["next_at"] <= site.site.clock.now() for job in jobs)
 
 
-async def test_a_stop_gives_back_what_the_transport_still_has(
+async def test_mailer_stop_returns_message_held_by_transport(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[25.0])) as site:
@@ -230,10 +234,10 @@ async def test_a_stop_gives_back_what_the_transport_still_has(
         assert [d["status"] for d in await site.deliveries()] == ["Sent"]
 
 
-async def test_a_stop_gives_back_what_waits_for_a_store_in_trouble(
+async def test_mailer_stop_returns_message_waiting_for_overloaded_store(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """An untried mail is given back before its lease ends, and is not counted as a crash."""
+    """An unsent mail is returned before its lease ends, and is not counted as a crash."""
     async with mail_site(tmp_path, Postbox(outcomes=[OverloadedError("no room")])) as site:
         await site.hire("anna")
         await changed(site, "anna")
@@ -244,7 +248,7 @@ async def test_a_stop_gives_back_what_waits_for_a_store_in_trouble(
         assert second - first < 5
 
 
-async def test_a_lease_that_was_lost_writes_no_outcome(
+async def test_mailer_writes_no_outcome_of_lost_lease(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with mail_site(tmp_path, Postbox(outcomes=[5.0])) as site:
@@ -258,7 +262,7 @@ async def test_a_lease_that_was_lost_writes_no_outcome(
         assert site.log.of("job.lease_lost")
 
 
-async def test_a_job_whose_workers_died_is_taken_over_and_not_for_ever(
+async def test_mail_job_of_dead_workers_fails_beyond_five_deaths(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """After five deaths in a row the next one counts as failed (B-195)."""
@@ -281,10 +285,10 @@ async def test_a_job_whose_workers_died_is_taken_over_and_not_for_ever(
         assert len(site.postbox.taken) == 2
 
 
-async def test_who_lost_the_lease_before_the_message_is_made_makes_no_link_and_sends_nothing(
+async def test_mailer_without_lease_creates_no_link_and_sends_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A newer link ends the older ones: the loser's would end the link that the winner sent."""
+    """A new link ends older ones: a link of the former holder would end that of the new one."""
     steal = """CREATE TRIGGER steal AFTER UPDATE OF lease ON fw_job
         WHEN NEW.lease IS NOT NULL AND NEW.lease <> 'another'
         BEGIN UPDATE fw_job SET lease = 'another' WHERE id = NEW.id; END"""

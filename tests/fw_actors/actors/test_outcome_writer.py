@@ -1,4 +1,4 @@
-"""Outcomes are written in groups, and none of them depends on another (B-215)."""
+"""Outcomes are written in groups, and are independent of each other (B-215)."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ T = TypeVar("T")
 LEASE_SECONDS = 40
 
 
-class Names(NamedTuple):
-    """Stands in for what attempts make of deliveries."""
+class JudgedNames(NamedTuple):
+    """Stands in for a batch of outcomes."""
 
     names: list[str]
     next_at: int | None
 
 
-class Memory:
-    """Stands in for store and statements: remembers what was written, and in which groups."""
+class RecordingStore:
+    """Stands in for store and statements: records the written groups."""
 
     def __init__(self) -> None:
         self.groups: list[list[str]] = []
@@ -50,11 +50,11 @@ class Memory:
         self.unwritable: set[str] = set()
         self.lost: set[str] = set()
         self.due: dict[str, int] = {}
-        """When some are due again."""
+        """The times of the next attempts, by delivery."""
         self.on_disk = 0
-        """How many outcomes a power failure would leave."""
+        """The number of outcomes that would survive a power failure."""
         self.waits: list[float] = []
-        """When the disk was waited for, on trio's clock."""
+        """The times of syncs, on trio's clock."""
         self._group: list[str] = []
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
@@ -71,13 +71,15 @@ class Memory:
             self.waits.append(trio.current_time())
         return result
 
-    def outcome_batch(self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]) -> Names:
+    def outcome_batch(
+        self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
+    ) -> JudgedNames:
         names = [due.delivery for due, _ in attempts]
         if self.unwritable.intersection(names):
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
-        return Names(names, min((self.due[n] for n in names if n in self.due), default=None))
+        return JudgedNames(names, min((self.due[n] for n in names if n in self.due), default=None))
 
-    def settle_all(self, tx: Tx, judged: Names) -> list[DeliveryStatus | None]:
+    def settle_all(self, tx: Tx, judged: JudgedNames) -> list[DeliveryStatus | None]:
         return [self._settle(delivery) for delivery in judged.names]
 
     def _settle(self, delivery: str) -> DeliveryStatus | None:
@@ -89,8 +91,8 @@ class Memory:
         return [delivery for group in self.groups for delivery in group]
 
 
-class Log:
-    """Remembers events, with the delivery that each is about."""
+class DeliveryLog:
+    """Records events with their delivery."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, object]] = []
@@ -101,30 +103,30 @@ class Log:
     debug = warning = error = info
 
 
-class Desk:
-    """A running OutcomeWriter, and the askers around it."""
+class WriterBench:
+    """A running OutcomeWriter, and tasks that send outcomes to it."""
 
     def __init__(self, askers: trio.Nursery) -> None:
-        self.memory, self.log = Memory(), Log()
+        self.memory, self.log = RecordingStore(), DeliveryLog()
         self.answers: dict[str, Recorded | ActorError] = {}
-        """By delivery, in the order in which they came."""
+        """By delivery, in order of arrival."""
         self.writer: Ref
         self.lease_end = 0
         self._askers = askers
 
     async def record(self, *deliveries: str) -> None:
-        """Hand over outcomes, in this order and all at once; the answers come to `answers`."""
+        """Send outcomes in this order and concurrently; their answers go to `answers`."""
         for delivery in deliveries:
             self._askers.start_soon(self._ask, delivery)
             await wait_all_tasks_blocked()
 
     def recorded(self) -> list[Recorded]:
-        """Return what was recorded since this was asked last, in the order of the answers."""
+        """Return the answers recorded since the last call, in their order."""
         taken, self.answers = self.answers, {}
         return [answer for answer in taken.values() if isinstance(answer, Recorded)]
 
     def error(self, delivery: str) -> str:
-        """Return why an outcome was not recorded."""
+        """Return the error of an outcome that was not recorded."""
         answer = self.answers[delivery]
         assert isinstance(answer, Recorded)
         return answer.error
@@ -143,183 +145,183 @@ class Desk:
 
 
 @asynccontextmanager
-async def open_desk(*, slots: int = 4 * BATCH_SIZE) -> AsyncIterator[Desk]:
+async def open_bench(*, slots: int = 4 * BATCH_SIZE) -> AsyncIterator[WriterBench]:
     clock = TrioClock(START_MS)
     async with trio.open_nursery() as askers:
-        desk = Desk(askers)
-        desk.lease_end = clock.now() + LEASE_SECONDS * 1000
-        memory = desk.memory
-        async with open_runtime(clock=clock, entropy=SeededEntropy(1), log=desk.log) as runtime:
-            desk.writer = runtime.ref("outcomes")
+        bench = WriterBench(askers)
+        bench.lease_end = clock.now() + LEASE_SECONDS * 1000
+        memory = bench.memory
+        async with open_runtime(clock=clock, entropy=SeededEntropy(1), log=bench.log) as runtime:
+            bench.writer = runtime.ref("outcomes")
 
             def make() -> OutcomeWriter:
                 store, deliveries = cast("Store", memory), cast("Deliveries", memory)
-                return OutcomeWriter(store, deliveries, clock, desk.log, slots=slots)
+                return OutcomeWriter(store, deliveries, clock, bench.log, slots=slots)
 
-            async with open_supervisor(runtime, "desk", [actor_child("outcomes", make)]):
-                yield desk
+            async with open_supervisor(runtime, "bench", [actor_child("outcomes", make)]):
+                yield bench
 
 
-async def test_outcomes_that_come_while_one_is_written_are_written_together(
+async def test_outcomes_arriving_during_write_form_single_group(
     autojump_clock: MockClock,
 ) -> None:
     """Outcomes are written in groups (B-215)."""
-    async with open_desk() as desk:
-        await desk.record("first")
+    async with open_bench() as bench:
+        await bench.record("first")
         await trio.sleep(BATCH_SECONDS + 0.005)
-        await desk.record("second", "third", "fourth")
+        await bench.record("second", "third", "fourth")
         await trio.sleep(1)
-        assert desk.memory.groups == [["first"], ["second", "third", "fourth"]]
-        assert desk.answers == dict.fromkeys(
-            desk.memory.written, Recorded(DeliveryStatus.SENT, None)
+        assert bench.memory.groups == [["first"], ["second", "third", "fourth"]]
+        assert bench.answers == dict.fromkeys(
+            bench.memory.written, Recorded(DeliveryStatus.SENT, None)
         )
 
 
-async def test_a_few_outcomes_are_waited_for_and_enough_are_written_at_once(
+async def test_outcome_writer_writes_full_batch_immediately(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_desk() as desk:
-        await desk.record(*(str(number) for number in range(BATCH_SIZE)))
-        await trio.sleep(0.0101)  # what a write takes here
-        assert [len(group) for group in desk.memory.groups] == [BATCH_SIZE]
-        await desk.record("one")
+    async with open_bench() as bench:
+        await bench.record(*(str(number) for number in range(BATCH_SIZE)))
+        await trio.sleep(0.0101)  # the duration of a write here
+        assert [len(group) for group in bench.memory.groups] == [BATCH_SIZE]
+        await bench.record("one")
         await trio.sleep(0.0101)
-        assert len(desk.memory.groups) == 1
+        assert len(bench.memory.groups) == 1
         await trio.sleep(BATCH_SECONDS)
-        assert desk.memory.groups[1] == ["one"]
+        assert bench.memory.groups[1] == ["one"]
 
 
 @pytest.mark.parametrize(
     ("slots", "enough"), [(1, 1), (7, 1), (40, 10), (100 * BATCH_SIZE, BATCH_SIZE)]
 )
-async def test_a_quarter_of_all_places_is_enough_to_be_written_at_once(
+async def test_outcome_batch_is_full_at_quarter_of_slots(
     slots: int, enough: int, autojump_clock: MockClock
 ) -> None:
-    """An outcome that waits holds a slot, of which there may be few."""
-    async with open_desk(slots=slots) as desk:
-        await desk.record(*(str(number) for number in range(enough - 1)))
+    """A waiting outcome holds a slot, and slots may be few."""
+    async with open_bench(slots=slots) as bench:
+        await bench.record(*(str(number) for number in range(enough - 1)))
         await trio.sleep(BATCH_SECONDS / 2)
-        await desk.record("last")
-        await trio.sleep(0.0101)  # what a write takes here; too soon for what only a timer writes
-        assert [len(group) for group in desk.memory.groups] == [enough]
+        await bench.record("last")
+        await trio.sleep(0.0101)  # the duration of a write here, before the timer could fire
+        assert [len(group) for group in bench.memory.groups] == [enough]
 
 
-async def test_an_outcome_that_cannot_be_written_holds_up_no_other(
+async def test_unwritable_outcome_blocks_no_other_outcome(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_desk() as desk:
-        desk.memory.unwritable = {"bad"}
-        await desk.record("good", "bad", "better")
+    async with open_bench() as bench:
+        bench.memory.unwritable = {"bad"}
+        await bench.record("good", "bad", "better")
         await trio.sleep(1)
-        assert desk.memory.written == ["good", "better"]
-        assert desk.error("bad").startswith("UnicodeEncodeError")
-        del desk.answers["bad"]
-        assert desk.answers == dict.fromkeys(
-            desk.memory.written, Recorded(DeliveryStatus.SENT, None)
+        assert bench.memory.written == ["good", "better"]
+        assert bench.error("bad").startswith("UnicodeEncodeError")
+        del bench.answers["bad"]
+        assert bench.answers == dict.fromkeys(
+            bench.memory.written, Recorded(DeliveryStatus.SENT, None)
         )
-    assert [event for event, _ in desk.log.said if event == "delivery.group_split"] != []
+    assert [event for event, _ in bench.log.said if event == "delivery.group_split"] != []
 
 
-async def test_an_answer_says_when_the_first_retry_of_its_group_is_due(
+async def test_recorded_answer_names_first_retry_of_group(
     autojump_clock: MockClock,
 ) -> None:
-    """Waits may be shorter than the second after which it looks in any case (B-191, B-197)."""
-    async with open_desk() as desk:
-        desk.memory.due = {"later": START_MS + 900, "soon": START_MS + 100, "bad": START_MS}
-        await desk.record("later", "sent", "soon")
+    """A wait may be shorter than the poll interval of one second (B-191, B-197)."""
+    async with open_bench() as bench:
+        bench.memory.due = {"later": START_MS + 900, "soon": START_MS + 100, "bad": START_MS}
+        await bench.record("later", "sent", "soon")
         await trio.sleep(1)
-        assert {one.next_at for one in desk.recorded()} == {START_MS + 100}
-        desk.memory.unwritable = {"bad"}
-        await desk.record("bad", "later", "sent")  # each alone
+        assert {one.next_at for one in bench.recorded()} == {START_MS + 100}
+        bench.memory.unwritable = {"bad"}
+        await bench.record("bad", "later", "sent")  # written singly
         await trio.sleep(1)
-        assert {one.next_at for one in desk.recorded()} == {START_MS + 900, None}
+        assert {one.next_at for one in bench.recorded()} == {START_MS + 900, None}
 
 
-async def test_a_lost_lease_is_answered_without_a_status(autojump_clock: MockClock) -> None:
+async def test_outcome_of_lost_lease_is_answered_without_status(autojump_clock: MockClock) -> None:
     """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
-    async with open_desk() as desk:
-        desk.memory.lost = {"late"}
-        await desk.record("late", "early")
+    async with open_bench() as bench:
+        bench.memory.lost = {"late"}
+        await bench.record("late", "early")
         await trio.sleep(1)
-        assert desk.answers == {
+        assert bench.answers == {
             "late": Recorded(None, None),
             "early": Recorded(DeliveryStatus.SENT, None),
         }
 
 
-async def test_an_overloaded_store_is_asked_again(autojump_clock: MockClock) -> None:
-    async with open_desk() as desk:
-        desk.memory.overloaded = 5
-        await desk.record("patient")
+async def test_outcome_writer_retries_overloaded_store(autojump_clock: MockClock) -> None:
+    async with open_bench() as bench:
+        bench.memory.overloaded = 5
+        await bench.record("patient")
         await trio.sleep(5)
-        assert desk.memory.written == ["patient"]
+        assert bench.memory.written == ["patient"]
 
 
-async def test_a_store_that_stays_overloaded_costs_the_outcome_when_its_lease_has_ended(
+async def test_outcome_is_dropped_at_lease_end_under_overload(
     autojump_clock: MockClock,
 ) -> None:
-    """The next worker sends the delivery again: at least once."""
-    async with open_desk() as desk:
-        desk.memory.overloaded = 1_000_000
-        await desk.record("hopeless")
+    """The next worker sends the delivery again (at least once)."""
+    async with open_bench() as bench:
+        bench.memory.overloaded = 1_000_000
+        await bench.record("hopeless")
         await trio.sleep(LEASE_SECONDS - 2)
-        assert desk.answers == {}
+        assert bench.answers == {}
         await trio.sleep(4)
-        assert desk.error("hopeless").startswith("OverloadedError")
+        assert bench.error("hopeless").startswith("OverloadedError")
 
 
-async def test_a_stop_writes_everything_that_was_handed_over(autojump_clock: MockClock) -> None:
+async def test_outcome_writer_stop_writes_pending_outcomes(autojump_clock: MockClock) -> None:
     """Deliveries survive a stop, which drains (O-36)."""
-    async with open_desk() as desk:
-        await desk.record(*(str(number) for number in range(600)))
-    assert desk.memory.written == [str(number) for number in range(600)]
+    async with open_bench() as bench:
+        await bench.record(*(str(number) for number in range(600)))
+    assert bench.memory.written == [str(number) for number in range(600)]
 
 
-async def test_an_outcome_by_itself_is_waited_for_on_the_disk(autojump_clock: MockClock) -> None:
-    async with open_desk() as desk:
+async def test_single_outcome_is_written_durably(autojump_clock: MockClock) -> None:
+    async with open_bench() as bench:
         for number in range(3):
-            await desk.record(str(number))
+            await bench.record(str(number))
             await trio.sleep(DISK_SECONDS + 0.02)
-            assert desk.memory.on_disk == number + 1
+            assert bench.memory.on_disk == number + 1
         await trio.sleep(10)
-        assert len(desk.memory.waits) == 3
+        assert len(bench.memory.waits) == 3
 
 
-async def test_under_load_the_disk_is_waited_for_ten_times_a_second(
+async def test_outcome_writer_syncs_ten_times_per_second_under_load(
     autojump_clock: MockClock,
 ) -> None:
-    """A group that waits holds up all claims behind it."""
-    async with open_desk(slots=8) as desk:
+    """A durable group delays all claims behind it."""
+    async with open_bench(slots=8) as bench:
         for number in range(435):
-            await desk.record(str(number))
-            await trio.sleep(0.0023)  # so that nothing falls on one instant with a write
-        assert len(desk.memory.groups) > 50
-        assert 9 <= len(desk.memory.waits) <= 11
+            await bench.record(str(number))
+            await trio.sleep(0.0023)  # so that no instant coincides with a write
+        assert len(bench.memory.groups) > 50
+        assert 9 <= len(bench.memory.waits) <= 11
 
 
-async def test_what_the_disk_was_not_waited_for_it_has_a_moment_later(
+async def test_lazily_written_outcome_is_synced_shortly_afterwards(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_desk() as desk:
-        await desk.record("first")
+    async with open_bench() as bench:
+        await bench.record("first")
         await trio.sleep(BATCH_SECONDS + 0.02)
-        await desk.record("second")
+        await bench.record("second")
         await trio.sleep(BATCH_SECONDS + 0.02)
-        assert (len(desk.memory.written), desk.memory.on_disk) == (2, 1)
-        desk.memory.overloaded = 3
+        assert (len(bench.memory.written), bench.memory.on_disk) == (2, 1)
+        bench.memory.overloaded = 3
         await trio.sleep(DISK_SECONDS)
-        assert desk.memory.on_disk == 1
+        assert bench.memory.on_disk == 1
         await trio.sleep(3)
-        assert desk.memory.on_disk == 2
+        assert bench.memory.on_disk == 2
         await trio.sleep(10)
-        assert len(desk.memory.waits) == 2
+        assert len(bench.memory.waits) == 2
 
 
-async def test_a_stop_waits_for_the_disk(autojump_clock: MockClock) -> None:
-    async with open_desk() as desk:
-        await desk.record("first")
+async def test_outcome_writer_stop_syncs_to_disk(autojump_clock: MockClock) -> None:
+    async with open_bench() as bench:
+        await bench.record("first")
         await trio.sleep(BATCH_SECONDS + 0.02)
-        await desk.record("second")
+        await bench.record("second")
         await trio.sleep(BATCH_SECONDS + 0.02)
-        assert desk.memory.on_disk == 1
-    assert desk.memory.on_disk == 2
+        assert bench.memory.on_disk == 1
+    assert bench.memory.on_disk == 2

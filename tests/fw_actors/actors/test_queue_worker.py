@@ -1,4 +1,4 @@
-"""The rules that all queues of jobs share, on a queue whose jobs take as long as a test says."""
+"""The common rules of job queues, on a queue whose jobs have a given duration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEASE_SECONDS = 10.0
 
 
 class SlowQueue(QueueWorker):
-    """Each try takes as long as the bench says, and ends as the job's function says."""
+    """An attempt lasts as long as the bench sets, and its function's name sets its outcome."""
 
     mailbox = MailboxPolicy(max_work=3)
 
@@ -54,12 +54,12 @@ class SlowQueue(QueueWorker):
 
 
 class Bench:
-    """A running queue and what is around it; `seconds`: of the tries, the last one of all more."""
+    """A running queue; `seconds` are the durations of attempts, of which the last one repeats."""
 
     def __init__(self, store: Store, seconds: Sequence[float]) -> None:
         self.store, self.seconds = store, seconds
         self.begun: list[int] = []
-        """The deaths of its job, for each try."""
+        """The deaths of the job at each attempt."""
         self.log = Log()
         self.queue: Ref
 
@@ -67,8 +67,8 @@ class Bench:
         await self.store.write(lambda tx: jobs.enqueue(tx, queue="slow", function=function))
         self.queue.tell(WakeUp())
 
-    async def have_in_hand_twice(self, function: str) -> None:
-        """Put a job, and wait until its lease is over."""
+    async def lease_twice(self, function: str) -> None:
+        """Enqueue a job, and wait until its lease has expired."""
         await self.put(function)
         await trio.sleep(LEASE_SECONDS + 1)
         assert self.begun == [0, 1]
@@ -91,23 +91,23 @@ async def open_bench(folder: Path, *seconds: float) -> AsyncIterator[Bench]:
                 yield bench
 
 
-async def test_a_job_that_outlives_its_lease_is_in_hand_twice_and_both_end_in_order(
+async def test_queue_worker_counts_second_holder_of_expired_lease(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A process that was frozen: the first has lost its lease, what the second says counts."""
+    """As after a frozen process: the first holder has lost its lease, so the second one counts."""
     async with open_bench(tmp_path, LEASE_SECONDS + 2, 5.0) as bench:
-        await bench.have_in_hand_twice("fails")
+        await bench.lease_twice("fails")
         await trio.sleep(6)
         assert bench.said() == ["job.lease_lost", "job.failed"]
         (stats,) = await bench.store.read(jobs.stats)
         assert (stats.scheduled, stats.leased) == (1, 0)
 
 
-async def test_a_drain_ends_each_of_two_holds_on_one_job(
+async def test_queue_worker_drain_ends_both_holds_of_job(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_bench(tmp_path, 100.0) as bench:
-        await bench.have_in_hand_twice("ends")
+        await bench.lease_twice("ends")
         bench.queue.tell(Drain(1.0))
         await trio.sleep(2)
         assert bench.said() == ["job.lease_lost"]
@@ -115,7 +115,7 @@ async def test_a_drain_ends_each_of_two_holds_on_one_job(
         assert (stats.ready, stats.leased) == (1, 0)
 
 
-async def test_a_place_is_free_again_when_a_job_ends(
+async def test_queue_worker_frees_slot_at_end_of_job(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with open_bench(tmp_path, 3.0) as bench:
@@ -129,18 +129,18 @@ async def test_a_place_is_free_again_when_a_job_ends(
         assert len(bench.begun) == 5
 
 
-async def test_wake_ups_by_commits_elsewhere_share_a_look_into_the_store(
+async def test_external_wake_ups_share_reads_of_store(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Hundreds a second cost the reads of twenty; the first and the last are not waited for."""
+    """Hundreds per second cost about twenty reads; the first and the last are served at once."""
     async with open_bench(tmp_path, 1.0) as bench:
         await trio.sleep(0.5)
         before = bench.store.statistics().reads
         for _ in range(100):
             bench.queue.tell(WakeUp(elsewhere=True))
             await trio.sleep(0.001)
-        looks = bench.store.statistics().reads - before
-        assert 2 <= looks <= 4
+        reads = bench.store.statistics().reads - before
+        assert 2 <= reads <= 4
         await bench.store.write(lambda tx: jobs.enqueue(tx, queue="slow"))
         bench.queue.tell(WakeUp(elsewhere=True))
         await trio.sleep(REST_SECONDS + 0.01)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
-from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 
 
-async def health(post: Post) -> dict[str, Any]:
+async def health(post: DeliverySite) -> dict[str, Any]:
     inspection = await post.runtime.ref("dispatcher").inspect()
     described: Any = inspection.described
     (receiver,) = described["receivers"]
@@ -20,10 +20,10 @@ async def health(post: Post) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("answer", ["503", "404", "refused", "timeout"])
-async def test_a_receiver_that_refuses_everything_is_failing(
+async def test_receiver_with_consecutive_failures_is_failing(
     answer: str, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with delivering(tmp_path, Receiver([answer])) as post:
+    async with delivering(tmp_path, ScriptedReceiver([answer])) as post:
         await post.webhook(max_attempts=1)
         errors = []
         for _ in range(4):
@@ -35,8 +35,8 @@ async def test_a_receiver_that_refuses_everything_is_failing(
     assert shown["failing_since"] is not None
 
 
-async def test_a_success_ends_the_failures(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async with delivering(tmp_path, Receiver(["503", "503", "503", "204"])) as post:
+async def test_receiver_success_resets_failures(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with delivering(tmp_path, ScriptedReceiver(["503", "503", "503", "204"])) as post:
         await post.webhook()
         [delivery] = await post.emit()
         assert (await post.settled(delivery))["attempts"] == 4
@@ -45,11 +45,11 @@ async def test_a_success_ends_the_failures(tmp_path: Path, autojump_clock: MockC
     assert shown["failing_since"] is None
 
 
-async def test_what_is_not_sent_says_nothing_about_its_receiver(
+async def test_receiver_health_ignores_internal_failures(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A defect of ours, or a Webhook that was disabled, is no failure of the receiver."""
-    async with delivering(tmp_path, Receiver(["defect"])) as post:
+    """An internal defect is no failure of the receiver."""
+    async with delivering(tmp_path, ScriptedReceiver(["defect"])) as post:
         await post.webhook(max_attempts=1)
         for _ in range(4):
             [delivery] = await post.emit()

@@ -14,12 +14,12 @@ from fw_actors.actors.dispatcher import BATCH_SECONDS
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
-from tests.fw_actors.actors.delivery_kit import Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
-class Town(Receiver):
+class HostReceivers(ScriptedReceiver):
     """Several receivers by host: those named `bad…` hang, the others answer at once."""
 
     async def post(
@@ -29,15 +29,15 @@ class Town(Receiver):
         return await super().post(target, body, make_headers, timeout=timeout)
 
     def at(self, host: str) -> list[float]:
-        """When the posts to a host came."""
+        """Return the times of the posts to a host."""
         return [got.at for got in self.posts if f"//{host}" in got.url]
 
 
-async def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer(
+async def test_receiver_slots_double_per_answer_up_to_limit(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Slow start, up to perReceiverConcurrency."""
-    receiver = Receiver(["200"], busy=0.5)
+    receiver = ScriptedReceiver(["200"], busy=0.5)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=4) as post:
         await post.webhook()
         made = [(await post.emit())[0] for _ in range(11)]
@@ -49,11 +49,11 @@ async def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer(
     assert receiver.most == 4
 
 
-async def test_a_receiver_that_answers_is_sent_more_at_once_while_it_starts(
+async def test_slow_start_sends_waves_without_pause(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Slow start costs its round trips, and no pause between them."""
-    receiver = Receiver(["200"], busy=0.1)
+    receiver = ScriptedReceiver(["200"], busy=0.1)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=16) as post:
         await post.webhook()
         made = await post.site.write(
@@ -67,11 +67,11 @@ async def test_a_receiver_that_answers_is_sent_more_at_once_while_it_starts(
     assert waves == [0] + [100] * 2 + [200] * 8 + [300] * 4
 
 
-async def test_slow_answers_are_gathered_before_the_queue_is_looked_at(
+async def test_slow_answers_are_batched_before_next_claim(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Slow answers are batched like refusals: many slow receivers cost no claim each."""
-    receiver = Receiver(["200"], busy=1.5)
+    """Slow answers are batched like refusals, so many slow receivers don't cost a claim each."""
+    receiver = ScriptedReceiver(["200"], busy=1.5)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=8) as post:
         await post.webhook()
         made = [(await post.emit())[0] for _ in range(3)]
@@ -82,11 +82,11 @@ async def test_slow_answers_are_gathered_before_the_queue_is_looked_at(
     assert pauses == pytest.approx([BATCH_SECONDS] * 2, abs=0.001)
 
 
-async def test_a_slow_answer_sets_a_receiver_back_to_one_place(
+async def test_slow_answer_resets_receiver_to_single_slot(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """An attempt that waits over 1 s for an answer's head sets it back to one."""
-    receiver = Receiver(["200"], busy=1.5)
+    """An attempt that waits over 1 s for an answer's head resets the receiver to one slot."""
+    receiver = ScriptedReceiver(["200"], busy=1.5)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=8) as post:
         await post.webhook()
         made = [(await post.emit())[0] for _ in range(6)]
@@ -95,11 +95,11 @@ async def test_a_slow_answer_sets_a_receiver_back_to_one_place(
     assert receiver.most == 1
 
 
-async def test_receivers_that_hang_take_nothing_from_a_healthy_one(
+async def test_hanging_receivers_delay_no_healthy_receiver(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """An event for a healthy receiver goes out within 1 s while any 40 others hang."""
-    town = Town(["200"])
+    town = HostReceivers(["200"])
     async with delivering(tmp_path, town, delivery_concurrency=64) as post:
         for number in range(40):
             await post.webhook(f"https://bad{number}.example/", event="bad.made", timeout=60)
@@ -114,11 +114,11 @@ async def test_receivers_that_hang_take_nothing_from_a_healthy_one(
     assert town.most <= 64
 
 
-async def test_two_webhooks_of_one_receiver_share_its_places(
+async def test_webhooks_of_same_receiver_share_slots(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A receiver is scheme, host and port, however many Webhooks point there."""
-    receiver = Receiver(["200"], busy=0.5)
+    """A receiver is scheme, host and port, for any number of Webhooks."""
+    receiver = ScriptedReceiver(["200"], busy=0.5)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=2) as post:
         await post.webhook("https://one.example/a", event="both.made")
         await post.webhook("https://one.example/b", event="both.made")
@@ -129,11 +129,11 @@ async def test_two_webhooks_of_one_receiver_share_its_places(
     assert receiver.most == 2
 
 
-async def test_what_is_due_later_waits_in_the_store_and_not_in_memory(
+async def test_due_deliveries_beyond_slots_wait_in_store(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Nothing in memory grows with the rows due: one in flight, 200 queued, one actor."""
-    receiver = Receiver(["hang"])
+    """Memory does not grow with due rows: 200 are queued, and one is in flight."""
+    receiver = ScriptedReceiver(["hang"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook(timeout=60)
         for _ in range(200):
@@ -143,11 +143,11 @@ async def test_what_is_due_later_waits_in_the_store_and_not_in_memory(
         assert len([job for job in await post.jobs() if job["lease"]]) == 1
 
 
-async def test_a_dispatcher_that_is_restarted_leases_no_more_than_there_are_places(
+async def test_restarted_dispatcher_leases_only_free_slots(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Attempts begun before keep their slots; no delivery is leased that cannot start."""
-    receiver = Receiver(["200"], busy=20.0)
+    """Attempts of before keep their slots; only a delivery that can start is leased."""
+    receiver = ScriptedReceiver(["200"], busy=20.0)
     async with delivering(tmp_path, receiver, delivery_concurrency=4) as post:
         for number in range(8):
             event = "first.made" if number < 4 else "second.made"
@@ -166,20 +166,20 @@ async def test_a_dispatcher_that_is_restarted_leases_no_more_than_there_are_plac
     assert receiver.times == [0, 0, 0, 0, 20, 20, 20, 20]
 
 
-async def test_what_was_leased_and_finds_no_place_is_given_back_untried(
+async def test_leased_delivery_without_slot_is_returned_uncounted(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Not kept until its lease ends, and not counted as a death of its worker; the slot that its
-    receiver had for it is free again.
+    """It is returned before its lease ends, and not counted as a death of its worker; the slot of
+    its receiver is free again.
     """
-    receiver = Receiver(["timeout", "200"])
+    receiver = ScriptedReceiver(["timeout", "200"])
     async with delivering(tmp_path, receiver, delivery_concurrency=1) as post:
         await post.webhook(timeout=10)
         due = await post.lease()
         elsewhere = parse_endpoint("https://elsewhere.example/")
         assert post.pool[due.delivery].tell(Attempt(due, elsewhere))  # the one slot
         [delivery] = await post.emit()
-        await trio.sleep(5.2)  # between two looks
+        await trio.sleep(5.2)  # between two polls
         assert [job["deaths"] for job in await post.jobs()] == [0, 0]
         assert [job["subject"] for job in await post.jobs() if job["lease"]] == [due.delivery]
         with trio.fail_after(20):
@@ -188,11 +188,11 @@ async def test_what_was_leased_and_finds_no_place_is_given_back_untried(
     assert receiver.times[1] <= 12
 
 
-async def test_a_place_that_comes_free_is_heard_of_behind_ten_thousand_commits(
+async def test_slot_freed_is_accepted_behind_ten_thousand_wake_ups(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A look may wait for the store for seconds, and each commit of others is a nudge."""
-    async with delivering(tmp_path, Receiver(["200"])) as post:
+    """A poll may wait seconds for the store, while each external commit sends a wake-up."""
+    async with delivering(tmp_path, ScriptedReceiver(["200"])) as post:
         dispatcher = post.runtime.ref("dispatcher")
         assert all(dispatcher.tell(WakeUp()) for _ in range(10_000))
         assert dispatcher.tell(SlotFreed(None))

@@ -1,6 +1,6 @@
-"""No more attempts are under way than B-236 allows, and all of them end, however receivers behave.
+"""Attempts in flight never exceed B-236, and all of them end, for any behaviour of receivers.
 
-The rules of slots are written out again here, and judged at each POST.
+A model of the slot rules is checked at each POST.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from trio.testing import MockClock
 
 from fw_actors.http import Endpoint, ReceiverResponse, ResponseTimeout
 from fw_actors.http.exchange import MakeHeaders
-from tests.fw_actors.actors.delivery_kit import Got, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import RecordedPost, ScriptedReceiver, delivering
 
 SLOW = 1.0  # "an attempt that waits over 1 s for an answer's head"
 TIMEOUT = 5
 
 
 @dataclass
-class House:
-    """One receiver: how long it takes for each answer in turn (None: for ever), and its slots."""
+class ReceiverModel:
+    """One receiver: the duration of each answer (None: no answer), and its slots."""
 
     paces: list[float | None]
     window: int = 1
@@ -38,11 +38,11 @@ class House:
 
 
 @dataclass
-class Town(Receiver):
-    """Many receivers, by host; each POST is judged when it begins."""
+class ModelledReceivers(ScriptedReceiver):
+    """Receivers by host; each POST is checked at its beginning."""
 
     answers: list[str] = field(default_factory=list)
-    houses: dict[str, House] = field(default_factory=dict)
+    houses: dict[str, ReceiverModel] = field(default_factory=dict)
     slots: int = 0
     per_receiver: int = 0
     broken: list[str] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Town(Receiver):
         now = trio.current_time()
         self._judge(house, now)
         headers = {key.decode(): value.decode() for key, value in make_headers()}
-        self.posts.append(Got(now - self.began, target.display, body, headers))
+        self.posts.append(RecordedPost(now - self.began, target.display, body, headers))
         pace = house.paces[min(house.got, len(house.paces) - 1)]
         house.got += 1
         house.in_flight += 1
@@ -74,11 +74,11 @@ class Town(Receiver):
         finally:
             house.in_flight -= 1
 
-    def _shrink(self, house: House) -> None:
+    def _shrink(self, house: ReceiverModel) -> None:
         house.window, house.slow, house.since = 1, True, trio.current_time()
 
-    def _judge(self, house: House, now: float) -> None:
-        """Judge the slots; a window that shrank in this instant may not be known yet."""
+    def _judge(self, house: ReceiverModel, now: float) -> None:
+        """Check the slots; a window that shrank at this instant may not be known yet."""
         everywhere = sum(each.in_flight for each in self.houses.values())
         if everywhere >= self.slots:
             self.broken.append("more than deliveryConcurrency")
@@ -91,13 +91,13 @@ class Town(Receiver):
 
 
 PACES = st.lists(st.sampled_from([0.0, 0.01, 0.4, 1.0, 1.5, None]), min_size=1, max_size=6)
-BURST = st.lists(st.integers(0, 8), min_size=1, max_size=16)  # to whom each event of it goes
+BURST = st.lists(st.integers(0, 8), min_size=1, max_size=16)  # the receiver of each event
 BURSTS = st.lists(BURST, min_size=1, max_size=4)
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(PACES, min_size=1, max_size=8), BURSTS, st.integers(1, 8), st.integers(1, 8))
-def test_places_slow_start_and_reserve_hold_at_every_post(
+def test_receiver_slots_slow_start_and_reserve_hold_throughout(
     paces: list[list[float | None]], bursts: list[list[int]], slots: int, each: int
 ) -> None:
     """A receiver's slots grow, shrink and leave a reserve (B-231, B-232, B-233)."""
@@ -109,8 +109,8 @@ async def play(
     paces: list[list[float | None]], bursts: list[list[int]], slots: int, each: int
 ) -> None:
     """Emit bursts, each in one transaction; two Webhooks lead to the first receiver."""
-    houses = {f"r{number}.example": House(pace) for number, pace in enumerate(paces)}
-    town = Town([], houses=houses, slots=slots, per_receiver=each)
+    houses = {f"r{number}.example": ReceiverModel(pace) for number, pace in enumerate(paces)}
+    town = ModelledReceivers([], houses=houses, slots=slots, per_receiver=each)
     limits: dict[str, Any] = {"delivery_concurrency": slots, "per_receiver_concurrency": each}
     with tempfile.TemporaryDirectory() as folder:
         async with delivering(Path(folder), town, backoff_seconds=1.0, **limits) as post:
@@ -130,5 +130,5 @@ async def play(
 
 
 def emit(names: list[str], fw: Any) -> list[str]:
-    """Emit all of them; the ids of the deliveries."""
+    """Emit all of them; return the ids of the deliveries."""
     return [id for name in names for id in fw.webhooks.emit(name, {})["deliveries"]]

@@ -1,4 +1,4 @@
-"""A receiver whose name comes to lead to a refused address, through the whole delivery."""
+"""Deliveries to a receiver whose name resolves to a refused address."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import trio
 
 from fw_actors.http import Address, open_sender
 from fw_actors.rules.outgoing import OutgoingPolicy
-from tests.fw_actors.actors.delivery_kit import Post, SocketReceiver, delivering
+from tests.fw_actors.actors.delivery_kit import DeliverySite, SocketReceiver, delivering
 from tests.fw_actors.http.receiver import OK, once, receiving
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 
-async def tried(post: Post, delivery: str) -> dict[str, Any]:
+async def attempted(post: DeliverySite, delivery: str) -> dict[str, Any]:
     """Wait until a delivery was attempted; return it."""
     while True:
         found = await post.read(delivery)
@@ -27,10 +27,10 @@ async def tried(post: Post, delivery: str) -> dict[str, Any]:
         await trio.sleep(0.01)
 
 
-async def test_nothing_is_sent_while_the_name_leads_there_and_it_is_tried_again(
+async def test_delivery_to_refused_address_sends_nothing_and_is_retried(
     tmp_path: Path,
 ) -> None:
-    """An answer of DNS may change: the attempt counts as one that did not connect."""
+    """DNS answers may change, so the attempt counts as a failed connection."""
     async with receiving(once(OK)) as receiver:
         hosts = ["127.0.0.1", "169.254.169.254", "127.0.0.1"]
 
@@ -48,7 +48,7 @@ async def test_nothing_is_sent_while_the_name_leads_there_and_it_is_tried_again(
             [first] = await post.emit()
             assert (await post.settled(first))["attempts"] == 1
             [second] = await post.emit()
-            refused = await tried(post, second)
+            refused = await attempted(post, second)
             assert (refused["status"], refused["error"]) == (
                 "Retrying",
                 "connect: receiver.example is a link-local address, which is never connected to.",
@@ -57,7 +57,7 @@ async def test_nothing_is_sent_while_the_name_leads_there_and_it_is_tried_again(
             assert ((await post.settled(second))["status"], hosts) == ("Sent", [])
 
 
-async def test_delivery_to_a_private_address_fails_at_once_where_the_policy_denies(
+async def test_delivery_to_denied_private_address_fails_immediately(
     tmp_path: Path,
 ) -> None:
     """An attempt that the site's policy refuses is not retried (B-155)."""

@@ -1,4 +1,4 @@
-"""Replays of many over HTTP: begun, carried out in batches, watched, stopped, gone on with."""
+"""Bulk replays over HTTP: their start, batches, progress, stop and continuation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOOK = {
 
 
 async def failures(site: HttpSite, count: int) -> None:
-    """Have so many deliveries fail: their Webhook is switched off before they are sent."""
+    """Make so many deliveries fail by disabling their Webhook before they are sent."""
     await site.do(lambda fw: fw.new_doc("Webhook", **HOOK).insert())
 
     def emit_and_switch_off(fw: Any) -> None:
@@ -53,7 +53,7 @@ async def manager(site: HttpSite) -> str:
     return await site.sid("boss")
 
 
-async def test_a_run_is_begun_watched_and_done(
+async def test_bulk_replay_reports_progress_until_done(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 2)
@@ -75,7 +75,7 @@ async def test_a_run_is_begun_watched_and_done(
         assert await replays(site) == 5
 
 
-async def test_a_run_that_a_process_left_is_gone_on_with_by_the_next(
+async def test_bulk_replay_continues_in_next_process(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 1)
@@ -92,7 +92,7 @@ async def test_a_run_that_a_process_left_is_gone_on_with_by_the_next(
         assert await replays(site) == 4
 
 
-async def test_a_run_is_stopped(
+async def test_bulk_replay_stops_on_request(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 1)
@@ -110,7 +110,7 @@ async def test_a_run_is_stopped(
         assert await replays(site) == stopped["replayed"] < 4
 
 
-async def test_an_account_that_has_gone_ends_its_run(
+async def test_bulk_replay_fails_on_deletion_of_user(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 1)
@@ -126,7 +126,7 @@ async def test_an_account_that_has_gone_ends_its_run(
         assert "boss" in over["error"]
 
 
-async def test_a_defect_ends_the_run_and_not_the_service(
+async def test_bulk_replay_defect_fails_run_and_is_logged(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: BulkReplays, fw: Any, run: Any) -> list[str]:
@@ -144,7 +144,7 @@ async def test_a_defect_ends_the_run_and_not_the_service(
         assert noted == [{"method": "replay of many"}]
 
 
-async def test_a_store_in_trouble_is_asked_again(
+async def test_bulk_replay_retries_overloaded_store(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[int] = []
@@ -171,7 +171,7 @@ async def test_a_store_in_trouble_is_asked_again(
     ("operation", "body"),
     [("replayMany", FAILED), ("replayProgress", None), ("stopReplay", None)],
 )
-async def test_they_are_for_system_managers(
+async def test_bulk_replay_operations_require_system_manager(
     tmp_path: Path, autojump_clock: MockClock, operation: str, body: Any
 ) -> None:
     async with http_site(tmp_path) as site:
@@ -182,7 +182,7 @@ async def test_they_are_for_system_managers(
 
 
 @pytest.mark.parametrize("body", [{}, {"filters": "x"}, {"filters": []}, {"filters": [["x"]]}])
-async def test_filters_that_say_nothing_are_400(
+async def test_bulk_replay_refuses_missing_or_invalid_filters(
     tmp_path: Path, autojump_clock: MockClock, body: Any
 ) -> None:
     async with http_site(tmp_path) as site:

@@ -14,7 +14,7 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from tests.fw_actors.actors.delivery_kit import SECRET, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import SECRET, ScriptedReceiver, delivering
 
 ALL_SIX = [0, 30, 90, 210, 450, 930]  # 30 s, then 1, 2, 4, 8 minutes between them
 SIX_TIMEOUTS = [0, 40, 110, 240, 490, 980]  # the wait begins at the end of an attempt of 10 s
@@ -36,30 +36,30 @@ ROWS = [  # answer, max_attempts, status in the end, attempts, seconds from the 
 ]
 
 
-@pytest.mark.parametrize(("answer", "tries", "status", "times"), ROWS)
-async def test_the_answer_decides_status_and_tries(
+@pytest.mark.parametrize(("answer", "max_attempts", "status", "times"), ROWS)
+async def test_delivery_answer_decides_status_and_attempts(
     answer: str,
-    tries: int,
+    max_attempts: int,
     status: str,
     times: list[int],
     tmp_path: Path,
     autojump_clock: MockClock,
 ) -> None:
-    """Each row of the table that ends an attempt, with all its tries."""
-    receiver = Receiver([answer])
+    """Each row of the table of outcomes, with all its attempts."""
+    receiver = ScriptedReceiver([answer])
     async with delivering(tmp_path, receiver) as post:
-        await post.webhook(max_attempts=tries)
+        await post.webhook(max_attempts=max_attempts)
         [delivery] = await post.emit()
         found = await post.settled(delivery)
     assert (found["status"], receiver.times, found["attempts"]) == (status, times, len(times))
     assert found["next_attempt"] is None
 
 
-async def test_one_that_recovers_at_the_third_attempt_is_sent(
+async def test_delivery_recovering_at_third_attempt_is_sent(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Queued or Retrying, receiver answers 2xx → Sent; the error of before is gone."""
-    receiver = Receiver(["503", "timeout", "200"])
+    """Queued or Retrying, receiver answers 2xx → Sent; the earlier error is removed."""
+    receiver = ScriptedReceiver(["503", "timeout", "200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -70,11 +70,11 @@ async def test_one_that_recovers_at_the_third_attempt_is_sent(
     assert queue == []
 
 
-async def test_each_retry_goes_out_at_the_instant_it_is_due(
+async def test_delivery_retry_is_sent_at_due_instant(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """The waits hold for deliveries of one Webhook that come due a moment apart, too (B-190)."""
-    receiver = Receiver(["503"] * 4 + ["200"])
+    """The waits also hold for deliveries of one Webhook with close due times (B-190)."""
+    receiver = ScriptedReceiver(["503"] * 4 + ["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
         owed = []
@@ -88,25 +88,23 @@ async def test_each_retry_goes_out_at_the_instant_it_is_due(
     assert [round(post.at, 1) for post in again] == [30.0, 30.2, 30.4, 30.6]
 
 
-async def test_a_wait_of_less_than_a_second_is_kept_too(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_backoff_below_one_second_is_kept(tmp_path: Path, autojump_clock: MockClock) -> None:
     """Fractions of a wait from 0.1 are allowed (B-191), counted from the attempt's end (B-192)."""
-    receiver = Receiver(["503"] * 5 + ["200"])
+    receiver = ScriptedReceiver(["503"] * 5 + ["200"])
     async with delivering(tmp_path, receiver, backoff_seconds=0.1, backoff_cap_seconds=0.7) as post:
         await post.webhook()
-        await trio.sleep(10.35)  # so that no look of each second is due just then
+        await trio.sleep(10.35)  # so that no periodic poll coincides
         receiver.began = trio.current_time()
         [delivery] = await post.emit()
         assert (await post.settled(delivery))["attempts"] == 6
     assert [round(got.at, 2) for got in receiver.posts] == [0.0, 0.1, 0.3, 0.7, 1.4, 2.1]
 
 
-async def test_every_attempt_sends_the_same_bytes_with_a_signature_of_its_own_time(
+async def test_attempt_sends_same_body_with_own_timestamp_signature(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """webhook-id and body stay; webhook-timestamp is that of the attempt."""
-    receiver = Receiver(["500", "500", "204"])
+    receiver = ScriptedReceiver(["500", "500", "204"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
         [delivery] = await post.emit(data={"text": "snowman ☃", "number": 1.0})
@@ -136,11 +134,11 @@ def verify_at(
     webhook.verify(body, headers)
 
 
-async def test_a_webhook_that_is_disabled_meanwhile_fails_its_delivery_without_sending(
+async def test_disabled_webhook_fails_pending_delivery_without_sending(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Queued or Retrying, webhook disabled → Failed, nothing sent."""
-    receiver = Receiver(["500"])
+    receiver = ScriptedReceiver(["500"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook()
         [delivery] = await post.emit()
@@ -152,11 +150,11 @@ async def test_a_webhook_that_is_disabled_meanwhile_fails_its_delivery_without_s
     assert len(receiver.posts) == 1
 
 
-async def test_a_webhook_that_is_deleted_meanwhile_fails_its_delivery_without_sending(
+async def test_deleted_webhook_fails_pending_delivery_without_sending(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Queued or Retrying, webhook deleted → Failed, nothing sent."""
-    receiver = Receiver(["500"])
+    receiver = ScriptedReceiver(["500"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook()
         [delivery] = await post.emit()
@@ -168,11 +166,11 @@ async def test_a_webhook_that_is_deleted_meanwhile_fails_its_delivery_without_se
     assert len(receiver.posts) == 1
 
 
-async def test_a_secret_that_another_key_sealed_fails_at_once(
+async def test_undecryptable_secret_fails_delivery_immediately(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """signing secret undecryptable (key changed since saved) → Failed, immediately, no retries."""
-    receiver = Receiver(["200"])
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
     async with delivering(tmp_path, receiver, seed=2, secrets={"key": "another key"}) as post:
@@ -182,13 +180,13 @@ async def test_a_secret_that_another_key_sealed_fails_at_once(
     assert found["error"].startswith("secret_unreadable:")
 
 
-async def test_a_final_failure_is_a_warning_in_the_log(
+async def test_final_delivery_failure_is_logged_as_warning(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """FW_LOG_LEVEL=warning hides neither a failure for good, nor shows the tries before (O-107)."""
+    """FW_LOG_LEVEL=warning shows a final failure, and hides the attempts before it (O-107)."""
     kept = LogCapture()
     log = structlog.wrap_logger(None, processors=[kept])
-    async with delivering(tmp_path, Receiver(["500", "410"]), log=log) as post:
+    async with delivering(tmp_path, ScriptedReceiver(["500", "410"]), log=log) as post:
         await post.webhook()
         [delivery] = await post.emit()
         await post.settled(delivery)
@@ -198,11 +196,11 @@ async def test_a_final_failure_is_a_warning_in_the_log(
     ]  # fmt: skip
 
 
-async def test_a_secret_that_is_gone_from_the_store_fails_at_once(
+async def test_missing_secret_fails_delivery_immediately(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """signing secret missing → Failed, immediately, no retries."""
-    receiver = Receiver(["200"])
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
         await post.site.write(
@@ -214,12 +212,12 @@ async def test_a_secret_that_is_gone_from_the_store_fails_at_once(
     assert found["error"].startswith("secret_missing:")
 
 
-async def test_a_webhook_whose_url_raw_sql_emptied_fails_its_own_deliveries_alone(
+async def test_webhook_without_url_fails_own_deliveries_only(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Raw SQL is not checked (A-317); an attempt that raises inside us ends as `internal`
+    """Raw SQL is not checked (A-317); an attempt with an internal error ends as `internal`
     (B-174)."""
-    receiver = Receiver(["200"])
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
         await post.site.write(
@@ -234,12 +232,12 @@ async def test_a_webhook_whose_url_raw_sql_emptied_fails_its_own_deliveries_alon
     }  # fmt: skip
 
 
-async def test_each_attempt_uses_the_url_of_its_moment_and_the_max_attempts_of_the_event(
+async def test_attempt_uses_current_url_and_recorded_max_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Url, secret and timeout are those of the moment; `max_attempts` is the delivery's own
+    """An attempt uses the current url, secret and timeout, but the delivery's `max_attempts`
     (B-127)."""
-    receiver = Receiver(["500"])
+    receiver = ScriptedReceiver(["500"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook(max_attempts=2)
         [delivery] = await post.emit()
@@ -253,13 +251,13 @@ async def test_each_attempt_uses_the_url_of_its_moment_and_the_max_attempts_of_t
     assert found["attempts"] == found["max_attempts"] == 2
 
 
-async def test_each_attempt_and_replay_is_signed_with_the_secret_of_its_moment(
+async def test_attempt_and_replay_are_signed_with_current_secret(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each attempt uses the Webhook's url, secret and timeout of that moment (B-127)."""
+    """Each attempt uses the Webhook's current url, secret and timeout (B-127)."""
     raw = "a passphrase as it is"
     secrets = [SECRET, f"whsec_{base64.b64encode(b'another key').decode()}", raw]
-    receiver = Receiver(["500", "200", "200"])
+    receiver = ScriptedReceiver(["500", "200", "200"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook(secret=secrets[0])
         [delivery] = await post.emit()
@@ -273,16 +271,16 @@ async def test_each_attempt_and_replay_is_signed_with_the_secret_of_its_moment(
     assert {got.headers["webhook-id"] for got in receiver.posts} == {delivery}
     for got, secret in zip(receiver.posts, secrets, strict=True):
         stamp = int(got.headers["webhook-timestamp"])
-        # The package takes base64 alone.
+        # The package accepts base64 only.
         known = base64.b64encode(raw.encode()).decode() if secret == raw else secret
         verify_at(stamp, got.body, got.headers, monkeypatch, known)
 
 
-async def test_each_attempt_has_the_timeout_of_its_moment(
+async def test_attempt_uses_current_timeout_of_webhook(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """The timeout is that of the moment (B-127); the wait is from an attempt's end (B-192)."""
-    receiver = Receiver(["timeout"])
+    """An attempt uses the current timeout (B-127); the wait is from its end (B-192)."""
+    receiver = ScriptedReceiver(["timeout"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook(max_attempts=3, timeout=10)
         [delivery] = await post.emit()
@@ -292,11 +290,11 @@ async def test_each_attempt_has_the_timeout_of_its_moment(
     assert receiver.times == [0, 10 + 30, 40 + 60 + 60]
 
 
-async def test_a_webhook_that_is_renamed_during_an_attempt_takes_its_outcome_along(
+async def test_webhook_renamed_during_attempt_keeps_outcome(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """An attempt's end decides; its delivery goes by the Webhook's new name (B-30)."""
-    receiver = Receiver(["timeout", "200"])
+    """The outcome is stored under the Webhook's new name (B-30)."""
+    receiver = ScriptedReceiver(["timeout", "200"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook()
         [delivery] = await post.emit()
@@ -311,11 +309,11 @@ async def test_a_webhook_that_is_renamed_during_an_attempt_takes_its_outcome_alo
     assert receiver.times == [0, 10 + 30]
 
 
-async def test_a_stop_and_start_between_attempts_changes_nothing(
+async def test_restart_between_attempts_keeps_retry_schedule(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """The next attempt is a row, not a sleeping task: it comes when it is due, after a restart."""
-    receiver = Receiver(["500", "200"])
+    """The next attempt is a stored row, not a sleeping task, so it survives a restart."""
+    receiver = ScriptedReceiver(["500", "200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -342,7 +340,7 @@ async def test_retry_after_lengthens_a_wait_where_it_is_honoured(
     honoured: bool, answer: str, second: int, tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """`Retry-After` lengthens a wait where `ops.honourRetryAfter` is true (B-193)."""
-    receiver = Receiver([answer, "204"])
+    receiver = ScriptedReceiver([answer, "204"])
     async with delivering(tmp_path, receiver, honour_retry_after=honoured) as post:
         await post.webhook()
         [delivery] = await post.emit()

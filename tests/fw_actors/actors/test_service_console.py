@@ -47,7 +47,7 @@ def view_of(*receivers: Receiver, number: int = 5, at: int = 10) -> ConsoleView:
     )
 
 
-def test_actors_stand_below_their_process_and_are_named_with_it() -> None:
+def test_merged_view_lists_actors_below_named_process() -> None:
     view = merged_view(view_of(), {1: view_of(), 2: view_of()}, 2, {2: 3})
     assert [(n.path, n.name, n.level, n.restarts) for n in view.tree] == [
         ("/process 1", "process 1", 0, 0),
@@ -58,7 +58,7 @@ def test_actors_stand_below_their_process_and_are_named_with_it() -> None:
     assert [trace.actor for trace in view.traces] == ["mailer@1", "mailer@2"]
 
 
-def test_a_process_that_does_not_answer_is_shown_as_such() -> None:
+def test_merged_view_marks_process_not_answering() -> None:
     view = merged_view(view_of(), {1: view_of()}, 2, {})
     assert [(n.name, n.state) for n in view.tree if n.kind == "process"] == [
         ("process 1", "running"),
@@ -66,7 +66,7 @@ def test_a_process_that_does_not_answer_is_shown_as_such() -> None:
     ]
 
 
-def test_numbers_are_added_up_and_the_store_is_read_once() -> None:
+def test_merged_view_adds_numbers_and_keeps_own_store() -> None:
     own = msgspec.structs.replace(view_of(), store=StoreFacts([], [], [], [], []))
     view = merged_view(own, {1: own, 2: view_of()}, 2, {})
     assert (view.in_flight, view.slots, view.dead_letters) == (2, 512, 2)
@@ -74,7 +74,7 @@ def test_numbers_are_added_up_and_the_store_is_read_once() -> None:
     assert (view.number, view.store) == (5, own.store)
 
 
-def test_a_receiver_is_shown_once_with_its_worst_health() -> None:
+def test_merged_view_shows_receiver_once_with_worst_health() -> None:
     failing = Receiver("https://a.test:443", 2, 1, 8, "failing", 3, 77, "connect: refused")
     view = merged_view(view_of(), {1: view_of(HEALTHY), 2: view_of(failing)}, 2, {})
     assert view.receivers == [
@@ -82,25 +82,25 @@ def test_a_receiver_is_shown_once_with_its_worst_health() -> None:
     ]
 
 
-def test_receivers_that_need_attention_come_first() -> None:
+def test_merged_view_sorts_unhealthy_receivers_first() -> None:
     paused = Receiver("https://b.test:443", 0, 1, 8, "paused")
     view = merged_view(view_of(), {1: view_of(HEALTHY), 2: view_of(paused)}, 2, {})
     assert [each.health for each in view.receivers] == ["paused", "healthy"]
 
 
-def test_the_newest_dead_letters_come_first() -> None:
+def test_merged_view_sorts_newest_dead_letters_first() -> None:
     view = merged_view(view_of(), {1: view_of(at=10), 2: view_of(at=20)}, 2, {})
     assert [letter.recipient for letter in view.last_dead_letters] == ["mailer@2", "mailer@1"]
 
 
-def test_a_receiver_that_fails_by_the_store_is_failing_after_a_restart_too() -> None:
+def test_stored_receiver_keeps_failing_health_over_restart() -> None:
     stored = StoredReceiver("https://a.test:443", 2, 40, False, 3, 77, "status: 503", None)
     (shown,) = with_stored([HEALTHY], [stored])
     assert (shown.health, shown.failures, shown.failing_since) == ("failing", 3, 77)
     assert (shown.waiting, shown.webhooks, shown.last_error) == (40, 2, "status: 503")
 
 
-def test_a_receiver_that_no_process_knows_is_shown_while_deliveries_wait_for_it() -> None:
+def test_stored_receiver_with_waiting_deliveries_is_shown() -> None:
     waits = StoredReceiver("https://b.test:443", 1, 5, False, 0, None, "", 9)
     idle = StoredReceiver("https://c.test:443", 1, 0, False, 0, None, "", 9)
     assert with_stored([], [waits, idle]) == [
@@ -108,7 +108,7 @@ def test_a_receiver_that_no_process_knows_is_shown_while_deliveries_wait_for_it(
     ]
 
 
-def test_the_store_counts_once_for_all_processes() -> None:
+def test_merged_view_counts_stored_deliveries_once() -> None:
     stored = StoredReceiver("https://a.test:443", 1, 40, False, 0, None, "", None)
     own = msgspec.structs.replace(
         view_of(), store=msgspec.structs.replace(NO_STORE, receivers=[stored])
@@ -117,7 +117,7 @@ def test_the_store_counts_once_for_all_processes() -> None:
     assert [(each.waiting, each.in_flight) for each in view.receivers] == [(40, 2)]
 
 
-def test_histories_of_processes_are_added_up_by_their_ten_seconds() -> None:
+def test_merged_history_adds_samples_of_same_ten_seconds() -> None:
     one = [ConsoleSample(10_000, 1.0, 1, 7, 2.0), ConsoleSample(20_001, 1.5, 1, 8, 2.0)]
     other = [ConsoleSample(20_900, 0.5, 2, 8, 1.0)]
     assert merged_history([one, other]) == [
@@ -126,8 +126,8 @@ def test_histories_of_processes_are_added_up_by_their_ten_seconds() -> None:
     ]
 
 
-class OneOther:
-    """The other process of two, which takes a second to answer."""
+class SlowNeighbour:
+    """The other process of two, which answers after a second."""
 
     def __init__(self) -> None:
         self.place = ProcessPlace(1, 2)
@@ -136,7 +136,7 @@ class OneOther:
         self.asked: list[str] = []
 
     def answers(self, what: str, answer: Answer) -> None:
-        """Nobody asks."""
+        """Ignore the registration."""
 
     async def gather(
         self, what: str, argument: object = None, *, to: int | None = None
@@ -146,7 +146,7 @@ class OneOther:
         return {2: msgspec.to_builtins(view_of())}
 
 
-async def test_watchers_share_one_question_to_the_other_processes(
+async def test_service_console_watchers_share_request_to_other_processes(
     monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     monkeypatch.setattr(Console, "__init__", lambda *_: None)
@@ -156,7 +156,7 @@ async def test_watchers_share_one_question_to_the_other_processes(
         return view_of(number=next(numbers))
 
     monkeypatch.setattr(Console, "view", view)
-    other = OneOther()
+    other = SlowNeighbour()
     nothing = cast("Any", None)
     console = ServiceConsole(nothing, nothing, nothing, nothing, other)
     seen = []
@@ -169,5 +169,5 @@ async def test_watchers_share_one_question_to_the_other_processes(
             nursery.start_soon(watch)
     assert (seen, other.asked) == ([5, 5], ["view"])
     await watch()
-    await watch()  # a slow one, of which a newer view is there
+    await watch()  # a slow watcher, for which a newer view exists
     assert (seen, other.asked) == ([5, 5, 6, 6], ["view", "view"])

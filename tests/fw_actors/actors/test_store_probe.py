@@ -21,8 +21,8 @@ T = TypeVar("T")
 SECONDS = 2.0
 
 
-class Store:
-    """Answers while it is `open`; what was asked before is answered once it is."""
+class BlockableStore:
+    """Answers while it is `open`; earlier reads are answered once it opens."""
 
     def __init__(self) -> None:
         self.open = trio.Event()
@@ -32,7 +32,7 @@ class Store:
 
     async def read(self, fn: Callable[[Any], T], *, reserved: bool = False) -> T:
         self.reads += 1
-        with trio.CancelScope(shield=True):  # as a read that has begun
+        with trio.CancelScope(shield=True):  # like a read that has begun
             await self.open.wait()
         if self.error is not None:
             raise self.error
@@ -40,7 +40,7 @@ class Store:
 
 
 @asynccontextmanager
-async def looking(store: Any) -> AsyncIterator[Ref]:
+async def probing(store: Any) -> AsyncIterator[Ref]:
     log: Any = SilentLog()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         child = actor_child("probe", lambda: StoreProbe(store))
@@ -48,16 +48,16 @@ async def looking(store: Any) -> AsyncIterator[Ref]:
             yield runtime.ref("probe")
 
 
-async def test_what_the_store_answers_is_handed_on(autojump_clock: MockClock) -> None:
-    async with looking(Store()) as probe:
+async def test_read_with_deadline_returns_answer_of_store(autojump_clock: MockClock) -> None:
+    async with probing(BlockableStore()) as probe:
         assert await read_with_deadline(probe, lambda tx: 7, SECONDS) == 7
 
 
-async def test_a_store_that_hangs_is_waited_for_until_the_deadline_by_each_who_asks(
+async def test_read_with_deadline_returns_none_while_store_hangs(
     autojump_clock: MockClock,
 ) -> None:
-    store = Store()
-    async with looking(store) as probe:
+    store = BlockableStore()
+    async with probing(store) as probe:
         store.open = trio.Event()
         for _ in range(3):
             began = trio.current_time()
@@ -65,27 +65,27 @@ async def test_a_store_that_hangs_is_waited_for_until_the_deadline_by_each_who_a
             assert trio.current_time() - began == pytest.approx(SECONDS)
         store.open.set()
         assert await read_with_deadline(probe, lambda tx: 7, SECONDS) == 7
-        assert store.reads == 2, "who had left was not read for"
+        assert store.reads == 2, "reads of callers that had left were skipped"
 
 
 @pytest.mark.parametrize(
     "error", [OverloadedError("busy"), StatementError("broken"), ValueError("a defect")]
 )
-async def test_a_store_that_refuses_has_not_answered(
+async def test_read_with_deadline_returns_none_on_store_error(
     error: Exception, autojump_clock: MockClock
 ) -> None:
-    store = Store()
-    async with looking(store) as probe:
+    store = BlockableStore()
+    async with probing(store) as probe:
         store.error = error
-        for _ in range(20):  # more than a supervisor forgives
+        for _ in range(20):  # more than the restarts that a supervisor allows
             assert await read_with_deadline(probe, lambda tx: 7, SECONDS) is None
         store.error = None
         assert await read_with_deadline(probe, lambda tx: 7, SECONDS) == 7
 
 
-async def test_who_asks_before_it_runs_or_after_is_not_kept_waiting(
+async def test_read_with_deadline_returns_none_without_running_probe(
     autojump_clock: MockClock,
 ) -> None:
-    async with looking(Store()) as probe:
+    async with probing(BlockableStore()) as probe:
         pass
     assert await read_with_deadline(probe, lambda tx: 7, SECONDS) is None

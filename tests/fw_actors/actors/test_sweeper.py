@@ -23,8 +23,8 @@ T = TypeVar("T")
 HOUR, DAY = 3600, 86_400
 
 
-class Store:
-    """Runs what it is given; `busy` of the calls are refused."""
+class BusyStore:
+    """Runs functions; the next `busy` calls are refused."""
 
     def __init__(self) -> None:
         self.busy = 0
@@ -37,8 +37,8 @@ class Store:
         return fn(None)
 
 
-class Step:
-    """A batch that notes when it ran; `left` rows are there to delete."""
+class SweepStep:
+    """A batch that records its times; `left` rows remain to be deleted."""
 
     def __init__(self, left: int = 0) -> None:
         self.left, self.times = left, list[float]()
@@ -51,7 +51,7 @@ class Step:
 
 
 @asynccontextmanager
-async def sweeping(store: Store, schedules: Mapping[str, Schedule]) -> AsyncIterator[Log]:
+async def sweeping(store: BusyStore, schedules: Mapping[str, Schedule]) -> AsyncIterator[Log]:
     log = Log()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         make: Any = lambda: Sweeper(store, log, schedules)  # type: ignore[arg-type]  # noqa: E731
@@ -59,31 +59,31 @@ async def sweeping(store: Store, schedules: Mapping[str, Schedule]) -> AsyncIter
             yield log
 
 
-async def test_each_sweep_runs_soon_after_the_start_and_then_by_its_schedule(
+async def test_sweep_runs_after_start_and_then_by_schedule(
     autojump_clock: MockClock,
 ) -> None:
-    hourly, daily = Step(), Step()
+    hourly, daily = SweepStep(), SweepStep()
     schedules = {"auth": Schedule(HOURLY, (hourly,)), "webhooks": Schedule(DAILY, (daily,))}
-    async with sweeping(Store(), schedules):
+    async with sweeping(BusyStore(), schedules):
         await trio.sleep(DAY + HOUR)
     assert (hourly.times[0], len(hourly.times)) == (60.0, 25)
     assert {round(b - a) for a, b in pairwise(hourly.times)} == {HOUR}
     assert [round(at) for at in daily.times] == [60, 60 + DAY]
 
 
-async def test_a_sweep_works_in_batches_with_a_pause_between(autojump_clock: MockClock) -> None:
+async def test_sweep_deletes_in_batches_with_pauses(autojump_clock: MockClock) -> None:
     """A sweep deletes in batches of at most 1,000 rows, pausing between (O-74)."""
-    first, second = Step(2 * BATCH + 5), Step(1)
-    async with sweeping(Store(), {"auth": Schedule(HOURLY, (first, second))}) as log:
+    first, second = SweepStep(2 * BATCH + 5), SweepStep(1)
+    async with sweeping(BusyStore(), {"auth": Schedule(HOURLY, (first, second))}) as log:
         await trio.sleep(70)
     assert (first.times, second.times) == ([60.0, 60.05, 60.1], [60.15])
     assert log.of("sweep.done") == [{"sweep": "auth", "deleted": 2 * BATCH + 6}]
 
 
-async def test_a_store_in_trouble_is_asked_again_for_the_same_batch(
+async def test_sweep_repeats_batch_refused_by_overloaded_store(
     autojump_clock: MockClock,
 ) -> None:
-    store, step = Store(), Step(1)
+    store, step = BusyStore(), SweepStep(1)
     store.busy = 3
     async with sweeping(store, {"auth": Schedule(HOURLY, (step,))}) as log:
         await trio.sleep(70)
@@ -92,7 +92,7 @@ async def test_a_store_in_trouble_is_asked_again_for_the_same_batch(
 
 
 async def put_expired(site: HttpSite) -> None:
-    """Store a session that is over, and a delivery and an Audit Event beyond their retention."""
+    """Store an expired session, and a delivery and an Audit Event beyond their retention."""
     now = site.clock.now()
     session = (
         'INSERT INTO fw_session (id, sid_hash, "user", created, last_seen, expires)'
@@ -109,7 +109,7 @@ async def put_expired(site: HttpSite) -> None:
 
 
 async def expired(site: HttpSite) -> tuple[int, int, int]:
-    """How many sessions, deliveries and Audit Events are there."""
+    """Return the numbers of sessions, deliveries and Audit Events."""
     tables = ("fw_session", "doc_webhook_delivery", "doc_audit_event")
     sessions, deliveries, events = [
         (await site.rows(f"SELECT count(*) AS n FROM {table}"))[0]["n"] for table in tables
@@ -118,13 +118,13 @@ async def expired(site: HttpSite) -> tuple[int, int, int]:
 
 
 async def later(clock: MockClock, seconds: float) -> None:
-    """Let time pass in one step; then everybody has a moment for what is due."""
+    """Advance the time in one step, then let due work run."""
     clock.jump(seconds)
     await trio.sleep(2)
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_the_service_sweeps_again_each_hour_and_each_day(
+async def test_service_sweeps_repeat_hourly_and_daily(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Auth is swept hourly, deliveries and audit daily, where the scheduler runs (O-70, O-71)."""
@@ -149,7 +149,7 @@ async def test_the_service_sweeps_again_each_hour_and_each_day(
         assert await expired(site) == (0, 0, 0), "two days after it"
 
 
-async def test_the_sweeps_keep_what_their_retention_keeps(
+async def test_service_sweeps_respect_retention_settings(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     keep = {"webhook_retention_days": 0, "audit_retention_days": 401}
@@ -159,10 +159,12 @@ async def test_the_sweeps_keep_what_their_retention_keeps(
         assert await expired(site) == (0, 1, 1)
         await later(autojump_clock, DAY)
         await later(autojump_clock, 70)
-        assert await expired(site) == (0, 1, 0), "one is forever, the other 401 days old by now"
+        assert await expired(site) == (0, 1, 0), (
+            "one is kept for ever, the other is 401 days old now"
+        )
 
 
-async def test_a_service_without_the_scheduler_sweeps_nothing(
+async def test_service_without_scheduler_sweeps_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Nothing is swept without the scheduler (O-75); reads check the expiry themselves (O-72)."""

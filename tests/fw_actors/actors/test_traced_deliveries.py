@@ -1,4 +1,4 @@
-"""Traces of events: stored with deliveries, and sent on with each attempt (B-421 to B-427)."""
+"""Traces of events: stored with deliveries, and sent with each attempt (B-421 to B-427)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from fw_actors.rules.findings import ServiceState
 from fw_actors.tracing import TraceContext, in_trace
 from fw_actors.webhooks.diagnostics import delivery_report
-from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 from tests.mail_kit import Log
 from tests.site_kit import inline_site, keep_database_at
 
@@ -22,12 +22,14 @@ CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 1,
 
 
 @asynccontextmanager
-async def tracing(folder: Path, receiver: Receiver, **changes: Any) -> AsyncIterator[Post]:
+async def tracing(
+    folder: Path, receiver: ScriptedReceiver, **changes: Any
+) -> AsyncIterator[DeliverySite]:
     async with delivering(folder, receiver, **{"trace_context": True, **changes}) as post:
         yield post
 
 
-async def emitted(post: Post, caller: TraceContext | None = CALLER) -> str:
+async def emitted(post: DeliverySite, caller: TraceContext | None = CALLER) -> str:
     """Emit an event in a trace, and wait for its end; return the delivery."""
     with in_trace(caller):
         [delivery] = await post.emit()
@@ -35,24 +37,24 @@ async def emitted(post: Post, caller: TraceContext | None = CALLER) -> str:
     return delivery
 
 
-def contexts(receiver: Receiver) -> list[tuple[str, str, str]]:
+def contexts(receiver: ScriptedReceiver) -> list[tuple[str, str, str]]:
     """Return trace-id, parent-id and flags of each request."""
     parents = [post.headers["traceparent"].split("-") for post in receiver.posts]
     assert all(version == "00" for version, *_ in parents)
     return [(trace, parent, flags) for _, trace, parent, flags in parents]
 
 
-async def report(post: Post, delivery: str) -> dict[str, Any]:
+async def report(post: DeliverySite, delivery: str) -> dict[str, Any]:
     return await post.site.read(
         "Administrator", lambda fw: delivery_report(fw, delivery).as_json(ServiceState(True, {}))
     )
 
 
-async def test_each_attempt_sends_the_trace_of_its_event(
+async def test_attempt_sends_trace_of_event_with_new_parent(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """The trace, its flags and the state stay, the parent is another one each time (B-424)."""
-    receiver = Receiver(["503", "timeout", "204"])
+    """Trace, flags and state are constant, and each attempt has a new parent (B-424)."""
+    receiver = ScriptedReceiver(["503", "timeout", "204"])
     async with tracing(tmp_path, receiver) as post:
         await post.webhook()
         await emitted(post)
@@ -62,11 +64,9 @@ async def test_each_attempt_sends_the_trace_of_its_event(
     assert [got.headers["tracestate"] for got in receiver.posts] == [CALLER.state] * 3
 
 
-async def test_a_replay_stays_in_the_trace_of_its_event(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
-    """B-425."""
-    receiver = Receiver(["204"])
+async def test_replay_stays_in_trace_of_event(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """A replay keeps the trace (B-425)."""
+    receiver = ScriptedReceiver(["204"])
     async with tracing(tmp_path, receiver) as post:
         await post.webhook()
         delivery = await emitted(post)
@@ -78,11 +78,11 @@ async def test_a_replay_stays_in_the_trace_of_its_event(
     assert one != other
 
 
-async def test_events_that_no_request_caused_begin_a_trace(
+async def test_event_without_request_begins_new_trace(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """One for all events of a transaction, and for all Webhooks (B-423)."""
-    receiver = Receiver(["204"])
+    """All events of a transaction share one trace, for all Webhooks (B-423)."""
+    receiver = ScriptedReceiver(["204"])
     async with tracing(tmp_path, receiver) as post:
         await post.webhook()
         await post.webhook()
@@ -96,29 +96,29 @@ async def test_events_that_no_request_caused_begin_a_trace(
     assert not any("tracestate" in got.headers for got in receiver.posts)
 
 
-async def test_without_the_setting_nothing_is_stored_or_sent(
+async def test_disabled_tracing_stores_and_sends_no_trace(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """B-428."""
-    receiver = Receiver(["204"])
+    """Without the setting there are no traces (B-428)."""
+    receiver = ScriptedReceiver(["204"])
     async with tracing(tmp_path, receiver, trace_context=False) as post:
         await post.webhook()
         delivery = await emitted(post)
         rows = await post.site.read(
             "Administrator", lambda fw: fw.db.sql("SELECT trace_context FROM doc_webhook_delivery")
         )
-        told = await report(post, delivery)
+        shown = await report(post, delivery)
     assert [row["trace_context"] for row in rows] == [""]
     assert "traceparent" not in receiver.posts[0].headers
-    assert told["traceId"] is None
+    assert shown["traceId"] is None
 
 
 @pytest.mark.parametrize("stored", ["", "garbage", f"00-{'0' * 32}-b7ad6b7169203331-01"])
-async def test_a_delivery_without_a_usable_trace_is_sent_without_one(
+async def test_delivery_with_unusable_trace_is_sent_without_traceparent(
     tmp_path: Path, autojump_clock: MockClock, stored: str
 ) -> None:
-    """It was recorded before the setting was on, or raw SQL has damaged it."""
-    receiver = Receiver(["503", "204"])
+    """The delivery precedes the setting, or raw SQL has damaged the trace."""
+    receiver = ScriptedReceiver(["503", "204"])
     async with tracing(tmp_path, receiver) as post:
         await post.webhook()
 
@@ -132,30 +132,30 @@ async def test_a_delivery_without_a_usable_trace_is_sent_without_one(
     assert not any("traceparent" in got.headers for got in receiver.posts)
 
 
-async def test_explain_shows_what_was_sent_and_documents_do_not(
+async def test_trace_is_shown_in_delivery_report_only(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """B-426."""
-    receiver = Receiver(["503", "204"])
+    """The report shows the trace, and the document does not (B-426)."""
+    receiver = ScriptedReceiver(["503", "204"])
     async with tracing(tmp_path, receiver) as post:
         await post.webhook()
         delivery = await emitted(post)
-        shown, told = await post.read(delivery), await report(post, delivery)
-    assert CALLER.trace_id not in str(shown)
-    assert told["traceId"] == CALLER.trace_id
-    requests = [each["request"] for each in reversed(told["recorded"])]
+        document, explained = await post.read(delivery), await report(post, delivery)
+    assert CALLER.trace_id not in str(document)
+    assert explained["traceId"] == CALLER.trace_id
+    requests = [each["request"] for each in reversed(explained["recorded"])]
     for request, got in zip(requests, receiver.posts, strict=True):
         assert request.headers["traceparent"] == got.headers["traceparent"]
         assert request.headers["tracestate"] == CALLER.state
         assert got.headers["traceparent"] in request.curl
 
 
-async def test_the_line_of_an_ended_delivery_names_its_trace(
+async def test_delivery_ended_log_line_names_trace(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """B-427."""
+    """`delivery.ended` has the trace id (B-427)."""
     log = Log()
-    async with tracing(tmp_path, Receiver(["204"]), log=log) as post:
+    async with tracing(tmp_path, ScriptedReceiver(["204"]), log=log) as post:
         await post.webhook()
         await emitted(post)
         await log.wait("delivery.ended", 1)
@@ -164,13 +164,13 @@ async def test_the_line_of_an_ended_delivery_names_its_trace(
 
 
 @pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-async def test_a_store_of_an_earlier_version_gets_the_column(
+async def test_delivery_store_of_earlier_version_gets_trace_column(
     tmp_path: Path, autojump_clock: MockClock, store: str, request: pytest.FixtureRequest
 ) -> None:
     """The column of traces is added when the site is opened (B-426)."""
     if store == "postgres":
         keep_database_at(tmp_path, request.getfixturevalue("postgres_url"))
-    receiver = Receiver(["204"])
+    receiver = ScriptedReceiver(["204"])
     drop = "ALTER TABLE doc_webhook_delivery DROP COLUMN trace_context"
     async with inline_site(tmp_path, seed=2) as site:
         await site.store.write(lambda tx: tx.run(sa.text(drop)))

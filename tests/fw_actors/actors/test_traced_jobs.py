@@ -54,10 +54,10 @@ def remember_traces(site: MailSite, monkeypatch: pytest.MonkeyPatch) -> dict[str
     return seen
 
 
-async def test_a_job_runs_in_the_trace_of_what_queued_it(
+async def test_job_runs_in_trace_of_enqueuing_request(
     folder: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it logs, emits and enqueues is in that trace, too; what follows in this task is not."""
+    """Its log lines, events and jobs have that trace; later work of the same task has not."""
     async with mail_site(folder, trace_context=True) as site:
         seen = remember_traces(site, monkeypatch)
         await site.do(lambda fw: fw.new_doc("Webhook", **HOOK).insert())
@@ -75,7 +75,7 @@ async def test_a_job_runs_in_the_trace_of_what_queued_it(
     assert seen["job.done"] not in (None, CALLER.trace_id)
 
 
-async def test_each_try_of_a_job_is_in_its_trace(
+async def test_job_attempts_keep_trace_of_job(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with mail_site(tmp_path, trace_context=True) as site:
@@ -88,10 +88,10 @@ async def test_each_try_of_a_job_is_in_its_trace(
     assert (job["attempts"] > 1, job["trace_context"]) == (True, STORED)
 
 
-async def test_jobs_and_events_that_no_request_caused_share_a_trace(
+async def test_jobs_and_events_of_transaction_share_new_trace(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """One for all that a transaction records (B-423)."""
+    """All records of a transaction share one trace (B-423)."""
     async with mail_site(tmp_path, trace_context=True) as site:
         await site.do(lambda fw: fw.new_doc("Webhook", **HOOK).insert())
 
@@ -112,10 +112,10 @@ async def test_jobs_and_events_that_no_request_caused_share_a_trace(
     assert other != queued[0]
 
 
-async def test_without_the_setting_no_trace_of_a_job_is_stored_or_held(
+async def test_disabled_tracing_stores_and_holds_no_job_trace(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """B-428."""
+    """Without the setting there are no traces (B-428)."""
     async with mail_site(tmp_path) as site:
         seen = remember_traces(site, monkeypatch)
         await enqueue(site, jobs_app.note, text="x")
@@ -127,13 +127,13 @@ async def test_without_the_setting_no_trace_of_a_job_is_stored_or_held(
 
 
 @pytest.mark.parametrize("stored", [None, "", "garbage"])
-async def test_a_job_without_a_usable_trace_runs_without_one(
+async def test_job_with_unusable_trace_runs_without_trace(
     tmp_path: Path,
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
     stored: str | None,
 ) -> None:
-    """It was queued before the setting was on, or raw SQL has damaged it."""
+    """The job precedes the setting, or raw SQL has damaged the trace."""
     async with mail_site(tmp_path, trace_context=True) as site:
         seen = remember_traces(site, monkeypatch)
 
@@ -146,10 +146,10 @@ async def test_a_job_without_a_usable_trace_runs_without_one(
     assert seen["job.done"] is None
 
 
-async def test_a_job_of_an_earlier_version_runs_after_the_upgrade(
+async def test_job_of_earlier_version_runs_after_upgrade(
     folder: Path, autojump_clock: MockClock
 ) -> None:
-    """The column comes with a migration; jobs that wait have none."""
+    """A migration adds the column; waiting jobs have no trace."""
     async with inline_site(folder, seed=2) as before:
 
         def older(tx: Any) -> None:

@@ -1,4 +1,4 @@
-"""A trace shows which messages an actor gets, for a minute, and nothing of what is in them."""
+"""A trace shows the types of an actor's messages for a minute, without their contents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ class Listening(Actor):
         return True
 
 
-async def test_a_trace_shows_types_and_names_for_a_minute(autojump_clock: MockClock) -> None:
+async def test_actor_trace_shows_message_types_and_field_names_only(
+    autojump_clock: MockClock,
+) -> None:
     clock = SystemClock()
     async with open_runtime(clock=clock, entropy=SeededEntropy(1)) as runtime:
         traces = Traces(clock)
@@ -48,7 +50,7 @@ async def test_a_trace_shows_types_and_names_for_a_minute(autojump_clock: MockCl
             assert traces.shown() == []
 
 
-async def test_four_actors_are_traced_at_once_and_no_fifth(autojump_clock: MockClock) -> None:
+async def test_actor_traces_are_limited_to_four(autojump_clock: MockClock) -> None:
     clock = SystemClock()
     async with open_runtime(clock=clock, entropy=SeededEntropy(1)) as runtime:
         traces = Traces(clock)

@@ -1,4 +1,4 @@
-"""The question of the watchdog to the store: a refusal is an answer, silence is none (O-320)."""
+"""The watchdog's probe of the store: a refusal is an answer, silence is not (O-320)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fw_actors.errors import OverloadedError
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
 
 
-class StoreOfTest:
+class ProbedStore:
     """A store that is there, away, or hangs."""
 
     def __init__(self, state: str) -> None:
@@ -28,10 +28,10 @@ class StoreOfTest:
 
 
 @pytest.mark.parametrize(("state", "works"), [("there", True), ("away", True), ("hangs", False)])
-async def test_store_answers_unless_it_hangs(
+async def test_watchdog_probe_fails_only_on_hanging_store(
     autojump_clock: MockClock, state: str, works: bool
 ) -> None:
-    store = cast("Any", StoreOfTest(state))
+    store = cast("Any", ProbedStore(state))
     async with (
         open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1)) as runtime,
         runtime.running("probe", lambda: StoreProbe(store)) as probe,

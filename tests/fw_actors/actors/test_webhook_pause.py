@@ -1,4 +1,4 @@
-"""A paused Webhook sends nothing, and goes on as if no time had passed (B-300 to B-302)."""
+"""A paused Webhook sends nothing, and continues as if no time had passed (B-300 to B-302)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 
 
-async def pause(post: Post, webhook: str, seconds: int | None = None) -> None:
+async def pause(post: DeliverySite, webhook: str, seconds: int | None = None) -> None:
     pauses = post.site.pauses
     await post.site.write("Administrator", lambda fw: pauses.pause(fw, webhook, seconds))
 
 
-async def resume(post: Post, webhook: str) -> None:
+async def resume(post: DeliverySite, webhook: str) -> None:
     await post.site.write("Administrator", lambda fw: post.site.pauses.resume(fw, webhook))
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_due_deliveries_wait_in_order_until_resumed(
+async def test_paused_webhook_keeps_due_deliveries_in_order(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    receiver = Receiver(["503", "200"])
+    receiver = ScriptedReceiver(["503", "200"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook()
         [first] = await post.emit()
@@ -33,7 +33,7 @@ async def test_due_deliveries_wait_in_order_until_resumed(
         await post.webhook("https://other.example/hook", event="other.event")
         [second] = await post.emit()
         [other] = await post.emit("other.event")
-        assert (await post.settled(other))["status"] == "Sent"  # others go on
+        assert (await post.settled(other))["status"] == "Sent"  # other Webhooks are not paused
         await trio.sleep(600)
         assert [each.url for each in receiver.posts].count("https://receiver.example/hook") == 1
         waiting = await post.read(first)
@@ -47,8 +47,8 @@ async def test_due_deliveries_wait_in_order_until_resumed(
     assert sent == [first, other, first, second]
 
 
-async def test_pause_ends_by_itself(tmp_path: Path, autojump_clock: MockClock) -> None:
-    receiver = Receiver(["200"])
+async def test_webhook_pause_ends_by_itself(tmp_path: Path, autojump_clock: MockClock) -> None:
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         await pause(post, await post.webhook(), 60)
         [delivery] = await post.emit()
@@ -56,8 +56,10 @@ async def test_pause_ends_by_itself(tmp_path: Path, autojump_clock: MockClock) -
     assert 60 <= receiver.posts[0].at <= 61
 
 
-async def test_replay_waits_while_paused(tmp_path: Path, autojump_clock: MockClock) -> None:
-    receiver = Receiver(["200"])
+async def test_replay_waits_while_webhook_is_paused(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         webhook = await post.webhook()
         [delivery] = await post.emit()

@@ -1,4 +1,4 @@
-"""A site with the app `shop`, in virtual time, and the shortest ways to it."""
+"""A site with the app `shop`, in virtual time, with short helpers for it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     in_virtual_time(items, HERE)
 
 
-class Desk:
-    """A site and who writes on it."""
+class ShopSite:
+    """A site with the app `shop`, and helpers that write on it."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -41,9 +41,9 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def desk(tmp_path: Path) -> AsyncIterator[ShopSite]:
     async with inline_site(APPS, apps=("shop",), database=database_of(tmp_path)) as site:
-        desk = Desk(site)
+        desk = ShopSite(site)
         desk.shop.CALLED.clear()
         desk.shop.LATE.clear()
         yield desk

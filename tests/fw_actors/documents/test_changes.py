@@ -8,7 +8,7 @@ import pytest
 
 from fw_actors.documents import rest
 from fw_actors.errors import BadRequestError, ValidationError
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -17,7 +17,7 @@ NAME = "SO-00001"
 
 
 @pytest.fixture
-async def order(desk: Desk) -> Desk:
+async def order(desk: ShopSite) -> ShopSite:
     """A submitted order with two rows, a and b."""
     lines = [{"item": "a", "token": "t"}, {"item": "b"}]
     body = {"title": "t", "lines": lines, "submit": True}
@@ -26,16 +26,18 @@ async def order(desk: Desk) -> Desk:
     return desk
 
 
-async def save(desk: Desk, **values: Any) -> dict[str, Any]:
+async def save(desk: ShopSite, **values: Any) -> dict[str, Any]:
     return await desk.do(lambda fw: rest.save(fw, ORDER, NAME, values))
 
 
-async def rows(desk: Desk) -> list[dict[str, Any]]:
+async def rows(desk: ShopSite) -> list[dict[str, Any]]:
     shown = await desk.do(lambda fw: rest.read(fw, ORDER, NAME))
     return [{k: row[k] for k in ("name", "item", "note")} for row in shown["lines"]]
 
 
-async def test_an_allowed_field_changes_in_the_document_and_in_a_row(order: Desk) -> None:
+async def test_submitted_document_accepts_allow_on_submit_values_including_rows(
+    order: ShopSite,
+) -> None:
     first, second = await rows(order)
     shown = await save(order, remark="r", lines=[{**first, "note": "n"}, second])
     assert (shown["remark"], shown["docstatus"]) == ("r", 1)
@@ -43,7 +45,7 @@ async def test_an_allowed_field_changes_in_the_document_and_in_a_row(order: Desk
     assert order.shop.CALLED[-1] == "on_update"
 
 
-async def test_no_other_field_changes(order: Desk) -> None:
+async def test_submitted_document_refuses_change_of_other_fields(order: ShopSite) -> None:
     first, second = await rows(order)
     for values, field in (
         ({"title": "u"}, "title"),
@@ -62,13 +64,13 @@ async def test_no_other_field_changes(order: Desk) -> None:
     assert order.shop.CALLED == []
 
 
-async def test_a_hook_changes_no_other_field_either(order: Desk) -> None:
+async def test_hook_change_of_submitted_document_is_refused(order: ShopSite) -> None:
     with pytest.raises(ValidationError) as refusal:
         await save(order, remark="change the title in validate")
     assert refusal.value.extra == {"field": "title"}
 
 
-async def test_what_comes_back_as_it_was_is_no_change(order: Desk) -> None:
+async def test_submitted_document_saved_unchanged_runs_no_hook(order: ShopSite) -> None:
     """A submitted document saved without a change is no event; a draft is (B-60)."""
     shown = await order.do(lambda fw: rest.read(fw, ORDER, NAME))
     kept = {"title": "t", "token": {"configured": True}, "lines": shown["lines"]}
@@ -76,8 +78,9 @@ async def test_what_comes_back_as_it_was_is_no_change(order: Desk) -> None:
     assert (after["modified"], order.shop.CALLED) == (shown["modified"], [])
 
 
-async def test_a_change_that_json_alone_tells_is_one(desk: Desk) -> None:
-    """A change that JSON alone tells is one (D-59); the answer would show what was not written."""
+async def test_submitted_json_field_distinguishes_true_and_1(desk: ShopSite) -> None:
+    """Equality is that of JSON, so true and 1 differ (D-59); Python's would answer a value that was
+    not written."""
     body = {"extra": {"a": 1}, "submit": True}
     name = (await desk.do(lambda fw: rest.insert(fw, "Paper", body)))["name"]
     for value in (True, 1):
@@ -88,7 +91,7 @@ async def test_a_change_that_json_alone_tells_is_one(desk: Desk) -> None:
         await desk.do(lambda fw: rest.save(fw, "Paper", name, {"fixed": False}))
 
 
-async def test_what_may_not_be_written_is_no_more_by_true_for_1(desk: Desk) -> None:
+async def test_read_only_json_field_refuses_true_for_1(desk: ShopSite) -> None:
     """A `read_only` field in a body is 400 unless unchanged (D-92)."""
     name = (await desk.do(lambda fw: rest.insert(fw, "Paper", {"sealed": 1})))["name"]
     with pytest.raises(BadRequestError):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import ConflictError, ValidationError
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -26,8 +26,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [  # doctype, fields, field to 
 
 
 @pytest.mark.parametrize(("doctype", "fields", "blamed"), REFUSED)
-async def test_a_value_that_breaks_a_rule_is_refused_with_its_field(
-    desk: Desk, doctype: str, fields: dict[str, Any], blamed: str
+async def test_insert_refuses_invalid_value_and_names_field(
+    desk: ShopSite, doctype: str, fields: dict[str, Any], blamed: str
 ) -> None:
     """A value that breaks a rule is 422 (D-61), a Link to a missing document too (D-58)."""
     with pytest.raises(ValidationError) as refusal:
@@ -35,11 +35,11 @@ async def test_a_value_that_breaks_a_rule_is_refused_with_its_field(
     assert refusal.value.extra == {"field": blamed}
 
 
-async def test_an_empty_choice_is_none(desk: Desk) -> None:
+async def test_empty_select_value_is_stored_as_none(desk: ShopSite) -> None:
     assert (await desk.do(lambda fw: fw.new_doc("Sample", kind="").insert())).kind is None
 
 
-async def test_a_link_to_a_document_is_taken_and_an_empty_one_too(desk: Desk) -> None:
+async def test_link_field_accepts_existing_document_and_empty_value(desk: ShopSite) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         fw.new_doc("Customer", title="ada").insert()
         first = fw.new_doc("Sales Order", title="t", customer="ada").insert()
@@ -53,7 +53,7 @@ def customer(fw: Any, title: str = "ada") -> Any:
     return fw.new_doc("Customer", title=title).insert()
 
 
-async def test_what_another_document_links_to_is_not_deleted(desk: Desk) -> None:
+async def test_delete_refuses_linked_document_and_names_linker(desk: ShopSite) -> None:
     """Deleting a linked document is 409 with the first linker (D-128)."""
 
     def work(fw: Any) -> None:
@@ -66,7 +66,7 @@ async def test_what_another_document_links_to_is_not_deleted(desk: Desk) -> None
         await desk.do(work)
 
 
-async def test_a_child_row_that_links_is_told_by_its_parent(desk: Desk) -> None:
+async def test_delete_refusal_names_parent_of_linking_row(desk: ShopSite) -> None:
     def work(fw: Any) -> None:
         ada = customer(fw)
         fw.new_doc("Sales Order", title="t", lines=[{"item": "a", "customer": "ada"}]).insert()
@@ -76,7 +76,7 @@ async def test_a_child_row_that_links_is_told_by_its_parent(desk: Desk) -> None:
         await desk.do(work)
 
 
-async def test_a_document_that_links_to_itself_is_deleted(desk: Desk) -> None:
+async def test_delete_accepts_document_linked_to_itself(desk: ShopSite) -> None:
     def work(fw: Any) -> str | None:
         ada = customer(fw)
         ada.parent_customer = "ada"
@@ -86,7 +86,7 @@ async def test_a_document_that_links_to_itself_is_deleted(desk: Desk) -> None:
     assert await desk.do(work) is None
 
 
-async def test_a_role_that_a_user_has_is_not_deleted(desk: Desk) -> None:
+async def test_delete_refuses_role_of_existing_user(desk: ShopSite) -> None:
     await desk.hire("Seller")
     with pytest.raises(ConflictError, match="User sam links to Role Seller"):
         await desk.do(lambda fw: fw.get_doc("Role", "Seller").delete())

@@ -49,15 +49,15 @@ REFUSED: list[tuple[Body, str]] = [
 
 
 @pytest.mark.parametrize(("body", "says"), REFUSED)
-def test_what_a_store_could_not_hold_stops_the_start(body: Body, says: str) -> None:
-    """Told with file, class and field, like every mistake of a declaration."""
+def test_registry_refuses_declaration_beyond_store_limits(body: Body, says: str) -> None:
+    """The problem names file, class and field, like every mistake of a declaration."""
     with pytest.raises(ConfigurationError) as refusal:
         Registry([declare(body)], ())
     (problem,) = refusal.value.problems
     assert problem.startswith(f"{__file__}: class Thing: {says}")
 
 
-TOLD_ONCE: list[tuple[Body, str]] = [
+REPORTED_ONCE: list[tuple[Body, str]] = [
     ({"code": Data(unique=True, length="x")}, "code: length must be a whole number, 1 or more"),
     ({"code": Select(options=5, unique=True)}, "code: options must be a list of texts"),
     ({"code": Password(unique=True)}, "code: a Password cannot be unique"),
@@ -65,19 +65,19 @@ TOLD_ONCE: list[tuple[Body, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "says"), TOLD_ONCE)
-def test_a_field_that_is_wrong_by_itself_is_told_for_that(body: Body, says: str) -> None:
+@pytest.mark.parametrize(("body", "says"), REPORTED_ONCE)
+def test_invalid_unique_field_is_reported_without_index_problem(body: Body, says: str) -> None:
     assert declare(body).meta.problems[0] == says
     assert not [text for text in declare(body).meta.problems if "index" in text]
 
 
 @pytest.mark.parametrize("together", [("a", "b"), "a", 5, (("a", "nothing"),), (("rows",),)])
-def test_together_takes_tuples_of_columns(together: Any) -> None:
-    body = {"a": Data(), "b": Data(), "rows": Table(Row), "unique_together": together}
+def test_unique_together_accepts_tuples_of_columns_only(together: Any) -> None:
+    body = {"a": Data(), "b": Data(), "rows": Table(IndexRow), "unique_together": together}
     assert declare(body).meta.problems
 
 
-class Row(DocType, child=True):
+class IndexRow(DocType, child=True):
     """A row of a table."""
 
     text = Data()
@@ -93,8 +93,8 @@ FULL = {
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_what_may_be_declared_can_be_filled(tmp_path: Path) -> None:
-    """Texts of four bytes a character that no compression makes shorter, in every column."""
+async def test_widest_declarable_table_stores_incompressible_texts(tmp_path: Path) -> None:
+    """Every column holds incompressible text of four bytes per character."""
     meta = declare(FULL).meta
     table = DocTable(meta)
     random = Random(1)

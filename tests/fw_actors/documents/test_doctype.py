@@ -19,18 +19,18 @@ def declare(fields: dict[str, Any] | None = None, **options: Any) -> Any:
     return cls.meta
 
 
-def test_a_class_is_a_doctype_of_its_own_name() -> None:
+def test_doctype_takes_name_and_defaults_from_class() -> None:
     meta = declare()
     assert (meta.name, meta.table, meta.problems) == ("Thing", "doc_thing", ())
     assert (meta.child, meta.submittable, meta.naming) == (False, False, Naming("given"))
 
 
-def test_name_overrides_the_class_name() -> None:
+def test_name_option_overrides_class_name() -> None:
     assert declare(name="Sales Order").name == "Sales Order"
     assert table_name("Sales Order") == "doc_sales_order"
 
 
-def test_fields_stand_in_the_order_of_their_declaration() -> None:
+def test_doctype_fields_keep_declaration_order() -> None:
     meta = declare({"b": Data(), "a": Int(), "lines": Table(int)})
     assert list(meta.fields) == ["b", "a", "lines"]
     assert [f.name for f in meta.columns] == ["b", "a"]
@@ -48,7 +48,7 @@ NAMINGS = [
 
 
 @pytest.mark.parametrize(("naming", "parsed"), NAMINGS)
-def test_the_four_namings_are_understood(naming: str, parsed: Naming) -> None:
+def test_naming_option_parses_four_forms(naming: str, parsed: Naming) -> None:
     """`naming` is `given`, `field:<field>`, `series:<prefix>.#####` or `random` (D-101)."""
     meta = declare(naming=naming)
     assert (meta.naming, meta.problems) == (parsed, ())
@@ -60,13 +60,13 @@ WRONG_NAMINGS = ["", "Given", "field:", "field:nothing", "field:done", "series:S
 
 
 @pytest.mark.parametrize("naming", WRONG_NAMINGS)
-def test_any_other_naming_is_a_mistake(naming: str) -> None:
+def test_naming_option_rejects_unknown_form(naming: str) -> None:
     meta = declare({"title": Data(), "done": Check()}, naming=naming)
     assert any("naming" in problem for problem in meta.problems)
 
 
 @pytest.mark.parametrize("name", ["", "1st", "Sales  Order", " X", "X ", "A-B", "A/B", "x" * 61])
-def test_a_doctype_name_is_words_of_letters_and_digits(name: str) -> None:
+def test_doctype_name_rejects_invalid_words(name: str) -> None:
     assert any("name must be letters" in problem for problem in declare(name=name).problems)
 
 
@@ -76,21 +76,21 @@ STANDARD = ["name", "owner", "creation", "modified", "modified_by", "docstatus",
 
 
 @pytest.mark.parametrize("name", STANDARD)
-def test_the_names_of_every_document_are_no_field_names(name: str) -> None:
+def test_field_name_rejects_standard_attribute_names(name: str) -> None:
     assert any("every document" in problem for problem in declare({name: Data()}).problems)
 
 
 @pytest.mark.parametrize("name", ["Title", "_x", "ümlaut", "x" * 61])
-def test_a_field_name_begins_with_a_small_letter(name: str) -> None:
+def test_field_name_rejects_missing_lower_case_start(name: str) -> None:
     assert any("a field name must be" in problem for problem in declare({name: Data()}).problems)
 
 
-def test_two_fields_that_differ_in_letter_case_alone_are_a_mistake() -> None:
+def test_field_names_must_differ_beyond_letter_case() -> None:
     problems = declare({"fullName": Data(), "fullname": Data()}).problems
     assert problems == ("fullname: it differs from fullName only in letter case",)
 
 
-def test_permissions_name_actions_by_role() -> None:
+def test_permissions_option_maps_roles_to_actions() -> None:
     """A role maps to actions, and `read:1 write:1` stand for permlevel 1 (D-162)."""
     words = "list read create write delete submit cancel export read:1 write:9"
     meta = declare(permissions={"Boss": words, "Nobody": ""})
@@ -99,12 +99,12 @@ def test_permissions_name_actions_by_role() -> None:
 
 
 @pytest.mark.parametrize("word", ["amend", "read:0", "read:10", "list:1", "READ", "read,write"])
-def test_an_unknown_action_is_a_mistake(word: str) -> None:
+def test_permissions_option_rejects_unknown_action(word: str) -> None:
     meta = declare(permissions={"Boss": f"read {word}"})
     assert any("no such action" in problem for problem in meta.problems)
 
 
-def test_an_unknown_option_is_a_mistake() -> None:
+def test_doctype_declaration_rejects_unknown_option() -> None:
     assert declare(submitable=True).problems == ("no such option submitable",)
 
 
@@ -116,35 +116,35 @@ CHILD_MISTAKES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", CHILD_MISTAKES)
-def test_a_child_has_no_permissions_no_submit_and_no_tables(options: dict[str, Any]) -> None:
+def test_child_doctype_rejects_permissions_submit_and_tables(options: dict[str, Any]) -> None:
     assert declare(child=True, **options).problems
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_doctype_problems_list_every_mistake() -> None:
     meta = declare(
         {"Title": Data(), "count": Int(default="x"), "name": Float()}, name="1", naming="none"
     )
     assert len(meta.problems) == 5
 
 
-def test_fields_are_inherited() -> None:
-    class Base(DocType, abstract=True):
+def test_doctype_inherits_fields_of_abstract_base() -> None:
+    class TitledBase(DocType, abstract=True):
         title = Data()
 
-    class Derived(Base):
+    class CountedTitle(TitledBase):
         count = Int()
 
-    assert list(Derived.meta.fields) == ["title", "count"]
+    assert list(CountedTitle.meta.fields) == ["title", "count"]
 
 
-def test_an_abstract_class_is_no_doctype() -> None:
-    class Base(DocType, abstract=True):
+def test_abstract_class_has_no_doctype_meta() -> None:
+    class AbstractTitle(DocType, abstract=True):
         title = Data()
 
-    assert "meta" not in vars(Base)
+    assert "meta" not in vars(AbstractTitle)
 
 
-ODD: list[tuple[dict[str, Any], str]] = [  # what an app may write in all innocence
+ODD: list[tuple[dict[str, Any], str]] = [  # declarations with options of the wrong type
     ({"naming": 5}, "naming must be"),
     ({"name": 5}, "name must be letters"),
     ({"permissions": ["Boss"]}, "permissions must be a dict"),
@@ -157,18 +157,20 @@ ODD: list[tuple[dict[str, Any], str]] = [  # what an app may write in all innoce
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), ODD)
-def test_an_option_of_another_kind_is_a_mistake_too(options: dict[str, Any], told: str) -> None:
-    assert any(told in problem for problem in declare(**options).problems)
+@pytest.mark.parametrize(("options", "problem_text"), ODD)
+def test_doctype_option_of_wrong_type_is_rejected(
+    options: dict[str, Any], problem_text: str
+) -> None:
+    assert any(problem_text in problem for problem in declare(**options).problems)
 
 
 @pytest.mark.parametrize("kind", [Password, Vault, Table])
-def test_a_secret_or_a_table_is_never_unique(kind: Any) -> None:
+def test_secret_and_table_fields_reject_unique(kind: Any) -> None:
     field = kind(int, unique=True) if kind is Table else kind(unique=True)
     assert any("cannot be unique" in problem for problem in declare({"a": field}).problems)
 
 
-def test_an_index_may_hold_times_of_every_document_but_they_are_never_unique() -> None:
+def test_together_options_accept_standard_times_in_index_only() -> None:
     together = (("a", "creation"), ("modified",))
     assert declare({"a": Data(), "index_together": together}).problems == ()
     assert declare({"a": Data(), "unique_together": together}).problems == (
@@ -178,7 +180,7 @@ def test_an_index_may_hold_times_of_every_document_but_they_are_never_unique() -
 
 
 @pytest.mark.parametrize("option", ["unique_together", "index_together"])
-def test_columns_that_belong_together_are_there(option: str) -> None:
+def test_together_options_reject_missing_columns(option: str) -> None:
     meta = declare({"a": Data(), "rows": Table(int), option: (("a", "b"), ("rows",))})
     assert sorted(p for p in meta.problems if option in p) == [
         f"{option}: there is no column b", f"{option}: there is no column rows",
@@ -186,15 +188,15 @@ def test_columns_that_belong_together_are_there(option: str) -> None:
 
 
 @pytest.mark.parametrize("title", ["there_is_none", "count", "secret", 3])
-def test_title_field_must_be_a_field_that_people_read(title: Any) -> None:
-    """H-208."""
+def test_title_field_rejects_missing_and_unreadable_field(title: Any) -> None:
+    """`title_field` names a field that people can read (H-208)."""
     fields = {"title_field": title, "count": Int(), "secret": Password()}
     [problem] = declare(fields).problems
     assert problem.startswith("title_field: ")
 
 
-def test_title_field_is_what_the_class_names() -> None:
-    """H-208: and a field may have this name."""
+def test_title_field_option_coexists_with_equally_named_field() -> None:
+    """A field may be named `title_field` too (H-208)."""
     assert declare({"title_field": "subject", "subject": Data()}).title_field == "subject"
     meta = declare({"title_field": Data()})
     assert (meta.title_field, meta.problems) == (None, ())

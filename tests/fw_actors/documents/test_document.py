@@ -8,7 +8,7 @@ import pytest
 
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import BadRequestError, ValidationError
-from tests.fw_actors.documents.conftest import APPS, Desk
+from tests.fw_actors.documents.conftest import APPS, ShopSite
 from tests.site_kit import database_of, inline_site
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -18,7 +18,7 @@ def new(fw: Any, **fields: Any) -> Any:
     return fw.new_doc("Sales Order", **{"title": "t", **fields})
 
 
-async def test_fields_are_attributes_with_their_defaults(desk: Desk) -> None:
+async def test_new_document_exposes_fields_with_defaults(desk: ShopSite) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         doc = fw.new_doc("Sample", count=3)
         return doc.doctype, doc.name, doc.count, doc.data, doc.done, doc.extra, doc.is_new()
@@ -26,7 +26,7 @@ async def test_fields_are_attributes_with_their_defaults(desk: Desk) -> None:
     assert await desk.do(work) == ("Sample", None, 3, None, 1, {"a": []}, True)
 
 
-async def test_a_default_belongs_to_each_document_alone(desk: Desk) -> None:
+async def test_mutable_default_is_copied_per_document(desk: ShopSite) -> None:
     def work(fw: Any) -> Any:
         fw.new_doc("Sample").extra["a"].append("mine")
         return fw.new_doc("Sample").extra
@@ -34,7 +34,7 @@ async def test_a_default_belongs_to_each_document_alone(desk: Desk) -> None:
     assert await desk.do(work) == {"a": []}
 
 
-async def test_child_rows_are_objects_made_from_dicts(desk: Desk) -> None:
+async def test_child_rows_are_built_from_dicts(desk: ShopSite) -> None:
     """Child rows are objects in a list that are made from dicts (D-195)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
@@ -50,7 +50,7 @@ async def test_child_rows_are_objects_made_from_dicts(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("rows", ["ab", 5, {"item": "a"}, [5], ["ab"], [None], [[]]])
-async def test_what_is_no_list_of_rows_is_refused(desk: Desk, rows: Any) -> None:
+async def test_table_field_refuses_non_list_of_rows(desk: ShopSite, rows: Any) -> None:
     def assign(fw: Any) -> None:
         doc = new(fw)
         doc.lines = rows
@@ -63,13 +63,13 @@ async def test_what_is_no_list_of_rows_is_refused(desk: Desk, rows: Any) -> None
 
 
 @pytest.mark.parametrize("key", ["colour", "owner", "creation", "_fw", "parent"])
-async def test_a_field_that_there_is_not_is_refused_by_name(desk: Desk, key: str) -> None:
+async def test_new_doc_refuses_unknown_field_and_names_key(desk: ShopSite, key: str) -> None:
     with pytest.raises(BadRequestError) as refusal:
         await desk.do(lambda fw: new(fw, **{key: "x"}))
     assert refusal.value.extra == {"field": key}
 
 
-async def test_as_dict_shows_standard_fields_fields_and_rows(desk: Desk) -> None:
+async def test_document_as_dict_lists_standard_and_own_fields(desk: ShopSite) -> None:
     """A document has its standard fields and its own (D-50)."""
     shown = await desk.do(lambda fw: new(fw, lines=[{"item": "a"}]).insert().as_dict())
     row = shown.pop("lines")[0]
@@ -85,7 +85,7 @@ async def test_as_dict_shows_standard_fields_fields_and_rows(desk: Desk) -> None
     }  # fmt: skip
 
 
-async def test_a_stored_document_is_read_as_it_was_written(desk: Desk) -> None:
+async def test_stored_document_reads_back_equal_values(desk: ShopSite) -> None:
     values = {
         "data": "d", "text": "t\nu", "count": 2**53, "ratio": 0.1, "done": 0, "day": "2026-01-02",
         "moment": "2026-01-02T03:04:05.678Z", "kind": "b", "extra": {"deep": [1, None, "x"]},
@@ -95,7 +95,7 @@ async def test_a_stored_document_is_read_as_it_was_written(desk: Desk) -> None:
     assert {key: read[key] for key in values} == values
 
 
-async def test_secrets_are_never_in_a_dict(desk: Desk) -> None:
+async def test_document_as_dict_hides_password_and_vault_values(desk: ShopSite) -> None:
     """A Password is blanked on every read (D-70), a Vault value never returned (D-73)."""
     values = {"pin": "1234", "token": "s3cret"}
     await desk.do(lambda fw: fw.new_doc("Sample", name="s", **values).insert())
@@ -104,7 +104,7 @@ async def test_secrets_are_never_in_a_dict(desk: Desk) -> None:
     assert (await desk.do(lambda fw: fw.new_doc("Sample").as_dict()))["token"] is None
 
 
-async def test_application_code_reads_a_password_and_opens_a_vault_field(desk: Desk) -> None:
+async def test_application_code_reads_password_and_opens_vault_field(desk: ShopSite) -> None:
     """A Password is plain text at rest (D-70); `doc.vault("token")` is for app code (D-77)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ async def test_application_code_reads_a_password_and_opens_a_vault_field(desk: D
     assert await desk.do(work) == ("s3cret", "s3cret", "s3cret", "1234")
 
 
-async def test_an_empty_vault_field_opens_to_nothing(desk: Desk) -> None:
+async def test_empty_vault_field_opens_to_none(desk: ShopSite) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         doc = fw.new_doc("Sample", name="s")
         return doc.vault("token"), doc.insert().vault("token")
@@ -135,8 +135,8 @@ KEEPING: list[tuple[dict[str, Any], str | None, str | None]] = [  # written, the
 
 
 @pytest.mark.parametrize(("written", "pin", "token"), KEEPING)
-async def test_null_leaves_a_secret_and_empty_text_empties_it(
-    desk: Desk, written: dict[str, Any], pin: str, token: str | None
+async def test_secret_field_ignores_null_and_clears_on_empty_text(
+    desk: ShopSite, written: dict[str, Any], pin: str, token: str | None
 ) -> None:
     """null leaves a secret, `""` empties it (D-71); `{"configured": true}` leaves it (D-74)."""
 
@@ -153,12 +153,12 @@ async def test_null_leaves_a_secret_and_empty_text_empties_it(
 
 
 @pytest.mark.parametrize("value", [{"configured": False}, {}, {"configured": True, "x": 1}, 5])
-async def test_a_vault_field_takes_text_only(desk: Desk, value: Any) -> None:
+async def test_vault_field_refuses_non_text_value(desk: ShopSite, value: Any) -> None:
     with pytest.raises(ValidationError):
         await desk.do(lambda fw: fw.new_doc("Sample", token=value).insert())
 
 
-async def test_configured_is_no_value_for_a_new_secret(desk: Desk) -> None:
+async def test_configured_marker_sets_no_new_vault_value(desk: ShopSite) -> None:
     def work(fw: Any) -> Any:
         return (
             fw.new_doc("Sample", name="s", token={"configured": True}).insert().as_dict()["token"]
@@ -167,7 +167,7 @@ async def test_configured_is_no_value_for_a_new_secret(desk: Desk) -> None:
     assert await desk.do(work) is None
 
 
-async def test_a_secret_outlives_a_save_by_another_document_object(desk: Desk) -> None:
+async def test_secret_survives_save_through_reloaded_document(desk: ShopSite) -> None:
     def work(fw: Any) -> str:
         new(fw, token="s3cret", lines=[{"item": "a", "token": "row", "pin": "1"}]).insert()
         for _ in range(2):
@@ -178,8 +178,8 @@ async def test_a_secret_outlives_a_save_by_another_document_object(desk: Desk) -
     assert await desk.do(work) == "s3cret row 1"
 
 
-async def test_without_the_key_writing_a_secret_fails_and_all_else_goes_on(
-    desk: Desk, tmp_path: Any
+async def test_keyless_site_refuses_vault_write_and_saves_other_fields(
+    desk: ShopSite, tmp_path: Any
 ) -> None:
     """Writing or changing a Vault value needs FW_SECRET_KEY (D-76)."""
     await desk.do(lambda fw: fw.new_doc("Sample", name="s", token="s3cret").insert())

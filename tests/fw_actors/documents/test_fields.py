@@ -103,20 +103,20 @@ def ids(rows: list[tuple[Any, ...]]) -> list[str]:
 
 
 @pytest.mark.parametrize(("field", "given", "held"), TAKEN, ids=ids(TAKEN))
-def test_a_field_takes_values_of_its_type(field: Field, given: Any, held: Any) -> None:
+def test_field_accepts_and_normalises_values_of_type(field: Field, given: Any, held: Any) -> None:
     found = field.accept(given)
     assert (found, type(found)) == (held, type(held))
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG_SHAPE, ids=ids(WRONG_SHAPE))
-def test_a_value_of_another_type_has_the_wrong_shape(field: Field, value: Any) -> None:
+def test_field_refuses_wrong_type_with_shape_error(field: Field, value: Any) -> None:
     """A value of a wrong type has the wrong shape: 400 (H-18, D-61)."""
     with pytest.raises(ShapeError):
         field.accept(value)
 
 
 @pytest.mark.parametrize(("field", "value"), OUT_OF_RANGE, ids=ids(OUT_OF_RANGE))
-def test_a_value_out_of_range_is_refused_with_the_field(field: Field, value: Any) -> None:
+def test_field_refuses_out_of_range_value_and_names_field(field: Field, value: Any) -> None:
     """A value out of range is 422 with `extra.field` (D-61)."""
     field.name = "the_field"
     with pytest.raises(ValidationError) as refusal:
@@ -127,13 +127,13 @@ def test_a_value_out_of_range_is_refused_with_the_field(field: Field, value: Any
 @pytest.mark.parametrize(
     "field", [Data(), Text(), Int(), Float(), Date(), Datetime(), KIND, Vault(), Link(options="X")]
 )
-def test_null_is_no_value_of_any_field_but_a_check(field: Field) -> None:
+def test_field_other_than_check_accepts_null(field: Field) -> None:
     assert field.accept(None) is None
 
 
 @given(st.datetimes(min_value=datetime(1, 1, 3), max_value=datetime(9999, 12, 30)),  # noqa: DTZ001
        st.integers(-14 * 60, 14 * 60))  # fmt: skip
-def test_a_datetime_comes_back_from_the_store_as_it_was_held(moment: datetime, offset: int) -> None:
+def test_datetime_field_round_trips_through_store(moment: datetime, offset: int) -> None:
     """Times are ISO 8601 UTC with milliseconds and `Z` (D-56, H-35)."""
     field = Datetime()
     held = field.accept(moment.replace(tzinfo=timezone(timedelta(minutes=offset))).isoformat())
@@ -142,7 +142,7 @@ def test_a_datetime_comes_back_from_the_store_as_it_was_held(moment: datetime, o
 
 
 @given(st.text(max_size=20))
-def test_a_line_of_text_holds_no_control_character(text: str) -> None:
+def test_data_field_refuses_control_characters(text: str) -> None:
     try:
         taken = Data().accept(text)
     except ShapeError:
@@ -172,10 +172,10 @@ MISTAKES: list[tuple[Field, str]] = [
 
 
 @pytest.mark.parametrize(("field", "mistake"), MISTAKES)
-def test_a_mistake_in_a_declaration_is_told(field: Field, mistake: str) -> None:
+def test_field_problems_name_mistaken_option(field: Field, mistake: str) -> None:
     assert mistake in " ".join(field.problems())
 
 
 @pytest.mark.parametrize("field", [each for each, *_ in TAKEN])
-def test_a_right_declaration_has_no_problem(field: Field) -> None:
+def test_field_problems_are_empty_for_valid_declaration(field: Field) -> None:
     assert list(field.problems()) == []

@@ -17,7 +17,7 @@ from fw_actors.errors import (
     PermissionDeniedError,
     ValidationError,
 )
-from tests.fw_actors.documents.conftest import APPS, Desk
+from tests.fw_actors.documents.conftest import APPS, ShopSite
 from tests.site_kit import database_of, inline_site
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -27,7 +27,7 @@ def customer(fw: Any, title: str = "ada", **fields: Any) -> Any:
     return fw.new_doc("Customer", title=title, **fields).insert()
 
 
-async def test_get_value_and_exists_take_a_name_or_filters(desk: Desk) -> None:
+async def test_get_value_and_exists_accept_name_or_filters(desk: ShopSite) -> None:
     """`exists` gives the name or None (D-193)."""
 
     def work(fw: Any) -> list[Any]:
@@ -45,7 +45,7 @@ async def test_get_value_and_exists_take_a_name_or_filters(desk: Desk) -> None:
     assert await desk.do(work) == ["7", "ada", None, "ada", None, None, None]
 
 
-async def test_get_list_asks_permission_and_get_all_does_not(desk: Desk) -> None:
+async def test_get_list_checks_permission_and_get_all_does_not(desk: ShopSite) -> None:
     """`get_all` skips permissions, `get_list` does not (D-192)."""
     sam = await desk.hire()
     await desk.do(customer)
@@ -59,7 +59,7 @@ async def test_get_list_asks_permission_and_get_all_does_not(desk: Desk) -> None
     assert await desk.do(work, sam) == [1, 1]
 
 
-async def test_get_doc_asks_permission_before_it_looks(desk: Desk) -> None:
+async def test_get_doc_checks_permission_before_existence(desk: ShopSite) -> None:
     sam = await desk.hire()
     for name in ("ada", "nobody"):
         with pytest.raises(PermissionDeniedError):
@@ -71,8 +71,8 @@ async def test_get_doc_asks_permission_before_it_looks(desk: Desk) -> None:
 NO_NAMES: list[Any] = [None, 5, "", "a/b", "nul \0", "half \ud800", "x" * 5000, ["Ada"]]
 
 
-async def test_what_is_no_name_is_not_found(desk: Desk) -> None:
-    """Code may ask for whatever it was given: it is told the same on both stores."""
+async def test_handle_reports_invalid_document_name_as_not_found(desk: ShopSite) -> None:
+    """Both stores give the same answer for a value that can't be a name."""
     for name in NO_NAMES:
         with pytest.raises(NotFoundError):
             await desk.do(lambda fw, name=name: fw.get_doc("Customer", name))  # type: ignore[misc]
@@ -80,7 +80,7 @@ async def test_what_is_no_name_is_not_found(desk: Desk) -> None:
             await desk.do(lambda fw, name=name: fw.new_doc(name))  # type: ignore[misc]
 
 
-async def test_as_user_acts_with_the_rights_of_another_in_the_same_transaction(desk: Desk) -> None:
+async def test_handle_as_user_applies_rights_of_named_user(desk: ShopSite) -> None:
     sam = await desk.hire("Reader")
 
     def work(fw: Any) -> tuple[str, str]:
@@ -94,12 +94,12 @@ async def test_as_user_acts_with_the_rights_of_another_in_the_same_transaction(d
 
 
 @pytest.mark.parametrize("name", ["nobody", "", "x" * 1000, "a\x00b", "\ud800", "a/b", 7, None])
-async def test_as_user_of_nobody_is_not_found(desk: Desk, name: Any) -> None:
+async def test_handle_as_user_reports_unknown_user_as_not_found(desk: ShopSite, name: Any) -> None:
     with pytest.raises(NotFoundError, match="no enabled user"):
         await desk.do(lambda fw: fw.as_user(name))
 
 
-async def test_sql_takes_parameters_and_gives_dicts(desk: Desk) -> None:
+async def test_sql_accepts_parameters_and_returns_dicts(desk: ShopSite) -> None:
     """`fw.db.sql(text, {"name": value})` gives a list of dicts (D-197)."""
     found = await desk.do(lambda fw: fw.db.sql("SELECT :a AS x, :b AS y", {"a": 1, "b": "'"}))
     assert found == [{"x": 1, "y": "'"}]
@@ -109,8 +109,8 @@ BEYOND = ["COMMIT", "ROLLBACK", "BEGIN", "SAVEPOINT a", "RELEASE a", "ATTACH 'x'
           "PRAGMA user_version", "select nonsense(", "SELECT 1; SELECT 2"]  # fmt: skip
 
 
-async def test_sql_beyond_the_transaction_is_refused_and_the_transaction_lives_on(
-    desk: Desk,
+async def test_sql_refuses_unsupported_statement_and_keeps_transaction_usable(
+    desk: ShopSite,
 ) -> None:
     def work(fw: Any) -> None:
         customer(fw)
@@ -122,7 +122,7 @@ async def test_sql_beyond_the_transaction_is_refused_and_the_transaction_lives_o
     assert await desk.do(lambda fw: fw.exists("Customer", "ada")) == "ada"
 
 
-async def test_sql_that_breaks_a_rule_of_a_table_is_refused_as_documents_are(desk: Desk) -> None:
+async def test_sql_constraint_violation_raises_document_error(desk: ShopSite) -> None:
     """Refusals are the exceptions of `fw_actors.errors` (D-196, D-63)."""
 
     def work(fw: Any) -> str | None:
@@ -137,8 +137,8 @@ async def test_sql_that_breaks_a_rule_of_a_table_is_refused_as_documents_are(des
     assert await desk.do(work) == "ada"
 
 
-async def test_sql_with_a_nul_is_refused_whole(desk: Desk) -> None:
-    """PostgreSQL ran what stands before it: a DELETE without its WHERE."""
+async def test_sql_refuses_statement_with_nul_character(desk: ShopSite) -> None:
+    """PostgreSQL would run the text up to the NUL: a DELETE without its WHERE."""
 
     def work(fw: Any) -> str | None:
         customer(fw)
@@ -150,7 +150,7 @@ async def test_sql_with_a_nul_is_refused_whole(desk: Desk) -> None:
     assert await desk.do(work) == "ada"
 
 
-async def test_a_secret_is_read_by_its_name_in_lower_case(tmp_path: Path) -> None:
+async def test_secret_is_read_by_lower_case_name(tmp_path: Path) -> None:
     """A secret is read by its name in lower case (D-200); `fw.secret("key")` is refused."""
     secrets = {"key": "the site's own", "crm_token": "abc"}
     database = database_of(tmp_path)
@@ -162,7 +162,7 @@ async def test_a_secret_is_read_by_its_name_in_lower_case(tmp_path: Path) -> Non
                 await site.read("Administrator", lambda fw, name=name: fw.secret(name))  # type: ignore[misc]
 
 
-async def test_enqueue_records_a_job_as_the_user_with_the_transaction(desk: Desk) -> None:
+async def test_enqueue_records_job_of_user_within_transaction(desk: ShopSite) -> None:
     """`fw.enqueue` runs the function later as the same user (D-210)."""
     sam = await desk.hire()
     shop = desk.shop
@@ -183,9 +183,11 @@ async def test_enqueue_records_a_job_as_the_user_with_the_transaction(desk: Desk
     ]
 
 
-async def test_what_cannot_run_later_is_not_enqueued(desk: Desk) -> None:
+async def test_enqueue_refuses_unimportable_function_and_unserialisable_argument(
+    desk: ShopSite,
+) -> None:
     def ping(fw: Any) -> None:
-        """Named like one of the module's, and not it."""
+        """A function that only has the name of one in the module."""
 
     ping.__module__ = "shop"
     jobs: list[tuple[Any, Any]] = [
@@ -198,11 +200,11 @@ async def test_what_cannot_run_later_is_not_enqueued(desk: Desk) -> None:
 
 
 async def later(fw: Any) -> None:
-    """Nobody would await it."""
+    """A coroutine function, which a worker would not await."""
 
 
 def sometime(fw: Any, when: str) -> None:
-    """A function of a module that other processes have too."""
+    """A function of a module that other processes can import."""
 
 
 @pytest.mark.parametrize(
@@ -218,8 +220,8 @@ def sometime(fw: Any, when: str) -> None:
         (sometime, {"fw": 1}),
     ],
 )
-async def test_what_another_process_cannot_call_is_refused_at_the_call(
-    desk: Desk, function: Any, arguments: dict[str, Any]
+async def test_enqueue_refuses_function_or_arguments_uncallable_in_worker(
+    desk: ShopSite, function: Any, arguments: dict[str, Any]
 ) -> None:
     """A job is found by its function's dotted path (D-212)."""
     with pytest.raises(ValidationError):
@@ -227,7 +229,7 @@ async def test_what_another_process_cannot_call_is_refused_at_the_call(
     assert await desk.do(lambda fw: fw.db.sql("SELECT id FROM fw_job")) == []
 
 
-async def test_a_function_of_a_script_is_refused_at_the_call(desk: Desk) -> None:
+async def test_enqueue_refuses_function_of_script_module(desk: ShopSite) -> None:
     """`fw exec` runs a file as `__main__`, which is another module in another process."""
     names: dict[str, Any] = {"__name__": "__main__"}
     exec("def work(fw): ...", names)
@@ -242,7 +244,7 @@ async def test_a_function_of_a_script_is_refused_at_the_call(desk: Desk) -> None
         await desk.do(lambda fw: fw.enqueue(names["work"]))
 
 
-async def hook(desk: Desk) -> str:
+async def hook(desk: ShopSite) -> str:
     def make(fw: Any) -> str:
         values = {"url": "https://x.test", "event_type": "Custom", "custom_event": "a.b"}
         return str(fw.new_doc("Webhook", secret="s", **values).insert().name)
@@ -256,7 +258,7 @@ def scoped(fw: Any) -> Any:
     return fw
 
 
-async def test_who_is_scoped_finds_no_webhook_by_any_read(desk: Desk) -> None:
+async def test_scoped_handle_reads_no_webhook(desk: ShopSite) -> None:
     """`get_all` and `get_list` with `ignore_permissions` return no rows (A-316)."""
     name = await hook(desk)
 
@@ -273,7 +275,7 @@ async def test_who_is_scoped_finds_no_webhook_by_any_read(desk: Desk) -> None:
     assert await desk.do(work) == [[], [], None, None, 0]
 
 
-async def test_who_is_scoped_writes_no_webhook_by_any_verb(desk: Desk) -> None:
+async def test_scoped_handle_writes_no_webhook(desk: ShopSite) -> None:
     """`insert`, `save`, `delete` and `db_set` are refused (A-316)."""
     name = await hook(desk)
 
@@ -292,13 +294,13 @@ async def test_who_is_scoped_writes_no_webhook_by_any_verb(desk: Desk) -> None:
     await desk.do(work)
 
 
-async def test_raw_sql_is_not_checked(desk: Desk) -> None:
+async def test_raw_sql_bypasses_scopes_of_handle(desk: ShopSite) -> None:
     """Raw `fw.db.sql` is not checked (A-317)."""
     await hook(desk)
     assert len(await desk.do(lambda fw: scoped(fw).db.sql("SELECT 1 FROM doc_webhook"))) == 1
 
 
-async def test_a_scope_is_not_lifted_by_acting_as_another(desk: Desk) -> None:
+async def test_handle_as_user_keeps_scopes_of_original_user(desk: ShopSite) -> None:
     other = await desk.hire("System Manager", name="other")
     await hook(desk)
 
@@ -309,8 +311,8 @@ async def test_a_scope_is_not_lifted_by_acting_as_another(desk: Desk) -> None:
     assert await desk.do(work) == ["other", {"Customer": {"Ada"}}, []]
 
 
-async def test_a_scope_is_not_lifted_by_a_job_as_another(desk: Desk) -> None:
-    """Nothing lifts a refusal of scopes (A-316); jobs run as their user (A-324)."""
+async def test_enqueue_as_other_user_is_refused_within_scopes(desk: ShopSite) -> None:
+    """A job can't lift a refusal of scopes (A-316); it runs as its user (A-324)."""
     other = await desk.hire("System Manager", name="other")
 
     def work(fw: Any) -> None:
@@ -321,7 +323,7 @@ async def test_a_scope_is_not_lifted_by_a_job_as_another(desk: Desk) -> None:
     assert await desk.do(lambda fw: fw.db.sql("SELECT id FROM fw_job WHERE queue = 'app'")) == []
 
 
-async def test_who_is_scoped_enqueues_as_ever(desk: Desk) -> None:
+async def test_scoped_user_enqueues_own_job(desk: ShopSite) -> None:
     """`fw.enqueue` runs the function later as the same user (D-210)."""
     sam = await desk.hire()
     await desk.do(customer)
@@ -330,7 +332,7 @@ async def test_who_is_scoped_enqueues_as_ever(desk: Desk) -> None:
     assert await desk.do(lambda fw: fw.enqueue(customer), sam) > 0
 
 
-async def test_what_is_no_text_is_refused_by_name(desk: Desk) -> None:
+async def test_handle_refuses_non_text_arguments_with_clear_error(desk: ShopSite) -> None:
     """Bad input has a clear error, from code too."""
 
     def work(fw: Any) -> None:

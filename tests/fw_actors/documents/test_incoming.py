@@ -9,14 +9,14 @@ import pytest
 
 from fw_actors.documents import rest
 from fw_actors.errors import BadRequestError, PermissionDeniedError
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 ORDER = "Sales Order"
 NAME = "SO-00001"
 
 
 @pytest.fixture
-async def order(desk: Desk) -> Desk:
+async def order(desk: ShopSite) -> ShopSite:
     """An order whose row has what a seller may not write: cost (permlevel 1), batch, secrets."""
     await desk.hire("Seller")
 
@@ -28,17 +28,17 @@ async def order(desk: Desk) -> Desk:
     return desk
 
 
-async def rows(desk: Desk) -> list[dict[str, Any]]:
+async def rows(desk: ShopSite) -> list[dict[str, Any]]:
     shown = await desk.do(lambda fw: rest.read(fw, ORDER, NAME))
     found: list[dict[str, Any]] = shown["lines"]
     return found
 
 
-async def save(desk: Desk, body: dict[str, Any], user: str = "sam") -> dict[str, Any]:
+async def save(desk: ShopSite, body: dict[str, Any], user: str = "sam") -> dict[str, Any]:
     return await desk.do(lambda fw: rest.save(fw, ORDER, NAME, body), user)
 
 
-async def test_what_the_caller_may_not_see_stays_when_a_row_comes_back(order: Desk) -> None:
+async def test_row_resent_by_caller_keeps_unseen_fields(order: ShopSite) -> None:
     seen = (await order.do(lambda fw: rest.read(fw, ORDER, NAME), "sam"))["lines"]
     assert "cost" not in seen[0]
     await save(order, {"lines": [{**seen[0], "item": "z"}, seen[1]]})
@@ -48,7 +48,7 @@ async def test_what_the_caller_may_not_see_stays_when_a_row_comes_back(order: De
     assert (doc.lines[0].vault("token"), doc.lines[0].pin) == ("t", "p")
 
 
-async def test_what_the_caller_may_write_and_leaves_out_takes_its_default(order: Desk) -> None:
+async def test_omitted_writable_row_field_takes_default(order: ShopSite) -> None:
     """Child rows are sent as whole lists (D-14)."""
     first = (await rows(order))[0]
     await save(order, {"lines": [{"name": first["name"], "item": "a"}]})
@@ -56,7 +56,7 @@ async def test_what_the_caller_may_write_and_leaves_out_takes_its_default(order:
 
 
 @pytest.mark.parametrize("value", [3.5])
-async def test_what_may_not_be_written_may_be_sent_unchanged(order: Desk, value: Any) -> None:
+async def test_unwritable_field_is_accepted_unchanged(order: ShopSite, value: Any) -> None:
     first, second = await rows(order)
     body = {"margin": 1.5, "number": 7, "lines": [{**first, "cost": value}, second]}
     shown = await save(order, body)
@@ -65,8 +65,8 @@ async def test_what_may_not_be_written_may_be_sent_unchanged(order: Desk, value:
 
 
 @pytest.mark.parametrize("value", [4.5, None, "x"])
-async def test_a_changed_field_above_the_permlevel_is_denied_in_rows_too(
-    order: Desk, value: Any
+async def test_changed_field_above_permlevel_is_denied_including_rows(
+    order: ShopSite, value: Any
 ) -> None:
     """A changed write above the permlevel is 403, in rows too (D-90)."""
     first, second = await rows(order)
@@ -80,7 +80,7 @@ async def test_a_changed_field_above_the_permlevel_is_denied_in_rows_too(
     assert (await rows(order))[0]["cost"] == 3.5
 
 
-async def test_a_changed_read_only_field_is_400_in_rows_too_for_anybody(order: Desk) -> None:
+async def test_changed_read_only_field_is_bad_request_including_rows(order: ShopSite) -> None:
     """A `read_only` field in a body is 400 unless unchanged, in rows too (D-92)."""
     first, second = await rows(order)
     for body, field in (
@@ -93,7 +93,7 @@ async def test_a_changed_read_only_field_is_400_in_rows_too_for_anybody(order: D
         assert refusal.value.extra == {"field": field}
 
 
-async def test_an_insert_may_send_what_is_the_default_anyway(order: Desk) -> None:
+async def test_insert_accepts_unwritable_field_equal_to_default(order: ShopSite) -> None:
     body = {"title": "t", "margin": None, "number": None, "lines": [{"item": "a", "cost": None}]}
     assert await order.do(lambda fw: rest.insert(fw, ORDER, body), "sam")
     for changed in ({"margin": 1.0}, {"lines": [{"item": "a", "cost": 1.0}]}):
@@ -101,14 +101,14 @@ async def test_an_insert_may_send_what_is_the_default_anyway(order: Desk) -> Non
             await order.do(lambda fw, b=changed: rest.insert(fw, ORDER, {**body, **b}), "sam")  # type: ignore[misc]
 
 
-async def test_a_boss_writes_what_the_permlevel_grants(order: Desk) -> None:
+async def test_permlevel_grant_allows_write_including_rows(order: ShopSite) -> None:
     boss = await order.hire("Seller", "Boss", name="boss")
     first, second = await rows(order)
     shown = await save(order, {"margin": 2, "lines": [{**first, "cost": 9}, second]}, boss)
     assert (shown["margin"], shown["lines"][0]["cost"]) == (2.0, 9.0)
 
 
-async def test_a_list_in_code_skips_permlevels_and_one_for_the_user_does_not(order: Desk) -> None:
+async def test_get_all_skips_permlevels_and_get_list_enforces_them(order: ShopSite) -> None:
     """`get_all` skips permlevels (D-192); fields above one's own are 400 in a list (D-34)."""
 
     def work(fw: Any) -> Any:

@@ -21,18 +21,18 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_any_json_value_comes_back_from_the_store(value: Any) -> None:
+def test_json_field_round_trips_any_value(value: Any) -> None:
     assert FIELD.from_store(FIELD.to_store(FIELD.accept(value))) == value
 
 
-def test_the_document_holds_a_copy() -> None:
+def test_json_field_accept_copies_value() -> None:
     mine: dict[str, list[int]] = {"a": [1]}
     held = FIELD.accept(mine)
     mine["a"].append(2)
     assert held == {"a": [1]}
 
 
-def test_what_is_held_is_what_json_shows() -> None:
+def test_json_field_accept_normalises_keys_and_tuples() -> None:
     assert FIELD.accept({1: (2, 3)}) == {"1": [2, 3]}
 
 
@@ -46,14 +46,14 @@ NO_JSON: list[Any] = [
 
 
 @pytest.mark.parametrize("value", NO_JSON, ids=range(len(NO_JSON)))
-def test_what_json_or_the_stores_cannot_hold_is_refused(value: Any) -> None:
+def test_json_field_refuses_unstorable_value(value: Any) -> None:
     """NaN, lone surrogates, control characters and integers beyond 2^53 are refused (D-59,
     H-12)."""
     with pytest.raises(ShapeError):
         FIELD.accept(value)
 
 
-def test_tabs_and_line_breaks_pass() -> None:
+def test_json_field_accepts_tabs_and_line_breaks() -> None:
     """Tab and line breaks pass in Text and JSON fields (D-64)."""
     assert FIELD.accept({"a": "x\ty\r\n"}) == {"a": "x\ty\r\n"}
 
@@ -64,13 +64,13 @@ def test_tabs_and_line_breaks_pass() -> None:
      ({"a": 1}, {"b": 1}, False), (True, True, True),
      ({"a": 1, "b": [2]}, {"b": [2], "a": 1.0}, True)],
 )  # fmt: skip
-def test_what_json_tells_apart_is_not_the_same(one: Any, other: Any, same: bool) -> None:
-    """To Python 1 is True; a change from one to the other would be answered and not written."""
+def test_json_field_comparison_follows_json_types(one: Any, other: Any, same: bool) -> None:
+    """In Python 1 equals True; with its equality a change between them would not be written."""
     assert (FIELD.is_same(one, other), FIELD.is_same(other, one)) == (same, same)
 
 
 @pytest.mark.parametrize("innermost", [1, [], {}])
-def test_a_value_nests_no_deeper_than_a_request_may(innermost: Any) -> None:
+def test_json_field_refuses_nesting_beyond_32_levels(innermost: Any) -> None:
     """Nesting over 32 is refused (H-12): most clients could not read what an app had stored."""
     value = innermost
     for _ in range(32 - isinstance(innermost, dict | list)):

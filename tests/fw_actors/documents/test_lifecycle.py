@@ -1,4 +1,4 @@
-"""The verbs of a document's life (D-191, D-120 to D-130)."""
+"""The verbs of a document (D-191, D-120 to D-130)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fw_actors.errors import (
     PermissionDeniedError,
     ValidationError,
 )
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -25,13 +25,13 @@ def order(fw: Any, **fields: Any) -> Any:
     return fw.new_doc("Sales Order", **{"title": "t", **fields}).insert()
 
 
-async def test_an_insert_runs_its_hooks_in_order(desk: Desk) -> None:
+async def test_insert_runs_hooks_in_order(desk: ShopSite) -> None:
     """The hooks of an insert and their order (D-140)."""
     await desk.do(order)
     assert desk.shop.CALLED == ["before_validate", "validate", "before_save", "on_insert 0"]
 
 
-async def test_a_submit_runs_its_hooks_and_shows_docstatus_1(desk: Desk) -> None:
+async def test_submit_cancel_and_delete_run_hooks_in_order(desk: ShopSite) -> None:
     """on_insert shows docstatus 0, on_submit 1 (D-126)."""
     await desk.do(lambda fw: order(fw).submit().cancel().delete())
     assert desk.shop.CALLED == [
@@ -41,12 +41,12 @@ async def test_a_submit_runs_its_hooks_and_shows_docstatus_1(desk: Desk) -> None
     ]  # fmt: skip
 
 
-async def test_a_hook_may_fill_in_what_is_required(desk: Desk) -> None:
+async def test_hook_may_fill_required_field(desk: ShopSite) -> None:
     assert (await desk.do(lambda fw: order(fw, title="fill in"))).title == "filled in"
 
 
 @pytest.mark.parametrize("title", ["refuse", "refuse late"])
-async def test_a_hook_that_raises_takes_the_write_with_it(desk: Desk, title: str) -> None:
+async def test_hook_exception_rolls_back_insert(desk: ShopSite, title: str) -> None:
     """A hook that raises removes the event with the write (B-56, D-141)."""
 
     def caught(fw: Any) -> int:
@@ -57,7 +57,7 @@ async def test_a_hook_that_raises_takes_the_write_with_it(desk: Desk, title: str
     assert await desk.do(caught) == 0
 
 
-async def test_a_caught_refusal_leaves_transaction_and_object_usable(desk: Desk) -> None:
+async def test_caught_refusal_keeps_transaction_and_document_usable(desk: ShopSite) -> None:
     """A caught refusal leaves the transaction usable (D-199) and the object as it was (D-129)."""
 
     def again(fw: Any) -> Any:
@@ -74,8 +74,8 @@ async def test_a_caught_refusal_leaves_transaction_and_object_usable(desk: Desk)
 
 
 @pytest.mark.parametrize("hook", ["validate", "on_insert"])
-async def test_a_hook_that_would_end_the_process_takes_its_write_with_it_and_no_more(
-    desk: Desk, hook: str, monkeypatch: pytest.MonkeyPatch
+async def test_hook_system_exit_rolls_back_write(
+    desk: ShopSite, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`sys.exit()` in a hook undoes its write and is a defect (D-146, H-66)."""
     monkeypatch.setattr(desk.shop.Order, hook, lambda doc, fw: sys.exit(3))
@@ -84,8 +84,8 @@ async def test_a_hook_that_would_end_the_process_takes_its_write_with_it_and_no_
     assert await desk.do(lambda fw: fw.count("Sales Order")) == 0
 
 
-async def test_what_would_end_the_process_after_the_commit_is_noted(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+async def test_hook_after_commit_system_exit_is_logged_as_error(
+    desk: ShopSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk.shop.Order, "after_commit", lambda doc, fw: sys.exit(3))
     name = (await desk.do(order)).name
@@ -95,7 +95,7 @@ async def test_what_would_end_the_process_after_the_commit_is_noted(
     assert await desk.do(lambda fw: fw.exists("Sales Order", name)) == name
 
 
-async def test_after_commit_is_called_once_the_change_is_durable(desk: Desk) -> None:
+async def test_hook_after_commit_runs_for_committed_document_only(desk: ShopSite) -> None:
     """The hook `after_commit` is called after the commit (D-142)."""
 
     def work(fw: Any) -> str:
@@ -109,19 +109,19 @@ async def test_after_commit_is_called_once_the_change_is_durable(desk: Desk) -> 
     assert [name] == desk.shop.LATE
 
 
-async def test_after_commit_is_not_called_for_what_is_rolled_back(desk: Desk) -> None:
+async def test_hook_after_commit_is_skipped_on_rollback(desk: ShopSite) -> None:
     await desk.site.rollback("Administrator", order)
     assert desk.shop.LATE == []
 
 
-async def test_an_insert_stamps_owner_and_time(desk: Desk) -> None:
+async def test_insert_stamps_owner_and_time(desk: ShopSite) -> None:
     sam = await desk.hire("Seller")
     doc = await desk.do(order, user=sam)
     assert (doc.owner, doc.modified_by, doc.docstatus) == (sam, sam, 0)
     assert doc.creation == doc.modified == "2027-01-15T08:00:00.000Z"
 
 
-async def test_a_save_moves_modified_and_keeps_creation(desk: Desk) -> None:
+async def test_save_updates_modified_and_keeps_creation(desk: ShopSite) -> None:
     name = (await desk.do(order)).name
     sam = await desk.hire("Seller")
     await trio.sleep(1.5)
@@ -136,7 +136,7 @@ async def test_a_save_moves_modified_and_keeps_creation(desk: Desk) -> None:
     assert (doc.modified, doc.modified_by) == ("2027-01-15T08:00:01.500Z", sam)
 
 
-async def test_a_save_over_a_newer_version_is_refused(desk: Desk) -> None:
+async def test_save_over_newer_version_is_refused(desk: ShopSite) -> None:
     """A save over a newer version is 409 (D-120, D-122)."""
     old = await desk.do(order)
     await trio.sleep(1)
@@ -152,10 +152,10 @@ async def test_a_save_over_a_newer_version_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("verb", ["save", "submit"])
-async def test_each_version_has_a_modified_of_its_own_within_one_millisecond(
-    desk: Desk, verb: str
+async def test_modified_increases_per_version_within_one_millisecond(
+    desk: ShopSite, verb: str
 ) -> None:
-    """Virtual time stands still here; as above, or the second of two saves would win unseen."""
+    """Virtual time stands still here; equal times would let a stale save overwrite a newer one."""
     old = await desk.do(order)
     newer = await desk.do(lambda fw: getattr(fw.get_doc("Sales Order", old.name), verb)())
     assert newer.modified > old.modified
@@ -169,7 +169,7 @@ async def test_each_version_has_a_modified_of_its_own_within_one_millisecond(
         await desk.do(late)
 
 
-async def test_a_save_of_a_deleted_document_is_refused(desk: Desk) -> None:
+async def test_save_of_deleted_document_is_refused(desk: ShopSite) -> None:
     def work(fw: Any) -> None:
         doc = order(fw)
         fw.get_doc("Sales Order", doc.name).delete()
@@ -179,17 +179,17 @@ async def test_a_save_of_a_deleted_document_is_refused(desk: Desk) -> None:
         await desk.do(work)
 
 
-async def test_inserting_twice_is_refused(desk: Desk) -> None:
+async def test_insert_of_stored_document_is_refused(desk: ShopSite) -> None:
     with pytest.raises(ConflictError):
         await desk.do(lambda fw: order(fw).insert())
 
 
-async def test_save_of_a_new_document_inserts_it(desk: Desk) -> None:
+async def test_save_of_new_document_inserts_it(desk: ShopSite) -> None:
     doc = await desk.do(lambda fw: fw.new_doc("Sales Order", title="t").save())
     assert doc.name == "SO-00001"
 
 
-WRONG_STATE = [  # what was done, what is refused
+WRONG_STATE = [  # verbs done before, verb that is refused
     (("submit",), "submit"),
     ((), "cancel"),
     (("submit", "cancel"), "cancel"),
@@ -200,8 +200,8 @@ WRONG_STATE = [  # what was done, what is refused
 
 
 @pytest.mark.parametrize(("done", "refused"), WRONG_STATE)
-async def test_a_verb_that_the_state_does_not_allow_is_refused(
-    desk: Desk, done: tuple[str, ...], refused: str
+async def test_document_verb_is_refused_in_wrong_state(
+    desk: ShopSite, done: tuple[str, ...], refused: str
 ) -> None:
     """A verb that the state does not allow is 409 (D-124, D-125)."""
 
@@ -215,12 +215,12 @@ async def test_a_verb_that_the_state_does_not_allow_is_refused(
         await desk.do(work)
 
 
-async def test_a_doctype_that_is_not_submittable_is_never_submitted(desk: Desk) -> None:
+async def test_submit_refuses_document_of_unsubmittable_doctype(desk: ShopSite) -> None:
     with pytest.raises(ValidationError):
         await desk.do(lambda fw: fw.new_doc("Customer", title="c").insert().submit())
 
 
-async def test_a_submitted_document_takes_changes_to_allow_on_submit_fields(desk: Desk) -> None:
+async def test_submitted_document_accepts_allow_on_submit_change(desk: ShopSite) -> None:
     """A submitted document accepts changes of `allow_on_submit` fields only (D-123)."""
 
     def work(fw: Any) -> Any:
@@ -238,8 +238,8 @@ LATE_CHANGES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", LATE_CHANGES)
-async def test_a_submitted_document_takes_no_other_change(
-    desk: Desk, change: dict[str, Any]
+async def test_submitted_document_refuses_other_change(
+    desk: ShopSite, change: dict[str, Any]
 ) -> None:
     def work(fw: Any) -> None:
         doc = order(fw).submit()
@@ -252,7 +252,7 @@ async def test_a_submitted_document_takes_no_other_change(
     assert refusal.value.extra == {"field": next(iter(change))}
 
 
-async def test_saving_a_submitted_document_unchanged_does_nothing(desk: Desk) -> None:
+async def test_submitted_document_saved_unchanged_runs_no_on_update(desk: ShopSite) -> None:
     """A submitted document saved without a change is no event; a draft is (B-60)."""
     await desk.do(lambda fw: order(fw, token="s", lines=[{"item": "i"}]).submit().save())
     assert "on_update" not in desk.shop.CALLED
@@ -260,7 +260,7 @@ async def test_saving_a_submitted_document_unchanged_does_nothing(desk: Desk) ->
     assert "on_update" in desk.shop.CALLED
 
 
-async def test_a_taken_unique_value_is_refused_with_its_field(desk: Desk) -> None:
+async def test_duplicate_unique_value_is_refused_with_field(desk: ShopSite) -> None:
     """A taken unique value is 409 (D-63)."""
     await desk.do(lambda fw: fw.new_doc("Customer", title="a", vat="7").insert())
     with pytest.raises(DuplicateError) as refusal:
@@ -268,13 +268,13 @@ async def test_a_taken_unique_value_is_refused_with_its_field(desk: Desk) -> Non
     assert refusal.value.extra == {"field": "vat"}
 
 
-async def test_a_taken_name_is_refused(desk: Desk) -> None:
+async def test_insert_refuses_name_of_stored_document(desk: ShopSite) -> None:
     await desk.do(lambda fw: fw.new_doc("Customer", title="a").insert())
     with pytest.raises(DuplicateError):
         await desk.do(lambda fw: fw.new_doc("Customer", title="a").insert())
 
 
-async def test_db_set_writes_one_field_without_hooks(desk: Desk) -> None:
+async def test_db_set_writes_single_field_without_hooks(desk: ShopSite) -> None:
     """`db_set` runs no hook and is no event (D-130, B-58)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
@@ -289,7 +289,7 @@ async def test_db_set_writes_one_field_without_hooks(desk: Desk) -> None:
     assert desk.shop.CALLED == []
 
 
-async def test_who_read_before_a_db_set_can_not_save_the_old_value_back(desk: Desk) -> None:
+async def test_save_is_refused_after_db_set_by_other_object(desk: ShopSite) -> None:
     """A save over a newer version is 409 (D-120, D-122)."""
 
     def work(fw: Any) -> tuple[Any, ...]:
@@ -299,8 +299,8 @@ async def test_who_read_before_a_db_set_can_not_save_the_old_value_back(desk: De
         earlier.title = "late"
         with pytest.raises(ConflictError):
             earlier.save()
-        earlier.db_set("title", "direct")  # one column, whatever else has changed
-        with pytest.raises(ConflictError):  # and the object is no newer by it
+        earlier.db_set("title", "direct")  # writes one column, independent of other changes
+        with pytest.raises(ConflictError):  # the object keeps its old version
             earlier.save()
         writer.reload().save()
         stored = fw.get_doc("Sales Order", name)
@@ -309,7 +309,7 @@ async def test_who_read_before_a_db_set_can_not_save_the_old_value_back(desk: De
     assert await desk.do(work) == ("direct", "direct")
 
 
-async def test_a_document_goes_on_after_its_own_db_set(desk: Desk) -> None:
+async def test_save_is_accepted_after_own_db_set(desk: ShopSite) -> None:
     sam = await desk.hire("Seller")
     name = (await desk.do(order)).name
 
@@ -323,7 +323,7 @@ async def test_a_document_goes_on_after_its_own_db_set(desk: Desk) -> None:
     assert await desk.do(work, user=sam) == ("direct", "saved")
 
 
-async def test_db_set_encrypts_a_vault_field(desk: Desk) -> None:
+async def test_db_set_encrypts_vault_field(desk: ShopSite) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         doc = order(fw)
         doc.db_set("token", "s3cret")
@@ -333,7 +333,7 @@ async def test_db_set_encrypts_a_vault_field(desk: Desk) -> None:
     assert await desk.do(work) == ({"configured": True}, "s3cret", False)
 
 
-async def test_db_set_of_a_taken_unique_value_is_refused(desk: Desk) -> None:
+async def test_db_set_refuses_duplicate_unique_value(desk: ShopSite) -> None:
     def work(fw: Any) -> str:
         fw.new_doc("Customer", title="a", vat="7").insert()
         other = fw.new_doc("Customer", title="b", vat="8").insert()
@@ -344,7 +344,7 @@ async def test_db_set_of_a_taken_unique_value_is_refused(desk: Desk) -> None:
     assert await desk.do(work) == "8"
 
 
-async def test_db_set_needs_write_permission_unless_told_otherwise(desk: Desk) -> None:
+async def test_db_set_needs_write_permission_unless_ignored(desk: ShopSite) -> None:
     """`db_set` needs write permission unless `ignore_permissions` is given (D-130, D-191)."""
     name = (await desk.do(order)).name
     reader = await desk.hire("Reader")
@@ -357,14 +357,14 @@ async def test_db_set_needs_write_permission_unless_told_otherwise(desk: Desk) -
 
 
 @pytest.mark.parametrize("field", ["nothing", "lines", "modified"])
-async def test_db_set_of_what_is_no_stored_field_is_refused(desk: Desk, field: str) -> None:
+async def test_db_set_refuses_name_of_unstored_field(desk: ShopSite, field: str) -> None:
     from fw_actors.errors import BadRequestError
 
     with pytest.raises(BadRequestError):
         await desk.do(lambda fw: order(fw).db_set(field, "x"))
 
 
-async def test_a_deleted_document_takes_its_rows_along(desk: Desk) -> None:
+async def test_delete_removes_rows_of_document(desk: ShopSite) -> None:
     def work(fw: Any) -> list[dict[str, Any]]:
         order(fw, lines=[{"item": "i"}, {"item": "j"}]).delete()
         rows: list[dict[str, Any]] = fw.db.sql("SELECT name FROM doc_orderline")
@@ -373,7 +373,7 @@ async def test_a_deleted_document_takes_its_rows_along(desk: Desk) -> None:
     assert await desk.do(work) == []
 
 
-async def test_a_deleted_document_is_not_found(desk: Desk) -> None:
+async def test_get_doc_reports_deleted_document_as_not_found(desk: ShopSite) -> None:
     def work(fw: Any) -> None:
         doc = order(fw)
         doc.delete()
@@ -387,7 +387,7 @@ VERBS = ["insert", "save", "submit", "cancel", "delete"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_every_verb_needs_its_permission_unless_told_otherwise(desk: Desk, verb: str) -> None:
+async def test_document_verb_needs_permission_unless_ignored(desk: ShopSite, verb: str) -> None:
     """Each verb needs its permission unless `ignore_permissions` is given (D-191)."""
     stranger = await desk.hire("Reader")
 
@@ -406,7 +406,7 @@ async def test_every_verb_needs_its_permission_unless_told_otherwise(desk: Desk,
     await desk.do(denied, user=stranger)
 
 
-async def test_a_child_row_has_no_life_of_its_own(desk: Desk) -> None:
+async def test_child_row_refuses_own_save(desk: ShopSite) -> None:
     def work(fw: Any) -> None:
         order(fw, lines=[{"item": "i"}]).lines[0].save()
 
@@ -414,13 +414,15 @@ async def test_a_child_row_has_no_life_of_its_own(desk: Desk) -> None:
         await desk.do(work)
 
 
-async def test_what_only_the_service_writes_is_refused_to_everybody(desk: Desk) -> None:
+async def test_read_only_doctype_insert_is_refused_despite_ignored_permissions(
+    desk: ShopSite,
+) -> None:
     """Webhook Delivery is read only, but for replay (B-182)."""
     with pytest.raises(PermissionDeniedError):
         await desk.do(lambda fw: fw.new_doc("Webhook Delivery").insert(ignore_permissions=True))
 
 
-async def test_reload_reads_the_stored_document(desk: Desk) -> None:
+async def test_reload_replaces_unsaved_values_by_stored_ones(desk: ShopSite) -> None:
     def work(fw: Any) -> str:
         doc = order(fw)
         doc.title = "unsaved"
@@ -429,8 +431,8 @@ async def test_reload_reads_the_stored_document(desk: Desk) -> None:
     assert await desk.do(work) == "t"
 
 
-async def test_a_document_that_was_not_inserted_has_no_later_verbs(desk: Desk) -> None:
-    """A new object that bears the name of a stored one is not that one."""
+async def test_uninserted_document_refuses_later_verbs(desk: ShopSite) -> None:
+    """A new object with the name of a stored document is not that document."""
 
     def work(fw: Any) -> None:
         fw.new_doc("Customer", title="Ada").insert()
@@ -446,7 +448,7 @@ async def test_a_document_that_was_not_inserted_has_no_later_verbs(desk: Desk) -
     await desk.do(work)
 
 
-async def test_reload_may_ignore_permissions(desk: Desk) -> None:
+async def test_reload_may_ignore_permissions(desk: ShopSite) -> None:
     """`reload` takes `ignore_permissions` as well (D-191)."""
     await desk.do(lambda fw: fw.new_doc("Customer", title="Ada", vat="1").insert())
     sam = await desk.hire("Reader")
@@ -465,8 +467,8 @@ async def test_reload_may_ignore_permissions(desk: Desk) -> None:
     [("docstatus", 1), ("owner", "eve"), ("creation", "2020-01-01T00:00:00.000Z"), ("name", "x"),
      ("idx", "first"), ("idx", True)],
 )  # fmt: skip
-async def test_what_the_service_alone_writes_is_changed_by_no_save(
-    desk: Desk, field: str, value: object
+async def test_save_refuses_change_of_service_fields(
+    desk: ShopSite, field: str, value: object
 ) -> None:
     """docstatus changes by submit and cancel, a name by rename (D-127)."""
 
@@ -480,8 +482,8 @@ async def test_what_the_service_alone_writes_is_changed_by_no_save(
     assert refusal.value.extra == {"field": field}
 
 
-async def test_a_cancel_changes_no_more_than_a_save_of_a_submitted_document_may(
-    desk: Desk,
+async def test_cancel_writes_allow_on_submit_changes_only(
+    desk: ShopSite,
 ) -> None:
     """A cancel writes no more than a save of a submitted document (D-123)."""
 
@@ -498,8 +500,8 @@ async def test_a_cancel_changes_no_more_than_a_save_of_a_submitted_document_may(
     assert await desk.do(work) == ("t", "why", 2)
 
 
-async def test_what_broke_a_rule_meanwhile_can_be_cancelled(desk: Desk) -> None:
-    """A rule that came later, or raw SQL, must not make a document irrevocable."""
+async def test_cancel_accepts_document_with_dangling_link(desk: ShopSite) -> None:
+    """A rule that came later, or raw SQL, must not prevent a cancel."""
 
     def work(fw: Any) -> int:
         fw.new_doc("Customer", title="ada").insert()
@@ -510,7 +512,7 @@ async def test_what_broke_a_rule_meanwhile_can_be_cancelled(desk: Desk) -> None:
     assert await desk.do(work) == 2
 
 
-async def test_a_delete_shows_hooks_and_events_what_was_stored(desk: Desk) -> None:
+async def test_delete_restores_stored_values_for_hooks_and_events(desk: ShopSite) -> None:
     """`data.doc` is the document as it was stored until then (B-104)."""
 
     def work(fw: Any) -> str:
@@ -523,7 +525,7 @@ async def test_a_delete_shows_hooks_and_events_what_was_stored(desk: Desk) -> No
 
 
 @pytest.mark.parametrize("name", [["a"], {"a": 1}, 7])
-async def test_a_row_with_a_name_that_is_none_is_a_new_row(desk: Desk, name: object) -> None:
+async def test_row_with_invalid_name_becomes_new_row(desk: ShopSite, name: object) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         doc = order(fw, lines=[{"item": "a"}])
         doc.lines = [{"name": name, "item": "b"}]
@@ -533,7 +535,7 @@ async def test_a_row_with_a_name_that_is_none_is_a_new_row(desk: Desk, name: obj
     assert await desk.do(work) == (1, True)
 
 
-async def test_rows_take_no_origin_from_code(desk: Desk) -> None:
+async def test_row_owner_is_not_set_by_code(desk: ShopSite) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         doc = order(fw, lines=[{"item": "a"}])
         doc.lines[0].owner, doc.lines[0].item = "eve", "b"
@@ -546,8 +548,8 @@ async def test_rows_take_no_origin_from_code(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("customer", "Nobody"), ("title", None), ("title", "")]
 )
-async def test_db_set_leaves_no_link_that_leads_nowhere_and_nothing_required_empty(
-    desk: Desk, field: str, value: object
+async def test_db_set_refuses_dangling_link_and_empty_required_field(
+    desk: ShopSite, field: str, value: object
 ) -> None:
     """A Link to a missing document is 422 (D-58), by `db_set` too (D-130)."""
 
@@ -561,8 +563,8 @@ async def test_db_set_leaves_no_link_that_leads_nowhere_and_nothing_required_emp
     assert await desk.do(attempt) == "t"
 
 
-async def test_any_number_of_documents_may_leave_a_unique_field_empty(desk: Desk) -> None:
-    """A form sends "" for what was emptied; the second one to do so got 409."""
+async def test_unique_field_may_be_empty_in_many_documents(desk: ShopSite) -> None:
+    """A form sends "" for an emptied field, which is stored as null."""
 
     def empty(fw: Any) -> list[object]:
         docs = [fw.new_doc("Customer", title=t, vat="").insert() for t in ("Ada", "Eve", "Ida")]

@@ -1,4 +1,4 @@
-"""In Python too a user with access scopes makes, takes over and ends no System Manager.
+"""In Python too, a user with access scopes can't create, take over or remove a System Manager.
 
 The refusal is part of the scope, so `ignore_permissions` does not lift it (A-321).
 """
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import PermissionDeniedError
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -21,7 +21,7 @@ SAM, CLERK = "sam", "clerk"  # a System Manager with scopes, and a user with sco
 
 
 @pytest.fixture
-async def scene(desk: Desk) -> Desk:
+async def scene(desk: ShopSite) -> ShopSite:
     for name in ("boss", "root", SAM):
         await desk.hire(ROLE, name=name)
     for name in (CLERK, "ann"):
@@ -83,15 +83,16 @@ def without_flag(verb: Callable[[Any, bool], Any]) -> Callable[[Any], Any]:
     return lambda fw: verb(fw, False)
 
 
-class Handed:
-    """A handle with which documents are read before the scopes hold, as app code may have them."""
+class PreloadingHandle:
+    """A handle whose documents are read before the scopes apply, as app code may have them."""
 
-    def __init__(self, desk: Desk, fw: Any, rights: Any) -> None:
+    def __init__(self, desk: ShopSite, fw: Any, rights: Any) -> None:
         self._desk, self._fw, self._rights = desk, fw, rights
 
     def get_doc(self, doctype: str, name: str) -> Any:
-        doc = self._fw.get_doc(doctype, name)
-        doc._fw = self.limited()
+        fw = type(self._fw)(self._desk.site.context, self._fw.tx, self._fw.rights)
+        doc = fw.get_doc(doctype, name)
+        fw.rights = self._rights
         return doc
 
     def new_doc(self, doctype: str, **values: Any) -> Any:
@@ -103,8 +104,10 @@ class Handed:
 
 
 @pytest.mark.parametrize("limited", [SAM, CLERK])
-async def test_no_verb_makes_changes_or_ends_a_system_manager(scene: Desk, limited: str) -> None:
-    """Permissions ignored or not; by a user without the role too, for whom an app ignores them."""
+async def test_scoped_user_is_refused_verbs_on_system_managers(
+    scene: ShopSite, limited: str
+) -> None:
+    """This holds with and without ignored permissions, also for a user without the role."""
 
     def work(fw: Any) -> set[tuple[str, bool]]:
         rights = scene.site.accounts.rights(fw.tx, limited)
@@ -112,7 +115,7 @@ async def test_no_verb_makes_changes_or_ends_a_system_manager(scene: Desk, limit
         for name, verb in VERBS.items():
             for flag in (False, True):
                 try:
-                    verb(Handed(scene, fw, rights), flag)
+                    verb(PreloadingHandle(scene, fw, rights), flag)
                 except PermissionDeniedError:
                     refused.add((name, flag))
         return refused
@@ -120,15 +123,15 @@ async def test_no_verb_makes_changes_or_ends_a_system_manager(scene: Desk, limit
     assert await scene.do(work) == {(name, flag) for name in VERBS for flag in (False, True)}
 
 
-async def test_without_scopes_the_same_verbs_are_carried_out(scene: Desk) -> None:
-    """The verbs that the site's own roles refuse to everybody are left out."""
-    everybodys = {"delete the role", "rename the role", "rename into the role"}
-    for name in sorted(set(VERBS) - everybodys):
+async def test_unscoped_manager_may_use_verbs_on_system_managers(scene: ShopSite) -> None:
+    """Verbs on built-in roles, which every user is refused, are left out."""
+    refused_to_all = {"delete the role", "rename the role", "rename into the role"}
+    for name in sorted(set(VERBS) - refused_to_all):
         await scene.site.rollback("boss", without_flag(VERBS[name]))
 
 
-async def test_as_user_lends_no_account_as_the_own(scene: Desk) -> None:
-    """An app that goes on as a System Manager for whom scopes limit changes not even the name."""
+async def test_handle_as_user_grants_no_self_service_elsewhere(scene: ShopSite) -> None:
+    """An app that acts as a System Manager for a scoped user can't change even the name."""
 
     def work(fw: Any) -> None:
         for name in ("root", "Administrator"):
@@ -141,8 +144,8 @@ async def test_as_user_lends_no_account_as_the_own(scene: Desk) -> None:
     await scene.do(work, SAM)
 
 
-async def test_no_api_key_becomes_a_system_managers(scene: Desk) -> None:
-    """The holder of such a key would act as the System Manager."""
+async def test_scoped_user_reassigns_no_api_key_to_system_manager(scene: ShopSite) -> None:
+    """The holder of a reassigned key would act as the System Manager."""
 
     def work(fw: Any) -> None:
         as_ann = scene.site.handle(fw.tx, "ann")
@@ -166,7 +169,7 @@ async def test_no_api_key_becomes_a_system_managers(scene: Desk) -> None:
     await scene.do(work)
 
 
-async def test_the_own_name_and_language_alone_are_written(scene: Desk) -> None:
+async def test_scoped_user_writes_own_name_and_language_only(scene: ShopSite) -> None:
     """Self-service writes only name and language (A-242)."""
 
     def work(fw: Any) -> None:

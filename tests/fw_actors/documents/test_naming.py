@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import DuplicateError, ValidationError
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 
 def role(fw: Any, name: Any) -> str:
@@ -28,7 +28,7 @@ GOOD = [
 
 
 @pytest.mark.parametrize("name", GOOD)
-async def test_a_given_name_of_1_to_140_characters_is_kept(desk: Desk, name: str) -> None:
+async def test_given_name_up_to_140_characters_is_kept(desk: ShopSite, name: str) -> None:
     assert await desk.do(lambda fw: role(fw, name)) == name
 
 
@@ -36,13 +36,13 @@ BAD = ["", " ", "x" * 141, "a/b", "/", "a\nb", "a\tb", "nul\x00", "half \ud800",
 
 
 @pytest.mark.parametrize("name", BAD)
-async def test_any_other_name_is_refused(desk: Desk, name: Any) -> None:
+async def test_invalid_document_name_is_refused_with_field(desk: ShopSite, name: Any) -> None:
     with pytest.raises(ValidationError) as refusal:
         await desk.do(lambda fw: role(fw, name))
     assert refusal.value.extra == {"field": "name"}
 
 
-async def test_without_a_name_a_random_one_is_made(desk: Desk) -> None:
+async def test_missing_name_is_replaced_by_random_name(desk: ShopSite) -> None:
     """A body without `name` gets a random one (D-101)."""
     names = {await desk.do(lambda fw: role(fw, None)) for _ in range(20)}
     assert len(names) == 20
@@ -50,7 +50,7 @@ async def test_without_a_name_a_random_one_is_made(desk: Desk) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_a_series_counts_on(desk: Desk) -> None:
+async def test_naming_series_continues_across_transactions(desk: ShopSite) -> None:
     def three(fw: Any) -> list[str]:
         return [fw.new_doc("Sales Order", title="t").insert().name for _ in range(3)]
 
@@ -59,7 +59,7 @@ async def test_a_series_counts_on(desk: Desk) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_a_rolled_back_document_gives_its_number_back(desk: Desk) -> None:
+async def test_rollback_returns_number_to_naming_series(desk: ShopSite) -> None:
     def one(fw: Any) -> str:
         return str(fw.new_doc("Sales Order", title="t").insert().name)
 
@@ -67,7 +67,7 @@ async def test_a_rolled_back_document_gives_its_number_back(desk: Desk) -> None:
     assert await desk.do(one) == "SO-00001"
 
 
-async def test_a_series_goes_on_past_its_digits(desk: Desk) -> None:
+async def test_naming_series_grows_beyond_declared_digits(desk: ShopSite) -> None:
     def late(fw: Any) -> str:
         fw.db.sql("INSERT INTO fw_series (prefix, current) VALUES ('SO-', 99999)")
         return str(fw.new_doc("Sales Order", title="t").insert().name)
@@ -76,8 +76,8 @@ async def test_a_series_goes_on_past_its_digits(desk: Desk) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_a_series_passes_over_names_that_a_rename_has_given(desk: Desk) -> None:
-    """A series that stopped there would fail every later insert."""
+async def test_naming_series_skips_names_taken_by_rename(desk: ShopSite) -> None:
+    """A series that stopped at such a name would fail every later insert."""
 
     def names(fw: Any) -> list[str]:
         first = fw.new_doc("Sales Order", title="t").insert()
@@ -87,18 +87,18 @@ async def test_a_series_passes_over_names_that_a_rename_has_given(desk: Desk) ->
     assert await desk.do(names) == ["SO-00003", "SO-00004"]
 
 
-async def test_a_field_names_the_document(desk: Desk) -> None:
+async def test_field_naming_uses_value_of_field(desk: ShopSite) -> None:
     assert (await desk.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())).name == "Ada"
 
 
 @pytest.mark.parametrize("title", ["a/b", " ", "x\u0000"])
-async def test_a_field_that_names_is_judged_as_a_name(desk: Desk, title: str) -> None:
+async def test_field_naming_refuses_invalid_name(desk: ShopSite, title: str) -> None:
     with pytest.raises(ValidationError) as refusal:
         await desk.do(lambda fw: fw.new_doc("Customer", title=title).insert())
     assert refusal.value.extra == {"field": "title"}
 
 
-async def test_a_random_name_is_not_chosen(desk: Desk) -> None:
+async def test_random_naming_ignores_given_name(desk: ShopSite) -> None:
     def scope(fw: Any) -> str:
         fw.new_doc("User", name="ida", email="ida@example.test").insert()
         doc = fw.new_doc("User Permission", name="mine", user="ida", allow="User", for_value="ida")
@@ -108,8 +108,8 @@ async def test_a_random_name_is_not_chosen(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("given", ["billing", None])
-async def test_a_webhook_may_be_given_a_name(desk: Desk, given: str | None) -> None:
-    """A name that is given makes declared state idempotent (C-150)."""
+async def test_webhook_name_is_given_or_random(desk: ShopSite, given: str | None) -> None:
+    """A given name makes declared state idempotent (C-150)."""
 
     def hook(fw: Any) -> str:
         doc = fw.new_doc(
@@ -122,7 +122,7 @@ async def test_a_webhook_may_be_given_a_name(desk: Desk, given: str | None) -> N
     assert name == given if given else len(name) == 13
 
 
-async def test_names_differ_by_letter_case(desk: Desk) -> None:
+async def test_document_names_are_case_sensitive(desk: ShopSite) -> None:
     await desk.do(lambda fw: role(fw, "boss"))
     assert await desk.do(lambda fw: role(fw, "BOSS")) == "BOSS"
     with pytest.raises(DuplicateError):

@@ -33,23 +33,23 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("roles", "allowed"), ALLOWED)
-def test_a_users_roles_add_up(roles: tuple[str, ...], allowed: set[str]) -> None:
+def test_rights_combine_actions_of_roles(roles: tuple[str, ...], allowed: set[str]) -> None:
     """System Manager has all actions (D-162)."""
     assert {action for action in ACTIONS if rights(*roles).allows(META, action)} == allowed
 
 
-def test_administrator_has_every_permission() -> None:
+def test_administrator_rights_allow_every_action() -> None:
     """`Administrator` has every permission (C-103)."""
     assert all(rights(user="Administrator").allows(META, action) for action in ACTIONS)
 
 
-def test_what_is_not_allowed_is_refused() -> None:
+def test_rights_require_refuses_action_not_allowed() -> None:
     rights("Clerk").require(META, "read")
     with pytest.raises(PermissionDeniedError, match="You may not write Thing"):
         rights("Clerk").require(META, "write")
 
 
-def test_levels_above_0_are_granted_one_by_one() -> None:
+def test_permlevels_above_0_are_granted_individually() -> None:
     boss, clerk, manager = rights("Boss"), rights("Clerk"), rights("System Manager")
     assert [boss.sees_level(META, level) for level in (0, 1, 2)] == [True, True, False]
     assert [boss.sees_level(META, level, "write") for level in (0, 1, 2)] == [True, False, True]
@@ -57,15 +57,15 @@ def test_levels_above_0_are_granted_one_by_one() -> None:
     assert manager.sees_level(META, 9, "write")
 
 
-def test_scopes_shut_even_a_system_manager_out_of_webhooks_and_records() -> None:
-    """Scopes refuse Webhooks (A-314) and the records that tell of what they hide (A-320)."""
+def test_scopes_exclude_system_manager_from_webhooks_and_records() -> None:
+    """Scopes refuse Webhooks (A-314) and the records of hidden documents (A-320)."""
     scoped = rights("System Manager", Thing=frozenset({"a"}))
     shut = {doctype.meta.name for doctype in CORE if scoped.excludes(doctype.meta)}
     assert shut == SHUT
     assert not any(rights("System Manager").excludes(doctype.meta) for doctype in CORE)
 
 
-def test_scopes_are_written_by_nobody_who_has_one() -> None:
+def test_scoped_rights_refuse_write_of_user_permission() -> None:
     """A scoped user is refused every write of User Permission, whatever the roles (A-319)."""
     scoped = rights("System Manager", Thing=frozenset({"a"}))
     shut = set()
@@ -78,7 +78,7 @@ def test_scopes_are_written_by_nobody_who_has_one() -> None:
     rights("System Manager").require_writable(UserPermission.meta)
 
 
-def test_a_user_administers_the_site_as_a_system_manager_without_scopes_alone() -> None:
+def test_rights_administer_site_only_as_unscoped_system_manager() -> None:
     scoped = rights("System Manager", Thing=frozenset({"a"}))
     assert rights("System Manager").administers
     assert rights(user="Administrator").administers
@@ -87,7 +87,7 @@ def test_a_user_administers_the_site_as_a_system_manager_without_scopes_alone() 
     assert not rights(user="Administrator").within(scoped).administers
 
 
-def test_scopes_take_the_power_over_system_managers() -> None:
+def test_scoped_rights_have_no_power_over_system_managers() -> None:
     rights("System Manager").require_power_over_managers()
     for limited in (
         rights("System Manager", Thing=frozenset({"a"})),
@@ -98,7 +98,7 @@ def test_scopes_take_the_power_over_system_managers() -> None:
             limited.require_power_over_managers()
 
 
-def test_what_is_reached_by_as_user_from_within_scopes_is_nobodys_own() -> None:
+def test_rights_within_scopes_of_other_user_own_no_account() -> None:
     scoped = rights(Thing=frozenset({"a"}))
     assert rights(user="bob").owns("bob")
     assert not rights(user="bob").owns("ada")
@@ -109,7 +109,7 @@ def test_what_is_reached_by_as_user_from_within_scopes_is_nobodys_own() -> None:
     assert not rights().within(borrowed).owns("ada")
 
 
-def test_scopes_of_two_users_leave_what_both_may_reach() -> None:
+def test_scopes_of_nested_rights_intersect() -> None:
     one = rights(Thing=frozenset({"a", "b"}), Item=frozenset({"x"}))
     other = rights(user="bob", Thing=frozenset({"b", "c"}))
     both = other.within(one)

@@ -9,13 +9,13 @@ import pytest
 from fw_actors.documents.hooks import call_plainly
 
 
-def test_call_plainly_passes_arguments_and_value_through() -> None:
+def test_call_plainly_passes_arguments_and_return_value() -> None:
     given = call_plainly("f", lambda *args, **named: (args, named), 1, what=2, function=3)
     assert given == ((1,), {"what": 2, "function": 3})
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_call_plainly_lets_no_function_end_the_process(end: type[BaseException]) -> None:
+def test_call_plainly_converts_process_exit_to_runtime_error(end: type[BaseException]) -> None:
     def leave() -> None:
         raise end
 
@@ -29,7 +29,7 @@ def test_call_plainly_passes_exceptions_through() -> None:
 
 
 def test_call_plainly_refuses_and_closes_a_coroutine() -> None:
-    """Left open, it would be warned of elsewhere, where nobody knows whose it was."""
+    """An unclosed coroutine would cause a warning later, without its origin."""
 
     async def later() -> None: ...
 

@@ -1,4 +1,4 @@
-"""The plan of a DocType tells its fields apart by what verbs do with them."""
+"""The plan of a DocType groups its fields by the treatment that verbs give them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class PlanRow(DocType, name="Plan Row", child=True):
 
 
 class Planned(DocType):
-    """One field of each kind that is treated in a way of its own."""
+    """One field of each kind that has its own treatment."""
 
     text = Data(required=True)
     count = Int(read_only=True)
@@ -32,7 +32,7 @@ def names(fields: object) -> list[str]:
     return [getattr(each, "name", None) or each[0] for each in fields]  # type: ignore[attr-defined]
 
 
-def test_each_field_is_where_it_belongs() -> None:
+def test_doctype_plan_groups_fields_by_treatment() -> None:
     groups = Planned.meta.groups
     assert names(groups.accepted) == ["text", "count", "flag", "any", "to"]
     assert names(groups.secrets) == ["door", "token"]
@@ -48,12 +48,12 @@ def test_each_field_is_where_it_belongs() -> None:
     assert names(PlanRow.meta.groups.levelled) == ["text"]
 
 
-def test_rows_keep_whose_they_are() -> None:
+def test_child_plan_preserves_parent_columns() -> None:
     assert {"parent", "parenttype", "parentfield"} <= set(PlanRow.meta.groups.same)
 
 
-def test_hooks_are_methods_and_no_fields() -> None:
-    """A Webhook has fields named on_insert and the like."""
+def test_doctype_hooks_are_methods_not_fields() -> None:
+    """A Webhook has fields such as on_insert, which are no hooks."""
     assert Planned.meta.hooks == {"validate"}
 
     class Ticked(DocType):

@@ -1,4 +1,4 @@
-"""Values that hooks write before the row are judged like those of callers (D-143)."""
+"""Values that hooks set before the row is written are validated like those of callers (D-143)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import ValidationError
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -35,19 +35,19 @@ def setting(field: str, value: Any) -> Hook:
      ("customer", "Nobody"), ("margin", float("nan")), ("lines", [{"item": "x" * 141}]),
      ("lines", [{}]), ("lines", [5]), ("number", datetime(2026, 1, 1, tzinfo=UTC))],
 )  # fmt: skip
-async def test_no_hook_writes_what_a_field_does_not_take(
-    desk: Desk, hook: str, field: str, value: Any, monkeypatch: pytest.MonkeyPatch
+async def test_hook_value_refused_by_field_rolls_back_insert(
+    desk: ShopSite, hook: str, field: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hook writes no value that its field does not take (D-143); SQLite kept it,
-    PostgreSQL failed with 500."""
+    """A hook can't store a value that its field does not accept (D-143); unchecked, SQLite keeps it
+    and PostgreSQL fails with 500."""
     monkeypatch.setattr(desk.shop.Order, hook, setting(field, value))
     with pytest.raises(ValidationError):
         await desk.do(order)
     assert await desk.do(lambda fw: fw.count(ORDER)) == 0
 
 
-async def test_what_before_save_writes_takes_the_form_of_its_field(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+async def test_hook_before_save_value_is_normalised_by_field(
+    desk: ShopSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk.shop.Order, "before_save", setting("margin", 2))
     shown = (await desk.do(order)).margin
@@ -55,8 +55,8 @@ async def test_what_before_save_writes_takes_the_form_of_its_field(
 
 
 @pytest.mark.parametrize("hook", ["validate", "before_save"])
-async def test_a_row_that_a_hook_gives_back_by_its_name_keeps_its_secrets(
-    desk: Desk, hook: str, monkeypatch: pytest.MonkeyPatch
+async def test_row_rebuilt_by_hook_keeps_secrets_by_name(
+    desk: ShopSite, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row that comes back by its name keeps its secrets (D-95)."""
     name = (await desk.do(lambda fw: order(fw, lines=[{"item": "a", "token": "t-1"}]))).name
@@ -71,10 +71,10 @@ async def test_a_row_that_a_hook_gives_back_by_its_name_keeps_its_secrets(
 
 
 @pytest.mark.parametrize("hook", ["validate", "before_save", "on_update", "on_trash"])
-async def test_a_hook_that_writes_the_name_reaches_no_other_document(
-    desk: Desk, hook: str, monkeypatch: pytest.MonkeyPatch
+async def test_hook_change_of_document_name_is_refused(
+    desk: ShopSite, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hook does not write a stored name (D-144); the other document's row was written, or
+    """A hook can't change a stored name (D-144): the row of the other document would be written or
     deleted."""
     mine, other = [(await desk.do(order)).name for _ in range(2)]
     monkeypatch.setattr(desk.shop.Order, hook, setting("name", other))
@@ -92,15 +92,17 @@ async def test_a_hook_that_writes_the_name_reaches_no_other_document(
     assert stored == [{"name": mine, "title": "t"}, {"name": other, "title": "t"}]
 
 
-async def test_a_hook_may_rename_its_document(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hook_may_rename_own_document(
+    desk: ShopSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(desk.shop.Order, "on_insert", lambda doc, fw: doc.rename("Mine") and None)
     assert (await desk.do(order)).name == "Mine"
 
 
-async def test_a_hook_that_gives_back_a_coroutine_takes_its_write_with_it(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+async def test_hook_returning_coroutine_rolls_back_insert(
+    desk: ShopSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hooks are plain functions (D-145); behind a decorator an async one would never run."""
+    """Hooks are plain functions (D-145); an async one hidden by a decorator would never run."""
 
     async def later() -> None: ...
 

@@ -10,7 +10,7 @@ import trio
 
 from fw_actors.documents import rest
 from fw_actors.errors import BadRequestError
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -25,7 +25,7 @@ ROWS: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-async def shelf(desk: Desk) -> Desk:
+async def shelf(desk: ShopSite) -> ShopSite:
     def fill(fw: Any) -> None:
         for row in ROWS:
             fw.new_doc("Sample", **row).insert()
@@ -34,7 +34,7 @@ async def shelf(desk: Desk) -> Desk:
     return desk
 
 
-async def names(desk: Desk, filters: Any, order_by: Any = "name") -> str:
+async def names(desk: ShopSite, filters: Any, order_by: Any = "name") -> str:
     found = await desk.do(lambda fw: fw.get_all("Sample", filters, ["name"], order_by))
     return "".join(row["name"] for row in found)
 
@@ -81,7 +81,7 @@ FILTERS: list[tuple[Any, str]] = [
 ]
 
 
-async def test_a_filter_finds_the_rows_that_it_describes(shelf: Desk) -> None:
+async def test_filter_operators_return_matching_rows(shelf: ShopSite) -> None:
     """Each operator of a filter (D-30)."""
     found = [(filters, await names(shelf, filters)) for filters, _ in FILTERS]
     assert found == FILTERS
@@ -104,14 +104,14 @@ BAD_FILTERS: list[Any] = [
 ]  # fmt: skip
 
 
-async def test_any_other_filter_is_a_bad_request(shelf: Desk) -> None:
+async def test_invalid_filter_is_a_bad_request(shelf: ShopSite) -> None:
     """Password and Vault fields are neither filtered nor sorted by (D-34, D-33)."""
     for filters in BAD_FILTERS:
         with pytest.raises(BadRequestError):
             pytest.fail(f"{filters} found {await names(shelf, filters)}")
 
 
-async def test_a_value_that_does_not_fit_is_refused_by_the_name_of_its_column(desk: Desk) -> None:
+async def test_filter_value_of_wrong_type_names_column(desk: ShopSite) -> None:
     """A value of a wrong type is 400 with the key's name (H-18, D-61)."""
     for column in ("creation", "modified", "docstatus", "idx"):
         with pytest.raises(BadRequestError, match=f"^{column} must be"):
@@ -131,7 +131,7 @@ ORDERS = [
 ]
 
 
-async def test_rows_are_sorted_by_fields_with_null_as_the_least(shelf: Desk) -> None:
+async def test_list_order_sorts_null_first_ascending(shelf: ShopSite) -> None:
     """null sorts first ascending, text sorts by code point (D-35)."""
     assert [(order, await names(shelf, [], order)) for order, _ in ORDERS] == ORDERS
 
@@ -142,7 +142,7 @@ BAD_ORDERS: list[Any] = [
 ]  # fmt: skip
 
 
-async def test_any_other_order_is_a_bad_request(shelf: Desk) -> None:
+async def test_invalid_order_by_is_a_bad_request(shelf: ShopSite) -> None:
     for order_by in BAD_ORDERS:
         with pytest.raises(BadRequestError):
             pytest.fail(f"{order_by} gave {await names(shelf, [], order_by)}")
@@ -154,7 +154,7 @@ BAD_PAGES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-async def test_any_other_page_is_a_bad_request(shelf: Desk) -> None:
+async def test_invalid_page_is_a_bad_request(shelf: ShopSite) -> None:
     for page in BAD_PAGES:
         with pytest.raises(BadRequestError):
             pytest.fail(f"{page} gave {await shelf.do(partial(get_samples, **page))}")
@@ -164,7 +164,7 @@ def get_samples(fw: Any, **page: Any) -> Any:
     return fw.get_list("Sample", **page)
 
 
-async def test_without_an_order_the_newest_come_first(desk: Desk) -> None:
+async def test_list_default_order_is_newest_first(desk: ShopSite) -> None:
     """The default order is `creation desc` (D-32)."""
 
     def put(fw: Any, name: str) -> None:
@@ -176,7 +176,7 @@ async def test_without_an_order_the_newest_come_first(desk: Desk) -> None:
     assert [row["name"] for row in await desk.do(lambda fw: fw.get_all("Sample"))] == list("cba")
 
 
-async def test_pages_neither_repeat_nor_skip_a_row(shelf: Desk) -> None:
+async def test_list_pages_neither_repeat_nor_skip_rows(shelf: ShopSite) -> None:
     def pages(fw: Any) -> list[str]:
         found = []
         for start in range(0, 6, 2):
@@ -186,7 +186,7 @@ async def test_pages_neither_repeat_nor_skip_a_row(shelf: Desk) -> None:
     assert sorted(await shelf.do(pages)) == list("abcde")
 
 
-async def test_rows_show_fields_in_the_form_of_documents(shelf: Desk) -> None:
+async def test_list_rows_show_fields_in_document_form(shelf: ShopSite) -> None:
     fields = ["moment", "day", "count", "creation", "extra", "done"]
     row = (await shelf.do(lambda fw: fw.get_all("Sample", {"name": "b"}, fields)))[0]
     assert row == {
@@ -195,7 +195,7 @@ async def test_rows_show_fields_in_the_form_of_documents(shelf: Desk) -> None:
     }  # fmt: skip
 
 
-async def test_without_fields_the_name_and_standard_fields_are_shown(shelf: Desk) -> None:
+async def test_list_default_fields_are_standard_fields(shelf: ShopSite) -> None:
     """The default fields are the name and the standard fields (D-31)."""
     row = (await shelf.do(lambda fw: fw.get_all("Sample", {"name": "b"})))[0]
     assert sorted(row) == [
@@ -203,7 +203,7 @@ async def test_without_fields_the_name_and_standard_fields_are_shown(shelf: Desk
     ]  # fmt: skip
 
 
-async def test_a_field_that_is_secret_or_not_there_is_not_listed(shelf: Desk) -> None:
+async def test_list_refuses_secret_or_unknown_field(shelf: ShopSite) -> None:
     for field in ("pin", "token", "nothing", "*", 5, "count(*)"):
         with pytest.raises(BadRequestError):
             await shelf.do(partial(listed, fields=[field]))
@@ -214,8 +214,8 @@ def listed(fw: Any, doctype: str = "Sample", **arguments: Any) -> list[dict[str,
     return rows
 
 
-async def test_a_field_above_ones_permlevel_is_neither_shown_nor_filtered_nor_sorted_by(
-    desk: Desk,
+async def test_list_refuses_field_above_permlevel_in_any_argument(
+    desk: ShopSite,
 ) -> None:
     """Fields above one's permlevel are neither filtered nor sorted by: 400 (D-34)."""
     sam = await desk.hire("Seller")
@@ -228,7 +228,7 @@ async def test_a_field_above_ones_permlevel_is_neither_shown_nor_filtered_nor_so
         await desk.do(partial(listed, doctype="Sales Order", **way))
 
 
-async def test_child_rows_are_found_by_their_parent(desk: Desk) -> None:
+async def test_child_rows_are_filtered_by_parent(desk: ShopSite) -> None:
     def work(fw: Any) -> Any:
         fw.new_doc("Sales Order", title="t", lines=[{"item": "a"}, {"item": "b"}]).insert()
         fw.new_doc("Sales Order", title="t", lines=[{"item": "c"}]).insert()
@@ -238,17 +238,17 @@ async def test_child_rows_are_found_by_their_parent(desk: Desk) -> None:
     assert [(row["item"], row["parentfield"]) for row in found] == [("a", "lines"), ("b", "lines")]
 
 
-async def test_parents_are_no_field_of_a_document_that_is_no_child(shelf: Desk) -> None:
+async def test_parent_filter_is_refused_for_non_child_doctype(shelf: ShopSite) -> None:
     with pytest.raises(BadRequestError):
         await names(shelf, {"parent": "x"})
 
 
-async def test_count_counts_what_the_filters_match(shelf: Desk) -> None:
+async def test_count_returns_number_of_matching_rows(shelf: ShopSite) -> None:
     assert await shelf.do(lambda fw: fw.count("Sample", [["count", ">", 1]])) == 3
 
 
 @pytest.mark.parametrize("fields", ["name", [["name"]], [{}], [None], 7, {"name": 1}])
-async def test_fields_that_are_no_list_of_names_are_refused(desk: Desk, fields: Any) -> None:
+async def test_list_refuses_fields_not_a_list_of_names(desk: ShopSite, fields: Any) -> None:
     """`fields` is a JSON list (D-31)."""
     with pytest.raises(BadRequestError, match="list of names"):
         await desk.do(lambda fw: fw.get_all("Sample", fields=fields))

@@ -1,4 +1,4 @@
-"""All DocTypes of a site, judged together at start (D-167, D-170)."""
+"""All DocTypes of a site, validated together at start (D-167, D-170)."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def problems(*classes: type[DocType]) -> str:
     return "\n".join(refusal.value.problems)
 
 
-def test_doctypes_are_found_by_name() -> None:
+def test_registry_finds_doctypes_by_name() -> None:
     registry = Registry((Child, Parent), ())
     assert registry.meta("Parent").cls is Parent
     assert registry.table("Child").table.name == "doc_child"
 
 
 @pytest.mark.parametrize("name", ["Nothing", "parent", "x" * 1000])
-def test_one_that_there_is_not_is_not_found(name: str) -> None:
+def test_registry_reports_unknown_doctype_as_not_found(name: str) -> None:
     registry = Registry((Child, Parent), ())
-    for look in (registry.meta, registry.table):
+    for find in (registry.meta, registry.table):
         with pytest.raises(NotFoundError):
-            look(name)
+            find(name)
 
 
-def test_every_mistake_is_told_at_once_by_file_class_and_field() -> None:
+def test_registry_reports_every_mistake_by_file_class_and_field() -> None:
     """All mistakes are reported at once, with file, class and field (D-167)."""
 
     class First(DocType, naming="nonsense"):
@@ -54,42 +54,43 @@ def test_every_mistake_is_told_at_once_by_file_class_and_field() -> None:
         lines = Table(First)
         Wrong = Data()
 
-    told = problems(First, Second)
-    assert told.count(f"{__file__}: class First: ") == 2
-    assert told.count(f"{__file__}: class Second: ") == 2
-    assert "link: there is no DocType Nowhere to link to" in told
-    assert "lines: First is not a child DocType" in told
+    reported = problems(First, Second)
+    assert reported.count(f"{__file__}: class First: ") == 2
+    assert reported.count(f"{__file__}: class Second: ") == 2
+    assert "link: there is no DocType Nowhere to link to" in reported
+    assert "lines: First is not a child DocType" in reported
 
 
-def test_a_name_declared_twice_is_a_mistake() -> None:
-    class Other(DocType, name="Parent"):
+def test_registry_refuses_doctype_name_declared_twice() -> None:
+    class ParentTwin(DocType, name="Parent"):
         text = Data()
 
-    assert "declared in" in problems(Child, Parent, Other)
+    assert "declared in" in problems(Child, Parent, ParentTwin)
 
 
-def test_two_doctypes_of_one_table_are_a_mistake() -> None:
-    class SalesOrder(DocType, name="Sales order"):
+def test_registry_refuses_doctypes_sharing_a_table() -> None:
+    class LowerCaseSalesOrder(DocType, name="Sales order"):
         text = Data()
 
-    class Other(DocType, name="Sales Order"):
+    class TitleCaseSalesOrder(DocType, name="Sales Order"):
         text = Data()
 
-    assert "its table doc_sales_order is that of Sales order too" in problems(SalesOrder, Other)
+    found = problems(LowerCaseSalesOrder, TitleCaseSalesOrder)
+    assert "its table doc_sales_order is that of Sales order too" in found
 
 
-def test_a_link_to_a_child_is_a_mistake() -> None:
+def test_registry_refuses_link_to_child_doctype() -> None:
     class Linking(DocType):
         link = Link(options="Child")
 
     assert "no DocType Child to link to" in problems(Child, Linking)
 
 
-def test_a_table_whose_child_is_in_no_app_is_a_mistake() -> None:
+def test_registry_refuses_table_of_undeclared_child() -> None:
     assert "rows: Child is declared in no app of the site" in problems(Parent)
 
 
-def test_the_roles_are_those_that_doctypes_and_functions_name() -> None:
+def test_registry_roles_come_from_doctypes_and_functions() -> None:
     """Roles that an app names are made at start (D-168)."""
 
     @whitelist(roles=["Bee"])
@@ -100,7 +101,7 @@ def test_the_roles_are_those_that_doctypes_and_functions_name() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A site's folder; what is imported from it is forgotten again."""
+    """A site's folder; modules imported from it are removed again."""
     modules, path = set(sys.modules), list(sys.path)
     yield tmp_path
     sys.path[:] = path
@@ -120,13 +121,13 @@ def loading(folder: Path, *names: str) -> str:
     return "\n".join(refusal.value.problems)
 
 
-def test_an_app_is_imported_from_the_sites_folder(folder: Path) -> None:
+def test_load_apps_imports_from_site_folder(folder: Path) -> None:
     write(folder, "myapp_one.py", "here = True\n")
     (module,) = load_apps(["myapp_one"], folder)
     assert module.here is True
 
 
-def test_the_folder_comes_last_so_that_no_app_hides_a_module(folder: Path) -> None:
+def test_load_apps_appends_site_folder_to_path_once(folder: Path) -> None:
     """The site's folder is last on the import path (D-166)."""
     load_apps([], folder)
     load_apps([], folder)
@@ -134,26 +135,26 @@ def test_the_folder_comes_last_so_that_no_app_hides_a_module(folder: Path) -> No
     assert sys.path.count(str(folder)) == 1
 
 
-def test_every_app_that_fails_is_told_with_file_and_line(folder: Path) -> None:
+def test_load_apps_reports_every_failure_with_file_and_line(folder: Path) -> None:
     write(folder, "myapp_syntax.py", "x = 1\ndef broken(:\n")
     write(folder, "myapp_raises.py", "x = 1\n\n1 / 0\n")
     write(folder, "myapp_exits.py", "import sys\nsys.exit(3)\n")
-    told = loading(folder, "myapp_syntax", "myapp_raises", "myapp_exits", "myapp_missing", "")
-    assert f"{folder / 'myapp_syntax.py'}, line 2" in told
-    assert f"{folder / 'myapp_raises.py'}, line 3: ZeroDivisionError" in told
-    assert f"{folder / 'myapp_exits.py'}, line 2: SystemExit: 3" in told
-    assert "myapp_missing can't be imported: ModuleNotFoundError" in told
-    assert len(told.splitlines()) == 5
+    reported = loading(folder, "myapp_syntax", "myapp_raises", "myapp_exits", "myapp_missing", "")
+    assert f"{folder / 'myapp_syntax.py'}, line 2" in reported
+    assert f"{folder / 'myapp_raises.py'}, line 3: ZeroDivisionError" in reported
+    assert f"{folder / 'myapp_exits.py'}, line 2: SystemExit: 3" in reported
+    assert "myapp_missing can't be imported: ModuleNotFoundError" in reported
+    assert len(reported.splitlines()) == 5
 
 
-def test_a_misspelt_option_of_a_field_is_told_with_all_else() -> None:
+def test_registry_reports_misspelt_field_options() -> None:
     class Typo(DocType):
         first = Data(requird=True)
         second = Table(Child, readonly=True)
 
-    told = problems(Child, Typo)
-    assert "class Typo: first: no such option requird" in told
-    assert "class Typo: second: no such option readonly" in told
+    reported = problems(Child, Typo)
+    assert "class Typo: first: no such option requird" in reported
+    assert "class Typo: second: no such option readonly" in reported
 
 
 APP = """
@@ -186,7 +187,7 @@ def names(doctypes: list[type[DocTypeBase]]) -> list[str]:
     return [cls.meta.name for cls in doctypes]
 
 
-def test_an_app_declares_what_it_defines_not_what_it_borrows(folder: Path) -> None:
+def test_declared_in_excludes_imported_declarations(folder: Path) -> None:
     write(folder, "myapp_other.py", OTHER)
     write(folder, "myapp_own.py", APP.format(other="myapp_other"))
     doctypes, functions = declared_in(load_apps(["myapp_own"], folder))
@@ -194,7 +195,7 @@ def test_an_app_declares_what_it_defines_not_what_it_borrows(folder: Path) -> No
     assert [f.path for f in functions] == ["myapp_own.mine"]
 
 
-def test_a_package_declares_what_its_own_modules_define(folder: Path) -> None:
+def test_declared_in_includes_modules_of_package(folder: Path) -> None:
     write(folder, "myapp_pack/parts.py", OTHER)
     write(folder, "myapp_pack/__init__.py", APP.format(other="myapp_pack.parts"))
     doctypes, functions = declared_in(load_apps(["myapp_pack"], folder))
@@ -202,14 +203,14 @@ def test_a_package_declares_what_its_own_modules_define(folder: Path) -> None:
     assert [f.path for f in functions] == ["myapp_pack.parts.borrowed", "myapp_pack.mine"]
 
 
-def test_a_module_listed_beside_its_package_declares_nothing_twice(folder: Path) -> None:
+def test_declared_in_counts_listed_submodule_once(folder: Path) -> None:
     write(folder, "myapp_twice/parts.py", OTHER)
     write(folder, "myapp_twice/__init__.py", APP.format(other="myapp_twice.parts"))
     modules = load_apps(["myapp_twice", "myapp_twice.parts"], folder)
     assert names(declared_in(modules)[0]) == ["Borrowed", "Mine"]
 
 
-def test_a_role_that_no_role_can_be_is_told_with_the_function_that_names_it() -> None:
+def test_registry_reports_invalid_role_with_function() -> None:
     @whitelist(roles=["a/b", "Fine"])
     def fly(fw: Any) -> None: ...
 
@@ -223,7 +224,7 @@ def test_a_role_that_no_role_can_be_is_told_with_the_function_that_names_it() ->
     assert second == f"{__file__}: function crawl: roles must be a list of names"
 
 
-def test_a_function_that_could_never_be_called_is_told_at_the_start() -> None:
+def test_registry_refuses_uncallable_whitelisted_function() -> None:
     """Whitelisted functions are plain ones, and get the handle first (D-184)."""
 
     @whitelist
@@ -247,22 +248,22 @@ def test_a_function_that_could_never_be_called_is_told_at_the_start() -> None:
     ]
 
 
-def test_a_hook_that_would_never_run_is_told_at_the_start() -> None:
+def test_registry_refuses_async_and_non_callable_hooks() -> None:
     """Hooks are plain functions that run in the writer's transaction (D-141, D-145)."""
 
-    class Waits(DocType):
+    class AsyncHookType(DocType):
         async def validate(self, fw: Any) -> None: ...
 
         on_insert = 5
 
         def before_save(self, fw: Any) -> None: ...
 
-    told = problems(Waits).splitlines()
-    assert [line.split(": ")[2] for line in told] == ["validate", "on_insert"]
+    reported = problems(AsyncHookType).splitlines()
+    assert [line.split(": ")[2] for line in reported] == ["validate", "on_insert"]
 
 
-def test_mistakes_in_data_migrations_are_told_at_the_start() -> None:
-    """D-173, with D-167."""
+def test_registry_reports_mistakes_in_data_migrations() -> None:
+    """All mistakes of data migrations are reported at start (D-173, D-167)."""
 
     @migration(0)
     def nought(fw: Any) -> None: ...
@@ -288,8 +289,8 @@ def test_mistakes_in_data_migrations_are_told_at_the_start() -> None:
     )
 
 
-def test_migrations_of_a_module_inside_are_the_packages(folder: Path) -> None:
-    """One can still be called as the function that it is."""
+def test_declared_migrations_include_modules_of_package(folder: Path) -> None:
+    """A migration is still a callable function."""
     steps = "from fw_actors.app import migration\n\n@migration({})\ndef {}(fw):\n    return fw\n"
     write(folder, "myapp_steps/steps.py", steps.format(2, "second"))
     init = steps.format(1, "first") + "from myapp_steps.steps import second\n"

@@ -14,7 +14,7 @@ from fw_actors.errors import (
     PermissionDeniedError,
     ValidationError,
 )
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -22,8 +22,8 @@ ORDER = "Sales Order"
 
 
 @pytest.fixture
-async def scene(desk: Desk) -> Desk:
-    """The customer Ada, her daughter, and an order that links to her twice."""
+async def scene(desk: ShopSite) -> ShopSite:
+    """The customer Ada, a customer that links to Ada, and an order that links to Ada twice."""
 
     def furnish(fw: Any) -> None:
         fw.new_doc("Customer", title="Ada", vat="1").insert()
@@ -37,7 +37,7 @@ async def scene(desk: Desk) -> Desk:
     return desk
 
 
-async def test_links_follow_in_documents_in_rows_and_in_the_same_doctype(scene: Desk) -> None:
+async def test_rename_updates_links_in_documents_and_rows(scene: ShopSite) -> None:
     def work(fw: Any) -> list[Any]:
         fw.get_doc("Customer", "Ada").rename("Ada L.")
         order = fw.get_doc(ORDER, "SO-00001")
@@ -52,7 +52,7 @@ async def test_links_follow_in_documents_in_rows_and_in_the_same_doctype(scene: 
     assert await scene.do(work) == ["Ada L.", ["Ada L.", None], "Ada L.", None]
 
 
-async def test_the_naming_field_takes_the_new_name(scene: Desk) -> None:
+async def test_rename_updates_naming_field(scene: ShopSite) -> None:
     def work(fw: Any) -> tuple[Any, ...]:
         doc = fw.get_doc("Customer", "Ada").rename("Ada L.")
         stored = fw.get_doc("Customer", "Ada L.")
@@ -61,7 +61,7 @@ async def test_the_naming_field_takes_the_new_name(scene: Desk) -> None:
     assert await scene.do(work) == ("Ada L.", "Ada L.", "Ada L.", "1")
 
 
-async def test_rows_and_their_secrets_come_along(scene: Desk) -> None:
+async def test_rename_keeps_rows_and_vault_values(scene: ShopSite) -> None:
     """Vault values are bound to a row id that a rename keeps (D-75)."""
 
     def work(fw: Any) -> list[Any]:
@@ -75,7 +75,7 @@ async def test_rows_and_their_secrets_come_along(scene: Desk) -> None:
     assert await scene.do(work) == ["t-0", "t-0", "t-1", "t-1"]
 
 
-async def test_the_renamed_object_goes_on_being_usable(scene: Desk) -> None:
+async def test_renamed_document_object_stays_usable(scene: ShopSite) -> None:
     def work(fw: Any) -> str:
         order = fw.get_doc(ORDER, "SO-00001").rename("First")
         order.remark = "again"
@@ -85,13 +85,13 @@ async def test_the_renamed_object_goes_on_being_usable(scene: Desk) -> None:
     assert await scene.do(work) == "None"
 
 
-async def test_a_rename_runs_no_hook(scene: Desk) -> None:
+async def test_rename_runs_no_document_hook(scene: ShopSite) -> None:
     """`db_set` and rename are no events (B-58); a rename runs no hook (D-106)."""
     await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"))
     assert (scene.shop.CALLED, scene.shop.LATE) == ([], [])
 
 
-async def test_a_submitted_and_a_cancelled_document_may_be_renamed(scene: Desk) -> None:
+async def test_rename_accepts_submitted_and_cancelled_document(scene: ShopSite) -> None:
     def work(fw: Any) -> int:
         order = fw.get_doc(ORDER, "SO-00001").submit().rename("First").cancel().rename("Second")
         return int(order.docstatus)
@@ -100,21 +100,21 @@ async def test_a_submitted_and_a_cancelled_document_may_be_renamed(scene: Desk) 
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "x" * 141, " a", "a\x00", None, 5])
-async def test_a_name_that_none_may_have_is_refused(scene: Desk, name: Any) -> None:
+async def test_rename_refuses_invalid_document_name(scene: ShopSite, name: Any) -> None:
     """A name is 1 to 140 characters without `/`, else 422 (D-100)."""
     with pytest.raises(ValidationError):
         await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename(name))
     assert await scene.do(lambda fw: fw.get_value(ORDER, "SO-00001", "customer")) == "Ada"
 
 
-async def test_a_taken_name_is_refused_and_the_own_one_changes_nothing(scene: Desk) -> None:
+async def test_rename_refuses_existing_name_and_accepts_own_name(scene: ShopSite) -> None:
     with pytest.raises(DuplicateError):
         await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Annabella"))
     same = await scene.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Ada"))
     assert same.name == "Ada"
 
 
-async def test_a_rename_over_a_newer_version_is_refused(scene: Desk) -> None:
+async def test_rename_over_newer_version_is_refused(scene: ShopSite) -> None:
     def work(fw: Any) -> None:
         stale = fw.get_doc(ORDER, "SO-00001")
         stale.modified = "2026-01-01T00:00:00.000Z"
@@ -124,7 +124,7 @@ async def test_a_rename_over_a_newer_version_is_refused(scene: Desk) -> None:
         await scene.do(work)
 
 
-async def test_a_rename_takes_the_permission_to_write(scene: Desk) -> None:
+async def test_rename_needs_write_permission_unless_ignored(scene: ShopSite) -> None:
     reader, seller = await scene.hire("Reader", name="ro"), await scene.hire("Seller", name="rw")
     with pytest.raises(PermissionDeniedError):
         await scene.do(lambda fw: fw.get_doc(ORDER, "SO-00001").rename("First"), reader)
@@ -136,22 +136,20 @@ async def test_a_rename_takes_the_permission_to_write(scene: Desk) -> None:
     assert await scene.do(ignoring, reader) == "Second"
 
 
-async def test_over_http_a_rename_answers_the_document(scene: Desk) -> None:
+async def test_rest_rename_returns_renamed_document(scene: ShopSite) -> None:
     """POST …/rename takes `{name}` and answers `{data: doc}` (D-15)."""
     shown = await scene.do(lambda fw: rest.rename(fw, ORDER, "SO-00001", {"name": "First"}))
     assert (shown["name"], [row["parent"] for row in shown["lines"]]) == ("First", ["First"] * 2)
 
 
 @pytest.mark.parametrize("body", [{}, {"name": 5}, {"name": None}, {"name": "a", "to": "b"}])
-async def test_over_http_a_rename_takes_a_name_and_nothing_else(
-    scene: Desk, body: dict[str, Any]
-) -> None:
+async def test_rest_rename_refuses_body_beyond_name(scene: ShopSite, body: dict[str, Any]) -> None:
     with pytest.raises(BadRequestError) as refusal:
         await scene.do(lambda fw: rest.rename(fw, ORDER, "SO-00001", body))
     assert refusal.value.extra == {"field": "to" if "to" in body else "name"}
 
 
-async def test_an_export_is_the_document_without_its_secrets(scene: Desk) -> None:
+async def test_export_omits_secret_fields_of_document(scene: ShopSite) -> None:
     """An export has no Password, Vault and secret-named fields (D-16)."""
     shown = await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"))
     assert "token" not in shown
@@ -161,7 +159,7 @@ async def test_an_export_is_the_document_without_its_secrets(scene: Desk) -> Non
     assert (line["item"], line["cost"]) == ("a", None)
 
 
-async def test_an_export_takes_its_permission_and_shows_no_higher_permlevel(scene: Desk) -> None:
+async def test_export_needs_permission_and_omits_fields_above_permlevel(scene: ShopSite) -> None:
     reader, boss = await scene.hire("Reader", name="ro"), await scene.hire("Exporter", name="ex")
     with pytest.raises(PermissionDeniedError, match="export"):
         await scene.do(lambda fw: rest.export(fw, ORDER, "SO-00001"), reader)
@@ -170,7 +168,7 @@ async def test_an_export_takes_its_permission_and_shows_no_higher_permlevel(scen
     assert "cost" not in shown["lines"][0]
 
 
-async def test_links_of_a_document_to_itself_follow_on_the_object_too(desk: Desk) -> None:
+async def test_rename_updates_self_link_on_document_object(desk: ShopSite) -> None:
     """A rename carries links: the answer shows them, and the object can be saved (D-103)."""
 
     def renamed(fw: Any) -> Any:
@@ -182,7 +180,7 @@ async def test_links_of_a_document_to_itself_follow_on_the_object_too(desk: Desk
     assert await desk.do(renamed) == ("Eve", "Eve")
 
 
-async def test_a_row_that_links_to_its_own_document_follows_on_the_object_too(desk: Desk) -> None:
+async def test_rename_updates_row_link_to_own_document(desk: ShopSite) -> None:
     def renamed(fw: Any) -> Any:
         doc = fw.new_doc("Customer File", title="Ada").insert()
         doc.rows = [{"file": "Ada"}]
@@ -192,7 +190,7 @@ async def test_a_row_that_links_to_its_own_document_follows_on_the_object_too(de
     assert await desk.do(renamed) == ("Eve", "Eve")
 
 
-async def test_a_name_that_is_a_link_leads_to_a_document(desk: Desk) -> None:
+async def test_rename_refuses_dangling_link_in_naming_field(desk: ShopSite) -> None:
     """A Link to a missing document is 422, by a rename as by a save (D-104, D-58)."""
 
     def renamed(fw: Any) -> str:
@@ -208,8 +206,8 @@ async def test_a_name_that_is_a_link_leads_to_a_document(desk: Desk) -> None:
     assert await desk.do(renamed) == "Eve"
 
 
-async def test_a_name_that_is_a_link_stays_within_the_scopes(desk: Desk) -> None:
-    """A write is judged by what would be stored (A-313, D-104)."""
+async def test_rename_refuses_naming_link_beyond_scopes(desk: ShopSite) -> None:
+    """A write is checked by the values that would be stored (A-313, D-104)."""
 
     def furnish(fw: Any) -> None:
         for name in ("Ada", "Eve"):

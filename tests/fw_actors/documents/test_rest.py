@@ -19,26 +19,26 @@ from fw_actors.errors import (
     PermissionDeniedError,
     ValidationError,
 )
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
 ORDER = "Sales Order"
 
 
-async def refused(desk: Desk, fn: Callable[[Any], Any], user: str = "Administrator") -> FwError:
+async def refused(desk: ShopSite, fn: Callable[[Any], Any], user: str = "Administrator") -> FwError:
     with pytest.raises(FwError) as refusal:
         await desk.do(fn, user)
     return refusal.value
 
 
-async def test_an_insert_answers_the_document(desk: Desk) -> None:
+async def test_rest_insert_returns_inserted_document(desk: ShopSite) -> None:
     body = {"title": "t", "lines": [{"item": "a"}], "doctype": ORDER}
     doc = await desk.do(lambda fw: rest.insert(fw, ORDER, body))
     assert (doc["name"], doc["docstatus"], doc["lines"][0]["item"]) == ("SO-00001", 0, "a")
 
 
-async def test_submit_beside_the_fields_submits_too(desk: Desk) -> None:
+async def test_rest_insert_submits_on_submit_true(desk: ShopSite) -> None:
     """`submit: true` beside the fields submits too (D-11)."""
     doc = await desk.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", "submit": True}))
     assert doc["docstatus"] == 1
@@ -46,7 +46,7 @@ async def test_submit_beside_the_fields_submits_too(desk: Desk) -> None:
     assert draft["docstatus"] == 0
 
 
-async def test_submit_true_needs_the_permission_before_anything_is_written(desk: Desk) -> None:
+async def test_rest_insert_checks_submit_permission_before_writing(desk: ShopSite) -> None:
     """`submit: true` needs create and submit (D-12)."""
     sam = await desk.hire("Reader")
     body = {"title": "t", "submit": True}
@@ -81,9 +81,8 @@ BAD_BODIES: list[tuple[dict[str, Any], str]] = [  # the body of an insert, the k
 ]
 
 
-async def test_the_shape_of_a_body_is_judged_and_the_key_named(desk: Desk) -> None:
-    """A wrong shape is 400 with its key (H-12), `docstatus` and its kin in a body too (D-93,
-    D-94)."""
+async def test_rest_insert_refuses_wrong_body_shape_and_names_key(desk: ShopSite) -> None:
+    """A wrong shape is 400 with its key (H-12), as are `docstatus` and the like (D-93, D-94)."""
     for body, key in BAD_BODIES:
         refusal = await refused(desk, partial(rest.insert, doctype=ORDER, body=body))
         assert isinstance(refusal, BadRequestError), body
@@ -91,7 +90,7 @@ async def test_the_shape_of_a_body_is_judged_and_the_key_named(desk: Desk) -> No
     assert desk.shop.CALLED == []
 
 
-async def test_a_name_of_two_lines_is_a_body_of_the_wrong_shape(desk: Desk) -> None:
+async def test_rest_insert_refuses_name_with_line_break(desk: ShopSite) -> None:
     """Line breaks pass in Text and JSON fields only, and 400 names the key (D-64, H-12)."""
     for name in ("two\nlines", "a\ttab", "\r"):
         refusal = await refused(desk, partial(rest.insert, doctype="Box", body={"name": name}))
@@ -108,7 +107,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_a_value_that_breaks_a_rule_is_unprocessable(desk: Desk) -> None:
+async def test_rest_insert_reports_rule_violation_as_unprocessable(desk: ShopSite) -> None:
     """A value out of range and a missing required field are 422 (D-61)."""
     for body, key in RULES:
         refusal = await refused(desk, partial(rest.insert, doctype=ORDER, body=body))
@@ -116,11 +115,11 @@ async def test_a_value_that_breaks_a_rule_is_unprocessable(desk: Desk) -> None:
         assert refusal.extra == {"field": key}
 
 
-async def made(desk: Desk, **body: Any) -> dict[str, Any]:
+async def made(desk: ShopSite, **body: Any) -> dict[str, Any]:
     return await desk.do(lambda fw: rest.insert(fw, ORDER, {"title": "t", **body}))
 
 
-async def test_a_save_changes_only_what_was_sent(desk: Desk) -> None:
+async def test_rest_save_changes_sent_fields_only(desk: ShopSite) -> None:
     """PUT changes the fields that are sent, and child rows as whole lists (D-14)."""
     await made(desk, remark="r", token="s", lines=[{"item": "a"}])
     doc = await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", {"title": "other"}))
@@ -130,7 +129,7 @@ async def test_a_save_changes_only_what_was_sent(desk: Desk) -> None:
     assert doc["lines"] == []
 
 
-async def test_a_document_that_was_read_may_be_sent_back_row_by_row(desk: Desk) -> None:
+async def test_rest_save_accepts_reordered_rows_of_read_document(desk: ShopSite) -> None:
     doc = await made(desk, token="s", lines=[{"item": "a", "token": "r"}, {"item": "b"}])
     rows = [doc["lines"][1], doc["lines"][0]]
     saved = await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", {"lines": rows}))
@@ -139,7 +138,7 @@ async def test_a_document_that_was_read_may_be_sent_back_row_by_row(desk: Desk) 
     assert saved["lines"][1]["token"] == {"configured": True}
 
 
-async def test_the_name_is_echoed_but_not_changed_by_a_save(desk: Desk) -> None:
+async def test_rest_save_accepts_same_name_and_refuses_other(desk: ShopSite) -> None:
     await made(desk)
     same = {"name": "SO-00001", "doctype": ORDER, "title": "x", "number": None}
     assert (await desk.do(lambda fw: rest.save(fw, ORDER, "SO-00001", same)))["title"] == "x"
@@ -147,8 +146,8 @@ async def test_the_name_is_echoed_but_not_changed_by_a_save(desk: Desk) -> None:
     assert isinstance(refusal, BadRequestError)
 
 
-async def test_a_save_with_modified_is_refused_over_a_newer_version(desk: Desk) -> None:
-    """A save with `modified` is judged by it; without it the save wins (D-120)."""
+async def test_rest_save_with_stale_modified_is_refused(desk: ShopSite) -> None:
+    """A save with `modified` is compared with the stored one; without it the save wins (D-120)."""
     old = (await made(desk))["modified"]
     await trio.sleep(1)
     newer = await desk.do(
@@ -163,14 +162,14 @@ async def test_a_save_with_modified_is_refused_over_a_newer_version(desk: Desk) 
 
 
 @pytest.mark.parametrize("modified", ["yesterday", 5, None, ""])
-async def test_a_modified_that_is_no_time_is_a_bad_request(desk: Desk, modified: Any) -> None:
+async def test_rest_save_refuses_invalid_modified_time(desk: ShopSite, modified: Any) -> None:
     await made(desk)
     body = {"title": "x", "modified": modified}
     refusal = await refused(desk, lambda fw: rest.save(fw, ORDER, "SO-00001", body))
     assert isinstance(refusal, BadRequestError)
 
 
-async def test_submit_cancel_and_delete_take_a_document_through_its_life(desk: Desk) -> None:
+async def test_rest_submit_cancel_and_delete_follow_document_states(desk: ShopSite) -> None:
     await made(desk)
     name = "SO-00001"
     assert (await desk.do(lambda fw: rest.submit(fw, ORDER, name)))["docstatus"] == 1
@@ -191,9 +190,8 @@ VERBS: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-async def test_without_the_permission_every_verb_is_refused_existing_or_not(desk: Desk) -> None:
-    """Without the permission it is 403 (H-54); a name that is not there tells a stranger nothing
-    (D-19)."""
+async def test_rest_verb_without_permission_hides_existence_of_name(desk: ShopSite) -> None:
+    """Without the permission the answer is 403 (H-54), for missing names too (D-19)."""
     sam = await desk.hire()
     for _ in range(2):
         for _, verb in VERBS:
@@ -201,7 +199,7 @@ async def test_without_the_permission_every_verb_is_refused_existing_or_not(desk
         await made(desk)
 
 
-async def test_a_reader_may_read_and_list_and_nothing_else(desk: Desk) -> None:
+async def test_rest_reader_may_only_read_and_list(desk: ShopSite) -> None:
     sam = await desk.hire("Reader")
     await made(desk)
     for needed, verb in VERBS:
@@ -212,17 +210,17 @@ async def test_a_reader_may_read_and_list_and_nothing_else(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("doctype", ["Nothing", "sales order", "doc_sales_order", "", "x" * 500])
-async def test_a_doctype_that_there_is_not_is_not_found(desk: Desk, doctype: str) -> None:
+async def test_rest_list_reports_unknown_doctype_as_not_found(desk: ShopSite, doctype: str) -> None:
     refusal = await refused(desk, lambda fw: rest.list_documents(fw, doctype, {}))
     assert isinstance(refusal, NotFoundError)
 
 
-async def test_a_child_doctype_has_no_resource_of_its_own(desk: Desk) -> None:
+async def test_rest_list_refuses_child_doctype(desk: ShopSite) -> None:
     refusal = await refused(desk, lambda fw: rest.list_documents(fw, "OrderLine", {}))
     assert isinstance(refusal, BadRequestError)
 
 
-async def test_a_field_above_ones_permlevel_is_absent(desk: Desk) -> None:
+async def test_rest_read_omits_fields_above_permlevel(desk: ShopSite) -> None:
     """A field above one's permlevel is absent on read, 403 on a changed write (D-90)."""
     sam, boss = await desk.hire("Seller"), await desk.hire("Seller", "Boss", name="bo")
     await made(desk, margin=1.5, lines=[{"item": "a", "cost": 2.5}])
@@ -232,7 +230,7 @@ async def test_a_field_above_ones_permlevel_is_absent(desk: Desk) -> None:
     assert (full["margin"], full["lines"][0]["cost"]) == (1.5, 2.5)
 
 
-async def test_a_changed_write_above_ones_permlevel_is_refused(desk: Desk) -> None:
+async def test_rest_save_refuses_changed_field_above_permlevel(desk: ShopSite) -> None:
     sam, boss = await desk.hire("Seller"), await desk.hire("Seller", "Boss", name="bo")
     await made(desk, margin=1.5)
 
@@ -244,7 +242,7 @@ async def test_a_changed_write_above_ones_permlevel_is_refused(desk: Desk) -> No
     assert (await desk.do(write(2.0), boss))["margin"] == 2.0
 
 
-async def test_a_list_has_data_and_the_total(desk: Desk) -> None:
+async def test_rest_list_returns_data_and_total(desk: ShopSite) -> None:
     """A list has `data` and `total` (D-10), 20 rows by default and 500 at most (D-17)."""
 
     def fill(fw: Any) -> None:
@@ -261,7 +259,7 @@ async def test_a_list_has_data_and_the_total(desk: Desk) -> None:
         assert (len(page["data"]), page["total"]) == (length, 23), listing
 
 
-async def long_orders(desk: Desk, count: int) -> None:
+async def long_orders(desk: ShopSite, count: int) -> None:
     """Make orders with remarks of a million letters."""
 
     def fill(fw: Any) -> None:
@@ -271,10 +269,10 @@ async def long_orders(desk: Desk, count: int) -> None:
     await desk.do(fill)
 
 
-async def test_a_list_that_would_hold_too_much_is_refused_before_a_text_is_read(
-    desk: Desk,
+async def test_rest_list_refuses_oversized_answer_before_reading_texts(
+    desk: ShopSite,
 ) -> None:
-    """Rows are few and texts are long: 500 of a megabyte each would be half a gigabyte."""
+    """Without the limit, 500 rows with a megabyte of text would be half a gigabyte."""
     await long_orders(desk, 9)
     given: list[Any] = []
 
@@ -299,7 +297,7 @@ async def test_a_list_that_would_hold_too_much_is_refused_before_a_text_is_read(
     assert sum(len(value) for value in given if isinstance(value, str)) < 1000
 
 
-async def test_a_list_within_its_bytes_is_answered_in_its_order(desk: Desk) -> None:
+async def test_rest_list_within_size_limit_keeps_order(desk: ShopSite) -> None:
     await long_orders(desk, 9)
     listing: dict[str, Any] = {"order_by": "title desc", "limit": 4, "start": 2}
     short = await desk.do(lambda fw: rest.list_documents(fw, ORDER, {**listing}))
@@ -313,7 +311,7 @@ async def test_a_list_within_its_bytes_is_answered_in_its_order(desk: Desk) -> N
     assert len(everything["data"]) == 9  # without the remarks
 
 
-async def test_a_total_counts_what_the_filters_match(desk: Desk) -> None:
+async def test_rest_list_total_counts_matching_documents(desk: ShopSite) -> None:
     await made(desk)
     await made(desk, remark="x")
     listing = {"filters": [["remark", "=", "x"]], "limit": 1, "fields": ["name", "remark"]}
@@ -330,7 +328,7 @@ BAD_LISTINGS: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-async def test_a_listing_out_of_shape_is_a_bad_request(desk: Desk) -> None:
+async def test_rest_list_refuses_invalid_argument_and_names_it(desk: ShopSite) -> None:
     for listing, key in BAD_LISTINGS:
         asked = partial(rest.list_documents, doctype=ORDER, listing=listing)
         refusal = await refused(desk, asked)
@@ -338,13 +336,13 @@ async def test_a_listing_out_of_shape_is_a_bad_request(desk: Desk) -> None:
         assert refusal.extra == {"field": key}
 
 
-async def test_a_taken_name_is_a_conflict(desk: Desk) -> None:
+async def test_rest_insert_reports_existing_name_as_duplicate(desk: ShopSite) -> None:
     await desk.do(lambda fw: rest.insert(fw, "Role", {"name": "Boss 2"}))
     refusal = await refused(desk, lambda fw: rest.insert(fw, "Role", {"name": "Boss 2"}))
     assert isinstance(refusal, DuplicateError)
 
 
-async def test_what_the_service_alone_writes_is_not_written_over_http(desk: Desk) -> None:
+async def test_rest_insert_refuses_webhook_delivery(desk: ShopSite) -> None:
     body: dict[str, Any] = {"status": "Sent"}
     refusal = await refused(desk, lambda fw: rest.insert(fw, "Webhook Delivery", body))
     assert isinstance(refusal, PermissionDeniedError)

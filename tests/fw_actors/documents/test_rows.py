@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from fw_actors.errors import ValidationError
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -22,12 +22,12 @@ def items(fw: Any, name: str) -> list[tuple[str, int]]:
     return [(row.item, row.idx) for row in fw.get_doc("Sales Order", name).lines]
 
 
-async def test_rows_come_back_in_the_order_of_the_list(desk: Desk) -> None:
+async def test_child_rows_keep_list_order(desk: ShopSite) -> None:
     name = (await desk.do(lambda fw: order(fw, "c", "a", "b"))).name
     assert await desk.do(lambda fw: items(fw, name)) == [("c", 1), ("a", 2), ("b", 3)]
 
 
-async def test_a_saved_list_replaces_the_stored_one(desk: Desk) -> None:
+async def test_saved_row_list_replaces_stored_rows(desk: ShopSite) -> None:
     def work(fw: Any) -> list[tuple[str, int]]:
         doc = order(fw, "a", "b", "c")
         doc.lines = [doc.lines[2], {"item": "new"}, doc.lines[0]]
@@ -37,7 +37,7 @@ async def test_a_saved_list_replaces_the_stored_one(desk: Desk) -> None:
     assert await desk.do(work) == [("c", 1), ("new", 2), ("a", 3)]
 
 
-async def test_a_row_keeps_its_name_secrets_and_origin_when_given_back_by_name(desk: Desk) -> None:
+async def test_row_resent_by_name_keeps_secrets_and_origin(desk: ShopSite) -> None:
     def first(fw: Any) -> Any:
         return fw.new_doc(
             "Sales Order", title="t", lines=[{"item": "a", "token": "s", "pin": "1"}]
@@ -59,7 +59,7 @@ async def test_a_row_keeps_its_name_secrets_and_origin_when_given_back_by_name(d
     assert (row.modified_by, row.modified != before.modified) == ("sam", True)
 
 
-async def test_a_row_named_like_another_parents_gets_a_name_of_its_own(desk: Desk) -> None:
+async def test_row_named_like_row_of_other_parent_is_renamed(desk: ShopSite) -> None:
     def work(fw: Any) -> tuple[str, str]:
         other = order(fw, "a").lines[0].name
         doc = fw.new_doc("Sales Order", title="t", lines=[{"name": other, "item": "b"}]).insert()
@@ -72,7 +72,7 @@ async def test_a_row_named_like_another_parents_gets_a_name_of_its_own(desk: Des
     assert await desk.do(lambda fw: items(fw, "SO-00001")) == [("a", 1)]
 
 
-async def test_a_row_given_twice_is_two_rows(desk: Desk) -> None:
+async def test_row_sent_twice_becomes_two_rows(desk: ShopSite) -> None:
     def work(fw: Any) -> int:
         doc = order(fw, "a")
         name = doc.lines[0].name
@@ -83,12 +83,12 @@ async def test_a_row_given_twice_is_two_rows(desk: Desk) -> None:
     assert await desk.do(work) == 2
 
 
-async def test_rows_follow_the_docstatus_of_their_parent(desk: Desk) -> None:
+async def test_child_rows_follow_docstatus_of_parent(desk: ShopSite) -> None:
     doc = await desk.do(lambda fw: order(fw, "a").submit())
     assert (await desk.do(lambda fw: fw.get_doc("Sales Order", doc.name))).lines[0].docstatus == 1
 
 
-async def test_rows_of_one_parent_are_not_anothers(desk: Desk) -> None:
+async def test_row_removal_leaves_rows_of_other_parent(desk: ShopSite) -> None:
     def work(fw: Any) -> list[tuple[str, int]]:
         first, second = order(fw, "a"), order(fw, "b")
         second.lines = []
@@ -98,8 +98,8 @@ async def test_rows_of_one_parent_are_not_anothers(desk: Desk) -> None:
     assert await desk.do(work) == [("a", 1)]
 
 
-async def test_a_row_that_did_not_change_is_left_as_it_is(desk: Desk) -> None:
-    """Its times tell when it changed, not when its parent did."""
+async def test_unchanged_row_keeps_modified_time(desk: ShopSite) -> None:
+    """`modified` of a row is the time of its own change, not of its parent's."""
     before = (await desk.do(lambda fw: order(fw, "a", "b"))).lines
     await trio.sleep(5)
 
@@ -118,7 +118,7 @@ async def test_a_row_that_did_not_change_is_left_as_it_is(desk: Desk) -> None:
     assert [row.modified for row in doc.lines] == [row.modified for row in after]
 
 
-async def test_two_rows_may_change_what_is_unique(desk: Desk) -> None:
+async def test_rows_may_swap_values_of_unique_field(desk: ShopSite) -> None:
     def work(fw: Any) -> list[tuple[str, int]]:
         doc = fw.new_doc("Box", name="b", parts=[{"serial": "1"}, {"serial": "2"}]).insert()
         first, second = doc.parts
@@ -131,7 +131,7 @@ async def test_two_rows_may_change_what_is_unique(desk: Desk) -> None:
     assert await desk.do(work) == [("2", 1), ("1", 2)]
 
 
-async def test_a_secret_of_a_row_that_is_written_anew_is_the_new_one(desk: Desk) -> None:
+async def test_row_vault_value_is_replaced_on_save(desk: ShopSite) -> None:
     """Only `{"configured": true}` keeps a Vault value (D-74)."""
     name = await desk.do(
         lambda fw: (
@@ -152,8 +152,8 @@ async def test_a_secret_of_a_row_that_is_written_anew_is_the_new_one(desk: Desk)
     )
 
 
-async def test_a_document_of_another_doctype_is_no_row(desk: Desk) -> None:
-    """A table takes rows of its child only (D-170); it was a defect of the store (500)."""
+async def test_table_field_refuses_document_of_other_doctype(desk: ShopSite) -> None:
+    """A table takes rows of its child DocType only (D-170)."""
 
     def insert(fw: Any) -> None:
         strange = fw.new_doc("Customer", title="Ada")

@@ -9,7 +9,7 @@ import pytest
 
 from fw_actors.documents import rest
 from fw_actors.errors import PermissionDeniedError
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -18,8 +18,9 @@ NEAR, FAR, NONE, LINES, FAR_LINE = "SO-00001", "SO-00002", "SO-00003", "SO-00004
 
 
 @pytest.fixture
-async def scene(desk: Desk) -> Desk:
-    """Sam may reach the customer Ada alone; the orders above are Ada's, Bob's, nobody's, …"""
+async def scene(desk: ShopSite) -> ShopSite:
+    """The scopes of sam allow the customer Ada only; the orders belong to Ada, to Bob, to no
+    customer, and by their rows to Ada or to both."""
     sam = await desk.hire("Seller")
 
     def furnish(fw: Any) -> None:
@@ -39,7 +40,7 @@ async def scene(desk: Desk) -> Desk:
     return desk
 
 
-async def denied(desk: Desk, fn: Callable[[Any], Any]) -> None:
+async def denied(desk: ShopSite, fn: Callable[[Any], Any]) -> None:
     with pytest.raises(PermissionDeniedError, match="access scopes"):
         await desk.do(fn, "sam")
 
@@ -48,12 +49,12 @@ def names(rows: Any) -> list[str]:
     return [row["name"] for row in rows]
 
 
-async def test_lists_hold_what_the_scopes_name(scene: Desk) -> None:
+async def test_list_of_scoped_doctype_holds_permitted_names(scene: ShopSite) -> None:
     found = await scene.do(lambda fw: rest.list_documents(fw, "Customer", {}), "sam")
     assert (names(found["data"]), found["total"]) == (["Ada"], 1)
 
 
-async def test_lists_leave_out_what_links_beyond_by_itself_or_by_a_row(scene: Desk) -> None:
+async def test_list_omits_documents_linked_beyond_scopes(scene: ShopSite) -> None:
     wanted = {"order_by": "name", "limit": 2}
     found = await scene.do(lambda fw: rest.list_documents(fw, ORDER, wanted), "sam")
     assert (names(found["data"]), found["total"]) == ([NEAR, NONE], 3)
@@ -61,7 +62,7 @@ async def test_lists_leave_out_what_links_beyond_by_itself_or_by_a_row(scene: De
     assert names(found) == [NEAR, NONE, LINES]
 
 
-async def test_ignoring_permissions_ignores_scopes_of_ordinary_documents(scene: Desk) -> None:
+async def test_ignored_permissions_ignore_scopes_in_reads(scene: ShopSite) -> None:
     """`get_all` skips permissions, `get_list` does not (D-192)."""
 
     def work(fw: Any) -> list[Any]:
@@ -74,7 +75,7 @@ async def test_ignoring_permissions_ignores_scopes_of_ordinary_documents(scene: 
 
 
 @pytest.mark.parametrize("name", [NEAR, NONE, LINES])
-async def test_what_is_within_is_read_and_written(scene: Desk, name: str) -> None:
+async def test_document_within_scopes_is_readable_and_writable(scene: ShopSite, name: str) -> None:
     def work(fw: Any) -> Any:
         rest.save(fw, ORDER, name, {"remark": "by sam"})
         rest.submit(fw, ORDER, name)
@@ -98,8 +99,8 @@ BEYOND: list[Callable[[Any, str], Any]] = [
 
 @pytest.mark.parametrize("name", [FAR, FAR_LINE])
 @pytest.mark.parametrize("verb", BEYOND)
-async def test_what_is_beyond_is_neither_read_nor_written(
-    scene: Desk, verb: Callable[[Any, str], Any], name: str
+async def test_document_beyond_scopes_is_neither_readable_nor_writable(
+    scene: ShopSite, verb: Callable[[Any, str], Any], name: str
 ) -> None:
     await denied(scene, lambda fw: verb(fw, name))
 
@@ -114,26 +115,27 @@ VERBS: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("verb", VERBS)
-async def test_a_verb_judges_what_is_stored_not_what_the_object_says(
-    scene: Desk, verb: Callable[[Any], Any]
+async def test_document_verb_checks_scopes_of_stored_values(
+    scene: ShopSite, verb: Callable[[Any], Any]
 ) -> None:
     def work(fw: Any) -> None:
-        doc = fw.as_user("Administrator").get_doc(ORDER, FAR)
-        doc._fw = fw
+        handle = fw.as_user("Administrator")
+        doc = handle.get_doc(ORDER, FAR)
+        handle.rights = fw.rights
         doc.customer = "Ada"
         verb(doc)
 
-    # The object came from elsewhere: a link within, while the stored one leads beyond.
+    # The object has a link within the scopes, while the stored one leads beyond them.
     await denied(scene, lambda fw: work_unscoped_read(scene, fw, work))
 
 
-def work_unscoped_read(scene: Desk, fw: Any, work: Callable[[Any], Any]) -> Any:
+def work_unscoped_read(scene: ShopSite, fw: Any, work: Callable[[Any], Any]) -> Any:
     """Run `work` with a handle whose `as_user` gives an unscoped one, as a test alone may."""
     fw.as_user = lambda name: scene.site.handle(fw.tx, name)
     return work(fw)
 
 
-async def test_nothing_is_moved_or_put_beyond(scene: Desk) -> None:
+async def test_write_refuses_values_beyond_scopes(scene: ShopSite) -> None:
     row = {"item": "a", "customer": "Bob"}
     for fn in (
         lambda fw: rest.insert(fw, ORDER, {"title": "t", "customer": "Bob"}),
@@ -146,7 +148,7 @@ async def test_nothing_is_moved_or_put_beyond(scene: Desk) -> None:
         await denied(scene, fn)
 
 
-async def test_ignoring_permissions_writes_beyond(scene: Desk) -> None:
+async def test_ignored_permissions_ignore_scopes_in_writes(scene: ShopSite) -> None:
     def work(fw: Any) -> str:
         doc = fw.new_doc(ORDER, title="t", customer="Bob").insert(ignore_permissions=True)
         doc.save(ignore_permissions=True).submit(ignore_permissions=True)
@@ -155,7 +157,7 @@ async def test_ignoring_permissions_writes_beyond(scene: Desk) -> None:
     assert await scene.do(work, "sam") == "Bob"
 
 
-async def test_scopes_of_two_values_add_up_and_of_two_doctypes_both_limit(scene: Desk) -> None:
+async def test_scopes_add_values_and_intersect_doctypes(scene: ShopSite) -> None:
     def widen(fw: Any) -> None:
         fw.new_doc("User Permission", user="sam", allow="Customer", for_value="Bob").insert()
 
@@ -169,6 +171,6 @@ async def test_scopes_of_two_values_add_up_and_of_two_doctypes_both_limit(scene:
     assert names(await scene.do(lambda fw: fw.get_list(ORDER), "sam")) == [FAR]
 
 
-async def test_a_user_without_rows_is_not_limited(scene: Desk) -> None:
+async def test_user_without_scopes_is_not_limited(scene: ShopSite) -> None:
     other = await scene.hire("Seller", name="other")
     assert len(await scene.do(lambda fw: fw.get_list(ORDER), other)) == 5

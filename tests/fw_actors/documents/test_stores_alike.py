@@ -1,7 +1,7 @@
 """The same requests over HTTP get the same answers on both stores, and none is a defect.
 
-What one store can hold and the other cannot, what they sort, compare or round differently, and
-what is too much for either: the same answer on both (O-10, D-35, O-20).
+The requests cover values that only one store can hold, values that the stores sort, compare or
+round differently, and values too large for either (O-10, D-35, O-20).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def times() -> Iterator[Request]:
 
 
 def names() -> Iterator[Request]:
-    """Names of all characters, over a document's whole life."""
+    """Names of all characters, from insert to delete."""
     for name in NAMES:
         yield "POST", SAMPLE, {"name": name, "text": name}
         yield "GET", path(name)
@@ -184,13 +184,13 @@ def rows() -> Iterator[Request]:
 
 
 async def answers(site: HttpSite, requests: Iterator[Request]) -> list[tuple[Request, int, Any]]:
-    """Send the requests; their answers without what is random."""
+    """Send the requests; return their answers without random parts."""
     sid = await site.sid(await site.hire("boss", "System Manager"))
     found = []
     for request in requests:
         if len(request[1]) < MAX_HEAD_BYTES:
             reply = await site.ask(*request, sid=sid)
-            found.append((request, reply.status, _told(reply.json)))
+            found.append((request, reply.status, _without_row_names(reply.json)))
         else:
             found.append((request, *await _listed(site, request[1])))
     return found
@@ -209,8 +209,8 @@ async def _listed(site: HttpSite, target: str) -> tuple[int, Any]:
     return 200, answer
 
 
-def _told(answer: Any) -> Any:
-    """Child rows are named at random."""
+def _without_row_names(answer: Any) -> Any:
+    """Remove the random names of child rows."""
     data = answer.get("data")
     for row in (data.get("lines") or ()) if isinstance(data, dict) else ():
         del row["name"]
@@ -220,19 +220,19 @@ def _told(answer: Any) -> Any:
 @pytest.mark.parametrize(
     "requests", [texts, numbers, times, names, order_and_likeness, too_much, rows]
 )
-async def test_both_stores_answer_alike(
+async def test_sqlite_and_postgresql_give_equal_answers(
     requests: Any, tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(APPS)
-    told = []
+    found = []
     for store in ("sqlite", "postgresql"):
         folder = tmp_path / store
         folder.mkdir()
         if store == "postgresql":
             keep_database_at(folder, postgres_url)
         async with http_site(folder, apps=("shop",)) as site:
-            told.append(await answers(site, requests()))
-    for ours, theirs in zip(*told, strict=True):
+            found.append(await answers(site, requests()))
+    for ours, theirs in zip(*found, strict=True):
         assert ours == theirs
         assert ours[1] in ANSWERS, ours
-    assert {status // 100 for _, status, _ in told[0]} == {2, 4}
+    assert {status // 100 for _, status, _ in found[0]} == {2, 4}

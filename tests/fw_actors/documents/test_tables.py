@@ -29,6 +29,10 @@ class Small(DocType, name="Thing"):
     old = Data()
 
 
+class UniqueOld(DocType, name="Thing"):
+    old = Data(unique=True)
+
+
 class Wide(DocType, name="Thing"):
     old = Data()
     code = Data(unique=True)
@@ -48,13 +52,13 @@ def row(table: DocTable, name: str, **values: Any) -> dict[str, Any]:
     return {**dict.fromkeys(table.names), "name": name, **values}
 
 
-async def test_missing_tables_are_made_once(store: Store) -> None:
+async def test_make_tables_creates_missing_table_once(store: Store) -> None:
     small = table_of(Small)
     assert await store.write(lambda tx: make_tables(tx, [small])) == ["doc_thing"]
     assert await store.write(lambda tx: make_tables(tx, [small])) == []
 
 
-async def test_a_table_is_widened_and_its_rows_stay(store: Store) -> None:
+async def test_make_tables_adds_columns_and_keeps_rows(store: Store) -> None:
     small, wide = table_of(Small), table_of(Wide)
 
     def widen(tx: Tx) -> list[str]:
@@ -68,7 +72,7 @@ async def test_a_table_is_widened_and_its_rows_stay(store: Store) -> None:
     assert (found["old"], found["code"], found["link"]) == ("kept", None, None)
 
 
-async def test_an_added_check_is_never_null(store: Store) -> None:
+async def test_added_check_column_is_never_null(store: Store) -> None:
     """A Check is 0 or 1 and never null (D-54)."""
     small, wide = table_of(Small), table_of(Wide)
 
@@ -83,7 +87,7 @@ async def test_an_added_check_is_never_null(store: Store) -> None:
     assert (found["done"], found["on"]) == (0, 1)
 
 
-async def test_a_column_that_a_doctype_no_longer_has_stays(store: Store) -> None:
+async def test_make_tables_keeps_undeclared_columns(store: Store) -> None:
     """No column is dropped (D-163)."""
     wide, small = table_of(Wide), table_of(Small)
 
@@ -96,7 +100,7 @@ async def test_a_column_that_a_doctype_no_longer_has_stays(store: Store) -> None
     assert {"code", "done"} <= (await store.write(narrow)).keys()
 
 
-async def test_an_added_unique_field_is_unique(store: Store) -> None:
+async def test_added_unique_field_refuses_duplicates(store: Store) -> None:
     small, wide = table_of(Small), table_of(Wide)
 
     def twice(tx: Tx) -> None:
@@ -121,11 +125,11 @@ class Pair(DocType, name="Thing"):
 
 
 @pytest.mark.parametrize("before", [Wide, Pair])
-async def test_what_is_declared_unique_no_longer_is_not(
+async def test_make_tables_drops_undeclared_unique_index(
     store: Store, before: type[DocType]
 ) -> None:
-    """A field that is no longer declared unique takes duplicates (D-165); the index of before
-    refused them."""
+    """A field that is no longer declared unique takes duplicates (D-165); a remaining index would
+    refuse them."""
     strict, loose = table_of(before), table_of(Loose)
 
     def twice(tx: Tx) -> list[str]:
@@ -146,7 +150,7 @@ class Keyed(DocType, name="Thing"):
     link = Link(options="Thing")
 
 
-async def test_a_partial_unique_index_refuses_duplicates_of_rows_with_a_value(
+async def test_partial_unique_index_ignores_rows_with_null(
     store: Store,
 ) -> None:
     keyed = table_of(Keyed)
@@ -162,7 +166,7 @@ async def test_a_partial_unique_index_refuses_duplicates_of_rows_with_a_value(
     assert refusal.value.columns == ("code", "link")
 
 
-async def test_a_former_index_is_dropped(store: Store) -> None:
+async def test_make_tables_drops_former_index(store: Store) -> None:
     class Before(DocType, name="Thing"):
         index_together = (("code", "link"), ("link", "code"))
         code = Data()
@@ -200,18 +204,18 @@ class Akin(DocType, name="Thing"):
     c = Float()
 
 
-async def test_a_column_that_can_not_hold_its_field_any_more_is_named_at_start(
+async def test_make_tables_reports_columns_of_changed_type(
     store: Store,
 ) -> None:
-    """Tables are made or widened, so a column keeps its type (D-164). SQLite mixed both in one
-    column, PostgreSQL failed with 500 or rounded."""
+    """Tables are made or widened, so a column keeps its type (D-164). Unchecked, SQLite would mix
+    both types in a column, and PostgreSQL would round or fail with 500."""
     await store.write(lambda tx: make_tables(tx, [table_of(Typed)]))
     with pytest.raises(ConfigurationError) as refusal:
         await store.write(lambda tx: make_tables(tx, [table_of(Retyped)]))
-    told = [
+    reported = [
         problem.partition("class ")[2].partition(":")[::2] for problem in refusal.value.problems
     ]
-    assert told == [
+    assert reported == [
         ("Retyped", " a: doc_thing.a was made for text, and Int needs whole numbers: " + ADVICE),
         ("Retyped", " b: doc_thing.b was made for whole numbers, and Float needs floating-point "
                     "numbers: " + ADVICE),
@@ -223,12 +227,12 @@ async def test_a_column_that_can_not_hold_its_field_any_more_is_named_at_start(
 ADVICE = "give the field another name, or change the column in the database first"
 
 
-async def test_a_column_serves_another_type_that_is_stored_alike(store: Store) -> None:
+async def test_make_tables_accepts_type_of_equal_storage(store: Store) -> None:
     await store.write(lambda tx: make_tables(tx, [table_of(Typed)]))
     assert await store.write(lambda tx: make_tables(tx, [table_of(Akin)])) == []
 
 
-async def test_null_is_no_duplicate(store: Store) -> None:
+async def test_unique_field_accepts_repeated_null(store: Store) -> None:
     wide = table_of(Wide)
 
     def twice(tx: Tx) -> None:
@@ -239,7 +243,7 @@ async def test_null_is_no_duplicate(store: Store) -> None:
     await store.write(twice)
 
 
-async def test_an_index_of_a_field_and_a_time_is_made(store: Store) -> None:
+async def test_make_tables_creates_index_of_field_and_time(store: Store) -> None:
     class Timed(DocType, name="Thing"):
         kind = Data(length=650)
         index_together = (("kind", "creation", "modified"),)
@@ -262,36 +266,30 @@ async def test_an_index_of_a_field_and_a_time_is_made(store: Store) -> None:
     assert "by_doc_thing__kind__creation__modified" in await store.write(work)
 
 
-async def test_what_stored_rows_share_can_not_become_unique(store: Store) -> None:
+async def test_make_tables_refuses_unique_field_with_stored_duplicates(store: Store) -> None:
     small = table_of(Small)
-
-    class Unique(DocType, name="Thing"):
-        old = Data(unique=True)
 
     def work(tx: Tx) -> None:
         make_tables(tx, [small])
         for name in ("a", "b"):
             small.insert(tx, row(small, name, old="same"))
-        make_tables(tx, [table_of(Unique)])
+        make_tables(tx, [table_of(UniqueOld)])
 
     with pytest.raises(ConfigurationError) as refusal:
         await store.write(work)
     (problem,) = refusal.value.problems
-    assert "class Unique: old: it can't be unique" in problem
+    assert "class UniqueOld: old: it can't be unique" in problem
 
 
-async def test_any_number_of_stored_rows_may_leave_empty_what_becomes_unique(store: Store) -> None:
+async def test_make_tables_turns_empty_unique_values_into_null(store: Store) -> None:
     """`""` in a unique field is null, whenever it was written (D-62)."""
     small = table_of(Small)
-
-    class Unique(DocType, name="Thing"):
-        old = Data(unique=True)
 
     def work(tx: Tx) -> list[Any]:
         make_tables(tx, [small])
         for name, old in (("a", ""), ("b", ""), ("c", "kept")):
             small.insert(tx, row(small, name, old=old))
-        unique = table_of(Unique)
+        unique = table_of(UniqueOld)
         make_tables(tx, [unique])
         found = [unique.fetch(tx, name) for name in "abc"]
         return [each["old"] for each in found if each is not None]
@@ -309,7 +307,7 @@ class Long(DocType, name=LONGEST):
     a_field_whose_name_is_as_long_as_the_rules_for_names_allow_b = Data(unique=True)
 
 
-async def test_the_longest_names_are_kept_whole_and_apart(store: Store) -> None:
+async def test_longest_table_and_index_names_are_not_truncated(store: Store) -> None:
     long = table_of(Long)
     assert Long.meta.problems == ()
     assert await store.write(lambda tx: make_tables(tx, [long])) == [f"doc_{LONGEST}"]
@@ -319,7 +317,7 @@ async def test_the_longest_names_are_kept_whole_and_apart(store: Store) -> None:
     assert max(len(str(index.name)) for index in long.table.indexes) == 63
 
 
-def test_a_name_that_postgresql_would_cut_is_refused() -> None:
+def test_doctype_name_beyond_postgresql_limit_is_refused() -> None:
     class TooLong(DocType, name=LONGEST + "x"):
         pass
 
@@ -334,7 +332,7 @@ class SalesOrder(DocType, name="Sales Order"):
     pass
 
 
-async def test_indexes_of_two_doctypes_never_share_a_name(store: Store) -> None:
+async def test_index_names_of_different_doctypes_never_collide(store: Store) -> None:
     tables = [table_of(Sales), table_of(SalesOrder)]
     await store.write(lambda tx: make_tables(tx, tables))
     for each in tables:

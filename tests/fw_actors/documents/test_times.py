@@ -20,15 +20,15 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("ms", "text"), ROWS)
-def test_milliseconds_are_shown_as_iso_8601_utc_with_z(ms: int, text: str) -> None:
+def test_iso_formats_milliseconds_as_utc_with_z(ms: int, text: str) -> None:
     assert iso(ms) == text
 
 
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
-def test_what_is_shown_is_read_back_to_the_millisecond(ms: int) -> None:
+def test_datetime_to_ms_inverts_iso_exactly(ms: int) -> None:
     assert to_ms(datetime.fromisoformat(iso(ms))) == ms
 
 
-def test_a_time_without_offset_is_utc() -> None:
+def test_datetime_to_ms_treats_naive_time_as_utc() -> None:
     assert to_ms(datetime(1970, 1, 1, 0, 0, 1)) == 1000  # noqa: DTZ001
     assert to_ms(datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1000

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ValidationError
 from fw_actors.runtime import SeededEntropy
-from tests.fw_actors.documents.conftest import Desk
+from tests.fw_actors.documents.conftest import ShopSite
 
 PLACE = ("Webhook", "secret", "row1")
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -23,11 +23,11 @@ def vault(key: str | None = "a key") -> VaultCipher:
 
 
 @given(TEXTS, st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
-def test_what_is_sealed_opens_with_the_same_key(text: str, key: str) -> None:
+def test_vault_cipher_opens_sealed_text_with_same_key(text: str, key: str) -> None:
     assert vault(key).open(vault(key).seal(text, *PLACE), *PLACE) == text
 
 
-def test_the_text_is_not_in_what_is_stored() -> None:
+def test_vault_cipher_hides_plain_text() -> None:
     """A Vault value is encrypted at rest (D-72)."""
     sealed = vault().seal("whsec_plain", *PLACE)
     raw = base64.b64decode(sealed.split(":")[2])
@@ -35,7 +35,7 @@ def test_the_text_is_not_in_what_is_stored() -> None:
     assert b"plain" not in raw
 
 
-def test_one_text_is_sealed_differently_each_time() -> None:
+def test_vault_cipher_seals_equal_texts_differently() -> None:
     box = vault()
     assert len({box.seal("same", *PLACE) for _ in range(50)}) == 50
 
@@ -44,14 +44,14 @@ ELSEWHERE = [("Other", "secret", "row1"), ("Webhook", "token", "row1"), ("Webhoo
 
 
 @pytest.mark.parametrize("place", ELSEWHERE)
-def test_a_sealed_value_opens_in_its_own_place_only(place: tuple[str, str, str]) -> None:
+def test_vault_cipher_binds_sealed_value_to_column_and_row(place: tuple[str, str, str]) -> None:
     box = vault()
     with pytest.raises(UnreadableError):
         box.open(box.seal("s", *PLACE), *place)
 
 
-def test_a_changed_key_is_told_from_damage() -> None:
-    """A key that has changed since the value was saved is told from damage (B-169)."""
+def test_vault_cipher_distinguishes_changed_key_and_damage() -> None:
+    """The errors distinguish a changed key from damage (B-169)."""
     sealed = vault().seal("s", *PLACE)
     with pytest.raises(UnreadableError, match="another FW_SECRET_KEY"):
         vault("another key").open(sealed, *PLACE)
@@ -62,12 +62,12 @@ def test_a_changed_key_is_told_from_damage() -> None:
 
 
 @given(st.text(max_size=40) | st.text(max_size=40).map("v1:".__add__))
-def test_whatever_is_stored_opens_or_is_unreadable(stored: str) -> None:
+def test_vault_cipher_reports_arbitrary_text_as_unreadable(stored: str) -> None:
     with pytest.raises(UnreadableError):
         vault().open(stored, *PLACE)
 
 
-def test_anything_after_the_right_key_id_is_damage() -> None:
+def test_vault_cipher_reports_damage_behind_valid_key_id() -> None:
     head = ":".join(vault().seal("s", *PLACE).split(":")[:2])
     for rest in ("", ":", ":AA==", ":not base64", ":" + "A" * 40, ":ä"):
         with pytest.raises(UnreadableError):
@@ -75,7 +75,7 @@ def test_anything_after_the_right_key_id_is_damage() -> None:
 
 
 @pytest.mark.parametrize("key", [None, ""])
-def test_without_a_key_nothing_is_sealed(key: str | None) -> None:
+def test_vault_cipher_without_key_refuses_to_seal(key: str | None) -> None:
     """Writing or changing a Vault value needs FW_SECRET_KEY, else the write fails (D-76)."""
     with pytest.raises(ValidationError) as refusal:
         vault(key).seal("s", *PLACE)
@@ -83,8 +83,8 @@ def test_without_a_key_nothing_is_sealed(key: str | None) -> None:
     assert "FW_SECRET_KEY" in str(refusal.value)
 
 
-async def test_a_row_from_before_its_doctype_had_a_vault_field_takes_one(desk: Desk) -> None:
-    """Rows get what binds a value to them when they first may hold one."""
+async def test_vault_write_assigns_missing_row_id(desk: ShopSite) -> None:
+    """A row gets its row id at the first write of a Vault value."""
 
     def work(fw: Any) -> list[Any]:
         for name in ("a", "b"):

@@ -1,5 +1,5 @@
-"""Call by call: what a user with access scopes meets at Webhook and Webhook Delivery, also as
-System Manager, in Python and over HTTP (A-314, A-316).
+"""A user with access scopes is refused Webhook and Webhook Delivery, also as System Manager, in
+Python and over HTTP (A-314, A-316).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Scoped:
         return await self.site.ask(method, path, body, sid=self.sid)
 
     async def rows(self) -> list[Any]:
-        """All that must stay as it is."""
+        """Return all rows that must not change."""
         hooks = await self.site.rows("SELECT * FROM doc_webhook ORDER BY name")
         return [*hooks, *await self.site.rows("SELECT * FROM doc_webhook_delivery ORDER BY name")]
 
@@ -66,12 +66,14 @@ BOTH = pytest.mark.parametrize("doctype", ["Webhook", "Webhook Delivery"])
 
 
 @BOTH
-async def test_reads_that_ignore_permissions_find_nothing(scoped: Scoped, doctype: str) -> None:
+async def test_scoped_reads_ignoring_permissions_return_no_rows(
+    scoped: Scoped, doctype: str
+) -> None:
     """ "`getAll` and `getList({ignorePermissions:true})` return no rows, `getValue` returns
     nothing, `exists` returns null"."""
     name = scoped.names[doctype]
 
-    def look(fw: Any) -> list[Any]:
+    def read(fw: Any) -> list[Any]:
         return [
             fw.get_all(doctype),
             fw.get_list(doctype, ignore_permissions=True),
@@ -82,21 +84,21 @@ async def test_reads_that_ignore_permissions_find_nothing(scoped: Scoped, doctyp
             fw.count(doctype),
         ]
 
-    assert await scoped.as_sam(look) == [[], [], None, None, None, None, 0]
+    assert await scoped.as_sam(read) == [[], [], None, None, None, None, 0]
 
 
 @BOTH
-async def test_reads_as_oneself_are_refused(scoped: Scoped, doctype: str) -> None:
+async def test_scoped_reads_with_permissions_are_refused(scoped: Scoped, doctype: str) -> None:
     """`get_list` without the flag and `get_doc` raise (A-315)."""
 
-    def look(fw: Any) -> None:
+    def read(fw: Any) -> None:
         with pytest.raises(PermissionDeniedError):
             fw.get_list(doctype)
         for name in (scoped.names[doctype], "nobody"):
             with pytest.raises(PermissionDeniedError):
                 fw.get_doc(doctype, name)
 
-    await scoped.as_sam(look)
+    await scoped.as_sam(read)
 
 
 VERBS: dict[str, Callable[[Any, Any, bool], Any]] = {
@@ -113,7 +115,9 @@ VERBS: dict[str, Callable[[Any, Any, bool], Any]] = {
 
 
 @BOTH
-async def test_verbs_are_refused_ignore_permissions_or_not(scoped: Scoped, doctype: str) -> None:
+async def test_scoped_verbs_are_refused_despite_ignored_permissions(
+    scoped: Scoped, doctype: str
+) -> None:
     """ "`insert`, `save`, `delete`, `dbSet` are refused", and the other verbs too."""
     before = await scoped.rows()
 
@@ -130,9 +134,7 @@ async def test_verbs_are_refused_ignore_permissions_or_not(scoped: Scoped, docty
 
 
 @BOTH
-async def test_every_request_is_refused_whether_the_name_exists_or_not(
-    scoped: Scoped, doctype: str
-) -> None:
+async def test_scoped_requests_are_refused_for_any_name(scoped: Scoped, doctype: str) -> None:
     """Over HTTP every verb is 403, also for names that do not exist (A-315)."""
     before = await scoped.rows()
     path = f"/api/resource/{doctype.replace(' ', '%20')}"
@@ -150,33 +152,33 @@ async def test_every_request_is_refused_whether_the_name_exists_or_not(
     assert await scoped.rows() == before
 
 
-async def test_a_replay_is_refused_and_recorded_as_denied(scoped: Scoped) -> None:
+async def test_scoped_replay_is_refused_and_audited_as_denied(scoped: Scoped) -> None:
     """A replay is refused (B-255) and recorded as Denied, without a detail (O-81)."""
     for delivery in (scoped.names["Webhook Delivery"], "nobody"):
         reply = await scoped.ask("POST", SERVICES + "webhooks.replay", {"delivery": delivery})
         assert reply.status == 403
     text = "SELECT action, target, detail, actor FROM doc_audit_event WHERE actor = :actor"
-    told = await scoped.site.rows(text, actor=SAM)
-    assert [(row["action"], row["detail"], row["actor"]) for row in told] == [
+    events = await scoped.site.rows(text, actor=SAM)
+    assert [(row["action"], row["detail"], row["actor"]) for row in events] == [
         ("Denied", None, SAM)
     ] * 2
-    assert {row["target"] for row in told} == {scoped.names["Webhook Delivery"], "nobody"}
+    assert {row["target"] for row in events} == {scoped.names["Webhook Delivery"], "nobody"}
 
 
-async def test_a_test_event_is_refused(scoped: Scoped) -> None:
+async def test_scoped_test_event_is_refused(scoped: Scoped) -> None:
     reply = await scoped.ask(
         "POST", SERVICES + "webhooks.test", {"webhook": scoped.names["Webhook"]}
     )
     assert reply.status == 403
 
 
-async def test_raw_sql_is_not_checked(scoped: Scoped) -> None:
+async def test_raw_sql_bypasses_webhook_scopes(scoped: Scoped) -> None:
     """ "Raw `fw.db.sql` is not checked"."""
     found = await scoped.as_sam(lambda fw: fw.db.sql("SELECT name FROM doc_webhook"))
     assert len(found) == 2
 
 
-async def test_own_writes_still_queue_deliveries(scoped: Scoped) -> None:
+async def test_scoped_writes_queue_deliveries(scoped: Scoped) -> None:
     """ "Such a user's own document writes still queue deliveries on their behalf"."""
     text = "SELECT count(*) AS n FROM doc_webhook_delivery WHERE event = 'doc.on_insert'"
     await scoped.as_sam(
@@ -185,8 +187,8 @@ async def test_own_writes_still_queue_deliveries(scoped: Scoped) -> None:
     assert await scoped.site.rows(text) == [{"n": 1}]
 
 
-async def test_without_the_scope_the_same_user_may_do_all_of_it(scoped: Scoped) -> None:
-    """The refusals above are due to the scope alone."""
+async def test_unscoped_system_manager_may_use_webhooks(scoped: Scoped) -> None:
+    """The refusals above have no cause but the scope."""
     await scoped.site.do(lambda fw: fw.db.sql("DELETE FROM doc_user_permission"))
     assert len(await scoped.as_sam(lambda fw: fw.get_list("Webhook"))) == 2
     for path in ("/api/resource/Webhook", "/api/resource/Webhook%20Delivery"):

@@ -37,21 +37,21 @@ def ping(fw: Any, **anything: Any) -> Any:
     return anything
 
 
-def test_it_is_called_under_its_dotted_path() -> None:
+def test_whitelisted_function_has_dotted_path_and_roles() -> None:
     """A function is served at `POST /api/method/<module>.<function>` (D-180)."""
     assert isinstance(close, Whitelisted)
     assert close.path == f"{__name__}.close"
     assert (close.roles, ping.roles) == (("Seller",), ())
 
 
-def test_it_is_still_a_function() -> None:
+def test_whitelisted_function_stays_directly_callable() -> None:
     assert close("fw", "a", force=True) == "fw a  True"
     named = [getattr(close, name) for name in ("__name__", "__module__", "__doc__")]
     assert named == ["close", __name__, "Close it."]
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_it_ends_no_process(end: type[BaseException]) -> None:
+def test_whitelisted_function_system_exit_becomes_runtime_error(end: type[BaseException]) -> None:
     """`sys.exit()` is a defect of its request (H-66), and the service goes on (D-146)."""
 
     @whitelist
@@ -65,7 +65,7 @@ def test_it_ends_no_process(end: type[BaseException]) -> None:
 @pytest.mark.parametrize(
     "arguments", [{"name": "a"}, {"name": "a", "reason": "b"}, {"name": "a", "force": True}]
 )
-def test_arguments_that_it_takes_are_taken(arguments: dict[str, Any]) -> None:
+def test_validate_accepts_declared_arguments(arguments: dict[str, Any]) -> None:
     close.validate(arguments)
 
 
@@ -76,7 +76,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "field"), REFUSED)
-def test_an_argument_missing_or_unknown_is_a_bad_request(
+def test_validate_refuses_missing_or_unknown_argument(
     arguments: dict[str, Any], field: str
 ) -> None:
     """A missing or unknown argument is 400 (D-182)."""
@@ -85,14 +85,14 @@ def test_an_argument_missing_or_unknown_is_a_bad_request(
     assert refusal.value.extra == {"field": field}
 
 
-def test_a_function_of_any_keyword_takes_any_but_its_handle() -> None:
+def test_validate_accepts_any_keyword_except_handle() -> None:
     ping.validate({"a": 1, "b": 2})
     with pytest.raises(BadRequestError):
         ping.validate({"fw": 1})
 
 
-def test_an_argument_may_have_any_name() -> None:
-    """The body is the keyword arguments (D-180); one called `self` was a defect (500)."""
+def test_whitelisted_call_passes_arguments_named_self_and_function() -> None:
+    """The body is the keyword arguments (D-180), which may be named `self`."""
 
     @whitelist
     def anything(fw: Any, **named: Any) -> dict[str, Any]:
@@ -101,8 +101,8 @@ def test_an_argument_may_have_any_name() -> None:
     assert anything("fw", self=1, function=2) == {"self": 1, "function": 2}
 
 
-def test_one_that_gives_back_a_coroutine_has_done_nothing_and_fails() -> None:
-    """Whitelisted functions are plain (D-184, D-145); a decorator may hide that one is none."""
+def test_whitelisted_function_returning_coroutine_fails() -> None:
+    """Whitelisted functions are plain (D-184, D-145); a decorator may hide an async one."""
 
     async def later() -> None: ...
 
@@ -119,10 +119,10 @@ def test_one_that_gives_back_a_coroutine_has_done_nothing_and_fails() -> None:
     [
         {"count": 2, "share": 1, "rows": [{"a": 1}], "note": "x"},
         {"share": None, "note": None},
-        {"sale": "SO-1"},  # no type of JSON: it says nothing of what a body may hold
+        {"sale": "SO-1"},  # not a type of JSON: bodies are not checked against it
     ],
 )
-def test_arguments_of_the_annotated_types_are_taken(arguments: dict[str, Any]) -> None:
+def test_validate_accepts_arguments_of_annotated_types(arguments: dict[str, Any]) -> None:
     sum_up.validate(arguments)
 
 
@@ -133,8 +133,8 @@ def test_arguments_of_the_annotated_types_are_taken(arguments: dict[str, Any]) -
         ("rows", {}), ("rows", [1]), ("rows", [{"a": "1"}]), ("note", 5),
     ],
 )  # fmt: skip
-def test_an_argument_of_another_type_is_a_bad_request(name: str, value: Any) -> None:
-    """A wrong type is 400 with the argument's name (D-182); a function met a 500 by it."""
+def test_validate_refuses_argument_of_wrong_type(name: str, value: Any) -> None:
+    """A wrong type is 400 with the argument's name (D-182)."""
     with pytest.raises(BadRequestError) as refusal:
         sum_up.validate({name: value})
     assert refusal.value.extra == {"field": name}
@@ -144,7 +144,7 @@ def test_an_argument_of_another_type_is_a_bad_request(name: str, value: Any) -> 
     "annotation",
     ["Unheard_of", "how many there are", "list[int] | list[str]", "dict[int, str]", "Sale"],
 )
-def test_annotations_that_say_nothing_of_json_judge_nothing(annotation: str) -> None:
+def test_validate_ignores_annotations_outside_json(annotation: str) -> None:
     def later(fw: Any, count: int) -> None: ...
 
     later.__annotations__["count"] = annotation
@@ -155,7 +155,7 @@ def test_annotations_that_say_nothing_of_json_judge_nothing(annotation: str) -> 
     ("annotation", "value"),
     [("typing.Dict", {}), ("typing.List", []), ("typing.Dict | None", {}), ("dict", {})],
 )
-def test_bare_containers_are_types_of_json(annotation: str, value: Any) -> None:
+def test_validate_checks_bare_container_annotations(annotation: str, value: Any) -> None:
     def later(fw: Any, what: Any) -> None: ...
 
     later.__annotations__["what"] = annotation
@@ -164,7 +164,7 @@ def test_bare_containers_are_types_of_json(annotation: str, value: Any) -> None:
         whitelist(later).validate({"what": "text"})
 
 
-def test_a_refusal_quotes_no_more_than_a_line_of_the_value() -> None:
+def test_validate_refusal_truncates_quoted_value() -> None:
     def later(fw: Any, kind: Literal["a"]) -> None: ...
 
     with pytest.raises(BadRequestError) as refusal:
@@ -172,7 +172,7 @@ def test_a_refusal_quotes_no_more_than_a_line_of_the_value() -> None:
     assert len(refusal.value.message) < 200
 
 
-def test_the_annotation_of_any_further_keywords_judges_none() -> None:
+def test_validate_ignores_annotation_of_variadic_keywords() -> None:
     def later(fw: Any, **more: int) -> None: ...
 
     whitelist(later).validate({"more": "any"})

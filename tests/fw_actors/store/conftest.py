@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Every test runs on both stores, but those in files that name one."""
+    """Every test runs on both stores, except in files that name one."""
     found: str = request.param
     return found
 
@@ -61,7 +61,7 @@ async def threaded(open_store: OpenStore) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def ordered(open_store: OpenStore, kind: str) -> AsyncIterator[Store]:
-    """A store with its threads whose writes run one after another, with the notes table."""
+    """A store with its threads whose writes run in sequence, with the notes table."""
     async with open_store(**IN_ORDER[kind]) as store:
         await store.write(create_notes)
         yield store
@@ -77,5 +77,5 @@ def connection(path: Path) -> Iterator[SqliteConnection]:
 
 @pytest.fixture
 def engine(connection: SqliteConnection) -> GroupCommit:
-    """The writer's engine without a thread: a test decides what waits together."""
+    """The writer's engine without a thread: a test decides which calls form a group."""
     return GroupCommit(connection)

@@ -1,4 +1,4 @@
-"""The two stores that the contract's tests run on, and every difference that they know of."""
+"""The two stores that the contract's tests run on, and their known differences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fw_actors.store.statement import POSTGRESQL, SQLITE
 KINDS: Final = (SQLITE, POSTGRESQL)
 
 IN_ORDER: Final[dict[str, dict[str, Any]]] = {SQLITE: {}, POSTGRESQL: {"writer_threads": 1}}
-"""What makes writes run one after another: PostgreSQL's overlap where it has several writers."""
+"""Options that make writes run in sequence: several writers of PostgreSQL overlap."""
 
 NO_TEXT: Final[dict[str, tuple[object, ...]]] = {
     SQLITE: (2**63, "\ud800", object()),
@@ -38,4 +38,4 @@ ANOTHER_TRANSACTION: Final[dict[str, tuple[str, ...]]] = {
         "SELECT set_config('lock_timeout', '0', false)",
     ),
 }
-"""Raw SQL, beyond what both have, that would reach beyond the transaction."""
+"""Raw SQL of one dialect that would reach beyond the transaction."""

@@ -24,7 +24,7 @@ ADD: Final = Statement(insert(NOTES).values(owner=bindparam("owner"), text=bindp
 ALL: Final = Statement(select(NOTES.c.text).order_by(NOTES.c.id))
 
 
-class Refused(Exception):
+class NoteRefused(Exception):
     """Raised by a test's function."""
 
 
@@ -44,7 +44,7 @@ def _add(tx: Tx, text: str) -> int:
 def add_then_refuse(tx: Tx) -> None:
     """A transaction that adds a note and then fails."""
     tx.run(ADD, owner="ada", text="undone")
-    raise Refused
+    raise NoteRefused
 
 
 def texts(tx: Tx) -> list[str]:
@@ -52,7 +52,7 @@ def texts(tx: Tx) -> list[str]:
 
 
 async def answers_of_callers(store: Store, count: int) -> dict[int, int]:
-    """Let so many tasks write a note and a number at the same time; return what each was given."""
+    """Let so many tasks write a note and a number concurrently; return the answer of each."""
     answers: dict[int, int] = {}
 
     async def caller(number: int) -> None:

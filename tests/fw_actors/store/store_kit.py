@@ -1,4 +1,4 @@
-"""A function that holds the writer of a store."""
+"""A function that holds a thread of a store."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import trio.testing
 from fw_actors.store import Tx
 
 
-class Gate:
-    """Holds the writer inside a function until the test lets it go."""
+class TransactionGate:
+    """Holds a transaction inside its function until the test opens the gate."""
 
     def __init__(self) -> None:
         self._inside = threading.Event()

@@ -1,4 +1,4 @@
-"""A row and its text come out of one value together, whatever is in the text."""
+"""A row and its text are read from one value together, for any content of the text."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ TEXTS = {
 LABELS = {key: None if key == 3 else f"label {key} \n ' \" \\ é" for key in TEXTS}
 
 
-class Row(FramedRow):
+class LabelledRow(FramedRow):
     label: str | None
 
 
-_DECODER = msgspec.json.Decoder(Row)
+_DECODER = msgspec.json.Decoder(LabelledRow)
 
 
 def framed(tx: Tx, *, down: bool = False) -> bytes | None:
@@ -44,7 +44,7 @@ def framed(tx: Tx, *, down: bool = False) -> bytes | None:
 
 
 @pytest.mark.parametrize("down", [False, True])
-async def test_each_text_is_found_with_its_own_row(open_store: OpenStore, down: bool) -> None:
+async def test_read_frames_pairs_text_with_row(open_store: OpenStore, down: bool) -> None:
     async with open_store(inline=True) as store:
         value = await store.write(lambda tx: framed(tx, down=down))
     assert value is not None
@@ -59,7 +59,7 @@ async def test_each_text_is_found_with_its_own_row(open_store: OpenStore, down: 
     }
 
 
-async def test_a_value_that_is_cut_gives_whole_frames_alone(open_store: OpenStore) -> None:
+async def test_read_frames_yields_whole_frames_of_truncated_value(open_store: OpenStore) -> None:
     async with open_store(inline=True) as store:
         value = await store.write(framed)
     assert value is not None
@@ -90,6 +90,6 @@ async def test_a_value_that_is_cut_gives_whole_frames_alone(open_store: OpenStor
         b"x",
     ],
 )
-def test_a_frame_that_does_not_fit_is_refused(value: bytes) -> None:
+def test_read_frames_refuses_inconsistent_frame(value: bytes) -> None:
     with pytest.raises(StatementError, match="do not fit together"):
         list(read_frames(value, _DECODER))

@@ -14,7 +14,7 @@ LEASE_MS = 40_000
 
 
 class SteppedClock:
-    """A clock that stands until it is told to go on."""
+    """A clock that advances only when a test sets it."""
 
     def __init__(self) -> None:
         self.ms = 1_000_000
@@ -52,9 +52,7 @@ def row(tx: Tx, job_id: int) -> dict[str, Any]:
     return found
 
 
-async def test_a_job_is_claimed_with_everything_it_was_given(
-    queue: Store, clock: SteppedClock
-) -> None:
+async def test_claim_returns_every_field_of_job(queue: Store, clock: SteppedClock) -> None:
     job_id = await queue.write(
         put(subject="d-1", function="app.send", arguments='{"a": 1}', user="ada")
     )
@@ -62,13 +60,13 @@ async def test_a_job_is_claimed_with_everything_it_was_given(
     assert await queue.write(take()) == [LeasedJob(job_id, *given, 0, 0, "t1", clock.ms)]
 
 
-async def test_a_job_is_leased_to_one_holder_at_a_time(queue: Store) -> None:
+async def test_claim_skips_leased_job(queue: Store) -> None:
     await queue.write(put())
     assert len(await queue.write(take(token="t1"))) == 1
     assert await queue.write(take(token="t2")) == []
 
 
-async def test_a_claim_takes_no_more_than_asked_and_the_longest_waiting_first(
+async def test_claim_takes_limited_number_of_longest_waiting_jobs(
     queue: Store, clock: SteppedClock
 ) -> None:
     late = await queue.write(put(next_at=clock.ms - 1))
@@ -78,14 +76,14 @@ async def test_a_claim_takes_no_more_than_asked_and_the_longest_waiting_first(
     assert [job.id for job in await queue.write(take(limit=5))] == [late]
 
 
-async def test_a_job_is_not_claimed_before_its_time(queue: Store, clock: SteppedClock) -> None:
+async def test_claim_skips_job_not_yet_due(queue: Store, clock: SteppedClock) -> None:
     await queue.write(put(next_at=clock.ms + 1))
     assert await queue.write(take()) == []
     clock.ms += 1
     assert len(await queue.write(take())) == 1
 
 
-async def test_an_expired_lease_is_taken_over_and_counted_as_a_death(
+async def test_claim_takes_over_expired_lease_and_counts_death(
     queue: Store, clock: SteppedClock
 ) -> None:
     await queue.write(put())
@@ -106,7 +104,7 @@ OUTCOMES: dict[str, Outcome] = {
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
-async def test_only_the_holder_of_the_lease_writes_an_outcome(
+async def test_outcome_is_written_by_lease_holder_only(
     queue: Store, clock: SteppedClock, name: str
 ) -> None:
     outcome = OUTCOMES[name]
@@ -122,7 +120,7 @@ async def test_only_the_holder_of_the_lease_writes_an_outcome(
 
 
 NO_LEASE = {"lease": None}
-AFTER = [  # one death came before, so that its count shows
+AFTER = [  # after one death, so that its count is visible
     ("retry", {"next_at": 2_000_000, "attempts": 1, "deaths": 0, "error": "timeout: late"}),
     ("fail", {"next_at": None, "attempts": 1, "deaths": 0, "error": "status: 404"}),
     ("give_back", {"next_at": 1_040_000, "attempts": 0, "deaths": 1, "error": None}),
@@ -130,7 +128,7 @@ AFTER = [  # one death came before, so that its count shows
 
 
 @pytest.mark.parametrize(("name", "expected"), AFTER)
-async def test_each_outcome_leaves_the_row_as_stated(
+async def test_outcome_updates_columns_of_job(
     queue: Store, clock: SteppedClock, name: str, expected: dict[str, Any]
 ) -> None:
     await queue.write(put())
@@ -141,14 +139,14 @@ async def test_each_outcome_leaves_the_row_as_stated(
     assert await queue.read(lambda tx: row(tx, job.id)) == expected | NO_LEASE
 
 
-async def test_a_finished_job_is_gone(queue: Store) -> None:
+async def test_finish_removes_row_of_job(queue: Store) -> None:
     job_id = await queue.write(put())
     await queue.write(take())
     await queue.write(lambda tx: jobs.finish(tx, job_id, "t1"))
     assert await queue.read(jobs.stats) == []
 
 
-async def test_many_jobs_end_in_one_statement_where_their_leases_hold(
+async def test_settle_all_updates_jobs_with_matching_lease(
     queue: Store, clock: SteppedClock
 ) -> None:
     ids = [await queue.write(put(subject=str(n))) for n in range(6)]
@@ -166,7 +164,7 @@ async def test_many_jobs_end_in_one_statement_where_their_leases_hold(
     assert await queue.write(lambda tx: jobs.settle_all(tx, [])) == 0
 
 
-async def test_jobs_that_are_held_and_done_are_deleted_and_no_others(queue: Store) -> None:
+async def test_delete_held_removes_given_jobs_only(queue: Store) -> None:
     ids = [await queue.write(put(subject=str(n))) for n in range(4)]
     await queue.write(take())
     await queue.write(lambda tx: jobs.delete_held(tx, [ids[0], ids[2], 999]))
@@ -175,9 +173,7 @@ async def test_jobs_that_are_held_and_done_are_deleted_and_no_others(queue: Stor
     assert sorted(left) == [ids[1], ids[3]]
 
 
-async def test_heads_give_each_partition_with_its_earliest_time(
-    queue: Store, clock: SteppedClock
-) -> None:
+async def test_heads_return_earliest_time_per_partition(queue: Store, clock: SteppedClock) -> None:
     for partition, wait in (("w2", 5), ("w1", 9), ("w1", 7), ("", 3)):
         await queue.write(put(partition, next_at=clock.ms + wait))
     failed = await queue.write(put("w3"))
@@ -189,10 +185,10 @@ async def test_heads_give_each_partition_with_its_earliest_time(
     assert await queue.read(lambda tx: jobs.heads(tx, "nothing")) == []
 
 
-async def test_the_one_that_follows_is_the_next_of_its_partition_that_is_not_due(
+async def test_next_due_returns_first_future_time_of_partition(
     queue: Store, clock: SteppedClock
 ) -> None:
-    """A due job is found by a scan, and the next one is slept until (B-197)."""
+    """A scan finds due jobs, and the worker sleeps until the next one (B-197)."""
     now = clock.ms
     for at in (now - 1, now, now + 7, now + 3):
         await queue.write(put(next_at=at))
@@ -205,7 +201,7 @@ async def test_the_one_that_follows_is_the_next_of_its_partition_that_is_not_due
     assert [await next_due(each) for each in ("w1", "w2", "w3")] == [now + 3, now + 1, None]
 
 
-async def test_stats_tell_every_state_apart(queue: Store, clock: SteppedClock) -> None:
+async def test_stats_count_jobs_by_queue_and_state(queue: Store, clock: SteppedClock) -> None:
     await queue.write(put(next_at=clock.ms - 2500))
     await queue.write(put(next_at=clock.ms + 1))
     await queue.write(put("w2"))
@@ -220,10 +216,10 @@ async def test_stats_tell_every_state_apart(queue: Store, clock: SteppedClock) -
     ]
 
 
-async def test_what_a_wrong_clock_set_far_away_is_due_now(
+async def test_reschedule_makes_jobs_beyond_limit_due_now(
     queue: Store, clock: SteppedClock
 ) -> None:
-    """A next attempt further away than it can be is due now; what is near stays as it was."""
+    """A next attempt beyond the limit is due now; a nearer one keeps its time."""
     latest = clock.ms + 1000
     near = await queue.write(put("w1", next_at=latest))
     far = [await queue.write(put(p, next_at=latest + 1)) for p in ("w1", "w2", "")]
@@ -239,9 +235,7 @@ async def test_what_a_wrong_clock_set_far_away_is_due_now(
     assert await queue.read(lambda tx: row(tx, failed)["next_at"]) is None
 
 
-async def test_a_lease_without_its_jobs_takes_the_same_as_a_claim(
-    queue: Store, clock: SteppedClock
-) -> None:
+async def test_lease_takes_same_jobs_as_claim(queue: Store, clock: SteppedClock) -> None:
     for _ in range(3):
         await queue.write(put())
     await queue.write(put(partition="w2"))
@@ -255,7 +249,7 @@ async def test_a_lease_without_its_jobs_takes_the_same_as_a_claim(
     assert [job.deaths for job in await queue.write(take(token="t2"))] == [1, 1, 1]
 
 
-async def test_a_lease_is_renewed_by_its_holder_alone(queue: Store, clock: SteppedClock) -> None:
+async def test_renew_extends_lease_of_holder_only(queue: Store, clock: SteppedClock) -> None:
     job_id = await queue.write(put())
     await queue.write(take())
     clock.ms += LEASE_MS - 1

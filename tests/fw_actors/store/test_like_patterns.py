@@ -1,4 +1,4 @@
-"""`like` over long texts means what the stores' own LIKE means."""
+"""`like` over long texts agrees with the stores' own LIKE."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def in_time() -> None:
 
 
 @given(PATTERNS, TEXTS)
-def test_a_pattern_matches_what_like_matches(pattern: str, text: str) -> None:
+def test_like_long_matches_like_of_sqlite(pattern: str, text: str) -> None:
     (like,) = _LITE.execute("SELECT ? LIKE ? ESCAPE '\\'", (text, pattern)).fetchone()
     assert like_long(in_time, pattern, text) is bool(like)
 
 
-def test_null_is_like_nothing() -> None:
+def test_like_long_returns_null_for_null() -> None:
     assert like_long(in_time, None, "a") is None
     assert like_long(in_time, "a", None) is None
 
@@ -54,7 +54,7 @@ CASES = [  # pattern, text, whether it matches
 
 
 @pytest.mark.parametrize(("pattern", "text", "matches"), CASES)
-async def test_both_stores_match_long_texts_alike(
+async def test_like_matches_long_texts_equally_in_both_stores(
     open_store: OpenStore, pattern: str, text: str, matches: bool
 ) -> None:
     assert await matching(open_store, pattern.lower() if pattern.isascii() else pattern, text) == (
@@ -73,21 +73,21 @@ async def ask(store: Store, pattern: str, text: str) -> bool:
     return bool(await store.read(lambda tx: tx.scalar(statement)))
 
 
-def test_the_work_is_interrupted_within_one_text() -> None:
-    """A pattern with `_` in the middle costs the most: each character is looked at."""
-    looks = iter(range(3))
+def test_like_long_is_interruptible_within_single_text() -> None:
+    """A pattern with `_` in the middle costs the most: it examines every character."""
+    checks = iter(range(3))
 
     def require_time() -> None:
-        if next(looks, None) is None:
+        if next(checks, None) is None:
             raise TimeoutError
 
     with pytest.raises(TimeoutError):
         like_long(require_time, "%" + "a_" * 400 + "b%", "a" * 1_000_000)
 
 
-def test_a_pattern_costs_no_more_than_its_text_is_long() -> None:
-    """Counted in looks at the time: one for each 20,000 characters, whatever the pattern."""
+def test_like_long_checks_are_bounded_by_text_length() -> None:
+    """Cost is counted in time checks: one per 20,000 characters, for any pattern."""
     for pattern in ("%" + "a" * 990 + "b%", "%a%" * 300 + "b%", "%" + "a_" * 400 + "b%"):
-        looks: list[int] = []
-        assert like_long(lambda looks=looks: looks.append(1), pattern, "a" * 100_000) is False  # type: ignore[misc]
-        assert len(looks) <= 310
+        checks: list[int] = []
+        assert like_long(lambda checks=checks: checks.append(1), pattern, "a" * 100_000) is False  # type: ignore[misc]
+        assert len(checks) <= 310

@@ -1,4 +1,4 @@
-"""From any earlier version to the newest, once."""
+"""A database is migrated from any earlier version to the newest, once."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def undo_later_steps(tx: Tx) -> None:
 WITH_COLOUR = (*STEPS, MigrationStep(FIRST_VERSION + len(STEPS) + 1, add_colour))
 
 
-async def test_a_new_database_has_every_table_of_the_schema(open_store: OpenStore) -> None:
+async def test_new_database_has_every_table_of_schema(open_store: OpenStore) -> None:
     async with open_store(inline=True) as store:
         for table in METADATA.sorted_tables:
             found = await store.read(methodcaller("columns", table.name))
             assert found.keys() == {column.name for column in table.columns}
 
 
-async def test_an_older_database_gets_the_steps_it_lacks_once(open_store: OpenStore) -> None:
+async def test_migrate_applies_missing_step_once(open_store: OpenStore) -> None:
     newest = FIRST_VERSION + len(STEPS)
     async with open_store(inline=True) as store:
         befores = [
@@ -61,7 +61,7 @@ async def test_an_older_database_gets_the_steps_it_lacks_once(open_store: OpenSt
         assert "colour" in await store.read(lambda tx: tx.columns("fw_token"))
 
 
-async def test_the_first_version_upgraded_has_the_tables_of_a_new_database(
+async def test_migrate_from_first_version_creates_current_schema(
     open_store: OpenStore,
 ) -> None:
     async with open_store(inline=True) as store:
@@ -83,7 +83,7 @@ async def test_the_first_version_upgraded_has_the_tables_of_a_new_database(
             }
 
 
-async def test_an_upgrade_counts_the_hashes_by_their_cost(
+async def test_migrate_counts_password_hashes_by_cost(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrations, "_HASH_PAGE", 2)
@@ -106,7 +106,7 @@ async def test_an_upgrade_counts_the_hashes_by_their_cost(
         assert rows == [("19456,2,1", 3), ("64,1,1", 2)]
 
 
-async def test_a_step_that_fails_leaves_the_database_as_it_was(open_store: OpenStore) -> None:
+async def test_failed_migration_step_rolls_back_earlier_steps(open_store: OpenStore) -> None:
     def fail(tx: Tx) -> None:
         raise ValueError("broken")
 
@@ -117,7 +117,9 @@ async def test_a_step_that_fails_leaves_the_database_as_it_was(open_store: OpenS
         assert "colour" not in await store.read(lambda tx: tx.columns("fw_token"))
 
 
-async def test_a_newer_database_is_refused_with_both_versions(open_store: OpenStore) -> None:
+async def test_database_of_newer_version_is_refused_with_both_versions(
+    open_store: OpenStore,
+) -> None:
     async with open_store(inline=True) as store:
         await store.write(lambda tx: migrate(tx, ENTROPY, WITH_COLOUR))
     newest = FIRST_VERSION + len(STEPS)

@@ -1,4 +1,4 @@
-"""A file is there whole or not at all, also where the process that made it was killed."""
+"""A file is complete or absent, also when the process that wrote it was killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def killed_before_the_draft_was_removed(target: Path, text: str) -> None:
-    """Leave what a kill leaves between the link and the end: one file with two names."""
+    """Leave the state of a kill between link and removal: one file with two names."""
     target.write_text(text)
     os.link(target, target.with_name(f".{target.name}.part"))
 
@@ -26,7 +26,7 @@ def names(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
 
-def test_a_file_gets_its_name_when_it_is_whole(target: Path) -> None:
+def test_new_file_gets_name_once_complete(target: Path) -> None:
     with new_file(target) as draft:
         draft.write_text("all of it")
         assert not target.exists()
@@ -35,7 +35,7 @@ def test_a_file_gets_its_name_when_it_is_whole(target: Path) -> None:
     assert names(target.parent) == {"whole"}
 
 
-def test_a_file_that_is_there_is_left_as_it_is(target: Path) -> None:
+def test_new_file_keeps_existing_file(target: Path) -> None:
     killed_before_the_draft_was_removed(target, "the first")
     with (
         pytest.raises(ConfigurationError, match="already exists"),
@@ -46,9 +46,9 @@ def test_a_file_that_is_there_is_left_as_it_is(target: Path) -> None:
     assert names(target.parent) == {"whole"}
 
 
-def test_what_a_kill_has_left_changes_no_file_that_got_another_name_since(target: Path) -> None:
-    """As `secret.key.new`, which becomes `secret.key`: the next new key must not be written into
-    the one that is in use."""
+def test_new_file_leaves_renamed_file_of_killed_process_unchanged(target: Path) -> None:
+    """For example `secret.key.new` becomes `secret.key`: the next new key must not be written into
+    the key in use."""
     killed_before_the_draft_was_removed(target, "the key that is in use")
     used = target.rename(target.with_name("used"))
     with new_file(target) as draft:
@@ -58,7 +58,7 @@ def test_what_a_kill_has_left_changes_no_file_that_got_another_name_since(target
     assert names(target.parent) == {"whole", "used"}
 
 
-def test_what_a_kill_has_left_of_a_half_written_file_is_no_part_of_the_next(target: Path) -> None:
+def test_new_file_discards_draft_of_killed_process(target: Path) -> None:
     target.with_name(".whole.part").write_text("half of something much longer")
     with new_file(target) as draft:
         assert draft.read_text() == ""

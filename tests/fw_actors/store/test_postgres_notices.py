@@ -1,4 +1,4 @@
-"""The thread that tells and hears of commits outlives whatever happens to its connection."""
+"""The thread that sends and receives notices of commits survives errors of its connection."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fw_actors.store.postgres import NoticeThread
 BEYOND_SELECT = 1024  # select(2) takes no descriptor from here on
 
 
-class Wire:
-    """Stands for a connection: readable when `said` was called; `descriptor` may be any."""
+class SocketConnection:
+    """Stands in for a connection: readable after `say`; `descriptor` is `lowest` or higher."""
 
     def __init__(self, lowest: int = 0) -> None:
         mine, self._theirs = socket.socketpair()
@@ -63,8 +63,8 @@ def _many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-class Noticed:
-    """Counts, and lets a test wait for the next one."""
+class NoticeCounter:
+    """Counts notices, and lets a test wait for the next one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -82,8 +82,8 @@ class Noticed:
 
 
 @pytest.mark.usefixtures("_many_descriptors")
-async def test_a_process_with_many_open_files_hears_of_commits_all_the_same() -> None:
-    wire, noticed = Wire(BEYOND_SELECT), Noticed()
+async def test_notice_thread_handles_descriptors_beyond_select_limit() -> None:
+    wire, noticed = SocketConnection(BEYOND_SELECT), NoticeCounter()
     settings: Any = None
     connection: Any = wire
     thread = NoticeThread(settings, connection, noticed)
@@ -92,13 +92,13 @@ async def test_a_process_with_many_open_files_hears_of_commits_all_the_same() ->
         await trio.testing.wait_all_tasks_blocked()
         wire.say()
     assert noticed.count == 1
-    await thread.close()  # it has not ended by itself
+    await thread.close()  # the thread was still running
 
 
-async def test_an_error_that_nobody_foresaw_costs_the_connection_and_not_the_thread(
+async def test_notice_thread_reconnects_on_unexpected_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    first, second, noticed = Wire(), Wire(), Noticed()
+    first, second, noticed = SocketConnection(), SocketConnection(), NoticeCounter()
     monkeypatch.setattr(postgres, "Notices", lambda settings: second)
     settings: Any = None
     connection: Any = first
@@ -108,5 +108,5 @@ async def test_an_error_that_nobody_foresaw_costs_the_connection_and_not_the_thr
         await trio.testing.wait_all_tasks_blocked()
         first.fault = ValueError("filedescriptor out of range in select()")
         thread.committed()
-    assert noticed.count == 1, "a new connection was made, and what was told meanwhile is looked at"
+    assert noticed.count == 1, "a new connection was made, and notices sent meanwhile are counted"
     await thread.close()

@@ -48,8 +48,8 @@ def plan(tx: Tx, statement: Statement, options: str = "COSTS OFF", **params: Any
     return "\n".join(line for (line,) in tx.rows(text(f"EXPLAIN ({options}) {sql}")))
 
 
-async def test_a_claim_seeks_in_the_partial_index_once(store: Store) -> None:
-    """Through a materialised CTE, or more rows than LIMIT may be taken (B-237)."""
+async def test_claim_plan_seeks_partial_index_once(store: Store) -> None:
+    """The CTE is materialised; otherwise more rows than LIMIT could be taken (B-237)."""
     given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000, "limit": 5}
     found = await store.read(lambda tx: plan(tx, CLAIM, **given))
     assert "CTE due" in found
@@ -59,15 +59,15 @@ async def test_a_claim_seeks_in_the_partial_index_once(store: Store) -> None:
     assert "Sort" not in found.split("CTE due", 1)[1].split("->  Index Scan using fw_job_due")[0]
 
 
-async def test_what_comes_due_next_is_one_seek(store: Store) -> None:
+async def test_next_due_plan_is_single_index_seek(store: Store) -> None:
     given: dict[str, Any] = {"queue": "webhook", "partition": "w0", "now": 20_000}
     found = await store.read(lambda tx: plan(tx, NEXT_DUE, **given))
     assert "using fw_job_due on fw_job" in found, found
     assert "Seq Scan on fw_job" not in found, found
 
 
-async def test_heads_read_a_few_pages_for_each_partition(store: Store) -> None:
-    """The work is counted in pages, which no load can change; a walk would read thousands."""
+async def test_heads_plan_reads_few_pages_per_partition(store: Store) -> None:
+    """Work is counted in pages, which load can't change; an index walk would read thousands."""
     found = await store.read(lambda tx: plan(tx, HEADS, "ANALYZE, BUFFERS", queue="webhook"))
     assert "Seq Scan on fw_job" not in found, found
     pages = re.search(r"Buffers: shared hit=(\d+)(?: read=(\d+))?", found)
@@ -75,14 +75,14 @@ async def test_heads_read_a_few_pages_for_each_partition(store: Store) -> None:
     assert sum(map(int, pages.groups("0"))) < 40 * 2 * 8, found
 
 
-async def test_claims_at_once_share_the_rows_and_neither_waits(store: Store) -> None:
-    """Each holds what it took until its own commit; the other goes past it."""
+async def test_concurrent_claims_share_rows_without_waiting(store: Store) -> None:
+    """A claim locks its rows until its commit; a concurrent claim skips them."""
     barrier = threading.Barrier(2)
     taken: list[list[LeasedJob]] = []
 
     def claim(tx: Tx, token: str) -> None:
         leased = jobs.claim(tx, "webhook", "w0", 5, 40_000, token)
-        barrier.wait(timeout=30)  # a claim that waited for the other would never come here
+        barrier.wait(timeout=30)  # a claim that waited for the other would never reach this
         taken.append(leased)
 
     async with trio.open_nursery() as nursery:

@@ -1,12 +1,12 @@
-"""How long a server that can't be reached is left alone: ADR-036."""
+"""The backoff before reconnecting to an unreachable server: ADR-036."""
 
 from __future__ import annotations
 
 from fw_actors.store.postgres_connection import MAX_WAIT_SECONDS, ReconnectBackoff
 
 
-def test_an_outage_of_hours_is_borne_like_one_of_seconds() -> None:
-    """At two seconds a try, half an hour is a thousand failures in a row."""
+def test_reconnect_backoff_stays_bounded_over_long_outage() -> None:
+    """At two seconds per attempt, half an hour is a thousand consecutive failures."""
     backoff = ReconnectBackoff()
     assert backoff.failed()
     for _ in range(3000):

@@ -25,7 +25,7 @@ from fw_actors.store.postgres_connection import (
 )
 from fw_actors.store.statement import POSTGRESQL
 from tests.fw_actors.store.conftest import OpenStore
-from tests.fw_actors.store.notes import ADD, Refused, add, create_notes, texts
+from tests.fw_actors.store.notes import ADD, NoteRefused, add, create_notes, texts
 from tests.postgres_cluster import DATABASE, PostgresCluster, postgres_cluster
 
 
@@ -36,13 +36,13 @@ def kind() -> str:
 
 @pytest.fixture
 async def store(open_store: OpenStore) -> AsyncIterator[Store]:
-    async with open_store(busy_seconds=30) as store:  # a slow machine is no lock
+    async with open_store(busy_seconds=30) as store:  # a slow machine must not look like a lock
         await store.write(create_notes)
         yield store
 
 
-class Meeting:
-    """Two transactions that go on only once both have come so far."""
+class MeetingPoint:
+    """Two transactions continue only when both have reached this point."""
 
     def __init__(self) -> None:
         self._barrier = threading.Barrier(2)
@@ -52,39 +52,39 @@ class Meeting:
 
 
 async def both(*calls: Callable[[], Any]) -> list[object]:
-    """Run two calls at once; give what each returned or raised."""
+    """Run two calls concurrently; return the result or exception of each."""
     found: list[object] = [None, None]
 
-    async def one(place: int) -> None:
+    async def one(index: int) -> None:
         try:
-            found[place] = await calls[place]()
+            found[index] = await calls[index]()
         except Exception as error:
-            found[place] = error
+            found[index] = error
 
     async with trio.open_nursery() as nursery:
-        for place in range(2):
-            nursery.start_soon(one, place)
+        for index in range(2):
+            nursery.start_soon(one, index)
     return found
 
 
-async def test_writes_overlap(store: Store) -> None:
-    meeting = Meeting()
+async def test_postgres_writes_run_concurrently(store: Store) -> None:
+    meeting = MeetingPoint()
 
     def write(tx: Tx, text: str) -> None:
         tx.run(ADD, owner="ada", text=text)
-        meeting()  # neither gets here alone if one waits for the other's end
+        meeting()  # unreachable if one write waited for the end of the other
 
     await both(*(partial(store.write, partial(write, text=name)) for name in "ab"))
     assert sorted(await store.read(texts)) == ["a", "b"]
 
 
-async def test_a_lock_makes_them_wait_for_each_other(store: Store) -> None:
+async def test_transaction_lock_serialises_writes(store: Store) -> None:
     """Architecture, The store: `tx.lock(name)` first where a rule spans several rows."""
 
     def at_most_one(tx: Tx) -> str:
         tx.lock("the only note")
         if texts(tx):
-            raise Refused
+            raise NoteRefused
         tx.run(ADD, owner="ada", text="only")
         return "made"
 
@@ -93,10 +93,10 @@ async def test_a_lock_makes_them_wait_for_each_other(store: Store) -> None:
     assert await store.read(texts) == ["only"]
 
 
-async def test_a_deadlock_is_503_for_one_and_the_other_goes_on(store: Store) -> None:
+async def test_deadlock_refuses_one_write_and_commits_other(store: Store) -> None:
     """Architecture, The store: a deadlock is a 503."""
     await store.write(lambda tx: [tx.run(ADD, owner="ada", text=name) for name in "ab"])
-    meeting = Meeting()
+    meeting = MeetingPoint()
 
     def write(tx: Tx, first: str, second: str) -> str:
         change = "UPDATE notes SET owner = :owner WHERE text = :text"
@@ -115,7 +115,7 @@ async def test_a_deadlock_is_503_for_one_and_the_other_goes_on(store: Store) -> 
     assert "conflicted" in refusal.message
 
 
-async def test_a_locked_table_gives_503_reads_go_on_and_the_store_recovers(
+async def test_locked_table_refuses_writes_and_allows_reads(
     open_store: OpenStore, postgres_url: str
 ) -> None:
     async with open_store(busy_seconds=0.1) as store:
@@ -129,8 +129,8 @@ async def test_a_locked_table_gives_503_reads_go_on_and_the_store_recovers(
         assert await store.read(texts) == ["b"]
 
 
-async def test_a_full_disk_gives_503_changes_nothing_and_the_store_recovers(store: Store) -> None:
-    """The server's own error for it, raised by a function, since no test fills a disk."""
+async def test_full_disk_refuses_write_and_store_recovers(store: Store) -> None:
+    """A function raises the server's own error for a full disk."""
     fill = (
         "CREATE FUNCTION fill() RETURNS int LANGUAGE plpgsql AS "
         "$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$"
@@ -147,7 +147,7 @@ async def test_a_full_disk_gives_503_changes_nothing_and_the_store_recovers(stor
     assert await store.read(texts) == ["later"]
 
 
-async def test_a_caught_error_outside_a_savepoint_is_refused_and_told_how_to_mend_it(
+async def test_write_is_refused_for_error_caught_outside_savepoint(
     store: Store,
 ) -> None:
     def careless(tx: Tx) -> None:
@@ -166,7 +166,7 @@ def end_connections(cluster: PostgresCluster, *, but: int = 0) -> None:
     )
 
 
-async def test_connections_that_were_lost_while_idle_are_replaced_unseen(
+async def test_idle_connections_lost_are_replaced_transparently(
     store: Store, cluster: PostgresCluster
 ) -> None:
     await store.write(add("a"))
@@ -176,7 +176,7 @@ async def test_connections_that_were_lost_while_idle_are_replaced_unseen(
     assert await store.read(texts) == ["a", "b"]
 
 
-async def test_a_connection_lost_inside_a_transaction_is_503_and_nothing_was_changed(
+async def test_connection_lost_inside_transaction_rolls_back_write(
     store: Store, cluster: PostgresCluster
 ) -> None:
     ran: list[str] = []
@@ -198,13 +198,13 @@ async def test_a_connection_lost_inside_a_transaction_is_503_and_nothing_was_cha
 
 @pytest.fixture
 def own_cluster() -> Iterator[PostgresCluster]:
-    """A server that nothing else has written to: it recovers from a crash in no time."""
+    """A server without other data, which recovers from a crash quickly."""
     with postgres_cluster() as cluster:
         yield cluster
 
 
-class Growing:
-    """The notices received so far, and a way to wait for more."""
+class GrowingList:
+    """The texts added so far, and a way to wait for more."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -221,11 +221,11 @@ class Growing:
             await self._grown.wait()
 
 
-@pytest.mark.timeout(300)  # it makes, crashes and starts a server, on whatever machine
-async def test_a_server_that_restarts_under_load_gives_503_and_loses_nothing(
+@pytest.mark.timeout(300)  # it makes, crashes and starts a server, also on a slow machine
+async def test_server_restart_under_load_loses_no_confirmed_write(
     own_cluster: PostgresCluster,
 ) -> None:
-    """Every write is told ok and stored, or told 503; the store recovers by itself."""
+    """Every write is confirmed and stored, or refused with 503; the store recovers by itself."""
     options: dict[str, Any] = {"clock": SystemClock(), "entropy": SeededEntropy(1)}
     async with open_postgres(own_cluster.url(), **options) as store:
         await store.write(create_notes)
@@ -233,7 +233,7 @@ async def test_a_server_that_restarts_under_load_gives_503_and_loses_nothing(
 
 
 async def crash_under_load(store: Store, cluster: PostgresCluster) -> None:
-    told_ok, refused = Growing(), Growing()
+    confirmed, refused = GrowingList(), GrowingList()
     over = trio.Event()
 
     async def writer(name: str) -> None:
@@ -247,33 +247,33 @@ async def crash_under_load(store: Store, cluster: PostgresCluster) -> None:
                 refused.add(refusal.message)
                 await trio.sleep(0.01)
             else:
-                told_ok.add(text)
+                confirmed.add(text)
 
     async with trio.open_nursery() as nursery:
         for name in "abcdefgh":
             nursery.start_soon(writer, name)
-        await told_ok.more_by(50)
+        await confirmed.more_by(50)
         await trio.to_thread.run_sync(cluster.stop, "immediate")
         await refused.more_by(1)
         await trio.to_thread.run_sync(cluster.start)
-        await told_ok.more_by(50)
+        await confirmed.more_by(50)
         over.set()
     stored = set(await store.read(texts))
-    assert set(told_ok.all) <= stored
+    assert set(confirmed.all) <= stored
     assert all("database" in message for message in refused.all), refused.all
 
 
-async def test_no_server_is_said_plainly_and_without_the_password() -> None:
+async def test_open_postgres_reports_unreachable_server_without_password() -> None:
     url = "postgresql://fw:a-secret@127.0.0.1:1/fw"
     with pytest.raises(ConfigurationError, match="can't be opened") as caught:
         async with open_postgres(url, clock=SystemClock(), entropy=SeededEntropy(1)):
             pass
     (problem,) = caught.value.problems
-    assert problem.endswith("Connection refused.")  # and no guesses of libpq's after it
+    assert problem.endswith("Connection refused.")  # without the hints that libpq appends
     assert "a-secret" not in problem
 
 
-async def test_a_database_of_another_encoding_is_refused(cluster: PostgresCluster) -> None:
+async def test_open_postgres_refuses_database_not_in_utf8(cluster: PostgresCluster) -> None:
     make = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
     cluster.execute(make)
     url = cluster.url(database="latin")
@@ -285,7 +285,7 @@ async def test_a_database_of_another_encoding_is_refused(cluster: PostgresCluste
         cluster.execute("DROP DATABASE latin")
 
 
-async def test_only_a_write_that_need_not_be_durable_does_not_wait_for_the_disk(
+async def test_write_disables_synchronous_commit_unless_durable(
     store: Store,
 ) -> None:
     """`Store.write`; the next transaction on the same connection waits again."""
@@ -299,7 +299,7 @@ async def test_only_a_write_that_need_not_be_durable_does_not_wait_for_the_disk(
 
 @pytest.fixture
 def commands(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The commands about transactions that are sent from here on, an item for each round trip."""
+    """The transaction commands sent from here on, one item per round trip."""
     sent: list[bytes] = []
     execute = PostgresConnection.execute
 
@@ -312,9 +312,7 @@ def commands(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return sent
 
 
-async def test_commands_without_an_answer_share_round_trips(
-    store: Store, commands: list[bytes]
-) -> None:
+async def test_transaction_commands_share_round_trips(store: Store, commands: list[bytes]) -> None:
     def work(tx: Tx) -> None:
         for text in "ab":
             with tx.savepoint():
@@ -328,12 +326,12 @@ async def test_commands_without_an_answer_share_round_trips(
     assert await store.read(texts) == ["a", "b"]
 
 
-async def test_a_transaction_without_statements_sends_nothing(
+async def test_transaction_without_statements_sends_no_command(
     store: Store, commands: list[bytes]
 ) -> None:
     def work(tx: Tx) -> str:
-        with suppress(Refused), tx.savepoint():
-            raise Refused
+        with suppress(NoteRefused), tx.savepoint():
+            raise NoteRefused
         with tx.savepoint(), tx.savepoint():
             return "done"
 
@@ -342,14 +340,14 @@ async def test_a_transaction_without_statements_sends_nothing(
     assert commands == []
 
 
-async def test_a_part_that_failed_is_undone_in_one_round_trip(
+async def test_failed_savepoint_is_undone_in_single_round_trip(
     store: Store, commands: list[bytes]
 ) -> None:
     def work(tx: Tx) -> None:
-        with suppress(Refused), tx.savepoint():
+        with suppress(NoteRefused), tx.savepoint():
             with tx.savepoint():
                 tx.run(ADD, owner="ada", text="a")
-            raise Refused
+            raise NoteRefused
         tx.run(ADD, owner="ada", text="b")
 
     await store.write(work)
@@ -362,7 +360,7 @@ def never() -> None:
     raise AssertionError("an insert missed its row")
 
 
-async def test_a_deferred_statement_that_is_alone_takes_one_round_trip(
+async def test_deferred_statement_alone_sends_no_transaction_commands(
     store: Store, commands: list[bytes]
 ) -> None:
     def work(tx: Tx) -> None:
@@ -376,14 +374,14 @@ async def test_a_deferred_statement_that_is_alone_takes_one_round_trip(
     assert await store.read(texts) == ["a"]
 
 
-async def test_a_deferred_statement_that_need_not_be_durable_is_lazy(
+async def test_deferred_statement_not_durable_begins_lazily(
     store: Store, commands: list[bytes]
 ) -> None:
     await store.write(lambda tx: tx.defer(ADD, never, owner="ada", text="a"), durable=False)
     assert commands[0] == BEGIN_LAZY
 
 
-async def test_a_commit_by_a_deferred_statement_is_told_to_other_processes(
+async def test_deferred_statement_commit_notifies_other_stores(
     open_store: OpenStore,
 ) -> None:
     async with open_store() as ours, open_store() as theirs:
@@ -396,7 +394,7 @@ async def test_a_commit_by_a_deferred_statement_is_told_to_other_processes(
             await heard[1].wait()
 
 
-async def test_a_deferred_statement_on_a_connection_lost_while_idle_runs_once(
+async def test_deferred_statement_runs_once_on_lost_idle_connection(
     store: Store, cluster: PostgresCluster
 ) -> None:
     await store.write(add("a"))
@@ -405,10 +403,10 @@ async def test_a_deferred_statement_on_a_connection_lost_while_idle_runs_once(
     assert await store.read(texts) == ["a", "b"]
 
 
-async def test_a_connection_lost_during_a_deferred_statement_leaves_the_outcome_open(
+async def test_deferred_statement_reports_unknown_outcome_on_lost_connection(
     store: Store, cluster: PostgresCluster
 ) -> None:
-    """The statement commits by itself, so nobody can tell whether it has."""
+    """The statement commits by itself, so the outcome is unknown."""
     locked, ended = threading.Event(), threading.Event()
 
     def hold(tx: Tx) -> None:
@@ -418,12 +416,12 @@ async def test_a_connection_lost_during_a_deferred_statement_leaves_the_outcome_
 
     async def meet(nursery: trio.Nursery) -> None:
         await trio.to_thread.run_sync(locked.wait)
-        nursery.start_soon(trio.to_thread.run_sync, end_the_waiting_one)
+        nursery.start_soon(trio.to_thread.run_sync, end_waiting_backend)
         with pytest.raises(OverloadedError, match="Read again"):
             await store.write(lambda tx: tx.defer(ADD, never, owner="ada", text="a"))
         ended.set()
 
-    def end_the_waiting_one() -> None:
+    def end_waiting_backend() -> None:
         end = (
             b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             b"WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO notes%'"
@@ -437,7 +435,7 @@ async def test_a_connection_lost_during_a_deferred_statement_leaves_the_outcome_
     assert await store.read(texts) == []
 
 
-async def test_a_reserved_read_is_no_transaction_and_reads_committed_rows(
+async def test_reserved_read_sees_committed_rows_without_transaction(
     store: Store, commands: list[bytes], cluster: PostgresCluster
 ) -> None:
     assert await store.read(texts, reserved=True) == []
@@ -449,10 +447,10 @@ async def test_a_reserved_read_is_no_transaction_and_reads_committed_rows(
     assert await store.read(texts, reserved=True) == ["a"]
 
 
-async def test_statements_alone_follow_our_settings_and_not_the_databases(
+async def test_standalone_statements_override_session_defaults_of_database(
     open_store: OpenStore, cluster: PostgresCluster, postgres_url: str
 ) -> None:
-    """A site may be given a database with settings of its own."""
+    """The database of a site may have its own default settings."""
     cluster.execute(f"ALTER DATABASE {DATABASE} SET default_transaction_read_only = on")
     cluster.execute(f"ALTER DATABASE {DATABASE} SET default_transaction_isolation = serializable")
     try:
@@ -460,8 +458,8 @@ async def test_statements_alone_follow_our_settings_and_not_the_databases(
             await store.write(create_notes)
             await store.write(lambda tx: tx.defer(ADD, never, owner="ada", text="a"))
             isolation = sql("SELECT current_setting('transaction_isolation')")
-            told = await store.read(lambda tx: tx.scalar(isolation), reserved=True)
-            assert (told, await store.read(texts)) == ("read committed", ["a"])
+            level = await store.read(lambda tx: tx.scalar(isolation), reserved=True)
+            assert (level, await store.read(texts)) == ("read committed", ["a"])
     finally:
         for setting in ("default_transaction_read_only", "default_transaction_isolation"):
             cluster.execute(

@@ -41,7 +41,7 @@ def database(kind: str, path: Path, request: pytest.FixtureRequest) -> str:
     return str(path) if kind == SQLITE else str(request.getfixturevalue("postgres_url"))
 
 
-def test_processes_that_open_a_new_database_together_make_it_once(database: str) -> None:
+def test_new_database_is_created_once_by_concurrent_processes(database: str) -> None:
     with process(OPEN, database) as (first_in, first_out), process(OPEN, database) as (in_, out):
         assert first_out.readline() == out.readline() == "ready\n"
         for stream in (first_in, in_):
@@ -52,7 +52,7 @@ def test_processes_that_open_a_new_database_together_make_it_once(database: str)
         assert out.readline() == key
 
 
-async def test_a_commit_of_another_store_is_noticed_without_being_asked_for(
+async def test_external_commit_of_second_store_calls_listener(
     open_store: OpenStore,
 ) -> None:
     """A commit of another process is noticed within a second (O-17)."""
@@ -67,7 +67,7 @@ async def test_a_commit_of_another_store_is_noticed_without_being_asked_for(
         assert ours.statistics().external_commits >= 1
 
 
-async def test_a_look_at_once_notices_what_was_told_before(open_store: OpenStore) -> None:
+async def test_poll_reports_external_commits_only(open_store: OpenStore) -> None:
     called: list[str] = []
     async with open_store(inline=True) as ours, open_store(inline=True) as theirs:
         leave = ours.on_external_commit(lambda: called.append("noticed"))
@@ -76,7 +76,7 @@ async def test_a_look_at_once_notices_what_was_told_before(open_store: OpenStore
         ours.poll()
         assert called == []
         await theirs.write(add("theirs"))
-        for _ in range(1000):  # a notice travels for a moment
+        for _ in range(1000):  # a notice needs a moment to arrive
             ours.poll()
             if called:
                 break
@@ -88,19 +88,19 @@ async def test_a_look_at_once_notices_what_was_told_before(open_store: OpenStore
         assert called == ["noticed"]
 
 
-async def test_no_job_is_leased_twice_by_two_stores_that_claim_at_once(
+async def test_concurrent_claims_of_stores_lease_jobs_once(
     open_store: OpenStore,
 ) -> None:
-    """Each job is in one hand, and neither store takes more than it asked for."""
+    """Each job has one holder, and a claim never exceeds its limit."""
     leased: list[int] = []
     async with open_store() as ours, open_store() as theirs:
         for _ in range(60):
             await ours.write(lambda tx: jobs.enqueue(tx, queue="webhook", partition="w"))
 
-        async def claim(place: int) -> None:
-            store = (ours, theirs)[place % 2]
+        async def claim(worker: int) -> None:
+            store = (ours, theirs)[worker % 2]
             for number in range(5):
-                token = f"t{place} {number}"
+                token = f"t{worker} {number}"
                 taken = await store.write(
                     lambda tx: jobs.claim(tx, "webhook", "w", 3, 40_000, token)  # noqa: B023
                 )
@@ -108,8 +108,8 @@ async def test_no_job_is_leased_twice_by_two_stores_that_claim_at_once(
                 leased.extend(job.id for job in taken)
 
         async with trio.open_nursery() as nursery:
-            for place in range(4):
-                nursery.start_soon(claim, place)
+            for worker in range(4):
+                nursery.start_soon(claim, worker)
         while rest := await ours.write(
             lambda tx: jobs.claim(tx, "webhook", "w", 60, 40_000, "rest")
         ):

@@ -1,4 +1,4 @@
-"""A query ends at its time and with its caller, and the connection is good for the next one."""
+"""A query ends at its timeout and with its caller, and the connection stays usable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fw_actors.store import Like, Store, Tx
 from fw_actors.store.query_limits import QueryLimit
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import add, create_notes, texts
-from tests.fw_actors.store.store_kit import Gate
+from tests.fw_actors.store.store_kit import TransactionGate
 
 ENDLESS = sa.text(
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT (i + 1) % 1000 FROM n)"
@@ -43,7 +43,7 @@ async def timed_out(store: Store, fn: Callable[[Tx], object], *, writes: bool = 
     assert refused.value.headers == {"Retry-After": "1"}
 
 
-async def test_a_read_ends_at_its_time_and_the_next_one_is_answered(open_store: OpenStore) -> None:
+async def test_read_times_out_and_next_read_succeeds(open_store: OpenStore) -> None:
     async with open_store(query_seconds=SECONDS, reader_threads=1) as store:
         await store.write(create_notes)
         for _ in range(3):
@@ -51,7 +51,7 @@ async def test_a_read_ends_at_its_time_and_the_next_one_is_answered(open_store: 
             assert await store.read(texts) == []
 
 
-async def test_a_read_that_was_ended_runs_no_further_statement(open_store: OpenStore) -> None:
+async def test_timed_out_read_runs_no_further_statement(open_store: OpenStore) -> None:
     async with open_store(query_seconds=SECONDS) as store:
         await store.write(create_notes)
         ran: list[object] = []
@@ -65,7 +65,7 @@ async def test_a_read_that_was_ended_runs_no_further_statement(open_store: OpenS
         assert ran == []
 
 
-async def test_many_short_statements_end_at_the_time_of_their_read(open_store: OpenStore) -> None:
+async def test_read_timeout_covers_sequence_of_short_statements(open_store: OpenStore) -> None:
     async with open_store(query_seconds=SECONDS) as store:
         await store.write(create_notes)
 
@@ -76,7 +76,7 @@ async def test_many_short_statements_end_at_the_time_of_their_read(open_store: O
         await timed_out(store, without_end)
 
 
-async def test_a_search_inside_a_write_ends_at_its_time_and_alone(open_store: OpenStore) -> None:
+async def test_search_timeout_inside_write_undoes_savepoint_only(open_store: OpenStore) -> None:
     async with open_store(query_seconds=SECONDS) as store:
         await store.write(create_notes)
 
@@ -92,8 +92,8 @@ async def test_a_search_inside_a_write_ends_at_its_time_and_alone(open_store: Op
         assert await store.read(texts) == ["before", "after", "next"]
 
 
-async def test_a_write_that_searches_nothing_has_no_time(open_store: OpenStore) -> None:
-    """A migration may take long; what makes it long is no user's filter."""
+async def test_write_without_search_has_no_timeout(open_store: OpenStore) -> None:
+    """A migration may take long, and depends on no user's filter."""
     async with open_store(query_seconds=0.1) as store:
         await store.write(create_notes)
 
@@ -107,7 +107,7 @@ async def test_a_write_that_searches_nothing_has_no_time(open_store: OpenStore) 
         assert await store.read(texts) == ["first"]
 
 
-async def test_a_read_whose_caller_has_gone_is_interrupted(open_store: OpenStore) -> None:
+async def test_read_of_cancelled_caller_is_interrupted(open_store: OpenStore) -> None:
     """With one reader and no time limit, nothing else would free the reader."""
     async with open_store(reader_threads=1) as store:
         await store.write(create_notes)
@@ -127,15 +127,15 @@ async def test_a_read_whose_caller_has_gone_is_interrupted(open_store: OpenStore
             assert await store.read(texts) == []
 
 
-async def test_a_result_that_is_there_is_returned_to_a_caller_that_is_cancelled(
+async def test_completed_read_is_returned_to_cancelled_caller(
     open_store: OpenStore,
 ) -> None:
     async with open_store() as store:
-        gate, told = Gate(), []
+        gate, answers = TransactionGate(), []
 
         async def caller(scope: trio.CancelScope) -> None:
             with scope:
-                told.append(await store.read(gate))
+                answers.append(await store.read(gate))
 
         async with trio.open_nursery() as nursery:
             scope = trio.CancelScope()
@@ -144,16 +144,16 @@ async def test_a_result_that_is_there_is_returned_to_a_caller_that_is_cancelled(
             scope.cancel()
             await trio.testing.wait_all_tasks_blocked()
             gate.open()
-        assert told == ["held"]
+        assert answers == ["held"]
 
 
-async def test_reads_that_were_given_up_in_the_queue_never_run_and_leave_their_places(
+async def test_cancelled_waiting_reads_leave_queue_and_never_run(
     open_store: OpenStore,
 ) -> None:
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_store(reader_threads=1, max_waiting_reads=3))
         await store.write(create_notes)
-        gate, ran = Gate(), []
+        gate, ran = TransactionGate(), []
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(store.read, gate)
         await gate.entered()
@@ -172,7 +172,7 @@ async def test_reads_that_were_given_up_in_the_queue_never_run_and_leave_their_p
         assert store.statistics().skipped == 20
 
 
-async def test_reserved_reads_are_answered_while_searches_hold_every_reader(
+async def test_reserved_read_is_answered_while_readers_are_busy(
     open_store: OpenStore,
 ) -> None:
     async with open_store(reader_threads=2) as store:
@@ -193,10 +193,10 @@ async def test_reserved_reads_are_answered_while_searches_hold_every_reader(
             over.set()
 
 
-async def test_a_read_that_waited_as_long_as_a_query_may_take_is_refused(
+async def test_waiting_read_is_refused_at_query_timeout(
     open_store: OpenStore,
 ) -> None:
-    """A queue of searches of any length is empty after that time."""
+    """After that time a queue of searches is empty, whatever its length."""
     async with open_store(query_seconds=SECONDS, reader_threads=1) as store:
         refused: list[str] = []
 
@@ -216,7 +216,7 @@ async def test_a_read_that_waited_as_long_as_a_query_may_take_is_refused(
         }
 
 
-async def test_the_worst_pattern_ends_at_its_time(open_store: OpenStore) -> None:
+async def test_like_with_worst_pattern_times_out(open_store: OpenStore) -> None:
     """A long text is interrupted too; the database's own LIKE would take seconds."""
     async with open_store(query_seconds=SECONDS) as store:
         held = sa.cast(sa.literal("a" * 1_000_000), sa.Text)
@@ -232,7 +232,9 @@ async def test_the_worst_pattern_ends_at_its_time(open_store: OpenStore) -> None
         await timed_out(store, many)
 
 
-class Interrupts:
+class InterruptCounter:
+    """Counts its calls."""
+
     def __init__(self) -> None:
         self.count = 0
 
@@ -240,28 +242,30 @@ class Interrupts:
         self.count += 1
 
 
-class SomeCall:
+class AbandonableCall:
+    """A call whose caller may have gone."""
+
     abandoned = False
 
 
-def test_an_interrupt_never_reaches_the_call_that_comes_next() -> None:
-    """This holds for a caller that has gone and for a time that is over."""
-    limit, first, second = QueryLimit(5.0), Interrupts(), Interrupts()
-    gone = SomeCall()
+def test_query_limit_interrupt_never_reaches_next_call() -> None:
+    """This holds for a cancelled caller and for a timeout."""
+    limit, first, second = QueryLimit(5.0), InterruptCounter(), InterruptCounter()
+    gone = AbandonableCall()
     limit.begin(first, gone)
     gone.abandoned = True
     limit.check(time.monotonic())
     assert (first.count, limit.fired) == (1, True)
     limit.end()
     limit.check(time.monotonic() + 6)
-    limit.begin(second, SomeCall())
+    limit.begin(second, AbandonableCall())
     limit.check(time.monotonic())
     assert (first.count, second.count, limit.fired) == (1, 0, False)
     limit.check(time.monotonic() + 6)
     assert second.count == 1
 
 
-def test_the_end_of_a_call_waits_for_an_interrupt_that_is_under_way() -> None:
+def test_query_limit_end_waits_for_running_interrupt() -> None:
     limit, inside, go_on = QueryLimit(5.0), threading.Event(), threading.Event()
 
     def interrupt() -> None:

@@ -1,4 +1,4 @@
-"""Threads with short work take turns; none waits for one that takes its time."""
+"""Threads with short work run in turns; a thread stops waiting for a slow one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fw_actors.store.executor import SerialisingLock
 LONG = 30.0  # far more than any step of a test takes
 
 
-def test_a_turn_is_waited_for() -> None:
+def test_serialising_lock_waits_for_current_holder() -> None:
     lock = SerialisingLock(LONG)
     order: list[str] = []
     begins = threading.Event()
@@ -28,7 +28,7 @@ def test_a_turn_is_waited_for() -> None:
     assert order == ["first", "second"]
 
 
-def test_one_that_takes_too_long_is_not_waited_for() -> None:
+def test_serialising_lock_stops_waiting_at_timeout() -> None:
     lock = SerialisingLock(0.0)
     ended = threading.Event()
 
@@ -41,7 +41,7 @@ def test_one_that_takes_too_long_is_not_waited_for() -> None:
         assert ended.wait(LONG)
 
 
-def test_a_turn_ends_with_an_error_and_the_next_begins() -> None:
+def test_serialising_lock_is_released_on_error() -> None:
     lock = SerialisingLock(LONG)
     for _ in range(2):
         try:
@@ -53,7 +53,7 @@ def test_a_turn_ends_with_an_error_and_the_next_begins() -> None:
         pass
 
 
-def test_who_went_on_beside_a_long_turn_does_not_end_it() -> None:
+def test_serialising_lock_keeps_holder_beside_second_entrant() -> None:
     lock = SerialisingLock(0.0)
     with lock.hold():
         with lock.hold():

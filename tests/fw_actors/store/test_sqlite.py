@@ -22,7 +22,7 @@ from fw_actors.store.sqlite_engine import SqliteTx
 from fw_actors.store.statement import SQLITE
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import (
-    Refused,
+    NoteRefused,
     add,
     add_then_refuse,
     answers_of_callers,
@@ -36,14 +36,14 @@ def kind() -> str:
     return SQLITE
 
 
-async def test_many_callers_share_commits_and_each_gets_its_own_answer(threaded: Store) -> None:
+async def test_concurrent_writes_share_commits_and_get_own_answers(threaded: Store) -> None:
     answers = await answers_of_callers(threaded, 100)
     assert answers == {number: number for number in range(100)}
     statistics = threaded.statistics()
     assert statistics.commits < statistics.committed == 202  # two of them made the tables
 
 
-async def test_a_commit_waits_for_the_disk(threaded: Store) -> None:
+async def test_sqlite_connection_uses_wal_with_full_synchronous(threaded: Store) -> None:
     """Architecture, The store: answered only after the commit is durable."""
 
     def settings(tx: Tx) -> list[object]:
@@ -53,7 +53,7 @@ async def test_a_commit_waits_for_the_disk(threaded: Store) -> None:
     assert await threaded.write(settings) == [2, "wal", 1]
 
 
-async def test_a_file_that_is_no_database_is_refused(path: Path, open_store: OpenStore) -> None:
+async def test_open_sqlite_refuses_file_not_a_database(path: Path, open_store: OpenStore) -> None:
     await trio.Path(path.parent).mkdir()
     await trio.Path(path).write_bytes(b"not a database, but long enough to be read as one" * 100)
     with pytest.raises(ConfigurationError, match="not an intact SQLite database"):
@@ -61,7 +61,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path, open_store: Ope
             pass
 
 
-async def test_a_file_in_another_encoding_is_refused(path: Path, open_store: OpenStore) -> None:
+async def test_open_sqlite_refuses_database_not_in_utf8(path: Path, open_store: OpenStore) -> None:
     """PostgreSQL refuses it too: the bytes of a text are those that are sent."""
     path.parent.mkdir(parents=True, exist_ok=True)
     other = sqlite3.connect(path)
@@ -73,14 +73,14 @@ async def test_a_file_in_another_encoding_is_refused(path: Path, open_store: Ope
             pass
 
 
-async def test_a_folder_that_can_not_be_made_is_refused(path: Path, open_store: OpenStore) -> None:
+async def test_open_sqlite_refuses_uncreatable_folder(path: Path, open_store: OpenStore) -> None:
     await trio.Path(path.parent).write_text("a file where the folder should be")
     with pytest.raises(ConfigurationError, match="can't be opened"):
         async with open_store():
             pass
 
 
-async def test_the_file_and_its_folder_are_for_their_owner_alone(
+async def test_sqlite_files_and_folder_are_private_to_owner(
     path: Path, open_store: OpenStore
 ) -> None:
     async with open_store():
@@ -89,7 +89,7 @@ async def test_the_file_and_its_folder_are_for_their_owner_alone(
     assert modes["fw.db"] == modes["fw.db-wal"] == 0o600
 
 
-async def test_a_commit_waits_for_the_disk_where_one_of_its_writes_has_to(
+async def test_group_commit_syncs_durable_writes_only(
     open_store: OpenStore,
 ) -> None:
     """Architecture, The store: `synchronous=FULL`; a lease may do with less (`Store.write`)."""
@@ -123,10 +123,10 @@ async def test_a_commit_waits_for_the_disk_where_one_of_its_writes_has_to(
 
 
 @pytest.mark.parametrize(("durable", "seen"), [(False, True), (True, False)])
-async def test_who_waits_for_no_disk_is_not_held_up_by_who_comes_meanwhile(
+async def test_non_durable_write_is_committed_before_later_write(
     open_store: OpenStore, path: Path, durable: bool, seen: bool
 ) -> None:
-    """A claim is not answered later because outcomes came while it ran."""
+    """Outcomes that arrive while a claim runs must not delay its answer."""
     gate, inside = threading.Event(), threading.Event()
 
     def hold(tx: Tx) -> None:
@@ -159,10 +159,10 @@ async def test_who_waits_for_no_disk_is_not_held_up_by_who_comes_meanwhile(
 
 
 @pytest.mark.parametrize("durable", [False, True])
-async def test_who_comes_while_another_process_holds_the_lock_is_refused_with_the_first(
+async def test_waiting_writes_are_refused_together_on_locked_database(
     open_store: OpenStore, path: Path, durable: bool
 ) -> None:
-    """Nobody waits for the lock one after another."""
+    """Waiting writes don't wait for the lock in sequence."""
     async with open_store(busy_seconds=1.0) as store:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
@@ -181,8 +181,8 @@ async def test_who_comes_while_another_process_holds_the_lock_is_refused_with_th
     assert max(refused) - min(refused) < 0.5, refused
 
 
-class Disk:
-    """Counts how often the log is taken to the disk beside SQLite's own commits."""
+class LogSyncs:
+    """Counts the syncs of the log to disk beyond SQLite's own commits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.waits = 0
@@ -200,11 +200,11 @@ def nothing(tx: Tx) -> None:
     """Write nothing."""
 
 
-async def test_a_durable_write_that_writes_nothing_waits_for_what_was_written_before(
+async def test_empty_durable_write_syncs_earlier_lazy_writes(
     threaded: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`Store.write`: a power failure takes back nothing that a durable write came after."""
-    disk = Disk(monkeypatch)
+    """`Store.write`: a power failure undoes no write that precedes a durable one."""
+    disk = LogSyncs(monkeypatch)
     await threaded.write(nothing)
     await threaded.write(nothing, durable=False)
     await threaded.write(nothing)
@@ -213,50 +213,50 @@ async def test_a_durable_write_that_writes_nothing_waits_for_what_was_written_be
     await threaded.write(nothing)
     assert disk.waits == 1
     await threaded.write(nothing)
-    assert disk.waits == 1  # the disk has it
+    assert disk.waits == 1  # the log is on disk
     await threaded.write(add("lazier"), durable=False)
     await threaded.write(add("durable"))
     await threaded.write(nothing)
     assert disk.waits == 1  # SQLite waited
 
 
-async def test_what_was_undone_is_no_write_that_sqlite_would_wait_for(
+async def test_undone_durable_write_syncs_earlier_lazy_writes(
     threaded: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def change_of_mind(tx: Tx) -> None:
-        with suppress(Refused), tx.savepoint():
+        with suppress(NoteRefused), tx.savepoint():
             add_then_refuse(tx)
 
-    disk = Disk(monkeypatch)
+    disk = LogSyncs(monkeypatch)
     await threaded.write(add("lazy"), durable=False)
     await threaded.write(change_of_mind)
     assert disk.waits == 1
 
 
-async def test_one_undone_in_a_group_hides_no_write_that_the_disk_has_yet_to_take(
+async def test_undone_savepoint_keeps_lazy_write_pending_for_sync(
     threaded: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`Store.write`: a power failure takes back nothing that a durable write came after."""
+    """`Store.write`: a power failure undoes no write that precedes a durable one."""
 
     def add_and_think_again(tx: Tx) -> None:
         add("lazy")(tx)
-        with suppress(Refused), tx.savepoint():
+        with suppress(NoteRefused), tx.savepoint():
             add_then_refuse(tx)
 
-    disk = Disk(monkeypatch)
+    disk = LogSyncs(monkeypatch)
     await threaded.write(add_and_think_again, durable=False)
     await threaded.write(nothing)
     assert disk.waits == 1
 
 
-async def test_a_database_behind_a_link_waits_for_its_log_where_sqlite_has_put_it(
+async def test_symlinked_database_syncs_log_beside_link_target(
     path: Path, open_store: OpenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "volume"
     await trio.Path(elsewhere).mkdir()
     await trio.Path(path.parent).mkdir()
     await trio.Path(path).symlink_to(elsewhere / "fw.db")
-    disk = Disk(monkeypatch)
+    disk = LogSyncs(monkeypatch)
     async with open_store() as store:
         await store.write(create_notes)
         await store.write(add("lazy"), durable=False)
@@ -264,10 +264,10 @@ async def test_a_database_behind_a_link_waits_for_its_log_where_sqlite_has_put_i
     assert disk.waits == 1
 
 
-async def test_a_disk_that_fails_is_told_and_waited_for_again(
+async def test_failed_disk_sync_is_reported_and_repeated(
     threaded: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = Disk(monkeypatch)
+    disk = LogSyncs(monkeypatch)
     await threaded.write(add("lazy"), durable=False)
     disk.fails = True
     with pytest.raises(OverloadedError):
@@ -278,15 +278,15 @@ async def test_a_disk_that_fails_is_told_and_waited_for_again(
     assert await threaded.read(texts) == ["lazy"]
 
 
-async def test_a_second_store_on_a_file_leaves_the_first_ones_log_alone(
+async def test_second_store_closing_keeps_log_of_first_store(
     path: Path, open_store: OpenStore
 ) -> None:
-    """A process with two stores (mail by an app's function) beside a command that ends: the
-    command took itself for the last one, and deleted the log that the process goes on writing."""
-    look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM fw_meta')"
+    """A process may open two stores (mail by an app's function) beside a short command, which must
+    not delete the log that the process still writes."""
+    program = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM fw_meta')"
     async with open_store() as first:
         async with open_store():
-            await trio.run_process([sys.executable, "-c", look, str(path)])
+            await trio.run_process([sys.executable, "-c", program, str(path)])
         await first.write(lambda tx: tx.run(sql("INSERT INTO fw_meta VALUES ('x', 'kept')")))
         with closing(sqlite3.connect(path)) as other:
             found = other.execute("SELECT value FROM fw_meta WHERE key = 'x'").fetchall()

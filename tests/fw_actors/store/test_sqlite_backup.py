@@ -34,7 +34,7 @@ def rows(path: Path) -> int:
         return count
 
 
-def test_a_copy_is_one_moment_though_others_commit_meanwhile(
+def test_back_up_file_copies_snapshot_despite_concurrent_commits(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "PAGES_AT_ONCE", 50)
@@ -47,15 +47,13 @@ def test_a_copy_is_one_moment_though_others_commit_meanwhile(
 
         size = back_up_file(source, tmp_path / "copy.db", commit)
     assert len(steps) > 3
-    assert steps == sorted(steps)  # it was never begun anew
+    assert steps == sorted(steps)  # the copy never restarted
     assert steps[-1][0] == steps[-1][1]
     assert (rows(tmp_path / "copy.db"), rows(source)) == (2000, 2000 + len(steps))
     assert size == (tmp_path / "copy.db").stat().st_size
 
 
-def test_a_copy_is_for_its_owner_alone_and_leaves_nothing_beside_it(
-    source: Path, tmp_path: Path
-) -> None:
+def test_back_up_file_writes_single_private_file(source: Path, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     folder.mkdir()
     back_up_file(source, folder / "copy.db", nothing)
@@ -63,7 +61,7 @@ def test_a_copy_is_for_its_owner_alone_and_leaves_nothing_beside_it(
     assert (folder / "copy.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_is_there_is_never_replaced(source: Path, tmp_path: Path) -> None:
+def test_back_up_file_refuses_existing_target(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "copy.db"
     target.write_text("an older backup")
     with pytest.raises(ConfigurationError, match="already exists"):
@@ -71,7 +69,7 @@ def test_a_file_that_is_there_is_never_replaced(source: Path, tmp_path: Path) ->
     assert target.read_text() == "an older backup"
 
 
-def test_a_damaged_database_gives_no_backup(source: Path, tmp_path: Path) -> None:
+def test_back_up_file_refuses_damaged_database(source: Path, tmp_path: Path) -> None:
     content = bytearray(source.read_bytes())
     content[4096 * 4 : 4096 * 9] = b"\xff" * 4096 * 5
     source.write_bytes(content)
@@ -83,11 +81,11 @@ def test_a_damaged_database_gives_no_backup(source: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("target", ["no/such/folder/copy.db", "source.db/copy.db"])
-def test_a_place_that_can_not_be_written_is_told(source: Path, tmp_path: Path, target: str) -> None:
+def test_back_up_file_reports_unwritable_target(source: Path, tmp_path: Path, target: str) -> None:
     with pytest.raises(ConfigurationError, match="can't be written"):
         back_up_file(source, tmp_path / target, nothing)
 
 
-def test_no_database_is_no_backup(tmp_path: Path) -> None:
+def test_back_up_file_refuses_missing_database(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="There is no database"):
         back_up_file(tmp_path / "none.db", tmp_path / "copy.db", nothing)

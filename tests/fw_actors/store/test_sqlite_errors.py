@@ -1,4 +1,4 @@
-"""The errors that SQLite's result codes become."""
+"""The translation of SQLite's result codes into errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def failure(code: int, message: str = "as SQLite says") -> sqlite3.OperationalEr
         (sqlite3.SQLITE_CANTOPEN, "opened"),
     ],
 )
-def test_what_passes_by_itself_or_by_an_operator_is_503(code: int, said: str) -> None:
+def test_translate_maps_operational_codes_to_overloaded_error(code: int, said: str) -> None:
     refusal = translate(failure(code))
     assert isinstance(refusal, OverloadedError)
     assert said in refusal.message
@@ -46,7 +46,7 @@ def test_what_passes_by_itself_or_by_an_operator_is_503(code: int, said: str) ->
         ("UNIQUE constraint failed: index 'lower_name'", "", ("lower_name",)),
     ],
 )
-def test_a_unique_violation_names_table_and_columns(
+def test_translate_names_table_and_columns_of_unique_violation(
     message: str, table: str, columns: tuple[str, ...]
 ) -> None:
     refusal = translate(failure(sqlite3.SQLITE_CONSTRAINT_UNIQUE, message))
@@ -54,13 +54,13 @@ def test_a_unique_violation_names_table_and_columns(
     assert (refusal.table, refusal.columns) == (table, columns)
 
 
-def test_other_constraints_and_defects_have_classes_of_their_own() -> None:
+def test_translate_distinguishes_constraints_and_statement_errors() -> None:
     broken = translate(failure(sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY))
     assert isinstance(broken, ConstraintViolation)
     assert isinstance(translate(failure(sqlite3.SQLITE_ERROR)), StatementError)
     assert isinstance(translate(OverflowError("too large")), StatementError)
 
 
-def test_the_family_itself_can_not_be_raised() -> None:
+def test_store_error_base_is_not_instantiable() -> None:
     with pytest.raises(TypeError):
         StoreError("anything")

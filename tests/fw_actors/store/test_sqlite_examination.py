@@ -1,4 +1,4 @@
-"""An SQLite file looked at from outside."""
+"""The examination of an SQLite file from outside."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_whole_file_has_no_faults(file: Path) -> None:
+def test_examine_file_finds_no_fault_in_intact_file(file: Path) -> None:
     found = examine_file(file)
     assert (found.faults, found.thorough, found.size) == ((), True, file.stat().st_size)
 
 
-def test_damage_inside_is_told_in_sqlites_words(file: Path) -> None:
+def test_examine_file_reports_damaged_pages(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[4096 * 3 : 4096 * 6] = b"\xff" * 4096 * 3
     file.write_bytes(content)
     assert examine_file(file).faults
 
 
-def test_what_is_no_database_is_a_fault_too(file: Path) -> None:
+def test_examine_file_reports_file_not_a_database(file: Path) -> None:
     file.write_bytes(b"nothing of the kind" * 500)
     assert examine_file(file).faults == ("file is not a database",)
 
 
-def test_a_large_file_is_checked_but_for_its_indexes(
+def test_examine_file_skips_thorough_check_of_large_file(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backup, "WHOLE_CHECK_BYTES", 1000)

@@ -18,7 +18,7 @@ from fw_actors.store.sqlite_connection import SqliteConnection
 from fw_actors.store.sqlite_engine import TURN_SECONDS, GroupCommit
 from tests.fw_actors.store.notes import (
     ADD,
-    Refused,
+    NoteRefused,
     add,
     add_then_refuse,
     create_notes,
@@ -33,7 +33,7 @@ def run_group(engine: GroupCommit, waiting: list[WorkItem]) -> None:
 
 
 def run(engine: GroupCommit, *functions: Fn) -> list[Any]:
-    """Run groups until nothing waits; give each function's result or exception."""
+    """Run groups until the queue is empty; return each function's result or exception."""
     items = [WorkItem(function, 0) for function in functions]
     waiting = list(items)
     while waiting:
@@ -55,7 +55,7 @@ def stored(path: Path) -> list[str]:
     return found
 
 
-def test_those_who_wait_together_share_one_commit(engine: GroupCommit, path: Path) -> None:
+def test_group_commit_shares_commit_of_waiting_writes(engine: GroupCommit, path: Path) -> None:
     before = engine.counts.commits
     assert run(engine, add("a"), add("b"), add("c")) == [1, 1, 1]
     assert engine.counts.commits == before + 1
@@ -64,17 +64,19 @@ def test_those_who_wait_together_share_one_commit(engine: GroupCommit, path: Pat
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_one_that_raises_is_undone_alone(engine: GroupCommit, path: Path, place: int) -> None:
+def test_group_commit_undoes_failed_function_alone(
+    engine: GroupCommit, path: Path, place: int
+) -> None:
     functions: list[Fn] = [add("a"), add("b")]
     functions.insert(place, add_then_refuse)
     answers = run(engine, *functions)
-    assert isinstance(answers.pop(place), Refused)
+    assert isinstance(answers.pop(place), NoteRefused)
     assert answers == [1, 1]
     assert stored(path) == ["a", "b"]
     assert engine.counts.rolled_back == 1
 
 
-def test_no_function_runs_twice(engine: GroupCommit) -> None:
+def test_group_commit_runs_functions_once(engine: GroupCommit) -> None:
     seen: list[str] = []
 
     def note(name: str, fn: Fn) -> Fn:
@@ -88,7 +90,7 @@ def test_no_function_runs_twice(engine: GroupCommit) -> None:
     assert seen == ["a", "b", "c"]
 
 
-def test_a_full_database_refuses_and_recovers(
+def test_group_commit_refuses_write_to_full_database(
     engine: GroupCommit, connection: SqliteConnection, path: Path
 ) -> None:
     run(engine, add("kept"))
@@ -98,19 +100,19 @@ def test_a_full_database_refuses_and_recovers(
     full = answers[1]
     assert isinstance(full, OverloadedError)
     assert "full" in full.message
-    told_ok = [text for text, answer in zip(["a", "b"], answers[::2], strict=True) if answer == 1]
-    assert stored(path) == ["kept", *told_ok], "what was told ok is stored, and nothing else"
+    confirmed = [text for text, answer in zip(["a", "b"], answers[::2], strict=True) if answer == 1]
+    assert stored(path) == ["kept", *confirmed], "exactly the confirmed writes are stored"
     connection.raw.execute("PRAGMA max_page_count=1000000")
     assert run(engine, add("later")) == [1]
     assert stored(path)[-1] == "later"
 
 
 def _sqlite_ends_the_transaction(tx: Tx) -> None:
-    """Stands for a full disk or an I/O error: SQLite rolls the whole transaction back."""
+    """Simulate a full disk or an I/O error: SQLite rolls the whole transaction back."""
     tx.run(sql("INSERT OR ROLLBACK INTO notes (id, owner, text) SELECT 1, 'x', 'x'"))
 
 
-def test_when_sqlite_ends_the_transaction_nobody_is_told_ok_and_nothing_more_runs(
+def test_group_commit_refuses_whole_group_on_lost_transaction(
     engine: GroupCommit, path: Path
 ) -> None:
     run(engine, add("kept"))
@@ -125,15 +127,15 @@ def test_when_sqlite_ends_the_transaction_nobody_is_told_ok_and_nothing_more_run
     run_group(engine, list(items))
     errors = [item.answer.error for item in items[:3] if isinstance(item.answer, outcome.Error)]
     assert [type(error) for error in errors] == [OverloadedError] * 3
-    assert len({id(error) for error in errors}) == 3, "each caller has an exception of its own"
+    assert len({id(error) for error in errors}) == 3, "each caller gets its own exception"
     assert ran == []
     assert stored(path) == ["kept"]
 
 
-def test_a_function_that_goes_on_after_the_transaction_was_lost_writes_nothing(
+def test_lost_transaction_refuses_further_statements_of_function(
     engine: GroupCommit, path: Path
 ) -> None:
-    """Seen in a trial: what follows a lost transaction is written in autocommit."""
+    """Otherwise SQLite would run later statements in autocommit."""
     refused: list[type[Exception]] = []
 
     def stubborn(tx: Tx) -> None:
@@ -150,7 +152,7 @@ def test_a_function_that_goes_on_after_the_transaction_was_lost_writes_nothing(
     assert stored(path) == ["kept"]
 
 
-def test_a_locked_database_refuses_all_who_wait_and_recovers(
+def test_group_commit_refuses_waiting_writes_on_locked_database(
     engine: GroupCommit, path: Path
 ) -> None:
     other = sqlite3.connect(path, isolation_level=None)
@@ -164,13 +166,13 @@ def test_a_locked_database_refuses_all_who_wait_and_recovers(
     assert stored(path) == ["c"]
 
 
-def test_a_transaction_of_another_process_is_looked_for_in_short_turns(
+def test_group_commit_polls_locked_database_at_short_intervals(
     connection: SqliteConnection,
     engine: GroupCommit,
     path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SQLite's own waiting sleeps longer each time, and two that deliver mostly slept."""
+    """SQLite's own busy handler sleeps ever longer, so two delivering processes mostly slept."""
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     serialising: list[float] = []
@@ -187,7 +189,7 @@ def test_a_transaction_of_another_process_is_looked_for_in_short_turns(
     other.close()
 
 
-def test_a_half_read_returning_does_not_block_the_commit(engine: GroupCommit, path: Path) -> None:
+def test_partly_read_returning_clause_allows_commit(engine: GroupCommit, path: Path) -> None:
     def insert_two(tx: Tx) -> Any:
         many = "INSERT INTO notes (owner, text) VALUES ('ada', 'a'), ('ada', 'b') RETURNING id"
         return tx.one(sql(many))
@@ -196,7 +198,7 @@ def test_a_half_read_returning_does_not_block_the_commit(engine: GroupCommit, pa
     assert stored(path) == ["a", "b"]
 
 
-def test_a_function_that_exits_is_undone_and_its_caller_is_told(
+def test_group_commit_undoes_exiting_function_and_reports_exit(
     engine: GroupCommit, path: Path
 ) -> None:
     def leave(tx: Tx) -> None:
@@ -208,7 +210,7 @@ def test_a_function_that_exits_is_undone_and_its_caller_is_told(
     assert stored(path) == ["a", "b"]
 
 
-def test_nobody_else_writes_between_what_a_function_reads_and_what_it_writes(
+def test_write_transaction_excludes_writers_since_first_read(
     engine: GroupCommit, path: Path
 ) -> None:
     """Every write begins IMMEDIATE (O-11)."""

@@ -40,7 +40,7 @@ from fw_actors.store.trio_sqlite import open_sqlite
 async def main():
     path, clock, entropy = Path(sys.argv[1]), SystemClock(), SystemEntropy()
     async with open_sqlite(path, clock=clock, entropy=entropy) as store:
-        await store.write(lambda tx: tx.raw("CREATE TABLE told (id INTEGER)"))
+        await store.write(lambda tx: tx.raw("CREATE TABLE other (id INTEGER)"))
         store.tell_others()
 
 trio.run(main)
@@ -51,8 +51,8 @@ def tell(path: Path) -> None:
     subprocess.run([sys.executable, "-c", TELL, str(path)], check=True, timeout=60)
 
 
-async def test_a_commit_that_is_told_is_noticed_without_a_poll(tmp_path: Path) -> None:
-    """A commit that another process tells of is noticed at once (O-17)."""
+async def test_commit_notice_reaches_store_without_polling(tmp_path: Path) -> None:
+    """A notice from another process is received at once (O-17)."""
     path, noticed = tmp_path / "fw.db", trio.Event()
     async with opened(path) as store:
         store.on_external_commit(noticed.set)
@@ -61,8 +61,8 @@ async def test_a_commit_that_is_told_is_noticed_without_a_poll(tmp_path: Path) -
             await noticed.wait()
 
 
-async def test_several_processes_are_told(tmp_path: Path) -> None:
-    """Each process that serves the file is told (O-17)."""
+async def test_commit_notice_reaches_every_open_store(tmp_path: Path) -> None:
+    """Each process that serves the file gets the notice (O-17)."""
     path = tmp_path / "fw.db"
     noticed = [trio.Event() for _ in range(3)]
 
@@ -91,7 +91,7 @@ def notices_of(path: Path, receive: Callable[[], None] = lambda: None) -> Iterat
         notices.close()
 
 
-def test_another_file_is_not_told(tmp_path: Path) -> None:
+def test_commit_notice_is_limited_to_own_file(tmp_path: Path) -> None:
     """Notices belong to one file."""
     received: SimpleQueue[str] = SimpleQueue()
     one, other = tmp_path / "one.db", tmp_path / "other.db"
@@ -106,8 +106,8 @@ def test_another_file_is_not_told(tmp_path: Path) -> None:
         assert received.empty()
 
 
-def test_a_full_queue_of_notices_blocks_no_commit(tmp_path: Path) -> None:
-    """A listener that does not read holds up nobody."""
+def test_commit_notices_never_block_sender(tmp_path: Path) -> None:
+    """A listener that does not read blocks no sender."""
     with (
         notices_of(tmp_path / "fw.db") as notices,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf,
@@ -118,8 +118,8 @@ def test_a_full_queue_of_notices_blocks_no_commit(tmp_path: Path) -> None:
         assert deaf.recv(10) == b"!"
 
 
-def test_listeners_are_bounded_and_further_processes_poll(tmp_path: Path) -> None:
-    """At most 8 processes are told; a further one hears nothing and polls."""
+def test_commit_notice_listeners_are_bounded(tmp_path: Path) -> None:
+    """At most 8 processes get notices; a further one polls."""
     received: SimpleQueue[int] = SimpleQueue()
     limit = trio_sqlite.MAX_LISTENERS
     with ExitStack() as stack:
@@ -132,7 +132,7 @@ def test_listeners_are_bounded_and_further_processes_poll(tmp_path: Path) -> Non
         assert received.empty()
 
 
-async def test_a_system_without_the_namespace_polls(
+async def test_store_works_without_abstract_sockets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store works without abstract sockets."""
@@ -143,8 +143,8 @@ async def test_a_system_without_the_namespace_polls(
         assert await store.write(lambda tx: 1) == 1
 
 
-async def test_commits_of_one_run_of_the_loop_are_told_once(tmp_path: Path) -> None:
-    """A hundred commits that are answered together are one notice, and the next ones another."""
+async def test_commit_notices_are_merged_per_event_loop_run(tmp_path: Path) -> None:
+    """A hundred commits answered together cause one notice, and the next ones another."""
     path = tmp_path / "fw.db"
     async with opened(path) as store:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:

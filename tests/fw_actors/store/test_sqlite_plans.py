@@ -35,8 +35,8 @@ def plan(tx: Tx, statement: Statement, **params: Any) -> list[str]:
     return [str(line[-1]) for line in tx.rows(text(f"EXPLAIN QUERY PLAN {sql}"))]
 
 
-async def test_a_claim_seeks_in_the_partial_index(store: Store) -> None:
-    """A global order held the write lock 66 ms a claim, the partial index 0.46 ms (B-237)."""
+async def test_claim_plan_seeks_partial_index(store: Store) -> None:
+    """A claim in global order holds the write lock 66 ms, one by the index 0.46 ms (B-237)."""
     steps = await store.read(lambda tx: plan(tx, CLAIM))
     seek = "INDEX fw_job_due (queue=? AND partition=? AND next_at<?)"
     assert any(seek in step for step in steps), steps
@@ -44,7 +44,7 @@ async def test_a_claim_seeks_in_the_partial_index(store: Store) -> None:
     assert not any("TEMP B-TREE" in step for step in steps), "no sort: the index has the order"
 
 
-async def test_heads_seek_in_the_partial_index_for_each_partition(store: Store) -> None:
+async def test_heads_plan_seeks_partial_index_per_partition(store: Store) -> None:
     steps = await store.read(lambda tx: plan(tx, HEADS))
     seeks = [step for step in steps if "fw_job_due" in step]
     assert len(seeks) == 3, steps
@@ -52,20 +52,20 @@ async def test_heads_seek_in_the_partial_index_for_each_partition(store: Store) 
     assert not any(step.startswith("SCAN fw_job") for step in steps), steps
 
 
-async def test_what_comes_due_next_is_one_seek(store: Store) -> None:
+async def test_next_due_plan_is_single_index_seek(store: Store) -> None:
     steps = await store.read(lambda tx: plan(tx, NEXT_DUE))
     seek = "SEARCH fw_job USING COVERING INDEX fw_job_due (queue=? AND partition=? AND next_at>?)"
     assert steps == [seek]
 
 
-async def test_numbers_of_queues_scan_the_table_and_look_no_row_up(store: Store) -> None:
-    """In the order of an index a million rows took 2.7 s, without it 0.7 s."""
+async def test_stats_plan_scans_table_without_index(store: Store) -> None:
+    """In index order a million rows take 2.7 s, without it 0.7 s."""
     steps = await store.read(lambda tx: plan(tx, jobs.STATS))
     assert "SCAN fw_job" in steps, steps
 
 
-async def test_heads_do_not_walk_over_what_is_due(store: Store) -> None:
-    """The work is counted in instructions of SQLite's machine, which no load can change."""
+async def test_heads_cost_is_independent_of_due_jobs(store: Store) -> None:
+    """Work is counted in instructions of SQLite's virtual machine, which load can't change."""
 
     def many(tx: Tx, count: int) -> None:
         for _ in range(count):
@@ -80,8 +80,8 @@ async def test_heads_do_not_walk_over_what_is_due(store: Store) -> None:
     assert await work() <= few + 10
 
 
-async def test_a_claim_costs_the_same_however_many_wait_for_an_earlier_one(store: Store) -> None:
-    """SQLite took the index of all ordered jobs, and looked at each that waited (B-320)."""
+async def test_lease_first_cost_is_independent_of_waiting_ordered_jobs(store: Store) -> None:
+    """With the index of all ordered jobs SQLite would visit each waiting one (B-320)."""
 
     def enqueue(tx: Tx, count: int) -> None:
         given = [("hook", f"delivery {n}", "document") for n in range(count)]
@@ -89,7 +89,7 @@ async def test_a_claim_costs_the_same_however_many_wait_for_an_earlier_one(store
         while ordered_jobs.lease_first(tx, "webhook", "hook", 9, 1000, "token").unseen:
             pass  # all but the first are parked now, and the first is leased
 
-    def look(tx: Tx) -> int:
+    def measure(tx: Tx) -> int:
         first = tx.scalar(text("SELECT id FROM fw_job WHERE lease IS NOT NULL"))
         tx.run(text(f"DELETE FROM fw_job WHERE id = {first}"))
         ended = [ordered_jobs.OrderedJob(first, "hook", "document")]
@@ -98,9 +98,9 @@ async def test_a_claim_costs_the_same_however_many_wait_for_an_earlier_one(store
         return instructions(tx, lambda: ordered_jobs.lease_first(*args))
 
     await store.write(lambda tx: enqueue(tx, 10))
-    few = await store.write(look)
+    few = await store.write(measure)
     await store.write(lambda tx: enqueue(tx, 2000))
-    assert await store.write(look) <= few + 20
+    assert await store.write(measure) <= few + 20
 
 
 def instructions(tx: Tx, fn: Callable[[], object]) -> int:

@@ -40,9 +40,7 @@ async def commit_elsewhere(path: Path) -> None:
     await trio.run_process([sys.executable, "-c", COMMIT, str(path)])
 
 
-async def test_a_commit_of_another_process_is_noticed_without_being_asked_for(
-    threaded: Store, path: Path
-) -> None:
+async def test_external_commit_of_other_process_calls_listener(threaded: Store, path: Path) -> None:
     """A commit of another process is noticed within a second (O-17)."""
     noticed = trio.Event()
     threaded.on_external_commit(noticed.set)
@@ -52,7 +50,7 @@ async def test_a_commit_of_another_process_is_noticed_without_being_asked_for(
     assert await threaded.read(texts) == ["from outside"]
 
 
-async def test_our_own_commits_are_not_noticed(open_store: OpenStore) -> None:
+async def test_poll_ignores_commits_of_same_store(open_store: OpenStore) -> None:
     called: list[str] = []
     async with open_store(inline=True) as store:
         store.on_external_commit(lambda: called.append("noticed"))
@@ -62,7 +60,7 @@ async def test_our_own_commits_are_not_noticed(open_store: OpenStore) -> None:
     assert called == []
 
 
-async def test_a_look_at_once_notices_too_and_a_listener_can_leave(
+async def test_poll_reports_external_commit_once_and_listener_unsubscribes(
     open_store: OpenStore, path: Path
 ) -> None:
     called: list[str] = []
@@ -79,7 +77,7 @@ async def test_a_look_at_once_notices_too_and_a_listener_can_leave(
         assert store.statistics().external_commits == 1
 
 
-async def test_a_locked_database_gives_503_and_the_store_recovers_by_itself(
+async def test_locked_database_refuses_write_and_store_recovers(
     open_store: OpenStore, path: Path
 ) -> None:
     async with open_store(busy_seconds=0.2) as store:

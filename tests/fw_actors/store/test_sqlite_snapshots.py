@@ -27,7 +27,7 @@ def snapshots(path: Path, engine: GroupCommit) -> SqliteConnection:
 def reader(
     snapshots: SqliteConnection, engine: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[SnapshotReads]:
-    monkeypatch.setattr(sqlite_engine, "SNAPSHOT_SECONDS", 60.0)  # a group ends by number alone
+    monkeypatch.setattr(sqlite_engine, "SNAPSHOT_SECONDS", 60.0)  # only its size ends a group
     run_alone(engine, create_notes, 0)
     reader = SnapshotReads(snapshots)
     yield reader
@@ -35,7 +35,7 @@ def reader(
 
 
 def read(reader: SnapshotReads, *steps: Callable[[], WorkItem]) -> list[Any]:
-    """Serve one group; each step gives the next call at the moment when it is pulled."""
+    """Serve one group; each step makes the next call when the reader pulls it."""
     waiting = list(steps)
 
     def pull() -> WorkItem:
@@ -46,10 +46,10 @@ def read(reader: SnapshotReads, *steps: Callable[[], WorkItem]) -> list[Any]:
     return [a.error if isinstance(a, outcome.Error) else a and a.unwrap() for a in answers]
 
 
-def test_who_asked_before_the_snapshot_shares_it(
+def test_snapshot_is_shared_by_reads_requested_before(
     reader: SnapshotReads, engine: GroupCommit
 ) -> None:
-    """A commit in between is seen by both reads or by neither."""
+    """Both reads see a commit between them, or neither does."""
     first, second = WorkItem(texts, 0), WorkItem(texts, 0)
 
     def write_between() -> WorkItem:
@@ -60,7 +60,7 @@ def test_who_asked_before_the_snapshot_shares_it(
     assert read(reader, lambda: WorkItem(texts, 0)) == [["a"]]
 
 
-def test_who_asked_after_a_commit_sees_it_also_within_a_group(
+def test_grouped_read_requested_after_commit_sees_commit(
     reader: SnapshotReads, engine: GroupCommit
 ) -> None:
     def write_then_ask() -> WorkItem:
@@ -70,7 +70,7 @@ def test_who_asked_after_a_commit_sees_it_also_within_a_group(
     assert read(reader, lambda: WorkItem(texts, 0), write_then_ask) == [[], ["a"]]
 
 
-def test_a_read_that_fails_leaves_the_others_their_answers(reader: SnapshotReads) -> None:
+def test_failed_read_keeps_answers_of_grouped_reads(reader: SnapshotReads) -> None:
     def write(tx: Tx) -> None:
         add("a")(tx)
 
@@ -80,15 +80,15 @@ def test_a_read_that_fails_leaves_the_others_their_answers(reader: SnapshotReads
     assert isinstance(refused, StatementError)
 
 
-def test_no_snapshot_outlives_its_group(reader: SnapshotReads, path: Path) -> None:
+def test_snapshot_ends_with_bounded_group(reader: SnapshotReads, path: Path) -> None:
     """An old snapshot would keep the write-ahead log from being copied back."""
     items = [WorkItem(texts, 0) for _ in range(MAX_READS + 1)]
     read(reader, *(lambda c=c: c for c in items))
     assert not reader.is_reading
-    assert items[-1].answer is None  # a group has an end
+    assert items[-1].answer is None  # a group is bounded
 
 
-def test_memory_that_runs_out_refuses_one_read_and_ends_no_thread(
+def test_memory_error_refuses_read_and_keeps_reader_usable(
     reader: SnapshotReads, snapshots: SqliteConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sqlite3 raises MemoryError for SQLITE_NOMEM, which is no sqlite3.Error."""

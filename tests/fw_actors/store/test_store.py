@@ -1,4 +1,4 @@
-"""The store as trio's tasks see it: order, bounds, cancellation, snapshots, the end."""
+"""The store as used by trio tasks: order, bounds, cancellation, snapshots, closing."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from fw_actors.runtime.clock import SeededEntropy, TrioClock
 from fw_actors.store import Store, Tx, installation_key
 from tests.fw_actors.store.conftest import OpenStore
 from tests.fw_actors.store.notes import (
-    Refused,
+    NoteRefused,
     add,
     add_then_refuse,
     answers_of_callers,
     create_notes,
     texts,
 )
-from tests.fw_actors.store.store_kit import Gate
+from tests.fw_actors.store.store_kit import TransactionGate
 
 
-async def test_a_write_is_seen_by_the_next_read(store: Store) -> None:
+async def test_store_read_sees_preceding_write(store: Store) -> None:
     for name in "abc":
         await store.write(add(name))
         assert (await store.read(texts))[-1] == name
 
 
-async def test_what_a_function_raises_reaches_its_caller_and_is_undone(store: Store) -> None:
-    with pytest.raises(Refused):
+async def test_store_raises_error_of_function_and_rolls_back(store: Store) -> None:
+    with pytest.raises(NoteRefused):
         await store.write(add_then_refuse)
-    with pytest.raises(Refused):
-        await store.read(add_that_only_refuses)
+    with pytest.raises(NoteRefused):
+        await store.read(refuse_read)
     assert await store.read(texts) == []
 
 
-def add_that_only_refuses(tx: Tx) -> None:
-    raise Refused
+def refuse_read(tx: Tx) -> None:
+    raise NoteRefused
 
 
-async def test_writes_run_in_the_order_of_their_calls(ordered: Store) -> None:
-    gate = Gate()
+async def test_store_writes_run_in_call_order(ordered: Store) -> None:
+    gate = TransactionGate()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ordered.write, gate)
         await gate.entered()
@@ -56,13 +56,13 @@ async def test_writes_run_in_the_order_of_their_calls(ordered: Store) -> None:
     assert await ordered.read(texts) == list("abcde")
 
 
-async def test_each_of_many_callers_gets_its_own_answer(threaded: Store) -> None:
+async def test_concurrent_callers_get_own_answers(threaded: Store) -> None:
     answers = await answers_of_callers(threaded, 100)
     assert answers == {number: number for number in range(100)}
     assert threaded.statistics().waiting_writes == 0
 
 
-async def test_no_function_runs_twice_and_one_that_raises_is_undone_alone(
+async def test_store_runs_function_once_and_undoes_failures_alone(
     threaded: Store,
 ) -> None:
     """Architecture, The store: no `fn` is ever run twice."""
@@ -73,9 +73,9 @@ async def test_no_function_runs_twice_and_one_that_raises_is_undone_alone(
             ran.append(name)
             add(name)(tx)
             if fails:
-                raise Refused
+                raise NoteRefused
 
-        with suppress(Refused):
+        with suppress(NoteRefused):
             await threaded.write(fn)
 
     async with trio.open_nursery() as nursery:
@@ -86,10 +86,10 @@ async def test_no_function_runs_twice_and_one_that_raises_is_undone_alone(
     assert set(await threaded.read(texts)) == kept
 
 
-async def test_a_caller_cancelled_before_its_function_began_changes_nothing(
+async def test_write_cancelled_while_waiting_changes_nothing(
     ordered: Store,
 ) -> None:
-    gate = Gate()
+    gate = TransactionGate()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ordered.write, gate)
         await gate.entered()
@@ -102,10 +102,10 @@ async def test_a_caller_cancelled_before_its_function_began_changes_nothing(
     assert ordered.statistics().skipped == 1
 
 
-async def test_a_caller_cancelled_after_its_function_began_commits_and_is_answered(
+async def test_write_cancelled_while_running_commits_and_returns(
     threaded: Store,
 ) -> None:
-    gate = Gate()
+    gate = TransactionGate()
     answers: list[str] = []
 
     async def caller() -> None:
@@ -119,8 +119,8 @@ async def test_a_caller_cancelled_after_its_function_began_commits_and_is_answer
     assert answers == ["held"]
 
 
-async def test_a_full_queue_refuses_at_once(open_store: OpenStore) -> None:
-    gate = Gate()
+async def test_full_write_queue_refuses_immediately(open_store: OpenStore) -> None:
+    gate = TransactionGate()
     async with open_store(max_waiting_writes=1) as store, trio.open_nursery() as nursery:
         nursery.start_soon(store.write, gate)
         await gate.entered()
@@ -129,8 +129,8 @@ async def test_a_full_queue_refuses_at_once(open_store: OpenStore) -> None:
         gate.open()
 
 
-async def test_too_many_waiting_reads_are_refused_at_once(open_store: OpenStore) -> None:
-    gate = Gate()
+async def test_full_read_queue_refuses_immediately(open_store: OpenStore) -> None:
+    gate = TransactionGate()
     async with (
         open_store(max_waiting_reads=1, reader_threads=1) as store,
         trio.open_nursery() as nursery,
@@ -142,10 +142,10 @@ async def test_too_many_waiting_reads_are_refused_at_once(open_store: OpenStore)
         gate.open()
 
 
-async def test_callers_that_are_cancelled_at_any_moment_leave_all_or_nothing(
+async def test_write_cancelled_at_any_moment_is_atomic(
     ordered: Store,
 ) -> None:
-    """Every call is committed and answered, or withdrawn: none is both, none is lost."""
+    """Every call is either committed and answered, or withdrawn."""
     answered: set[str] = set()
     entropy = SeededEntropy(3)
 
@@ -171,8 +171,8 @@ async def test_callers_that_are_cancelled_at_any_moment_leave_all_or_nothing(
     assert (statistics.waiting_writes, statistics.waiting_reads) == (0, 0)
 
 
-async def test_a_read_sees_one_snapshot_while_others_commit(threaded: Store) -> None:
-    gate = Gate()
+async def test_store_read_sees_single_snapshot_despite_commits(threaded: Store) -> None:
+    gate = TransactionGate()
 
     def read_twice(tx: Tx) -> tuple[list[str], list[str]]:
         before = texts(tx)
@@ -193,8 +193,8 @@ async def test_a_read_sees_one_snapshot_while_others_commit(threaded: Store) -> 
     assert await threaded.read(texts) == ["a"]
 
 
-async def test_leaving_answers_what_waits_and_refuses_what_comes(open_store: OpenStore) -> None:
-    gate = Gate()
+async def test_closing_store_finishes_waiting_and_refuses_new_writes(open_store: OpenStore) -> None:
+    gate = TransactionGate()
     answers: list[int] = []
 
     async def caller() -> None:
@@ -213,7 +213,7 @@ async def test_leaving_answers_what_waits_and_refuses_what_comes(open_store: Ope
     assert answers == [1]
 
 
-async def test_threads_end_with_the_store(open_store: OpenStore) -> None:
+async def test_store_threads_end_with_store(open_store: OpenStore) -> None:
     async with open_store(reader_threads=3) as store:
         await store.read(lambda tx: None)
     for thread in threading.enumerate():
@@ -222,7 +222,7 @@ async def test_threads_end_with_the_store(open_store: OpenStore) -> None:
             assert not thread.is_alive()
 
 
-async def test_inline_needs_no_thread_and_follows_the_given_clock(
+async def test_inline_store_follows_given_clock_and_cancellation(
     open_store: OpenStore, autojump_clock: MockClock
 ) -> None:
     clock = TrioClock(1_000_000)
@@ -236,7 +236,7 @@ async def test_inline_needs_no_thread_and_follows_the_given_clock(
         assert await store.read(lambda tx: tx.columns("notes")) == {}
 
 
-async def test_the_installation_key_is_made_once(open_store: OpenStore) -> None:
+async def test_installation_key_is_created_once(open_store: OpenStore) -> None:
     keys = []
     for seed in (1, 2):
         async with open_store(entropy=SeededEntropy(seed)) as store:
@@ -245,18 +245,18 @@ async def test_the_installation_key_is_made_once(open_store: OpenStore) -> None:
     assert len(keys[0]) == 32
 
 
-async def test_a_write_that_need_not_be_durable_is_seen_by_all_and_undone_when_it_raises(
+async def test_non_durable_write_is_visible_and_undone_on_error(
     store: Store,
 ) -> None:
     await store.write(add("lazy"), durable=False)
-    with pytest.raises(Refused):
+    with pytest.raises(NoteRefused):
         await store.write(add_then_refuse, durable=False)
     await store.write(add("durable"))
     assert await store.read(texts) == ["lazy", "durable"]
 
 
-async def test_writes_keep_their_order_whether_durable_or_not(ordered: Store) -> None:
-    gate = Gate()
+async def test_store_writes_keep_order_independent_of_durability(ordered: Store) -> None:
+    gate = TransactionGate()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ordered.write, gate)
         await gate.entered()

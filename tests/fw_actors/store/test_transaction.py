@@ -40,10 +40,10 @@ from fw_actors.store import (
 )
 from fw_actors.store.statement import POSTGRESQL, SQLITE
 from tests.fw_actors.store.kinds import ANOTHER_TRANSACTION, NO_TEXT
-from tests.fw_actors.store.notes import ADD, ALL, NOTES, Refused, add, texts
+from tests.fw_actors.store.notes import ADD, ALL, NOTES, NoteRefused, add, texts
 
 
-async def test_reads_rows_one_and_scalar(store: Store) -> None:
+async def test_transaction_reads_rows_one_and_scalar(store: Store) -> None:
     def work(tx: Tx) -> Any:
         tx.run_many(ADD, [{"owner": "ada", "text": name} for name in "ab"])
         return tx.rows(ALL), tx.one(ALL), tx.scalar(ALL)
@@ -51,11 +51,11 @@ async def test_reads_rows_one_and_scalar(store: Store) -> None:
     assert await store.write(work) == ([("a",), ("b",)], ("a",), "a")
 
 
-async def test_nothing_found_is_none(store: Store) -> None:
+async def test_transaction_one_and_scalar_return_none_without_rows(store: Store) -> None:
     assert await store.read(lambda tx: (tx.one(ALL), tx.scalar(ALL))) == (None, None)
 
 
-async def test_constructs_may_be_given_as_they_are(store: Store) -> None:
+async def test_transaction_accepts_sqlalchemy_constructs(store: Store) -> None:
     def work(tx: Tx) -> Any:
         changed = tx.run(insert(NOTES).values(owner="ada", text="50%"))
         returned = tx.run(insert(NOTES).values(owner="ada", text="b").returning(NOTES.c.id))
@@ -65,27 +65,27 @@ async def test_constructs_may_be_given_as_they_are(store: Store) -> None:
     assert await store.write(work) == (1, 1, [("50%",)])
 
 
-async def test_a_savepoint_that_fails_undoes_its_part_alone(store: Store) -> None:
+async def test_failed_savepoint_undoes_own_part_only(store: Store) -> None:
     def work(tx: Tx) -> None:
         tx.run(ADD, owner="ada", text="outer")
         with tx.savepoint():
             tx.run(ADD, owner="ada", text="kept")
-            with suppress(Refused), tx.savepoint():
+            with suppress(NoteRefused), tx.savepoint():
                 tx.run(ADD, owner="ada", text="undone")
-                raise Refused
+                raise NoteRefused
 
     await store.write(work)
     assert await store.read(texts) == ["outer", "kept"]
 
 
-async def test_callbacks_run_in_order_before_the_answer(store: Store) -> None:
+async def test_commit_callbacks_run_in_order_and_skip_failed_savepoint(store: Store) -> None:
     called: list[str] = []
 
     def work(tx: Tx) -> None:
         tx.after_commit(lambda: called.append("first"))
-        with suppress(Refused), tx.savepoint():
+        with suppress(NoteRefused), tx.savepoint():
             tx.after_commit(lambda: called.append("dropped"))
-            raise Refused
+            raise NoteRefused
         with tx.savepoint():
             tx.after_commit(lambda: called.append("second"))
 
@@ -93,19 +93,19 @@ async def test_callbacks_run_in_order_before_the_answer(store: Store) -> None:
     assert called == ["first", "second"]
 
 
-async def test_a_callback_of_a_failed_transaction_is_dropped(store: Store) -> None:
+async def test_commit_callback_of_failed_transaction_is_dropped(store: Store) -> None:
     called: list[str] = []
 
     def work(tx: Tx) -> None:
         tx.after_commit(lambda: called.append("dropped"))
-        raise Refused
+        raise NoteRefused
 
-    with pytest.raises(Refused):
+    with pytest.raises(NoteRefused):
         await store.write(work)
     assert called == []
 
 
-async def test_a_callback_that_raises_is_logged_and_the_next_one_runs(
+async def test_commit_callback_error_is_logged_and_next_callback_runs(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     called: list[str] = []
@@ -120,14 +120,14 @@ async def test_a_callback_that_raises_is_logged_and_the_next_one_runs(
     assert "callback" in caplog.text
 
 
-async def test_a_unique_value_that_is_taken_names_table_and_columns(store: Store) -> None:
+async def test_unique_violation_names_table_and_columns(store: Store) -> None:
     await store.write(add("a"))
     with pytest.raises(UniqueViolation) as caught:
         await store.write(add("a"))
     assert (caught.value.table, caught.value.columns) == ("notes", ("owner", "text"))
 
 
-async def test_a_refused_raw_statement_leaves_the_transaction_as_it_was(store: Store) -> None:
+async def test_refused_raw_statement_keeps_transaction_usable(store: Store) -> None:
     """Architecture, The store: what is caught must not end the transaction, on either."""
 
     def work(tx: Tx) -> Any:
@@ -141,7 +141,7 @@ async def test_a_refused_raw_statement_leaves_the_transaction_as_it_was(store: S
     assert await store.write(work) == [{"text": "it's 50%"}]
 
 
-async def test_after_a_caught_violation_the_transaction_goes_on(store: Store) -> None:
+async def test_caught_violation_in_savepoint_keeps_transaction_usable(store: Store) -> None:
     def work(tx: Tx) -> None:
         tx.run(ADD, owner="ada", text="a")
         with pytest.raises(UniqueViolation), tx.savepoint():
@@ -152,12 +152,12 @@ async def test_after_a_caught_violation_the_transaction_goes_on(store: Store) ->
     assert await store.read(texts) == ["a", "b"]
 
 
-async def test_a_missing_value_is_a_constraint_violation(store: Store) -> None:
+async def test_null_in_required_column_is_constraint_violation(store: Store) -> None:
     with pytest.raises(ConstraintViolation, match="NOT NULL"):
         await store.write(lambda tx: tx.run(ADD, owner="ada", text=None))
 
 
-async def test_a_value_that_can_not_be_stored_is_a_statement_error(store: Store, kind: str) -> None:
+async def test_unstorable_value_is_a_statement_error(store: Store, kind: str) -> None:
     for value in NO_TEXT[kind]:
         with pytest.raises(StatementError):
             await store.write(partial(add_value, value=value))
@@ -172,7 +172,7 @@ VALUES = [0, 1, -1, 2**63 - 1, -(2**63), 0.0, 0.1, -1e300, "", "ä \U0001f600 %s
 
 
 @pytest.mark.parametrize("value", VALUES)
-async def test_a_value_comes_back_as_it_was_stored(store: Store, value: Any) -> None:
+async def test_stored_value_reads_back_with_equal_type(store: Store, value: Any) -> None:
     """Whole numbers, fractions, text and bytes, and null in each of their columns."""
     column = {int: BigInteger, float: Double, str: Text, bytes: LargeBinary}[type(value)]
     table = Table("values", MetaData(), Column("number", Integer), Column("value", column))
@@ -190,7 +190,7 @@ async def test_a_value_comes_back_as_it_was_stored(store: Store, value: Any) -> 
     assert type(rows[0][0]) is type(value)
 
 
-async def test_truths_and_sums_are_numbers(store: Store) -> None:
+async def test_boolean_and_aggregate_results_are_integers(store: Store) -> None:
     def work(tx: Tx) -> Any:
         tx.run_many(ADD, [{"owner": "ada", "text": name} for name in "ab"])
         ids = select(func.sum(NOTES.c.id), func.count(), NOTES.c.owner == "ada")
@@ -201,10 +201,10 @@ async def test_truths_and_sums_are_numbers(store: Store) -> None:
     assert [type(value) for value in row] == [int, int, int]
 
 
-async def test_text_sorts_and_compares_by_code_point_and_like_ignores_ascii_case_alone(
+async def test_text_sorts_by_code_point_and_folds_ascii_only(
     store: Store,
 ) -> None:
-    """The same on both stores, whatever the database's own collation is (D-35, O-10)."""
+    """Both stores agree, independent of the database's collation (D-35, O-10)."""
     names = ["b", "B", "a", "A", "ä", "Ä", "Z", "_", "", "\U0001f600", "\uffff"]
 
     def work(tx: Tx) -> Any:
@@ -226,13 +226,13 @@ async def test_text_sorts_and_compares_by_code_point_and_like_ignores_ascii_case
     assert last == "\U0001f600"
 
 
-async def test_a_read_can_not_write(store: Store) -> None:
+async def test_read_transaction_refuses_write(store: Store) -> None:
     with pytest.raises(StatementError, match="read"):
         await store.read(add("a"))
     assert await store.read(lambda tx: tx.writable) is False
 
 
-async def test_a_handle_is_dead_after_its_transaction(store: Store) -> None:
+async def test_ended_transaction_refuses_statements(store: Store) -> None:
     tx = await store.write(lambda tx: tx)
     for attempt in (
         lambda: tx.rows(ALL),
@@ -243,13 +243,13 @@ async def test_a_handle_is_dead_after_its_transaction(store: Store) -> None:
             attempt()
 
 
-async def test_columns_of_a_table_are_known_and_those_of_no_table_are_none(store: Store) -> None:
+async def test_columns_lists_columns_of_existing_table_only(store: Store) -> None:
     found = await store.read(lambda tx: (tx.columns("notes"), tx.columns("missing")))
     assert found[0].keys() == {"id", "owner", "text"}
     assert (found[0]["text"], found[1]) == ("text", {})
 
 
-async def test_indexes_of_a_table_are_known_and_those_of_no_table_are_none(store: Store) -> None:
+async def test_indexes_lists_indexes_of_existing_table_only(store: Store) -> None:
     def work(tx: Tx) -> Any:
         tx.run(sql("CREATE INDEX notes_by_text ON notes (text)"))
         return tx.indexes("notes"), tx.indexes("missing")
@@ -260,7 +260,7 @@ async def test_indexes_of_a_table_are_known_and_those_of_no_table_are_none(store
     assert none == frozenset()
 
 
-async def test_raw_sql_gives_dictionaries(store: Store) -> None:
+async def test_raw_sql_returns_dictionaries_for_rows(store: Store) -> None:
     await store.write(add("a"))
 
     def ask(tx: Tx) -> Any:
@@ -286,10 +286,8 @@ async def test_raw_sql_gives_dictionaries(store: Store) -> None:
         "VACUUM",
     ],
 )
-async def test_raw_sql_that_reaches_beyond_the_transaction_is_refused(
-    store: Store, text: str
-) -> None:
-    """Refused as ValidationError, and the transaction stays as it was."""
+async def test_raw_sql_refuses_statements_beyond_transaction(store: Store, text: str) -> None:
+    """NoteRefused as ValidationError, and the transaction stays as it was."""
 
     def work(tx: Tx) -> None:
         tx.run(ADD, owner="ada", text="a")
@@ -302,7 +300,7 @@ async def test_raw_sql_that_reaches_beyond_the_transaction_is_refused(
     assert await store.read(texts) == ["a", "b"]
 
 
-async def test_raw_sql_that_one_database_alone_knows_is_refused_too(
+async def test_raw_sql_refuses_dialect_specific_statements_beyond_transaction(
     store: Store, kind: str
 ) -> None:
     def work(tx: Tx) -> None:
@@ -315,7 +313,7 @@ async def test_raw_sql_that_one_database_alone_knows_is_refused_too(
     assert await store.read(texts) == ["b"]
 
 
-async def test_sql_of_our_own_runs_after_raw_sql_was_refused(store: Store, kind: str) -> None:
+async def test_internal_sql_is_exempt_from_raw_sql_refusal(store: Store, kind: str) -> None:
     ours = {SQLITE: "PRAGMA journal_mode", POSTGRESQL: "SHOW lock_timeout"}[kind]
 
     def work(tx: Tx) -> Any:
@@ -331,13 +329,13 @@ def _parts(tx: Tx, choice: random.Random, depth: int, number: Iterator[int]) -> 
     for _ in range(choice.randrange(3)):
         if choice.random() < 0.5:
             _add_or_defer(tx, next(number))
-        with suppress(Refused), tx.savepoint():
+        with suppress(NoteRefused), tx.savepoint():
             if depth:
                 _parts(tx, choice, depth - 1, number)
             if choice.random() < 0.5:
                 _add_or_defer(tx, next(number))
             if choice.random() < 0.4:
-                raise Refused
+                raise NoteRefused
 
 
 def _add_or_defer(tx: Tx, number: int) -> None:
@@ -352,7 +350,7 @@ def _never() -> None:
 
 
 def _expected(choice: random.Random, depth: int, number: Iterator[int]) -> list[str]:
-    """Return the notes that `_parts` leaves: the same draws, in a list that parts are cut off."""
+    """Return the notes that `_parts` leaves: the same random draws, without failed parts."""
     found: list[str] = []
     for _ in range(choice.randrange(3)):
         if choice.random() < 0.5:
@@ -367,7 +365,7 @@ def _expected(choice: random.Random, depth: int, number: Iterator[int]) -> list[
     return found
 
 
-async def test_savepoints_of_any_nesting_keep_what_did_not_fail(store: Store) -> None:
+async def test_nested_savepoints_keep_successful_parts(store: Store) -> None:
     for seed in range(40):
         await store.write(lambda tx: tx.run(delete(NOTES)))
         work = partial(_parts, choice=random.Random(seed), depth=3, number=count())
@@ -381,14 +379,14 @@ RENAME: Final = Statement(
 )
 
 
-async def test_a_deferred_statement_that_is_all_of_its_transaction_is_committed(
+async def test_deferred_statement_alone_is_committed(
     store: Store,
 ) -> None:
     await store.write(lambda tx: tx.defer(ADD, _never, owner="ada", text="a"))
     assert await store.read(texts) == ["a"]
 
 
-async def test_a_deferred_statement_runs_before_the_next_one(store: Store) -> None:
+async def test_deferred_statement_runs_before_next_statement(store: Store) -> None:
     def work(tx: Tx) -> list[str]:
         tx.defer(ADD, _never, owner="ada", text="a")
         return texts(tx)
@@ -398,8 +396,10 @@ async def test_a_deferred_statement_runs_before_the_next_one(store: Store) -> No
 
 
 @pytest.mark.parametrize("alone", [True, False])
-async def test_a_deferred_statement_that_changes_no_row_is_told(store: Store, alone: bool) -> None:
-    """What is run in its place is committed."""
+async def test_deferred_statement_calls_fallback_without_changed_row(
+    store: Store, alone: bool
+) -> None:
+    """The writes of the fallback are committed."""
 
     def work(tx: Tx) -> None:
         tx.defer(RENAME, partial(_add_or_defer, tx, 1), old="a", new="b")
@@ -410,17 +410,17 @@ async def test_a_deferred_statement_that_changes_no_row_is_told(store: Store, al
     assert await store.read(texts) == ["1", *([] if alone else ["2"])]
 
 
-async def test_a_deferred_statement_goes_with_a_failed_transaction(store: Store) -> None:
+async def test_deferred_statement_is_dropped_with_failed_transaction(store: Store) -> None:
     def work(tx: Tx) -> None:
         tx.defer(ADD, _never, owner="ada", text="a")
-        raise Refused
+        raise NoteRefused
 
-    with pytest.raises(Refused):
+    with pytest.raises(NoteRefused):
         await store.write(work)
     assert await store.read(texts) == []
 
 
-async def test_the_error_of_a_deferred_statement_is_that_of_the_write(store: Store) -> None:
+async def test_deferred_statement_error_is_raised_by_write(store: Store) -> None:
     await store.write(add("a"))
     with pytest.raises(UniqueViolation):
         await store.write(lambda tx: tx.defer(ADD, _never, owner="ada", text="a"))
@@ -430,7 +430,7 @@ async def test_the_error_of_a_deferred_statement_is_that_of_the_write(store: Sto
     assert await store.read(texts) == ["a", "b"]
 
 
-async def test_a_deferred_statement_can_not_write_in_a_read(store: Store) -> None:
+async def test_deferred_statement_is_refused_in_read_transaction(store: Store) -> None:
     for reserved in (True, False):
         with pytest.raises(StatementError):
             await store.read(

@@ -21,7 +21,9 @@ from fw_actors.webhooks.attempts import (
     written_trace,
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
-from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import DeliverySite as Post
+from tests.fw_actors.actors.delivery_kit import ScriptedReceiver as Receiver
+from tests.fw_actors.actors.delivery_kit import delivering
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")

@@ -22,7 +22,9 @@ from fw_actors.webhooks.health import (
     health_of,
     label_of_webhook,
 )
-from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import DeliverySite as Post
+from tests.fw_actors.actors.delivery_kit import ScriptedReceiver as Receiver
+from tests.fw_actors.actors.delivery_kit import delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 NO_NEWS = ServiceState(running=True)

@@ -16,7 +16,10 @@ from trio.testing import MockClock
 from fw_actors.documents import rest
 from fw_actors.errors import ValidationError
 from fw_actors.webhooks.signing_keys import SecretRotation, end_rotation, rotate
-from tests.fw_actors.actors.delivery_kit import SECRET, Got, Post, Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import SECRET, delivering
+from tests.fw_actors.actors.delivery_kit import DeliverySite as Post
+from tests.fw_actors.actors.delivery_kit import RecordedPost as Got
+from tests.fw_actors.actors.delivery_kit import ScriptedReceiver as Receiver
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 NEW = "whsec_bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmU="

@@ -1,4 +1,4 @@
-"""An app for tests: a document whose hooks do what a test says."""
+"""An app for tests: a document whose hooks run the functions that a test sets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from fw_actors.app import Data, DocType, Float, Table, Vault
 
-ACTS: dict[str, Callable[[Any, Any], object]] = {}  # by the hook's name: what it does
+ACTS: dict[str, Callable[[Any, Any], object]] = {}  # by hook name: the function to call
 
 
 class BoxItem(DocType, name="Box Item", child=True):

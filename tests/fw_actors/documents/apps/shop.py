@@ -1,4 +1,4 @@
-"""An app for tests: a document with every kind of field, and hooks that note that they ran."""
+"""An app for tests: a document with every kind of field, and hooks that record their calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fw_actors.errors import ValidationError
 
 SELLER = "list read create write delete submit cancel"
 CALLED: list[str] = []  # hooks, in the order they ran
-LATE: list[str] = []  # names of orders whose commit was seen
+LATE: list[str] = []  # names of committed orders
 
 
 class Customer(DocType, naming="field:title", permissions={"Seller": "list read create write"}):
@@ -43,14 +43,14 @@ class FileRow(DocType, child=True):
 
 
 class CustomerFile(DocType, name="Customer File", naming="field:title"):
-    """Its rows link to its like."""
+    """A document whose rows link to its own DocType."""
 
     title = Data(required=True)
     rows = Table(FileRow)
 
 
 class Profile(DocType, naming="field:customer", permissions={"Seller": "list read create write"}):
-    """Named by what it links to."""
+    """Named by the document that it links to."""
 
     customer = Link(options="Customer", required=True)
 
@@ -179,7 +179,7 @@ class Hidden(DocType, child=True):
 
 
 class Strongbox(DocType, permissions={"Seller": SELLER, "Boss": "read:1 write:1"}):
-    """Every field that events treat otherwise, and some that only look like it."""
+    """Every field that events redact, and some with similar names."""
 
     pin = Password()
     password = Data()
@@ -205,15 +205,15 @@ class Strongbox(DocType, permissions={"Seller": SELLER, "Boss": "read:1 write:1"
 
 @whitelist(roles=["Seller"])
 def close_order(fw: Any, name: str, reason: str = "", *, force: bool = False) -> dict[str, Any]:
-    """Say what was asked."""
+    """Return the arguments."""
     return {"name": name, "reason": reason, "force": force}
 
 
 @whitelist
 def ping(fw: Any, **anything: Any) -> dict[str, Any]:
-    """For every signed-in user."""
+    """Every signed-in user may call this."""
     return anything
 
 
 def not_whitelisted(fw: Any) -> None:
-    """No business of HTTP's."""
+    """HTTP can't call this."""

@@ -37,7 +37,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("doctype", "fields"), ROWS)
-def test_the_fields_are_those_of_the_contract(doctype: type[DocType], fields: str) -> None:
+def test_core_doctype_declares_fields_of_contract(doctype: type[DocType], fields: str) -> None:
     """The fields of Webhook and Webhook Delivery (B-180) and of the others (D-222,
     D-223, D-225, D-226)."""
     declared = {f"{f.name} {f.type}" for f in doctype.meta.fields.values()}
@@ -45,22 +45,24 @@ def test_the_fields_are_those_of_the_contract(doctype: type[DocType], fields: st
     assert doctype.meta.problems == ()
 
 
-def test_a_webhooks_defaults_and_limits() -> None:
-    """Enabled is 1, the five `on_…` are 0 (B-11, B-16); url has 2048 characters (B-13). Without a
-    limit of requests and an order (B-310, B-320)."""
+def test_webhook_fields_have_contract_defaults_and_limits() -> None:
+    """Enabled is 1, the five `on_…` are 0 (B-11, B-16); url has 2048 characters (B-13). There is
+    no rate limit and no order by default (B-310, B-320)."""
     fields = Webhook.meta.fields
     defaults = {name: field.default for name, field in fields.items() if field.default is not None}
     assert defaults == {
         "enabled": 1, "timeout": 10, "max_attempts": 6, "rate_limit": 0, "ordering": "none",
     }  # fmt: skip
     required = [name for name, field in fields.items() if field.required]
-    # The last two by their defaults: a null would leave a delivery without them.
+    # The last two have defaults, but a null would leave a delivery without them.
     assert required == ["url", "event_type", "secret", "timeout", "max_attempts"]
     assert fields["url"].length == 2048
 
 
 @pytest.mark.parametrize(("field", "low", "high"), [("timeout", 1, 60), ("max_attempts", 1, 10)])
-def test_timeout_and_attempts_have_the_range_of_the_rules(field: str, low: int, high: int) -> None:
+def test_webhook_timeout_and_max_attempts_have_contract_range(
+    field: str, low: int, high: int
+) -> None:
     """`timeout` is 1 to 60 seconds (B-26), `max_attempts` 1 to 10 (B-27)."""
     declared = Webhook.meta.fields[field]
     assert [declared.accept(value) for value in (low, high)] == [low, high]
@@ -69,14 +71,14 @@ def test_timeout_and_attempts_have_the_range_of_the_rules(field: str, low: int, 
             declared.accept(value)
 
 
-def test_a_delivery_is_written_by_the_service_alone() -> None:
+def test_webhook_delivery_doctype_is_read_only() -> None:
     """A delivery is read only, but for replay (B-182, D-221)."""
     assert WebhookDelivery.meta.read_only
     assert ("webhook", "key") in WebhookDelivery.meta.unique_together
 
 
-def test_an_event_without_key_and_reference_costs_no_entry_in_their_indexes() -> None:
-    """Most events of apps have neither, and each entry of an index is written with the event."""
+def test_delivery_indexes_omit_null_key_and_null_reference() -> None:
+    """Most events of apps have neither, and every index entry is written with the event."""
     wheres = {
         tuple(column.name for column in index.columns): index.dialect_options["postgresql"]["where"]
         for index in DocTable(WebhookDelivery.meta).table.indexes
@@ -86,14 +88,13 @@ def test_an_event_without_key_and_reference_costs_no_entry_in_their_indexes() ->
     assert str(wheres[reference]) == "reference_doctype IS NOT NULL"
 
 
-def test_an_audit_event_is_written_by_the_service_alone() -> None:
+def test_audit_event_doctype_is_read_only() -> None:
     assert AuditEvent.meta.read_only
 
 
 @pytest.mark.parametrize(
     "doctype", [User, Webhook, WebhookDelivery, Role, UserPermission, AuditEvent]
 )
-def test_only_system_managers_have_permissions(doctype: type[DocType]) -> None:
-    """Nobody has write permission on the own User record (A-24); Webhooks are a System
-    Manager's."""
+def test_core_doctype_grants_no_role_permissions(doctype: type[DocType]) -> None:
+    """No user may write their own User record (A-24); only a System Manager may write Webhooks."""
     assert not doctype.meta.permissions
