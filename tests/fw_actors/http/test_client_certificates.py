@@ -86,7 +86,7 @@ async def post(sender: Sender, target: Endpoint) -> int:
     return (await sender.post(target, b"{}", headers, timeout=LONG)).status
 
 
-async def test_the_receiver_sees_the_certificate_that_the_webhook_names(club: Club) -> None:
+async def test_receiver_sees_certificate_named_by_webhook(club: Club) -> None:
     """Connections are shared by Webhooks with the same one alone (B-372)."""
     ann, bob = club.certificate("ANN", "ann"), club.certificate("BOB", "bob")
     async with knowing(ann, bob) as sender:
@@ -96,7 +96,7 @@ async def test_the_receiver_sees_the_certificate_that_the_webhook_names(club: Cl
     assert club.receiver.connections == 2
 
 
-async def test_the_certificate_is_shown_through_a_proxy(club: Club, tmp_path: Path) -> None:
+async def test_client_certificate_is_shown_through_proxy(club: Club, tmp_path: Path) -> None:
     """To the receiver, inside the tunnel: the proxy is spoken to in clear (B-156, B-370)."""
     ann = club.certificate("ANN", "ann")
     with tinyproxy(tmp_path) as port:
@@ -109,7 +109,7 @@ async def test_the_certificate_is_shown_through_a_proxy(club: Club, tmp_path: Pa
     assert "CONNECT 127.0.0.1:" in (tmp_path / "log").read_text()
 
 
-async def test_without_the_right_certificate_the_attempt_fails(club: Club) -> None:
+async def test_attempt_fails_without_accepted_certificate(club: Club) -> None:
     """Nothing reaches the receiver's code (B-373)."""
     stranger = club.certificate("STRANGER")
     torn = club.certificate("TORN", "torn")
@@ -125,7 +125,7 @@ async def test_without_the_right_certificate_the_attempt_fails(club: Club) -> No
     assert kinds["UNKNOWN"].startswith("tls: The client certificate UNKNOWN is not in")
 
 
-async def test_a_renewed_file_is_used_without_a_restart(club: Club) -> None:
+async def test_renewed_certificate_is_used_without_restart(club: Club) -> None:
     ann = club.certificate("ANN", "ann")
     async with knowing(ann) as sender:
         await post(sender, club.target("ANN"))
@@ -136,7 +136,7 @@ async def test_a_renewed_file_is_used_without_a_restart(club: Club) -> None:
     assert club.guests == ["ann@club.test", "anna@club.test"]
 
 
-def test_end_of_reads_the_certificate(tmp_path: Path) -> None:
+def test_end_of_reads_certificate_expiry(tmp_path: Path) -> None:
     ends = datetime(2030, 1, 2, tzinfo=UTC)
     made = trustme.CA().issue_cert("x.test", not_after=ends)
     both = tmp_path / "both.pem"
@@ -144,7 +144,7 @@ def test_end_of_reads_the_certificate(tmp_path: Path) -> None:
     assert end_of(ClientCertificate("X", both, both)) == ends.timestamp() * 1000
 
 
-def test_the_environment_names_certificates(tmp_path: Path) -> None:
+def test_environment_names_client_certificates(tmp_path: Path) -> None:
     given = {"FW_CLIENT_CERT_ERP": "erp.pem", "FW_CLIENT_KEY_ERP": "/keys/erp.key",
              "FW_CLIENT_CERT_CRM": "crm.pem", "FW_CLIENT_KEY_LOST": "x"}  # fmt: skip
     env = Environment(given, Source(".env", {}))
@@ -174,7 +174,7 @@ async def a_site(config: Config) -> AsyncIterator[Any]:
         yield site
 
 
-async def test_a_save_refuses_what_no_connection_could_show(club: Club) -> None:
+async def test_webhook_refuses_unusable_client_certificate(club: Club) -> None:
     """The refusal names the field (B-371)."""
     torn, good = club.certificate("TORN", "torn"), club.certificate("GOOD", "good")
     torn.chain.write_text("no certificate")
@@ -197,7 +197,7 @@ async def test_a_save_refuses_what_no_connection_could_show(club: Club) -> None:
         )
 
 
-async def test_doctor_finds_certificates_that_are_lost_or_end(club: Club) -> None:
+async def test_doctor_reports_lost_and_expiring_certificates(club: Club) -> None:
     start = datetime.fromtimestamp(START_MS / 1000, UTC)
     soon = club.certificate("SOON", "soon", not_after=start + timedelta(days=29))
     later = club.certificate("LATER", "later", not_after=start + timedelta(days=31))

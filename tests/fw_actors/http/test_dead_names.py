@@ -19,7 +19,7 @@ async def post(sender: Sender, receiver: Receiver, host: str, timeout: float) ->
     return (await sender.post(target, b"{}", headers, timeout=timeout)).status
 
 
-async def test_sixty_dead_names_hold_up_no_receiver_that_was_prompt() -> None:
+async def test_dead_names_do_not_delay_prompt_receiver() -> None:
     """Its connection is closed after each answer, so that each POST looks its name up."""
     with DeadNames() as names:
         async with (
@@ -39,7 +39,7 @@ async def test_sixty_dead_names_hold_up_no_receiver_that_was_prompt() -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_the_deadline_holds_while_no_name_server_answers() -> None:
+async def test_deadline_holds_without_name_server_answer() -> None:
     """`timeout` is one deadline over DNS, connect, TLS, sending and the answer."""
     ended = []
 
@@ -60,7 +60,7 @@ async def test_the_deadline_holds_while_no_name_server_answers() -> None:
             assert receiver.requests == []
 
 
-async def test_one_dead_name_takes_two_threads_however_often_it_is_tried() -> None:
+async def test_dead_name_takes_two_threads_at_most() -> None:
     with DeadNames() as names:
         async with receiving(once(OK)) as receiver, open_sender(lookup=names.lookup) as sender:
             for _ in range(5):

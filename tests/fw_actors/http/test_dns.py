@@ -66,14 +66,14 @@ async def settled(resolver: Resolver) -> None:
             await trio.sleep(0.001)
 
 
-async def test_a_name_is_looked_up(nursery: trio.Nursery, names: Names) -> None:
+async def test_resolver_returns_addresses_of_name(nursery: trio.Nursery, names: Names) -> None:
     resolver = Resolver(nursery, names.lookup)
     assert await resolver.resolve("good", 443) == FOUND
     assert resolver.statistics().hosts == resolver.statistics().threads == 0
 
 
 @pytest.mark.parametrize("host", ["unknown", "empty"])
-async def test_a_name_without_an_address_is_a_dns_error(
+async def test_resolver_reports_missing_address_as_dns_error(
     nursery: trio.Nursery, names: Names, host: str
 ) -> None:
     resolver = Resolver(nursery, names.lookup)
@@ -81,9 +81,7 @@ async def test_a_name_without_an_address_is_a_dns_error(
         await resolver.resolve(host, 443)
 
 
-async def test_callers_at_the_same_time_share_a_look_up(
-    nursery: trio.Nursery, names: Names
-) -> None:
+async def test_resolver_shares_concurrent_lookups(nursery: trio.Nursery, names: Names) -> None:
     resolver = Resolver(nursery, names.lookup)
     async with trio.open_nursery() as callers:
         for _ in range(20):
@@ -94,7 +92,7 @@ async def test_callers_at_the_same_time_share_a_look_up(
     assert names.asked == ["dead.but.shared"]
 
 
-async def test_an_abandoned_look_up_keeps_its_thread_and_nobody_else_waits(
+async def test_resolver_abandoned_lookup_keeps_only_its_thread(
     nursery: trio.Nursery, names: Names
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=4)
@@ -108,7 +106,7 @@ async def test_an_abandoned_look_up_keeps_its_thread_and_nobody_else_waits(
     assert resolver.statistics().threads == 0
 
 
-async def test_a_quarter_of_the_threads_is_closed_to_names_that_were_not_prompt(
+async def test_resolver_reserves_quarter_of_threads_for_prompt_names(
     nursery: trio.Nursery, names: Names
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=4)
@@ -125,7 +123,7 @@ async def test_a_quarter_of_the_threads_is_closed_to_names_that_were_not_prompt(
     assert await resolver.resolve("new", 443) == FOUND
 
 
-async def test_one_name_never_takes_more_than_two_threads(
+async def test_resolver_uses_at_most_two_threads_per_name(
     nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most 32 threads, 2 of one host (B-149)."""
@@ -139,7 +137,7 @@ async def test_one_name_never_takes_more_than_two_threads(
     assert names.asked == ["dead", "dead"]
 
 
-async def test_a_look_up_that_is_old_is_not_waited_for_alone(
+async def test_resolver_starts_second_lookup_beside_old_one(
     nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first may have gone to a name server that died meanwhile."""
@@ -154,9 +152,7 @@ async def test_a_look_up_that_is_old_is_not_waited_for_alone(
     names.release()
 
 
-async def test_there_are_never_more_threads_than_the_limit(
-    nursery: trio.Nursery, names: Names
-) -> None:
+async def test_resolver_never_exceeds_thread_limit(nursery: trio.Nursery, names: Names) -> None:
     resolver = Resolver(nursery, names.lookup, threads=2)
     async with trio.open_nursery() as callers:
         for number in range(6):
@@ -167,7 +163,7 @@ async def test_there_are_never_more_threads_than_the_limit(
     assert (names.most, len(names.asked)) == (2, 6)
 
 
-async def test_a_look_up_that_nobody_waits_for_any_more_never_begins(
+async def test_resolver_skips_abandoned_waiting_lookups(
     nursery: trio.Nursery, names: Names
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=1)
@@ -179,7 +175,7 @@ async def test_a_look_up_that_nobody_waits_for_any_more_never_begins(
     assert names.asked == ["dead"]
 
 
-def test_the_system_knows_localhost_and_each_address_once() -> None:
+def test_system_lookup_returns_distinct_localhost_addresses() -> None:
     addresses = system_lookup("localhost", 80)
     assert (socket.AF_INET, ("127.0.0.1", 80)) in addresses
     assert len(set(addresses)) == len(addresses)

@@ -70,7 +70,7 @@ async def cut_off(sender: Sender, receiver: Receiver, body: bytes, seconds: floa
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("script", [slow, silent])
 @pytest.mark.parametrize("body", [b"{}", b"x" * 300_000], ids=["small", "big"])
-async def test_attempts_that_are_cut_off_leave_nothing_behind(
+async def test_attempts_cut_off_at_any_time_leak_nothing(
     secure: bool, script: Script, body: bytes
 ) -> None:
     server, client = contexts() if secure else (None, None)
@@ -105,7 +105,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-async def test_ten_thousand_attempts_that_time_out_leave_nothing_behind() -> None:
+async def test_attempts_that_time_out_leak_nothing() -> None:
     """Descriptors, tasks and places are as at the start (B-152)."""
     timeouts = 0
 
@@ -132,7 +132,7 @@ async def test_ten_thousand_attempts_that_time_out_leave_nothing_behind() -> Non
         await settled(tasks, fds)
 
 
-async def test_cancelling_at_each_step_leaves_nothing_behind(
+async def test_post_cancelled_at_any_step_leaks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Cancel the n-th wait for a socket, for every n."""
@@ -165,7 +165,7 @@ def cancelling(scope: trio.CancelScope, name: str, nth: int) -> Callable[[int], 
     return waiting
 
 
-async def test_a_post_that_is_cancelled_before_it_begins_does_nothing() -> None:
+async def test_post_cancelled_at_start_does_nothing() -> None:
     made: list[Sequence[tuple[bytes, bytes]]] = []
 
     def make() -> Sequence[tuple[bytes, bytes]]:

@@ -71,19 +71,19 @@ def used(pool: Pool, origin: Origin = HERE) -> Fake:
     return connection
 
 
-def test_the_last_one_that_came_back_is_given_first(pool: Pool) -> None:
+def test_pool_gives_last_returned_connection_first(pool: Pool) -> None:
     """The others may grow old and be closed."""
     first, second = used(pool), used(pool)
     assert (pool.take(HERE), pool.take(HERE), pool.take(HERE)) == (second, first, None)
 
 
-def test_a_connection_serves_its_own_origin_alone(pool: Pool) -> None:
+def test_pool_gives_connection_only_to_its_origin(pool: Pool) -> None:
     used(pool)
     for other in (THERE, Origin("https", "here", 80), Origin("http", "here", 81)):
         assert pool.take(other) is None
 
 
-def test_what_comes_back_above_the_origins_limit_is_closed(pool: Pool) -> None:
+def test_pool_closes_connections_above_origin_limit(pool: Pool) -> None:
     connections = [Fake(HERE) for _ in range(3)]
     for connection in connections:
         pool.adopt(connection)
@@ -92,14 +92,14 @@ def test_what_comes_back_above_the_origins_limit_is_closed(pool: Pool) -> None:
     assert [connection.closed for connection in connections] == [0, 0, 1]
 
 
-def test_the_one_that_is_idle_longest_makes_room_for_another_origin(pool: Pool) -> None:
+def test_pool_closes_oldest_idle_connection_for_another_origin(pool: Pool) -> None:
     connections = [used(pool, Origin("http", name, 80)) for name in "abcd"]
     assert [connection.closed for connection in connections] == [1, 0, 0, 0]
     assert pool.take(Origin("http", "a", 80)) is None
     assert pool.statistics().origins == 3
 
 
-def test_one_that_makes_room_for_another_of_its_origin_leaves_that_to_be_found(time: Time) -> None:
+def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
     """The oldest of all may be the only one that its origin had."""
     pool = Pool(PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0), time)
     mine = [Fake(HERE), Fake(HERE)]
@@ -116,21 +116,21 @@ def test_one_that_makes_room_for_another_of_its_origin_leaves_that_to_be_found(t
     assert (mine[1].closed, pool.statistics().idle, pool.statistics().origins) == (1, 0, 0)
 
 
-def test_one_on_which_the_receiver_spoke_or_hung_up_is_closed_instead_of_given(pool: Pool) -> None:
+def test_pool_closes_connection_that_is_not_reusable(pool: Pool) -> None:
     good, bad = used(pool), used(pool)
     bad.quiet = False
     assert pool.take(HERE) is good
     assert (good.closed, bad.closed) == (0, 1)
 
 
-def test_one_that_is_idle_too_long_is_closed_instead_of_given(pool: Pool, time: Time) -> None:
+def test_pool_closes_connection_idle_too_long(pool: Pool, time: Time) -> None:
     old = used(pool)
     time.now += 10.0
     assert pool.take(HERE) is None
     assert old.closed == 1
 
 
-def test_a_sweep_closes_the_old_and_the_dead_alone(pool: Pool, time: Time) -> None:
+def test_pool_sweep_closes_only_old_and_dead_connections(pool: Pool, time: Time) -> None:
     old = used(pool)
     time.now += 9.0
     dead, good = used(pool, THERE), used(pool, THERE)
@@ -141,7 +141,7 @@ def test_a_sweep_closes_the_old_and_the_dead_alone(pool: Pool, time: Time) -> No
     assert pool.statistics().idle == 1
 
 
-def test_a_pool_that_was_shut_keeps_nothing(pool: Pool) -> None:
+def test_pool_keeps_nothing_after_close(pool: Pool) -> None:
     idle, out = used(pool), Fake(HERE)
     pool.adopt(out)
     pool.close_all()
@@ -151,7 +151,7 @@ def test_a_pool_that_was_shut_keeps_nothing(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("limits", [PoolLimits(idle=0), PoolLimits(idle_per_origin=0)])
-def test_a_pool_may_keep_nothing_at_all(limits: PoolLimits, time: Time) -> None:
+def test_pool_with_zero_limit_keeps_nothing(limits: PoolLimits, time: Time) -> None:
     assert used(Pool(limits, time)).closed == 1
 
 

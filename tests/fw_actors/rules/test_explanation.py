@@ -83,14 +83,14 @@ ENDED = (
         ),
     ],
 )  # fmt: skip
-def test_each_state_has_its_reason_its_time_and_its_words(
+def test_explain_gives_reason_time_and_text(
     changes: dict[str, Any], reason: WaitReason, due_at: int | None, text: str
 ) -> None:
     told = explain(replace(DUE, **changes), RUNS)
     assert (told.reason, told.due_at, told.text) == (reason, due_at, text)
 
 
-def test_what_is_due_without_a_service_says_so() -> None:
+def test_explain_reports_stopped_service() -> None:
     stopped = ServiceState(running=False)
     nobody = "The service does not run on this machine (fw start)."
     assert explain(DUE, stopped).text == f"{AHEAD.format(0, 0)} {nobody} {SPEED}"
@@ -98,7 +98,7 @@ def test_what_is_due_without_a_service_says_so() -> None:
     assert explain(later, stopped).text == (f"Attempt 1 of 6 failed. No error was noted. {nobody}")
 
 
-def test_what_waits_for_a_paused_receiver_says_so() -> None:
+def test_explain_reports_paused_receiver() -> None:
     paused = ServiceState(running=True, health={RECEIVER: "paused", "https://other:443": "slow"})
     assert explain(DUE, paused).text == (
         f"{AHEAD.format(0, 0)} The service has paused this receiver: fw console resumes it."
@@ -123,7 +123,9 @@ def test_what_waits_for_a_paused_receiver_says_so() -> None:
     ),
     st.sampled_from([RUNS, ServiceState(running=False)]),
 )
-def test_no_time_is_told_at_which_it_would_go(facts: Waiting, service: ServiceState) -> None:
+def test_explain_gives_due_time_of_waiting_delivery_only(
+    facts: Waiting, service: ServiceState
+) -> None:
     """A due time is the job's own; one that is leased or final has none."""
     told = explain(facts, service)
     waits = facts.status in (DeliveryStatus.QUEUED, DeliveryStatus.RETRYING) and not facts.leased

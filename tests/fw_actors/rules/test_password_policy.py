@@ -42,15 +42,13 @@ ROWS = [  # password, the rule it breaks
 
 
 @pytest.mark.parametrize(("password", "broken"), ROWS)
-def test_a_password_is_judged_by_length_blankness_and_the_account(
-    password: str, broken: str
-) -> None:
+def test_password_policy_judges_length_blankness_and_account(password: str, broken: str) -> None:
     """At least `minPasswordLength` code points (A-131), at most 256 (A-132), not blank (A-133),
     and not the account's name (A-134)."""
     assert rule(password) == broken
 
 
-def test_the_account_name_is_compared_folded() -> None:
+def test_password_policy_compares_folded_account_name() -> None:
     """`equalsAccountName` compares name and e-mail in canonical form (A-134)."""
     assert rule("GRACE HOPPER", name="grace hopper") == "equalsAccountName"
     assert rule("\uff27\uff32\uff21\uff23\uff25", name="grace", minimum=1) == "equalsAccountName"
@@ -64,14 +62,12 @@ ORDER = [  # what breaks two rules is told the first of: tooLong, blank, equalsA
 
 
 @pytest.mark.parametrize(("password", "broken"), ORDER)
-def test_the_first_broken_rule_in_the_order_of_the_interface_is_told(
-    password: str, broken: str
-) -> None:
+def test_password_policy_reports_first_broken_rule(password: str, broken: str) -> None:
     """The order of the rules is tooLong, blank, equalsAccountName, tooShort, common (A-136)."""
     assert rule(password) == broken
 
 
-def test_an_account_without_a_usable_name_has_a_policy_all_the_same() -> None:
+def test_password_policy_applies_without_usable_name() -> None:
     assert rule("12345678", name="\u202e", email="\u202e") == ""
 
 
@@ -79,8 +75,6 @@ def test_an_account_without_a_usable_name_has_a_policy_all_the_same() -> None:
     ("password", "broken"),
     [("letmein!", "common"), ("LetMeIn!", "common"), ("letmein!!", ""), ("letmein", "tooShort")],
 )
-def test_a_common_password_is_refused_in_any_case_after_all_other_rules(
-    password: str, broken: str
-) -> None:
+def test_password_policy_refuses_common_password_last(password: str, broken: str) -> None:
     assert rule(password, common=frozenset({"letmein!", "letmein"})) == broken
     assert rule(password) == broken.replace("common", ""), "a site has to ask for it"

@@ -42,14 +42,14 @@ def failing(lasted: int = 0, **changes: object) -> ReceiverTrouble:
         (failing(3 * DAY), 3 * DAY, NoticePolicy(24, 0), NOTICE),
     ],
 )
-def test_what_is_due(
+def test_trouble_act_follows_state_and_policy(
     trouble: ReceiverTrouble, after: int, policy: NoticePolicy, act: TroubleAct | None
 ) -> None:
     assert trouble_act(trouble, 1000 + after, policy) is act
 
 
 @given(st.floats(0.0001, 100))
-def test_a_period_is_a_whole_number_of_milliseconds(hours: float) -> None:
+def test_notice_policy_has_whole_milliseconds(hours: float) -> None:
     """The rule and the store's statement then agree on when the period ends."""
     policy = NoticePolicy(hours, 0)
     assert trouble_act(failing(), 1000 + policy.notice_ms - 1, policy) is None

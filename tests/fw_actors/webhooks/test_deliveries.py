@@ -107,7 +107,7 @@ TABLE = [  # ending, attempts before, status, seconds to the next attempt, job l
 
 
 @pytest.mark.parametrize(("ending", "before", "status", "wait", "job"), TABLE)
-async def test_an_attempt_makes_of_a_delivery_what_the_table_says(
+async def test_outcome_sets_status_next_attempt_and_job(
     depot: Depot, ending: str, before: int, status: str, wait: int | None, job: bool
 ) -> None:
     """The table of outcomes (B-162 to B-167); `max_attempts` is 3 here."""
@@ -127,7 +127,7 @@ async def test_an_attempt_makes_of_a_delivery_what_the_table_says(
     assert jobs == ([(row["next_attempt"], None, before + 1)] if job else [])
 
 
-async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
+async def test_settle_stores_response_status_and_body_of_2xx(depot: Depot) -> None:
     """Response status and first 512 bytes are stored (B-162, B-170)."""
     await depot.office.subscribe()
     await depot.emit()
@@ -138,7 +138,7 @@ async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
     assert (row["error"], row["duration_ms"]) == (None, 12)
 
 
-async def test_any_outcome_can_be_stored(depot: Depot) -> None:
+async def test_settle_stores_any_bytes_and_bounds_error(depot: Depot) -> None:
     """Half characters, NUL, gzip bytes and huge bodies can be stored (B-171)."""
     await depot.office.subscribe()
     await depot.emit()
@@ -150,7 +150,7 @@ async def test_any_outcome_can_be_stored(depot: Depot) -> None:
     assert len(row["error"]) == 500
 
 
-async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
+async def test_settle_with_lost_lease_writes_nothing(depot: Depot) -> None:
     """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
     await depot.office.subscribe()
     await depot.emit()
@@ -199,7 +199,7 @@ def two_databases(
             yield one, two
 
 
-async def test_a_group_writes_what_each_of_it_would_have_written_alone(
+async def test_settle_of_group_equals_single_settles(
     tmp_path: Path, two_databases: tuple[str, str]
 ) -> None:
     """Outcomes are written in groups (B-215)."""
@@ -212,7 +212,7 @@ async def test_a_group_writes_what_each_of_it_would_have_written_alone(
     assert len(together) == len(ENDED) + 1
 
 
-async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depot: Depot) -> None:
+async def test_settle_of_group_skips_only_lost_lease(depot: Depot) -> None:
     """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
     await depot.office.subscribe()
     for _ in range(3):
@@ -231,7 +231,7 @@ async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depo
     assert set(states.values()) == {"Retrying"}
 
 
-async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot: Depot) -> None:
+async def test_settle_of_group_skips_delivery_leased_again(depot: Depot) -> None:
     """Each delivery is written on condition of its own lease's token (B-211, B-215)."""
     await depot.office.subscribe()
     for _ in range(3):
@@ -245,7 +245,7 @@ async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot:
     assert await depot.settle(theirs) == "Sent"
 
 
-async def test_a_late_success_leaves_the_job_of_who_took_the_delivery_over(depot: Depot) -> None:
+async def test_late_success_keeps_job_of_new_lease(depot: Depot) -> None:
     """If the lease's row is gone, the outcome is dropped (B-211), or the event would be lost."""
     await depot.office.subscribe()
     for _ in range(2):
@@ -259,7 +259,7 @@ async def test_a_late_success_leaves_the_job_of_who_took_the_delivery_over(depot
     assert await depot.settle(theirs) == "Sent"
 
 
-async def test_of_one_delivery_twice_in_a_group_the_outcome_of_the_lease_that_holds_counts(
+async def test_settle_of_group_accepts_valid_lease_of_repeated_delivery(
     depot: Depot,
 ) -> None:
     await depot.office.subscribe()
@@ -272,7 +272,7 @@ async def test_of_one_delivery_twice_in_a_group_the_outcome_of_the_lease_that_ho
     assert await depot.office.sql("SELECT id FROM fw_job") == []
 
 
-async def test_to_warm_up_touches_no_delivery_and_leaves_no_statement_to_be_compiled(
+async def test_warm_up_compiles_statements_and_changes_nothing(
     depot: Depot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await depot.office.subscribe()
@@ -288,7 +288,7 @@ async def test_to_warm_up_touches_no_delivery_and_leaves_no_statement_to_be_comp
     assert await depot.settle(await depot.due()) == "Sent"
 
 
-async def test_a_webhook_is_read_by_its_name(depot: Depot) -> None:
+async def test_hook_reads_only_named_webhook(depot: Depot) -> None:
     """`fw webhooks test WEBHOOK` reads that one, and no other (B-270)."""
     names = {url: await depot.office.subscribe(url=url) for url in ("https://a.x/", "https://b.x/")}
     store, deliveries = depot.office.site.store, depot.deliveries
@@ -299,7 +299,7 @@ async def test_a_webhook_is_read_by_its_name(depot: Depot) -> None:
     assert await store.read(partial(deliveries.hook, name="nobody's")) is None
 
 
-async def test_an_outcome_is_written_once(depot: Depot) -> None:
+async def test_outcome_is_written_only_once(depot: Depot) -> None:
     await depot.office.subscribe()
     await depot.emit()
     due = await depot.due()
@@ -309,7 +309,7 @@ async def test_an_outcome_is_written_once(depot: Depot) -> None:
 
 
 @pytest.mark.parametrize("timeout", [1, 60])
-async def test_a_lease_lasts_the_timeout_and_30_seconds(depot: Depot, timeout: int) -> None:
+async def test_lease_lasts_timeout_plus_30_seconds(depot: Depot, timeout: int) -> None:
     """A lease lasts `timeout` + 30 s (B-210)."""
     await depot.office.subscribe(timeout=timeout)
     await depot.emit()
@@ -320,7 +320,7 @@ async def test_a_lease_lasts_the_timeout_and_30_seconds(depot: Depot, timeout: i
     assert (await depot.due()).job.deaths == 1
 
 
-async def test_a_death_is_no_attempt_and_is_forgotten_at_an_outcome(depot: Depot) -> None:
+async def test_lost_leases_are_counted_apart_until_outcome(depot: Depot) -> None:
     """Attempts are counted at the outcome: one that died does not count (B-194)."""
     await depot.office.subscribe(timeout=10)
     await depot.emit()
@@ -337,7 +337,7 @@ async def test_a_death_is_no_attempt_and_is_forgotten_at_an_outcome(depot: Depot
     assert (due.job.deaths, due.attempts) == (0, 1)
 
 
-async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -> None:
+async def test_give_back_makes_delivery_due_without_counting(depot: Depot) -> None:
     """A cancelled attempt is not counted, and given back (O-31)."""
     await depot.office.subscribe()
     await depot.emit()
@@ -348,7 +348,7 @@ async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -
     assert (again.attempts, again.job.deaths, again.status) == (0, 0, "Queued")
 
 
-async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depot: Depot) -> None:
+async def test_claim_returns_exact_payload_and_current_webhook(depot: Depot) -> None:
     """Each attempt uses the Webhook's url, secret and timeout of that moment (B-127)."""
     hook = await depot.office.subscribe(max_attempts=4)
     delivery = await depot.emit()
@@ -371,7 +371,7 @@ async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depo
     assert secret == "a signing secret"
 
 
-async def test_the_delivery_of_a_deleted_webhook_has_none(depot: Depot) -> None:
+async def test_claim_returns_no_hook_for_deleted_webhook(depot: Depot) -> None:
     """A Webhook goes, its deliveries stay (B-29)."""
     hook = await depot.office.subscribe()
     await depot.emit()
@@ -381,7 +381,7 @@ async def test_the_delivery_of_a_deleted_webhook_has_none(depot: Depot) -> None:
     assert await depot.settle(due, "WITHDRAWN") == "Failed"
 
 
-async def test_no_more_are_leased_than_there_are_places(depot: Depot) -> None:
+async def test_claim_leases_no_more_than_free_slots(depot: Depot) -> None:
     """Architecture: "never more than it has places for"."""
     hook = await depot.office.subscribe()
     for _ in range(5):
@@ -392,7 +392,7 @@ async def test_no_more_are_leased_than_there_are_places(depot: Depot) -> None:
     assert room.taken == [(hook, 2), (hook, 2), (hook, 1)]
 
 
-async def test_the_batch_says_whether_more_may_be_due(depot: Depot) -> None:
+async def test_claim_reports_whether_more_may_be_due(depot: Depot) -> None:
     full = await depot.office.subscribe()
     for _ in range(3):
         await depot.emit()
@@ -400,7 +400,7 @@ async def test_the_batch_says_whether_more_may_be_due(depot: Depot) -> None:
     assert [(await depot.claim(room)).more for room in rooms] == [True, True, False, False]
 
 
-async def test_the_webhook_that_waits_longest_comes_first(depot: Depot) -> None:
+async def test_claim_serves_longest_waiting_webhook_first(depot: Depot) -> None:
     names = []
     for event in ("b.c", "a.b", "c.d"):
         names.append(await depot.office.subscribe(event))
@@ -411,7 +411,7 @@ async def test_the_webhook_that_waits_longest_comes_first(depot: Depot) -> None:
     assert [name for name, _ in room.taken] == names
 
 
-async def test_a_webhook_without_a_place_holds_up_no_other(depot: Depot) -> None:
+async def test_claim_passes_over_webhook_without_slot(depot: Depot) -> None:
     """Deliveries are claimed per receiver that has a free place (B-237)."""
     full, open_ = await depot.office.subscribe("a.b"), await depot.office.subscribe("c.d")
     await depot.emit("a.b")
@@ -420,7 +420,7 @@ async def test_a_webhook_without_a_place_holds_up_no_other(depot: Depot) -> None
     assert [due.job.partition for due in batch.due] == [open_]
 
 
-async def test_the_batch_says_when_the_next_is_due(depot: Depot) -> None:
+async def test_claim_reports_time_of_next_due_delivery(depot: Depot) -> None:
     await depot.office.subscribe()
     assert (await depot.claim()).next_at is None
     await depot.emit()
@@ -432,7 +432,7 @@ async def test_the_batch_says_when_the_next_is_due(depot: Depot) -> None:
     assert (len(batch.due), batch.next_at) == (1, START + 30_000)
 
 
-async def test_a_job_whose_delivery_was_swept_away_is_dropped(depot: Depot) -> None:
+async def test_claim_drops_job_of_deleted_delivery(depot: Depot) -> None:
     await depot.office.subscribe()
     await depot.emit()
     await depot.office.sql("DELETE FROM doc_webhook_delivery")
@@ -455,13 +455,13 @@ CUTS = [  # body, what is kept
 
 
 @pytest.mark.parametrize(("body", "kept"), CUTS)
-def test_the_first_512_bytes_are_kept_as_text(body: bytes, kept: str) -> None:
+def test_readable_keeps_first_512_bytes_as_text(body: bytes, kept: str) -> None:
     """No half character at the cut, other bad bytes and NUL replaced (B-170)."""
     assert readable(body) == kept
 
 
 @given(st.binary(max_size=600))
-def test_whatever_is_answered_becomes_text_that_any_store_takes(body: bytes) -> None:
+def test_readable_returns_storable_text_of_any_bytes(body: bytes) -> None:
     text = readable(body)
     assert "\x00" not in text
     text.encode()
@@ -470,13 +470,13 @@ def test_whatever_is_answered_becomes_text_that_any_store_takes(body: bytes) -> 
 
 @settings(max_examples=40)
 @given(st.text(max_size=300))
-def test_text_is_kept_as_a_prefix_of_itself(text: str) -> None:
+def test_readable_keeps_prefix_of_text(text: str) -> None:
     kept = readable(text.encode("utf-8", "replace"))
     assert text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").startswith(kept)
     assert len(kept.encode()) >= min(512, len(text.encode("utf-8", "replace"))) - 3
 
 
-async def test_a_payload_of_any_length_is_claimed_as_it_was_stored(depot: Depot) -> None:
+async def test_claim_returns_stored_payload_of_any_length(depot: Depot) -> None:
     """Those bytes are stored, signed and sent (B-106)."""
     await depot.office.subscribe()
     texts = ['short "quoted" \\ \u2028 \U0001f511', "long é" * 20_000, "longer" * 100_000]
@@ -488,7 +488,7 @@ async def test_a_payload_of_any_length_is_claimed_as_it_was_stored(depot: Depot)
     assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs
 
 
-async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot) -> None:
+async def test_claim_returns_empty_payload_for_null(depot: Depot) -> None:
     """Raw SQL is not checked (A-317); what is claimed beside it stays whole (B-217)."""
     await depot.office.subscribe()
     names = [await depot.emit() for _ in range(3)]
@@ -499,13 +499,13 @@ async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot
     assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
 
 
-def test_a_claim_without_one_of_its_long_payloads_is_given_to_nobody() -> None:
+def test_leased_batch_refuses_missing_long_payload() -> None:
     frame = b'[1,null,"w",0,0,0,"msg_1",0,8,"Queued",0]\n\n1\n'
     with pytest.raises(StatementError, match="could not be read"):
         Leased([Lease("w", None, START)], "t", frame, [], {}).due()
 
 
-def test_payloads_that_do_not_fit_their_sizes_are_given_to_nobody() -> None:
+def test_leased_batch_refuses_payloads_of_wrong_size() -> None:
     """Those bytes are sent (B-106), and never another delivery's (B-217)."""
     lease = Lease("w", None, START)
 

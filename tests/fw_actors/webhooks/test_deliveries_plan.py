@@ -12,7 +12,7 @@ from fw_actors.webhooks.claims import DeliveryClaims
 from tests.fw_actors.office import open_office
 
 
-async def test_what_was_leased_is_found_by_the_index_of_the_queue_and_by_name(
+async def test_claim_reads_leased_rows_by_indexes(
     tmp_path: Path,
 ) -> None:
     """However many rows are finished or due, a claim reads those that it leased."""

@@ -34,7 +34,7 @@ async def bodies(office: Office) -> list[tuple[Any, ...]]:
     )
 
 
-async def test_body_and_answers_go_and_the_record_stays(office: Office) -> None:
+async def test_erase_removes_bodies_and_keeps_record(office: Office) -> None:
     """An Audit Event records it; a second erasure does nothing (B-360)."""
     depot = Depot(office)
     delivery = await depot.ended("REFUSED")
@@ -52,7 +52,7 @@ async def test_body_and_answers_go_and_the_record_stays(office: Office) -> None:
     assert events == [(delivery,)]
 
 
-async def test_an_erased_delivery_is_not_sent_again(office: Office) -> None:
+async def test_replay_refuses_erased_delivery(office: Office) -> None:
     """The refusal says when it was erased (B-361)."""
     depot = Depot(office)
     delivery = await depot.ended("REFUSED")
@@ -65,7 +65,7 @@ async def test_an_erased_delivery_is_not_sent_again(office: Office) -> None:
     assert [each["request"] for each in told["recorded"]] == [None]
 
 
-async def test_a_delivery_in_progress_is_not_erased(office: Office) -> None:
+async def test_erase_refuses_delivery_in_progress(office: Office) -> None:
     """A delivery in progress still needs its body (B-362)."""
     depot = Depot(office)
     delivery = await depot.ended("TRANSIENT")
@@ -76,7 +76,7 @@ async def test_a_delivery_in_progress_is_not_erased(office: Office) -> None:
     ) == []  # fmt: skip
 
 
-async def test_who_may_not_replay_may_not_erase(office: Office) -> None:
+async def test_erase_denies_user_without_replay_permission(office: Office) -> None:
     depot = Depot(office)
     delivery = await depot.ended("REFUSED")
     await office.hire("clerk", password=None)
@@ -85,7 +85,7 @@ async def test_who_may_not_replay_may_not_erase(office: Office) -> None:
         await erased(depot, "msg_none")
 
 
-async def test_deliveries_are_erased_by_what_they_are_about(office: Office) -> None:
+async def test_erase_matching_selects_by_webhook_document_and_time(office: Office) -> None:
     """By Webhook, by document and by time (B-363)."""
     depot, audit = Depot(office), office.site.audit
     name = await depot.ended("REFUSED")
@@ -104,7 +104,7 @@ async def test_deliveries_are_erased_by_what_they_are_about(office: Office) -> N
     assert await matching(reference=("Customer", "C-1")) == []
 
 
-async def test_the_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> None:
+async def test_payload_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> None:
     """Of final deliveries, by their last attempt (B-364)."""
     depot = Depot(office)
     for _ in range(3):
@@ -124,7 +124,7 @@ async def test_the_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> N
     assert kept == [(later,)]
 
 
-async def test_the_sweep_finds_what_it_missed_within_a_day(
+async def test_payload_sweep_revisits_missed_rows_within_day(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """A row that another transaction had locked is skipped at first (PostgreSQL)."""
@@ -145,5 +145,5 @@ async def test_the_sweep_finds_what_it_missed_within_a_day(
     assert await store.write(failed) == 1
 
 
-def test_without_days_nothing_is_erased() -> None:
+def test_payload_sweep_without_days_erases_nothing() -> None:
     assert payload_batches(0, 1000) == ()

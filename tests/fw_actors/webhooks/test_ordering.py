@@ -29,7 +29,7 @@ ENDINGS = (Ending.DELIVERED, Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED)
 
 
 @both_stores
-async def test_next_of_a_document_follows_one_that_is_final(office: Office) -> None:
+async def test_ordered_claim_waits_for_final_predecessor(office: Office) -> None:
     await office.subscribe(ordering="document")
     a1, a2, b1, a3 = await emit(office, "a", "a", "b", "a")
     process = Process(office)
@@ -110,7 +110,7 @@ class Fates:
 
 @both_stores
 @pytest.mark.parametrize("seed", [7, 8, 9])
-async def test_two_processes_never_have_two_of_a_document(office: Office, seed: int) -> None:
+async def test_ordered_claims_never_overlap_across_processes(office: Office, seed: int) -> None:
     """Random outcomes, lost leases, cancellations and events meanwhile: order holds, and nothing
     is left (B-367)."""
     await office.subscribe(ordering="document", timeout=1, max_attempts=2)
@@ -134,7 +134,7 @@ async def test_two_processes_never_have_two_of_a_document(office: Office, seed: 
 
 
 @both_stores
-async def test_many_behind_one_are_parked_and_looked_at_once(office: Office) -> None:
+async def test_ordered_claim_parks_followers_of_leased_delivery(office: Office) -> None:
     webhook = await office.subscribe(ordering="document")
     first, *_ = await emit(office, *["a"] * 300)
     [other] = await emit(office, "b")
@@ -148,7 +148,7 @@ async def test_many_behind_one_are_parked_and_looked_at_once(office: Office) -> 
     assert (queue.scheduled, queue.leased, queue.failed) == (299, 2, 0)
 
 
-async def test_events_about_no_document_are_in_no_order(office: Office) -> None:
+async def test_events_without_document_have_no_order(office: Office) -> None:
     await office.subscribe(ordering="document")
     for _ in range(3):
         await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
@@ -156,7 +156,7 @@ async def test_events_about_no_document_are_in_no_order(office: Office) -> None:
 
 
 @both_stores
-async def test_saves_of_a_renamed_and_deleted_document_stay_in_order(office: Office) -> None:
+async def test_ordering_survives_rename_and_deletion_of_document(office: Office) -> None:
     await office.watch("Customer", "on_insert", "on_update", "on_trash", ordering="document")
 
     def save(fw: Any) -> None:
@@ -177,7 +177,7 @@ async def test_saves_of_a_renamed_and_deleted_document_stay_in_order(office: Off
     assert events == ["doc.on_insert", "doc.on_update", "doc.on_trash"]
 
 
-async def test_replay_goes_behind_what_waits(office: Office) -> None:
+async def test_replay_is_queued_behind_waiting_delivery(office: Office) -> None:
     await office.subscribe(ordering="document")
     process = Process(office)
     a1, a2 = await emit(office, "a", "a")
@@ -191,7 +191,7 @@ async def test_replay_goes_behind_what_waits(office: Office) -> None:
     assert (due.delivery, of(await process.claim())) == (a2, [a1])
 
 
-async def test_lease_that_is_given_back_keeps_its_place(office: Office) -> None:
+async def test_give_back_keeps_position_in_order(office: Office) -> None:
     await office.subscribe(ordering="document")
     a1, _ = await emit(office, "a", "a")
     process = Process(office)
@@ -201,7 +201,7 @@ async def test_lease_that_is_given_back_keeps_its_place(office: Office) -> None:
 
 
 @both_stores
-async def test_order_that_is_given_up_lets_all_go(office: Office) -> None:
+async def test_ordering_switched_off_releases_waiting_deliveries(office: Office) -> None:
     webhook = await office.subscribe(ordering="document")
     names = await emit(office, *["a"] * 5)
     process = Process(office)
@@ -213,7 +213,7 @@ async def test_order_that_is_given_up_lets_all_go(office: Office) -> None:
     assert of(await process.claim()) == names[2:]
 
 
-async def test_deleted_webhook_leaves_nothing_waiting(office: Office) -> None:
+async def test_deleted_webhook_fails_all_ordered_deliveries(office: Office) -> None:
     webhook = await office.subscribe(ordering="document")
     await emit(office, *["a"] * 5)
     process = Process(office)
@@ -227,7 +227,7 @@ async def test_deleted_webhook_leaves_nothing_waiting(office: Office) -> None:
     assert statuses == [("Failed",)]
 
 
-async def test_explanation_names_what_it_waits_for(office: Office) -> None:
+async def test_explain_names_delivery_that_blocks_order(office: Office) -> None:
     await office.subscribe(ordering="document")
     first, second = await emit(office, "a", "a")
     await Process(office).claim()
@@ -238,14 +238,14 @@ async def test_explanation_names_what_it_waits_for(office: Office) -> None:
     assert first in found.text
 
 
-async def test_unknown_ordering_is_refused_with_its_name(office: Office) -> None:
+async def test_webhook_refuses_unknown_ordering_with_field(office: Office) -> None:
     with pytest.raises(FwError) as refused:
         await office.subscribe(ordering="strict")
     assert refused.value.extra["field"] == "ordering"
 
 
 @both_stores
-async def test_lanes_are_read_by_their_indexes_alone(office: Office) -> None:
+async def test_ordered_jobs_are_read_by_indexes_only(office: Office) -> None:
     """However many wait behind one document."""
 
     def look(tx: Tx) -> list[Access]:
