@@ -27,7 +27,7 @@ FAILED, SENT = AttemptResult.FAILED, AttemptResult.SENT
 BUSY, REFUSED = "status: the receiver answered 503.", "status: the receiver answered 410."
 
 
-class Log:
+class RecordedAttempts:
     """An office with two Webhooks and some attempts; times count from 1,000."""
 
     def __init__(self, office: Office) -> None:
@@ -78,14 +78,14 @@ def _emit(event: str, fw: Any) -> Any:
 
 
 @pytest.fixture
-async def log(office: Office) -> Log:
-    log = Log(office)
+async def log(office: Office) -> RecordedAttempts:
+    log = RecordedAttempts(office)
     await log.fill()
     return log
 
 
-async def test_attempt_page_lists_newest_attempts_first(log: Log) -> None:
-    """Last and earlier ones, each with its delivery, number, trigger and result (O-302)."""
+async def test_attempt_page_lists_newest_attempts_first(log: RecordedAttempts) -> None:
+    """Each attempt has its delivery, number, trigger and result (O-302)."""
     newest, second, third, oldest = (await log.page()).attempts
     assert (newest.place.delivery, newest.event, newest.webhook) == (
         log.names[2], "note.b", log.hooks[1],
@@ -99,8 +99,10 @@ async def test_attempt_page_lists_newest_attempts_first(log: Log) -> None:
     )  # fmt: skip
 
 
-async def test_attempt_filter_matches_webhook_result_response_error_and_time(log: Log) -> None:
-    """O-302."""
+async def test_attempt_filter_matches_webhook_result_response_error_and_time(
+    log: RecordedAttempts,
+) -> None:
+    """The filters can be combined (O-302)."""
     first, other = log.hooks
     assert await log.times(webhook=first) == [30, 20, 10]
     assert await log.times(webhook=other) == [40]
@@ -115,7 +117,7 @@ async def test_attempt_filter_matches_webhook_result_response_error_and_time(log
     assert await log.times(webhook="none") == []
 
 
-async def test_attempt_page_continues_where_previous_page_ended(log: Log) -> None:
+async def test_attempt_page_continues_where_previous_page_ended(log: RecordedAttempts) -> None:
     """Attempts that ended in the same millisecond are neither left out nor repeated (O-303)."""
     await log.earlier(1, 7, "Retrying", 1, 1020, 503, BUSY)
     await log.earlier(1, 8, "Retrying", 2, 1020, 503, BUSY)
@@ -136,9 +138,9 @@ async def test_attempt_page_continues_where_previous_page_ended(log: Log) -> Non
 
 
 async def test_attempt_search_beyond_indexes_covers_newest_attempts(
-    log: Log, monkeypatch: pytest.MonkeyPatch
+    log: RecordedAttempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """O-303."""
+    """The page says that only the newest attempts were searched (O-303)."""
     monkeypatch.setattr(attempt_list, "MOST_SEARCHED", 1)
     page = await log.page(webhook=log.hooks[0], result=SENT)
     assert (page.attempts, page.newest_only) == ([], True)
@@ -158,8 +160,10 @@ async def test_attempt_search_beyond_indexes_covers_newest_attempts(
         {"error": "late", "response_status": 503},
     ],
 )
-async def test_attempt_page_reads_by_indexes_only(log: Log, wanted: dict[str, Any]) -> None:
-    """However many there are (O-303)."""
+async def test_attempt_page_reads_by_indexes_only(
+    log: RecordedAttempts, wanted: dict[str, Any]
+) -> None:
+    """No table is scanned as a whole (O-303)."""
 
     def explained(fw: Any) -> Any:
         asked = AttemptFilter(**wanted)
@@ -176,7 +180,7 @@ async def test_attempt_page_reads_by_indexes_only(log: Log, wanted: dict[str, An
     assert not any("Seq Scan" in each.step for each in found), found
 
 
-async def test_attempt_page_shows_replayed_attempt_once(log: Log) -> None:
+async def test_attempt_page_shows_replayed_attempt_once(log: RecordedAttempts) -> None:
     """The last attempt before a replay is an earlier one from then on (O-302)."""
     site = log.office.site
     await log.office.do(lambda fw: site.replays.replay(fw, log.names[1]))
@@ -184,13 +188,13 @@ async def test_attempt_page_shows_replayed_attempt_once(log: Log) -> None:
     assert await log.times(error="410") == [20]
 
 
-async def test_attempts_follow_renamed_webhook(log: Log) -> None:
-    """B-30."""
+async def test_attempts_follow_renamed_webhook(log: RecordedAttempts) -> None:
+    """A rename is followed by the attempts (B-30)."""
     await log.office.do(lambda fw: fw.get_doc("Webhook", log.hooks[0]).rename("billing"))
     assert await log.times(webhook="billing", result=FAILED) == [20, 10]
 
 
-async def test_attempt_page_requires_permission_to_list_deliveries(log: Log) -> None:
+async def test_attempt_page_requires_permission_to_list_deliveries(log: RecordedAttempts) -> None:
     await log.office.hire("wendy")
     with pytest.raises(PermissionDeniedError):
         await log.page(user="wendy")
@@ -210,7 +214,7 @@ def test_attempt_filter_refuses_invalid_values_with_field(asked: Any, field: str
     assert refused.value.extra["field"] == field
 
 
-async def test_attempt_page_refuses_values_out_of_range(log: Log) -> None:
+async def test_attempt_page_refuses_values_out_of_range(log: RecordedAttempts) -> None:
     for wanted, limit in (({"error": "x" * 201}, 10), ({}, 0), ({}, 501)):
         with pytest.raises(BadRequestError, match="must"):
             await log.page(limit, **wanted)

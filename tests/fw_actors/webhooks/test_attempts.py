@@ -36,7 +36,7 @@ async def history(post: Post, delivery: str) -> AttemptHistory:
 async def test_attempt_history_records_each_answer_and_error(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Number, trigger, time, duration, status, error and answer of each (B-185)."""
+    """An attempt has number, trigger, time, duration, status, error and answer (B-185)."""
     receiver = Receiver(["503", "timeout", "200"], busy=0.25)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -66,7 +66,7 @@ async def test_attempt_history_records_each_answer_and_error(
 async def test_attempt_trace_has_sent_headers_and_url_without_query(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Signature and timestamp of each, and the URL without its query (B-186)."""
+    """The trace has signature and timestamp, and the URL without its query (B-186)."""
     receiver = Receiver(["500", "200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook("https://receiver.example/hook?token=hunter2")
@@ -98,7 +98,7 @@ async def test_attempt_trace_of_unsent_request_has_no_headers(
 async def test_replay_begins_new_run_and_keeps_earlier_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Replays show on the delivery: who, and when (B-187)."""
+    """The history names the user and time of each replay (B-187)."""
     async with delivering(tmp_path, Receiver(["404", "503", "200"])) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -120,7 +120,7 @@ async def test_replay_begins_new_run_and_keeps_earlier_attempts(
 async def test_attempt_history_keeps_newest_30_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """At most 30 (B-188)."""
+    """At most 30 attempts are kept (B-188)."""
     async with delivering(tmp_path, Receiver(["404"])) as post:
         await post.webhook(max_attempts=4)
         [delivery] = await post.emit()

@@ -1,4 +1,4 @@
-"""Replays of many: each like one that is asked for alone (B-257, B-251, O-80)."""
+"""Bulk replays: each delivery is replayed like a single one (B-257, B-251, O-80)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fw_actors.errors import (
 from fw_actors.webhooks import replay
 from fw_actors.webhooks.replay import ReplayRun, RunOutcomes, outcomes_of
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.claim_kit import Depot
+from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
 from tests.plans import accesses, unsought
 
 FAILED = [["status", "=", "Failed"]]
 
 
-class Bulk(Depot):
+class Bulk(OutcomeDepot):
     """A depot whose deliveries are replayed many at a time."""
 
     async def failed(self, count: int) -> list[str]:
@@ -45,7 +45,7 @@ class Bulk(Depot):
         return await site.write(user, lambda fw: site.bulk.begin(fw, filters), "r-9")
 
     async def step(self) -> int:
-        """Carry out one batch; return how many it was over."""
+        """Carry out one batch; return its size."""
         site = self.office.site
         run = await site.store.read(site.bulk.running)
         assert run is not None
@@ -158,7 +158,7 @@ async def test_bulk_replay_stop_leaves_remaining_deliveries_failed(
 
 
 async def test_bulk_replay_ignores_batch_after_stop(bulk: Bulk) -> None:
-    """Decisions, Console, `stopReplay`: the run stays stopped, whatever comes late."""
+    """Decisions, Console, `stopReplay`: late results leave the run stopped."""
     await bulk.failed(2)
     run = await bulk.begin()
     site = bulk.office.site
@@ -242,7 +242,7 @@ async def test_bulk_replay_fails_once_its_user_loses_role(bulk: Bulk) -> None:
 
 @pytest.mark.parametrize("field", ["status", "webhook", "event"])
 async def test_bulk_replay_batch_reads_name_index_without_sorting(bulk: Bulk, field: str) -> None:
-    """However many match: by an index of the filter each batch would sort all of them."""
+    """With an index of the filter each batch would sort all matching rows."""
     await bulk.failed(1)
     run = await bulk.begin([[field, "=", "Failed"]])
     asked: list[Any] = []
@@ -274,7 +274,7 @@ async def outcomes(bulk: Bulk, run: str, most: int = 4) -> RunOutcomes:
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_run_outcomes_follow_states_of_deliveries(bulk: Bulk) -> None:
-    """Arrived, failed again, open, and replayed again since or deleted (O-300)."""
+    """A delivery arrived, failed again, is open, or was replayed again or deleted (O-300)."""
     first, *_ = await bulk.failed(4)
     run = await bulk.begin()
     assert await outcomes(bulk, run.id) == RunOutcomes(0, 0, 0, 0, more=False)
@@ -290,7 +290,7 @@ async def test_run_outcomes_follow_states_of_deliveries(bulk: Bulk) -> None:
 
 
 async def test_run_outcomes_are_counted_up_to_limit(bulk: Bulk) -> None:
-    """Each number is the least then (O-300)."""
+    """Beyond the limit each number is a minimum (O-300)."""
     await bulk.failed(3)
     run = await bulk.begin()
     await bulk.step()
@@ -299,7 +299,7 @@ async def test_run_outcomes_are_counted_up_to_limit(bulk: Bulk) -> None:
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_run_outcomes_are_counted_by_run_index(bulk: Bulk) -> None:
-    """However many deliveries there are (O-300)."""
+    """No table is scanned as a whole (O-300)."""
     await bulk.failed(1)
     run = await bulk.begin()
     found = await bulk.office.site.store.write(
@@ -331,7 +331,7 @@ def _carry_out_here(bulk: Bulk, run: ReplayRun, names: list[str], fw: Any, *, la
 
 @pytest.mark.usefixtures("on_both_stores")
 async def test_bulk_replay_keeps_20_newest_runs_and_running_run(bulk: Bulk) -> None:
-    """The last 20, and the one in progress (O-301)."""
+    """The last 20 runs and the run in progress are kept (O-301)."""
     running = await bulk.begin()
     site = bulk.office.site
     runs = []
@@ -346,7 +346,7 @@ async def test_bulk_replay_keeps_20_newest_runs_and_running_run(bulk: Bulk) -> N
 
 
 async def test_bulk_replay_list_requires_permission_to_replay(bulk: Bulk) -> None:
-    """B-255."""
+    """Only System Managers without access scopes replay (B-255)."""
     await bulk.office.hire("other", "Event Publisher", password=None)
     site = bulk.office.site
     for look in (site.bulk.all, lambda fw: site.bulk.get(fw, "x")):

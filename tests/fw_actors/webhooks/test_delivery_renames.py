@@ -29,7 +29,7 @@ async def test_delivery_references_follow_renamed_document(office: Office) -> No
 
 
 async def test_delivery_payload_is_unchanged_by_rename(office: Office) -> None:
-    """Those bytes are stored, signed and sent (B-106)."""
+    """The stored bytes are signed and sent (B-106)."""
     await office.watch("Customer", "on_insert")
     await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert().rename("Lovelace"))
     (delivery,) = await office.deliveries()
@@ -72,7 +72,7 @@ async def test_deliveries_and_jobs_follow_renamed_webhook(office: Office) -> Non
 
 
 async def test_emit_after_rename_uses_new_webhook_name(office: Office) -> None:
-    """The subscriptions of a transaction's beginning hold to its end, but for the name."""
+    """A transaction keeps the subscriptions that it began with, except for their names."""
     name = await office.subscribe("a.b")
 
     def work(fw: Any) -> None:
@@ -98,7 +98,7 @@ async def test_rename_refuses_name_of_deleted_webhook_with_deliveries(
 async def test_insert_refuses_name_of_deleted_webhook_until_deliveries_end(
     office: Office,
 ) -> None:
-    """Its receiver would get another's events (B-30); once they have ended the name is free."""
+    """The new receiver would get events of the deleted Webhook (B-30)."""
     gone = await office.subscribe("a.b")
     await office.do(lambda fw: fw.webhooks.emit("a.b", {}))
     await office.do(lambda fw: fw.get_doc("Webhook", gone).delete())
@@ -117,14 +117,14 @@ async def test_insert_refuses_name_of_deleted_webhook_until_deliveries_end(
 
 
 async def other_process(office: Office, hook: str, text: str) -> None:
-    """Change a Webhook behind the back of the process that knows it."""
+    """Change a Webhook in the database between two events, as another process does."""
     await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 1}))
     await office.do(lambda fw: fw.db.sql(text, {"hook": hook}))
     await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 2}))
 
 
 async def test_emit_reaches_webhook_renamed_by_other_process(office: Office) -> None:
-    """The change is not seen (B-42); its deliveries are found all the same (B-45)."""
+    """The change is not seen (B-42), but its deliveries are found (B-45)."""
     hook = await office.subscribe("a.b")
     await other_process(office, hook, "UPDATE doc_webhook SET name = 'new' WHERE name = :hook")
     assert [row["webhook"] for row in await office.deliveries()] == [hook, "new"]

@@ -94,7 +94,7 @@ async def test_emit_many_refuses_invalid_event_and_queues_others(
 async def test_emit_many_all_raises_first_refusal_and_queues_none(
     office: Office, bad: object, kind: str, field: str | None
 ) -> None:
-    """`all` queues nothing then, and the transaction stays usable (B-84)."""
+    """With `all` a refusal queues nothing, and the transaction stays usable (B-84)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="used"))
 

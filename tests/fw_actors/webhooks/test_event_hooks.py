@@ -1,4 +1,4 @@
-"""Events whose document a hook has changed: told as it was stored when the event happened
+"""Events show a document that a hook has changed as it was stored when the event happened
 (B-104, B-105), after the hooks (B-56)."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Act = Callable[[Any, Any], object]
 
 
 class Boxes(Office):
-    """An office whose boxes do in their hooks what a test says."""
+    """An office in which the hooks of a Box run actions of the test."""
 
     def in_hook(self, hook: str, act: Act) -> None:
         sys.modules["boxes"].ACTS[hook] = act
@@ -53,7 +53,7 @@ def live(fw: Any) -> None:
 
 @pytest.mark.parametrize("event", ALL)
 async def test_event_omits_values_set_only_on_object(boxes: Boxes, event: str) -> None:
-    """Such a value is not stored, and no reader of the document sees it."""
+    """Such a value is not stored, so no read of the document returns it."""
 
     def act(doc: Any, fw: Any) -> None:
         doc.stamp = "never stored"
@@ -110,7 +110,7 @@ async def test_event_shows_child_rows_changed_by_sql(boxes: Boxes, event: str) -
 
 @pytest.mark.parametrize("hook", ["validate", "before_save"])
 async def test_event_shows_sql_change_before_write(boxes: Boxes, hook: str) -> None:
-    """A save writes the columns that changed alone, so that it stays."""
+    """A save writes only changed columns, so that the value of the hook stays."""
     await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
     boxes.in_hook(hook, by_sql)
     await boxes.do(lambda fw: fw.get_doc("Box", "B-1").save())
@@ -158,7 +158,7 @@ async def test_event_uses_name_set_by_hook_rename(boxes: Boxes, own: bool) -> No
 async def test_event_of_document_deleted_by_hook_is_kept(
     boxes: Boxes,
 ) -> None:
-    """Both events are told: that of the insert, and that of the deletion."""
+    """Insert and deletion are two events."""
     boxes.in_hook("on_insert", lambda doc, fw: fw.get_doc("Box", "B-1").delete())
     await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
     assert (await boxes.told("on_insert"))["doc"]["stamp"] == "as written"
@@ -166,7 +166,7 @@ async def test_event_of_document_deleted_by_hook_is_kept(
 
 
 async def test_event_of_refused_deletion_is_dropped(boxes: Boxes) -> None:
-    """The event is recorded while the rows are there, and goes with the rest."""
+    """The event is recorded before the rows are deleted, and is rolled back with the deletion."""
 
     def act(doc: Any, fw: Any) -> None:
         raise ValueError("not this one")

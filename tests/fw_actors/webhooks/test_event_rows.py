@@ -89,7 +89,7 @@ async def test_document_events_match_contract_table(
 ) -> None:
     await office.do(before)
     await office.watch(ORDER, *ALL)
-    await office.watch("Customer", *ALL)  # hears nothing of orders
+    await office.watch("Customer", *ALL)  # is not subscribed to orders
     await office.do(fn)
     told = await office.deliveries()
     assert [each["payload"]["type"] for each in told] == [f"doc.{event}" for event in events], row
@@ -134,7 +134,7 @@ IN_ROWS = ("pin", "password", "wifi_password", "vault", "unset_vault", "margin",
 
 @pytest.mark.parametrize("user", ["Administrator", "boss"])
 async def test_event_redaction_matches_contract_table(office: Office, user: str) -> None:
-    """The rules hold for the document and its child rows (B-94), whoever made the change."""
+    """The rules hold for the document and its child rows (B-94), and for every user."""
     await office.hire("boss", "Seller", "Boss", "System Manager", password=None)
     await office.watch("Strongbox", "on_insert", "on_update", "on_trash")
 

@@ -40,7 +40,7 @@ class CountingTx(ForwardingTx):
 async def test_emit_runs_minimal_number_of_statements(
     office: Office,
 ) -> None:
-    """Its delivery, its job and the look at the Webhook's name; two statements on SQLite."""
+    """One statement writes delivery and job and checks the Webhook's name; SQLite needs two."""
     name = await office.subscribe("a.b")
 
     def emit(fw: Any) -> CountingTx:
@@ -176,7 +176,7 @@ async def test_delivery_and_job_are_written_together(office: Office) -> None:
 
 
 async def test_rollback_leaves_no_delivery_or_job(office: Office) -> None:
-    """A rollback leaves neither (B-57)."""
+    """A rollback removes record and job (B-57)."""
     await office.watch("Sales Order", "on_insert")
     await office.subscribe()
     await office.site.rollback("Administrator", order)
@@ -274,7 +274,7 @@ async def test_event_redacts_secrets_in_document_and_rows(office: Office) -> Non
 
 
 async def test_event_omits_fields_above_level_0_for_any_user(office: Office) -> None:
-    """Levels above 0 are removed, whoever made the change (B-90)."""
+    """Fields above level 0 are removed, for every user (B-90)."""
     boss = await office.hire("boss", "System Manager")
     await office.watch("Sales Order", "on_insert")
     await office.do(lambda fw: order(fw, margin=7.5), user=boss)
@@ -367,7 +367,7 @@ RING.append(RING)
 DEEP: dict[str, Any] = {}
 for _ in range(100_000):
     DEEP = {"a": DEEP}
-REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field to blame
+REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field of the refusal
     ({"name": "doc.on_insert"}, "name"),
     ({"name": "doc.mine"}, "name"),
     ({"name": "Note.Shared"}, "name"),
@@ -456,8 +456,8 @@ async def test_emit_key_is_free_after_rollback(office: Office, undone: str) -> N
     assert await counts(office) == (1, 1)
 
 
-class Topic(str, Enum):  # noqa: UP042  (what is tested is just this)
-    """Names as an app may keep them; since Python 3.11 `f"{Topic.SHARED}"` is not its value."""
+class AppEventName(str, Enum):  # noqa: UP042  (StrEnum would hide the fault)
+    """Event names as an enum, whose `format` gives no value since Python 3.11."""
 
     SHARED = "note.shared"
 
@@ -465,7 +465,7 @@ class Topic(str, Enum):  # noqa: UP042  (what is tested is just this)
 async def test_emit_stores_value_of_enum_name(office: Office) -> None:
     """`type` is the event type (B-100); what is stored is sent (B-106)."""
     await office.subscribe()
-    await office.do(lambda fw: fw.webhooks.emit(Topic.SHARED, {"to": Topic.SHARED}))
+    await office.do(lambda fw: fw.webhooks.emit(AppEventName.SHARED, {"to": AppEventName.SHARED}))
     (delivery,) = await office.deliveries()
     assert (delivery["event"], delivery["payload"]["type"]) == ("note.shared", "note.shared")
     assert delivery["payload"]["data"] == {"to": "note.shared"}
@@ -522,7 +522,7 @@ async def test_delivery_ids_sort_by_time(office: Office) -> None:
 
 
 async def test_commit_with_event_wakes_dispatcher(tmp_path: Path) -> None:
-    """Architecture, Event: "commit → the Dispatcher is nudged"."""
+    """A commit that records an event wakes the Dispatcher; other transactions do not."""
     nudges: list[int] = []
     async with open_office(tmp_path, recorded=lambda *queue: nudges.append(1)) as office:
         await office.subscribe()
@@ -554,7 +554,7 @@ async def test_role_change_emits_user_update_event(office: Office) -> None:
 
 @pytest.mark.parametrize("end", ["deleted", "disabled"])
 async def test_ended_user_emits_events_of_dependent_documents(office: Office, end: str) -> None:
-    """A User's keys and scopes go along (A-21), each with its event (B-62)."""
+    """A User's keys and scopes end with the User (A-21), each with its event (B-62)."""
     await office.hire("ada", "System Manager", password=None)
     await office.hire("bob", password=None)
 

@@ -34,7 +34,7 @@ async def health(post: Post, name: str, service: ServiceState = NO_NEWS) -> Webh
 
 
 async def age(post: Post, by: int) -> None:
-    """Have the counts be from so much earlier (ms)."""
+    """Move the counts into the past by so many milliseconds."""
     await post.site.write(
         "Administrator",
         lambda fw: fw.db.sql("UPDATE fw_webhook_hour SET hour = hour - :by", {"by": by}),
@@ -50,7 +50,7 @@ async def sent(post: Post, count: int) -> None:
 async def test_webhook_health_is_failing_after_three_failures(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """After three, until one succeeds (B-240)."""
+    """Three failures in a row count as failing, until a success (B-240)."""
     async with delivering(tmp_path, Receiver(["200", "503", "410", "404", "200"])) as post:
         name = await post.webhook()
         untried = await health(post, name)
@@ -78,7 +78,7 @@ async def test_webhook_health_is_failing_after_three_failures(
 
 
 async def test_outcome_counts_are_kept_per_hour(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """Of an hour, a day and a week, with the share that was sent (B-241)."""
+    """There are counts of an hour, a day and a week, with the share of successes (B-241)."""
     async with delivering(tmp_path, Receiver(["200", "200", "410", "503", "200"])) as post:
         name = await post.webhook()
         await sent(post, 3)
@@ -147,7 +147,7 @@ async def test_outcome_counts_follow_rename_and_end_with_webhook(
 async def test_new_webhook_starts_without_counts_of_namesake(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """They come from deliveries that outlived it (B-242)."""
+    """The counts come from deliveries that outlived the deleted Webhook (B-242)."""
     async with delivering(tmp_path, Receiver(["503"])) as post:
         await post.webhook(name="erp")
         [delivery] = await post.emit()
@@ -189,5 +189,5 @@ async def test_count_sweep_drops_rows_of_deleted_webhooks(
 def test_label_of_webhook_is_title_or_url_without_query(
     title: str | None, url: str, label: str
 ) -> None:
-    """Never by its query, which may hold a token (B-31)."""
+    """The query, which may contain a token, is omitted (B-31)."""
     assert label_of_webhook(title, url) == label

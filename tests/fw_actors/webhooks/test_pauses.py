@@ -1,4 +1,4 @@
-"""Pauses of Webhooks: who may, what is refused, recorded and shown (B-300 to B-305)."""
+"""Pauses of Webhooks: permissions, refusals, records and display (B-300 to B-305)."""
 
 from __future__ import annotations
 

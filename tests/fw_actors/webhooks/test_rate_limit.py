@@ -1,4 +1,4 @@
-"""A Webhook's rate limit is one for all processes, and concerns no other (B-310 to B-314)."""
+"""All processes share a Webhook's rate limit; other Webhooks are not limited (B-310 to B-314)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 
 
-class Node:
-    """A process that claims whatever it may."""
+class ClaimingNode:
+    """A process that claims as much as the limits allow."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
@@ -53,7 +53,7 @@ async def emit(office: Office, count: int) -> list[str]:
 async def test_rate_limit_is_shared_by_processes(office: Office) -> None:
     await office.subscribe(rate_limit=40)
     await emit(office, 400)
-    nodes = [Node(office), Node(office)]
+    nodes = [ClaimingNode(office), ClaimingNode(office)]
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
         for node in nodes:
@@ -65,10 +65,10 @@ async def test_rate_limit_is_shared_by_processes(office: Office) -> None:
 
 
 async def test_rate_limit_continues_after_clock_set_back(office: Office) -> None:
-    """The stored time is hours ahead then, until a claim stores another one (B-312)."""
+    """The stored time is hours ahead until the next claim replaces it (B-312)."""
     await office.subscribe(rate_limit=10)
     await emit(office, 100)
-    node = Node(office)
+    node = ClaimingNode(office)
     await node.run(1)
     await office.sql("UPDATE fw_webhook_claim SET used_until = used_until + 7200000000")
     sent = len(node.times)
@@ -79,7 +79,7 @@ async def test_rate_limit_continues_after_clock_set_back(office: Office) -> None
 async def test_rate_limit_change_applies_while_running(office: Office) -> None:
     webhook = await office.subscribe(rate_limit=1)
     await emit(office, 200)
-    node = Node(office)
+    node = ClaimingNode(office)
     await node.run(5)
     assert 4 <= len(node.times) <= 6
     await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"rate_limit": 0}))
@@ -93,29 +93,31 @@ async def test_rate_limit_leaves_other_webhooks_unlimited(office: Office) -> Non
     await trio.sleep(1)
     await office.subscribe("other.event")
     await office.do(lambda fw: fw.webhooks.emit("other.event", {}))
-    events = [each.hook.rate_limit for each in (await Node(office).claim()).due if each.hook]
+    events = [
+        each.hook.rate_limit for each in (await ClaimingNode(office).claim()).due if each.hook
+    ]
     assert sorted(events) == [0, 1]
 
 
 async def test_claim_without_rate_limit_writes_no_row(office: Office) -> None:
     await office.subscribe()
     await emit(office, 5)
-    assert len((await Node(office).claim()).due) == 5
+    assert len((await ClaimingNode(office).claim()).due) == 5
     assert await office.sql("SELECT * FROM fw_webhook_claim") == []
 
 
 async def test_disabled_webhook_fails_regardless_of_rate_limit(office: Office) -> None:
-    """Nothing is sent then."""
+    """No request is sent for a disabled Webhook."""
     webhook = await office.subscribe(rate_limit=1)
     await emit(office, 50)
     await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
-    assert len((await Node(office).claim()).due) == 50
+    assert len((await ClaimingNode(office).claim()).due) == 50
 
 
 async def test_rate_limit_follows_rename_and_ends_with_webhook(office: Office) -> None:
     webhook = await office.subscribe(rate_limit=1)
     await emit(office, 2)
-    await Node(office).claim()
+    await ClaimingNode(office).claim()
     await office.do(lambda fw: fw.get_doc("Webhook", webhook).rename("renamed"))
     assert await office.sql("SELECT webhook FROM fw_webhook_claim") == [("renamed",)]
     await office.do(lambda fw: fw.get_doc("Webhook", "renamed").delete())

@@ -1,4 +1,4 @@
-"""A dead receiver is noticed, and its owner told (B-340 to B-346, B-400)."""
+"""Notices about failing receivers, and the disabling of Webhooks (B-340 to B-346, B-400)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR, DAY = 3_600_000, 86_400_000
 
 
 @asynccontextmanager
-async def troubled(folder: Path, **settings: Any) -> AsyncIterator[tuple[Office, str]]:
+async def failing_site(folder: Path, **settings: Any) -> AsyncIterator[tuple[Office, str]]:
     """Open a site with a Webhook whose attempts have failed for two days."""
     async with open_office(folder, **settings) as office:
         await office.hire("mona", "System Manager", password=None)
@@ -49,7 +49,7 @@ async def succeed(office: Office, name: str) -> None:
 
 
 async def sweep(office: Office) -> list[tuple[TroubleAct, str]]:
-    """Take steps until nothing is due; return what was told."""
+    """Take steps until nothing is due; return the reported acts."""
     told: list[tuple[TroubleAct, str]] = []
     site = office.site
     for _ in range(20):
@@ -75,8 +75,8 @@ async def audited(office: Office) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 async def test_failing_webhook_is_reported_once(tmp_path: Path) -> None:
-    """By mail to its owner and the System Managers, an event, an audit event and a metric."""
-    async with troubled(tmp_path) as (office, name):
+    """A notice is a mail to owner and System Managers, an event, an Audit Event and a metric."""
+    async with failing_site(tmp_path) as (office, name):
         watcher = await office.subscribe("webhook.failing", url="https://pager.test/")
         first, again = await sweep(office), await sweep(office)
         [event] = await office.deliveries()
@@ -97,7 +97,7 @@ async def test_failing_webhook_is_reported_once(tmp_path: Path) -> None:
 
 
 async def test_notice_goes_to_owner_but_not_scoped_users(tmp_path: Path) -> None:
-    async with troubled(tmp_path) as (office, name):
+    async with failing_site(tmp_path) as (office, name):
         await office.hire("olive", password=None)
         await office.hire("scoped", "System Manager", password=None)
         await office.do(
@@ -111,15 +111,15 @@ async def test_notice_goes_to_owner_but_not_scoped_users(tmp_path: Path) -> None
 
 
 async def test_notice_is_sent_once_by_two_processes(tmp_path: Path) -> None:
-    """The one that comes later finds the trouble marked (B-341)."""
-    async with troubled(tmp_path) as (office, name), open_office(tmp_path) as other:
+    """The later process finds the notice recorded (B-341)."""
+    async with failing_site(tmp_path) as (office, name), open_office(tmp_path) as other:
         told = await sweep(office) + await sweep(other)
         assert told == [(TroubleAct.NOTICE, name)]
         assert len(await mails(office)) == 1
 
 
 async def test_notice_end_is_sent_once_and_new_failure_notified(tmp_path: Path) -> None:
-    async with troubled(tmp_path) as (office, name):
+    async with failing_site(tmp_path) as (office, name):
         await office.subscribe("webhook.failing.ended", url="https://pager.test/")
         await sweep(office)
         await succeed(office, name)
@@ -134,8 +134,8 @@ async def test_notice_end_is_sent_once_and_new_failure_notified(tmp_path: Path) 
 
 
 async def test_failing_webhook_gets_no_notice_about_itself(tmp_path: Path) -> None:
-    """Otherwise its own failure would queue the next event (B-343)."""
-    async with troubled(tmp_path) as (office, _):
+    """A notice to the failing Webhook would fail and queue the next one (B-343)."""
+    async with failing_site(tmp_path) as (office, _):
         own = await office.subscribe("webhook.failing", url="https://receiver.test/other")
         await fail(office, own)
         await sweep(office)
@@ -146,14 +146,14 @@ async def test_failing_webhook_gets_no_notice_about_itself(tmp_path: Path) -> No
 
 
 async def test_notice_hours_of_zero_send_nothing(tmp_path: Path) -> None:
-    async with troubled(tmp_path, receiver_notice=0) as (office, _):
+    async with failing_site(tmp_path, receiver_notice=0) as (office, _):
         assert await sweep(office) == []
         assert await mails(office) == []
 
 
 async def test_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> None:
     """Disabling records the reason, a mail, and one audit event (B-344)."""
-    async with troubled(tmp_path, receiver_notice=0, disable_after_days=1) as (office, name):
+    async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (office, name):
         told = await sweep(office) + await sweep(office)
         hook = await office.do(lambda fw: fw.get_doc("Webhook", name))
         assert told == [(TroubleAct.DISABLE, name)]
@@ -171,7 +171,7 @@ async def test_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> Non
 
 async def test_enabled_webhook_starts_without_earlier_failures(tmp_path: Path) -> None:
     """The earlier reason and failures no longer count (B-345)."""
-    async with troubled(tmp_path, disable_after_days=1) as (office, name):
+    async with failing_site(tmp_path, disable_after_days=1) as (office, name):
         await sweep(office)
 
         def enable(fw: Any) -> None:
@@ -189,7 +189,7 @@ async def test_enabled_webhook_starts_without_earlier_failures(tmp_path: Path) -
 
 
 async def test_notice_ends_with_disabled_or_deleted_webhook(tmp_path: Path) -> None:
-    async with troubled(tmp_path) as (office, name):
+    async with failing_site(tmp_path) as (office, name):
         await office.subscribe("webhook.failing.ended", url="https://pager.test/")
         other = await office.subscribe()
         await fail(office, other)
@@ -203,8 +203,8 @@ async def test_notice_ends_with_disabled_or_deleted_webhook(tmp_path: Path) -> N
 
 
 async def test_refused_disabling_does_not_block_other_webhooks(tmp_path: Path) -> None:
-    """Raw SQL can leave one; the refusal is on record, and is not tried again."""
-    async with troubled(tmp_path, receiver_notice=0, disable_after_days=1) as (office, broken):
+    """Raw SQL can leave an invalid Webhook; its refusal is recorded and not repeated."""
+    async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (office, broken):
         await office.sql("UPDATE doc_webhook SET timeout = NULL WHERE name = :name", name=broken)
         other = await office.subscribe()
         await fail(office, other)

@@ -42,7 +42,7 @@ async def next_post(post: Post, receiver: Receiver) -> Got:
 
 
 def verified(got: Got) -> list[str]:
-    """Return the secrets with which both official libraries take a request."""
+    """Return the secrets with which both official libraries accept a request."""
     return [secret for secret in (SECRET, NEW, NEWEST) if all(_takes(secret, got))]
 
 
@@ -80,7 +80,7 @@ async def audited(post: Post) -> list[str]:
 async def test_rotation_signs_with_both_secrets_until_overlap_ends(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """By itself: nothing has swept when the old one stops (B-351, B-352)."""
+    """The old secret stops signing before any sweep (B-351, B-352)."""
     receiver = Receiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         name = await post.webhook()
@@ -114,7 +114,7 @@ async def test_rotation_signs_with_both_secrets_until_overlap_ends(
 async def test_rotation_without_overlap_ends_old_secret_immediately(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A rotation without hours, and a save of another secret (B-353)."""
+    """A save of another secret also ends the old one (B-353)."""
     receiver = Receiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         name = await post.webhook()
@@ -166,7 +166,7 @@ async def test_rotation_refuses_invalid_values_with_field(
 async def test_rotation_seals_and_hides_old_secret(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """HTTP cannot write it either (B-354)."""
+    """The old secret cannot be written by HTTP (B-354)."""
     async with delivering(tmp_path, Receiver(["200"])) as post:
         name = await post.webhook()
         await turn(post, name)

@@ -1,4 +1,4 @@
-"""The request of an attempt as people read it (B-186)."""
+"""The request of an attempt as it is shown to users (B-186)."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_shared_snapshot_is_dropped_if_write_fails(
 
 
 def test_shared_snapshot_is_ignored_if_damaged() -> None:
-    """Its writer was killed between the snapshot and the note of its place."""
+    """The writer was killed between writing the snapshot and recording its position."""
     memory = shared_memory()
     one = SharedSubscriptions(os.dup(memory), ProcessPlace(1, 1))
     one.publish(one.stamp(), subscribed("a hook"))

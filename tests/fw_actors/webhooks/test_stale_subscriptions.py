@@ -93,7 +93,7 @@ async def test_subscription_watch_logs_outside_change_once(
 async def test_subscription_watch_applies_outside_change_if_refresh_is_on(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """`ops.subscriptionRefresh`."""
+    """With `ops.subscriptionRefresh` a change applies within a second."""
     hook = await office.subscribe()
     async with watching(office, refresh=True) as kept:
         await trio.sleep(10)

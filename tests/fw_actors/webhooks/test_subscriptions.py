@@ -28,7 +28,7 @@ async def change(office: Office, hook: str, **fields: Any) -> None:
 
 @pytest.fixture(params=["cold", "warm"])
 async def counter(request: pytest.FixtureRequest, office: Office) -> Office:
-    """An office whose cache has been asked for or not."""
+    """An office whose cache of subscriptions is empty or filled."""
     if request.param == "warm":
         await office.do(emit)
     return office
@@ -105,7 +105,7 @@ async def test_outside_change_after_start_is_unseen(tmp_path: Path) -> None:
 
 
 async def test_outside_change_after_save_is_unseen(office: Office, tmp_path: Path) -> None:
-    """A save clears the cache of its process; what it then knows is what it has saved (B-41)."""
+    """A save clears the cache of its process, which then holds the saved state (B-41)."""
     hook = await office.subscribe()
     await office.sql("UPDATE doc_webhook SET enabled = 0")
     assert await office.do(emit) == 1

@@ -45,7 +45,7 @@ async def test_webhook_accepts_valid_fields(office: Office) -> None:
 UNWATCHABLE = [  # B-18
     "Webhook", "Webhook Delivery", "Audit Event", "Version", "Error Log", "Email Delivery",
 ]  # fmt: skip
-BAD: list[tuple[dict[str, Any], str]] = [  # fields, the one to blame
+BAD: list[tuple[dict[str, Any], str]] = [  # fields, the field of the refusal
     ({**CUSTOM, "url": None}, "url"),
     ({**CUSTOM, "url": "http://receiver.test/"}, "url"),
     ({**CUSTOM, "url": "http://resolves-to-loopback.test/"}, "url"),
