@@ -53,7 +53,7 @@ def test_outcome_depends_on_ending_and_attempts_left(
 
 @pytest.mark.parametrize(("status", "ending"), ANSWERS)
 def test_ending_of_classifies_status_codes(status: int, ending: str) -> None:
-    """408, 429 and any 5xx are worth a retry; all others are final (B-163, B-165)."""
+    """408, 429 and any 5xx are retried; all others are final (B-163, B-165)."""
     assert ending_of(status) is Ending[ending]
 
 
@@ -69,7 +69,7 @@ def test_decide_schedules_retry_after_attempt_end() -> None:
 
 
 def test_decide_allows_five_retries_of_six_attempts() -> None:
-    """`max_attempts` is 6 by default, and counts all tries (B-27, B-164)."""
+    """`max_attempts` is 6 by default, and counts all attempts (B-27, B-164)."""
     states = [
         decide(Ending.TRANSIENT, attempts_before=n, max_attempts=6, ended=0, backoff=BACKOFF).status
         for n in range(6)

@@ -1,4 +1,4 @@
-"""How many refusals a minute are recorded one by one."""
+"""The number of refusals per minute that are recorded singly."""
 
 from __future__ import annotations
 

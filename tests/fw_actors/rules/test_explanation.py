@@ -1,4 +1,4 @@
-"""Why a delivery waits: each sentence holds for every delivery of which it is told."""
+"""Why a delivery waits: each sentence is true of every delivery that it is shown for."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_explain_reports_paused_receiver() -> None:
 def test_explain_gives_due_time_of_waiting_delivery_only(
     facts: Waiting, service: ServiceState
 ) -> None:
-    """A due time is the job's own; one that is leased or final has none."""
+    """The due time is that of the job; a leased or final delivery has none."""
     told = explain(facts, service)
     waits = facts.status in (DeliveryStatus.QUEUED, DeliveryStatus.RETRYING) and not facts.leased
     assert told.due_at == (facts.next_at if waits else None)

@@ -45,6 +45,6 @@ def test_receiver_health_ranks_paused_failing_slow() -> None:
 
 
 def test_receiver_failures_take_no_slot() -> None:
-    """A receiver that refuses quickly is tried as before; its retries have their backoff."""
+    """A receiver that fails quickly keeps its slots; its retries have their backoff."""
     receiver, answered = failed_times(9), ReceiverSlots(limit=16, window=16)
     assert startable(receiver, 512, 512) == startable(answered, 512, 512)

@@ -29,7 +29,7 @@ def test_refusal_seconds_of_lock_is_time_left() -> None:
 
 
 def test_refusal_seconds_is_one_while_attempts_are_in_flight() -> None:
-    """Tries above the limit while others are in flight get 429 with `Retry-After: 1` (A-68)."""
+    """Attempts above the limit while others are in flight get 429 with `Retry-After: 1` (A-68)."""
     tally = Tally(failed=4, oldest=NOW, newest_failure=NOW - 1, locked_until=None)
     assert refusal_seconds(tally, LOCKING, NOW) == 1
 
@@ -41,7 +41,7 @@ def test_refusal_seconds_counts_window_from_last_crash() -> None:
 
 
 def test_refusal_seconds_of_address_awaits_oldest_failure() -> None:
-    """The next try is 429 until the oldest failure leaves the window (A-90)."""
+    """The next attempt is answered 429 until the oldest failure leaves the window (A-90)."""
     tally = Tally(50, NOW - 14 * MINUTE, NOW, None)
     assert refusal_seconds(tally, ROLLING, NOW) == 60
 
@@ -51,7 +51,7 @@ def test_refusal_seconds_ignores_expired_lock() -> None:
     assert refusal_seconds(tally, LOCKING, NOW) == 1
 
 
-CLOSED = [  # failures, the lock's end, whether all that are in flight make no difference
+CLOSED = [  # failures, the lock's end, whether further attempts are refused
     (0, None, False),
     (4, None, False),
     (5, None, True),
@@ -67,7 +67,7 @@ CLOSED = [  # failures, the lock's end, whether all that are in flight make no d
 def test_is_closed_requires_lock_or_spent_budget(
     failed: int, until: int | None, closed: bool
 ) -> None:
-    """Tries in flight lock nobody, so that they close no door either (A-68)."""
+    """Attempts in flight cause no lock (A-68)."""
     tally = Tally(failed, NOW, NOW, until)
     assert is_closed(tally, LOCKING, NOW) is closed
 

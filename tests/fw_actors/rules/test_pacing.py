@@ -1,4 +1,4 @@
-"""A limit of requests a second holds whenever and however often it is asked (B-310, B-312)."""
+"""A limit of requests per second holds at any times of its queries (B-310, B-312)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = 1_800_000_000_000
 
 
 def requests_in(seconds: int, rate: int, *, seed: int, processes: int = 2) -> int:
-    """Count the requests of processes that ask at their own times, with enough to send."""
+    """Count the requests of processes that query at their own times, with enough to send."""
     random, used, count = Random(seed), 0, 0
     looks = [NOW] * processes
     while min(looks) < NOW + seconds * 1000:

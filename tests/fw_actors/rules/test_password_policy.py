@@ -16,7 +16,7 @@ def rule(
     email: str = "ada@x.test",
     common: frozenset[str] = frozenset(),
 ) -> str:
-    """The rule that a password breaks; empty when it is taken."""
+    """Return the rule that a password breaks; empty if it is accepted."""
     try:
         validate_password(password, minimum=minimum, name=name, email=email, common=common)
     except PasswordPolicyError as error:
@@ -37,7 +37,7 @@ ROWS = [  # password, the rule it breaks
     ("passwords have no complexity rules", ""),
     ("ada@x.test", "equalsAccountName"),
     ("  ADA@X.TEST ", "equalsAccountName"),
-    ("\u202eada-lovelace", ""),  # it has no canonical form, so it equals nobody's
+    ("\u202eada-lovelace", ""),  # it has no canonical form, so it equals no name
 ]
 
 
@@ -54,7 +54,7 @@ def test_password_policy_compares_folded_account_name() -> None:
     assert rule("\uff27\uff32\uff21\uff23\uff25", name="grace", minimum=1) == "equalsAccountName"
 
 
-ORDER = [  # what breaks two rules is told the first of: tooLong, blank, equalsAccountName, tooShort
+ORDER = [  # the first of two broken rules: tooLong, blank, equalsAccountName, tooShort
     (" " * 257, "tooLong"),
     (" ", "blank"),
     ("ada", "equalsAccountName"),

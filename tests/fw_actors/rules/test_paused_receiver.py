@@ -1,4 +1,4 @@
-"""A receiver that an operator has paused takes nothing, and does as before once it goes on."""
+"""A receiver that an operator has paused starts no attempt until it is resumed."""
 
 from __future__ import annotations
 

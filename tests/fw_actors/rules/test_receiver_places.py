@@ -1,4 +1,4 @@
-"""How many places a receiver has (B-230, B-231, B-232, B-233)."""
+"""The number of slots of a receiver (B-230, B-231, B-232, B-233)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fw_actors.rules.concurrency import ReceiverSlots, startable
 
 
 def test_receiver_slots_double_up_to_limit() -> None:
-    """A receiver starts with one place and doubles with each answer up to the limit (B-231)."""
+    """A receiver starts with one slot and doubles with each answer up to the limit (B-231)."""
     receiver = ReceiverSlots(limit=16)
     windows = [receiver.window]
     for _ in range(6):

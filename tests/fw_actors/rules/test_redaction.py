@@ -41,7 +41,7 @@ def test_redaction_depends_on_type_name_and_permlevel(
     "field", ["secrets", "password_hint", "secretary", "passwords", "token", "api_key", "Password"]
 )
 def test_redaction_keeps_all_other_fields(field: str) -> None:
-    """Rule 4."""
+    """Rule 4 of redaction (B-93)."""
     assert redaction_of(field, "Data", 0) is FieldRedaction.SHOWN
 
 

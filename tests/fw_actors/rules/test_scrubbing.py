@@ -51,7 +51,7 @@ def test_scrub_removes_only_apparent_secrets(text: str, kept: str) -> None:
 
 @pytest.mark.parametrize("piece", ["a-", "1a-", "a.", "://a", "a://", "password", "token-", "sid "])
 def test_scrub_takes_linear_time(piece: str) -> None:
-    """An error's text may be what a client has sent: minutes of it would stop the service."""
+    """The text of an error may come from a client; minutes of scrubbing would stop the service."""
     text = piece * (LONG // len(piece))
     begun = time.process_time()
     Scrubber((SECRET,)).scrub(text)
@@ -106,7 +106,7 @@ def test_scrub_known_finds_python_representations(secret: str, show: Callable[[s
 
 
 def test_scrub_known_finds_single_lines_of_secret() -> None:
-    """A traceback is told line by line, an actor's failure with its white space folded."""
+    """A traceback is logged line by line, an actor's failure with its white space folded."""
     lines = ["-----BEGIN KEY-----", "MIIEvQIBADANBgkq", "hkiG9w0BAQEFAASC", "-----END KEY-----"]
     scrubber = Scrubber(["\n".join(lines) + "\n"])
     assert scrubber.scrub_known("\n  | ".join(lines)) == "\n  | ".join(["[scrubbed]"] * 4)

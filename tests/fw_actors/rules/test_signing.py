@@ -32,7 +32,7 @@ KEYS = st.binary(min_size=1, max_size=80)
 
 @pytest.fixture(scope="module")
 def svix_webhook() -> Any:
-    """Its class; every process that collects the tests would else wait 0.4 s for its import."""
+    """The class of the library, imported here because its import takes 0.4 s."""
     from svix.webhooks import Webhook
 
     return Webhook

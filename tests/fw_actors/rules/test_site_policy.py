@@ -1,4 +1,4 @@
-"""The table of fw.json and its judge (C-16 to C-42)."""
+"""The table of fw.json and its validation (C-16 to C-42)."""
 
 from __future__ import annotations
 
