@@ -24,7 +24,7 @@ from fw_actors.ops.site import open_site
 from fw_actors.rules.outgoing import EgressProxy
 from fw_actors.runtime import SeededEntropy, TrioClock
 from tests.fw_actors.http.egress_proxy import CREDENTIALS, tinyproxy
-from tests.fw_actors.http.receiver import OK, Receiver, Talk, headers, receiving
+from tests.fw_actors.http.receiver import OK, ScriptedReceiver, Talk, headers, receiving
 from tests.site_kit import START_MS, make_config
 
 LONG = 30.0
@@ -33,9 +33,9 @@ HOOK = {"url": "https://x.test/", "event_type": "Custom", "custom_event": "a.b",
 
 @dataclass
 class Club:
-    """A receiver that only serves who shows a certificate of its authority."""
+    """A receiver that serves only clients with a certificate of its authority."""
 
-    receiver: Receiver
+    receiver: ScriptedReceiver
     folder: Path
     authority: trustme.CA
     guests: list[str]
@@ -87,7 +87,7 @@ async def post(sender: Sender, target: Endpoint) -> int:
 
 
 async def test_receiver_sees_certificate_named_by_webhook(club: Club) -> None:
-    """Connections are shared by Webhooks with the same one alone (B-372)."""
+    """Only Webhooks with the same certificate share connections (B-372)."""
     ann, bob = club.certificate("ANN", "ann"), club.certificate("BOB", "bob")
     async with knowing(ann, bob) as sender:
         for name in ("ANN", "BOB", "ANN", "BOB"):
@@ -97,7 +97,7 @@ async def test_receiver_sees_certificate_named_by_webhook(club: Club) -> None:
 
 
 async def test_client_certificate_is_shown_through_proxy(club: Club, tmp_path: Path) -> None:
-    """To the receiver, inside the tunnel: the proxy is spoken to in clear (B-156, B-370)."""
+    """The certificate is shown inside the tunnel; the proxy gets clear text (B-156, B-370)."""
     ann = club.certificate("ANN", "ann")
     with tinyproxy(tmp_path) as port:
         proxy = EgressProxy("127.0.0.1", port, CREDENTIALS)

@@ -1,4 +1,4 @@
-"""Connections over TLS grow only where it helps, and handshakes starve nobody (B-154)."""
+"""The number of TLS connections grows only if useful, and handshakes starve no task (B-154)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All addresses of a name are tried (B-146), and TLS is verified (B-129)."""
+"""Any address of a name may serve (B-146), and TLS is verified (B-129)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_dial_skips_refusing_address() -> None:
 
 
 async def test_dial_skips_silent_address() -> None:
-    """RFC 8305 5: it does not have to fail first."""
+    """RFC 8305 5: the next address is dialled before the first one fails."""
     with socket.socket() as full:
         full.bind(("127.0.0.2", 0))
         full.listen(0)
@@ -139,7 +139,7 @@ async def test_dial_refuses_link_local_address_in_url(host: str) -> None:
 
 
 async def test_dial_refuses_name_rebound_to_link_local_address() -> None:
-    """DNS rebinding: each look-up is judged, not the one before it."""
+    """DNS rebinding: each look-up is checked, not only the first."""
     async with receiving(once(OK)) as receiver:
         answers = [
             [v4("127.0.0.1", receiver.port)],
@@ -234,7 +234,7 @@ async def refused(receiver_context: ssl.SSLContext, trusting: ssl.SSLContext) ->
 
 
 def self_signed() -> ssl.SSLContext:
-    """A certificate that nobody but itself has signed."""
+    """Return the context of a receiver with a self-signed certificate."""
     alone = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with alone.cert_pem.tempfile() as certificate, alone.private_key_pem.tempfile() as key:

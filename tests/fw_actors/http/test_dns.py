@@ -1,4 +1,4 @@
-"""Look-ups run in a few threads of their own, which the dead ones can't use up (B-149)."""
+"""Look-ups run in a few threads of their own, which dead names can't use up (B-149)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fw_actors.http.dial import PROMPT_SECONDS, Resolver
 FOUND: Sequence[Address] = [(socket.AF_INET, ("192.0.2.1", 443))]
 
 
-class Names:
-    """A name server that answers, refuses, or hangs until the test lets it go."""
+class ScriptedNameServer:
+    """A name server that answers, refuses, or hangs until it is released."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -45,14 +45,14 @@ class Names:
 
 
 @pytest.fixture
-def names() -> Iterator[Names]:
-    names = Names()
+def names() -> Iterator[ScriptedNameServer]:
+    names = ScriptedNameServer()
     yield names
     names.release()
 
 
 async def abandon(resolver: Resolver, host: str) -> None:
-    """Ask, and give up when nothing but the answer is waited for."""
+    """Begin a look-up, and cancel it once only its answer is missing."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(resolver.resolve, host, 443)
         await trio.testing.wait_all_tasks_blocked()
@@ -62,11 +62,13 @@ async def abandon(resolver: Resolver, host: str) -> None:
 async def settled(resolver: Resolver) -> None:
     """Wait until no look-up is under way."""
     with trio.fail_after(30):
-        while resolver.statistics().hosts:  # noqa: ASYNC110 - threads tell nobody
+        while resolver.statistics().hosts:  # noqa: ASYNC110 - threads set no event
             await trio.sleep(0.001)
 
 
-async def test_resolver_returns_addresses_of_name(nursery: trio.Nursery, names: Names) -> None:
+async def test_resolver_returns_addresses_of_name(
+    nursery: trio.Nursery, names: ScriptedNameServer
+) -> None:
     resolver = Resolver(nursery, names.lookup)
     assert await resolver.resolve("good", 443) == FOUND
     assert resolver.statistics().hosts == resolver.statistics().threads == 0
@@ -74,14 +76,16 @@ async def test_resolver_returns_addresses_of_name(nursery: trio.Nursery, names: 
 
 @pytest.mark.parametrize("host", ["unknown", "empty"])
 async def test_resolver_reports_missing_address_as_dns_error(
-    nursery: trio.Nursery, names: Names, host: str
+    nursery: trio.Nursery, names: ScriptedNameServer, host: str
 ) -> None:
     resolver = Resolver(nursery, names.lookup)
     with pytest.raises(DnsError, match=host):
         await resolver.resolve(host, 443)
 
 
-async def test_resolver_shares_concurrent_lookups(nursery: trio.Nursery, names: Names) -> None:
+async def test_resolver_shares_concurrent_lookups(
+    nursery: trio.Nursery, names: ScriptedNameServer
+) -> None:
     resolver = Resolver(nursery, names.lookup)
     async with trio.open_nursery() as callers:
         for _ in range(20):
@@ -93,7 +97,7 @@ async def test_resolver_shares_concurrent_lookups(nursery: trio.Nursery, names: 
 
 
 async def test_resolver_abandoned_lookup_keeps_only_its_thread(
-    nursery: trio.Nursery, names: Names
+    nursery: trio.Nursery, names: ScriptedNameServer
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=4)
     for number in range(2):
@@ -107,7 +111,7 @@ async def test_resolver_abandoned_lookup_keeps_only_its_thread(
 
 
 async def test_resolver_reserves_quarter_of_threads_for_prompt_names(
-    nursery: trio.Nursery, names: Names
+    nursery: trio.Nursery, names: ScriptedNameServer
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=4)
     await resolver.resolve("good", 443)
@@ -124,7 +128,7 @@ async def test_resolver_reserves_quarter_of_threads_for_prompt_names(
 
 
 async def test_resolver_uses_at_most_two_threads_per_name(
-    nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
+    nursery: trio.Nursery, names: ScriptedNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most 32 threads, 2 of one host (B-149)."""
     monkeypatch.setattr("fw_actors.http.dial.PROMPT_SECONDS", 0.0)
@@ -138,7 +142,7 @@ async def test_resolver_uses_at_most_two_threads_per_name(
 
 
 async def test_resolver_starts_second_lookup_beside_old_one(
-    nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
+    nursery: trio.Nursery, names: ScriptedNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first may have gone to a name server that died meanwhile."""
     assert PROMPT_SECONDS == 1.0
@@ -152,7 +156,9 @@ async def test_resolver_starts_second_lookup_beside_old_one(
     names.release()
 
 
-async def test_resolver_never_exceeds_thread_limit(nursery: trio.Nursery, names: Names) -> None:
+async def test_resolver_never_exceeds_thread_limit(
+    nursery: trio.Nursery, names: ScriptedNameServer
+) -> None:
     resolver = Resolver(nursery, names.lookup, threads=2)
     async with trio.open_nursery() as callers:
         for number in range(6):
@@ -164,7 +170,7 @@ async def test_resolver_never_exceeds_thread_limit(nursery: trio.Nursery, names:
 
 
 async def test_resolver_skips_abandoned_waiting_lookups(
-    nursery: trio.Nursery, names: Names
+    nursery: trio.Nursery, names: ScriptedNameServer
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=1)
     await abandon(resolver, "dead")

@@ -1,4 +1,4 @@
-"""The pool's plain steps, on connections that only remember what was done to them."""
+"""The synchronous steps of the pool, on connections that record their calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fw_actors.http.pool import Pool
 HERE, THERE = Origin("http", "here", 80), Origin("http", "there", 80)
 
 
-class Fake:
+class FakeConnection:
     """A connection without a socket."""
 
     def __init__(self, origin: Origin) -> None:
@@ -63,16 +63,16 @@ def pool(time: Time) -> Pool:
     return Pool(PoolLimits(idle=3, idle_per_origin=2, idle_seconds=10.0), time)
 
 
-def used(pool: Pool, origin: Origin = HERE) -> Fake:
+def used(pool: Pool, origin: Origin = HERE) -> FakeConnection:
     """A connection that was dialled and came back."""
-    connection = Fake(origin)
+    connection = FakeConnection(origin)
     pool.adopt(connection)
     pool.give_back(connection)
     return connection
 
 
 def test_pool_gives_last_returned_connection_first(pool: Pool) -> None:
-    """The others may grow old and be closed."""
+    """Connections that are not needed may grow old and be closed."""
     first, second = used(pool), used(pool)
     assert (pool.take(HERE), pool.take(HERE), pool.take(HERE)) == (second, first, None)
 
@@ -84,7 +84,7 @@ def test_pool_gives_connection_only_to_its_origin(pool: Pool) -> None:
 
 
 def test_pool_closes_connections_above_origin_limit(pool: Pool) -> None:
-    connections = [Fake(HERE) for _ in range(3)]
+    connections = [FakeConnection(HERE) for _ in range(3)]
     for connection in connections:
         pool.adopt(connection)
     for connection in connections:
@@ -102,7 +102,7 @@ def test_pool_closes_oldest_idle_connection_for_another_origin(pool: Pool) -> No
 def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
     """The oldest of all may be the only one that its origin had."""
     pool = Pool(PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0), time)
-    mine = [Fake(HERE), Fake(HERE)]
+    mine = [FakeConnection(HERE), FakeConnection(HERE)]
     for connection in mine:
         pool.adopt(connection)
     pool.give_back(mine[0])
@@ -142,7 +142,7 @@ def test_pool_sweep_closes_only_old_and_dead_connections(pool: Pool, time: Time)
 
 
 def test_pool_keeps_nothing_after_close(pool: Pool) -> None:
-    idle, out = used(pool), Fake(HERE)
+    idle, out = used(pool), FakeConnection(HERE)
     pool.adopt(out)
     pool.close_all()
     assert (idle.closed, out.closed) == (1, 0)
@@ -156,7 +156,7 @@ def test_pool_with_zero_limit_keeps_nothing(limits: PoolLimits, time: Time) -> N
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Any order of steps: what is counted is what is there, and nobody shares a connection."""
+    """In any order of steps the counts are exact, and no connection is shared."""
 
     out = Bundle("out")
 
@@ -165,29 +165,29 @@ class PoolMachine(RuleBasedStateMachine):
         self.time = Time()
         self.limits = PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0)
         self.pool = Pool(self.limits, self.time)
-        self.all: list[Fake] = []
-        self.held: set[Fake] = set()
+        self.all: list[FakeConnection] = []
+        self.held: set[FakeConnection] = set()
 
     @rule(target=out, origin=st.sampled_from([HERE, THERE]))
-    def begin(self, origin: Origin) -> Fake:
+    def begin(self, origin: Origin) -> FakeConnection:
         connection = self.pool.take(origin)
         if connection is None:
-            connection = Fake(origin)
+            connection = FakeConnection(origin)
             self.all.append(connection)
             self.pool.adopt(connection)
-        assert isinstance(connection, Fake)
+        assert isinstance(connection, FakeConnection)
         assert connection not in self.held
         assert (connection.origin, connection.closed) == (origin, 0)
         self.held.add(connection)
         return connection
 
     @rule(connection=consumes(out))
-    def end_well(self, connection: Fake) -> None:
+    def end_well(self, connection: FakeConnection) -> None:
         self.held.remove(connection)
         self.pool.give_back(connection)
 
     @rule(connection=consumes(out))
-    def end_badly(self, connection: Fake) -> None:
+    def end_badly(self, connection: FakeConnection) -> None:
         self.held.remove(connection)
         self.pool.discard(connection)
 

@@ -135,7 +135,7 @@ def test_response_reader_accepts_head_with_wrong_framing(
 
 @pytest.mark.parametrize(("lines", "behind", "body"), MISDESCRIBED)
 def test_response_reader_gives_204_no_body(lines: bytes, behind: bytes, body: bytes) -> None:
-    """RFC 9112 6.3, item 1; it is not waited for either."""
+    """RFC 9112 6.3, item 1: the body is not waited for either."""
     reader, answer = read([b"HTTP/1.1 204 No Content\r\n" + lines + b"\r\n\r\n"])
     assert (answer.status, answer.body, reader.ended, reader.reusable) == (204, b"", True, False)
 

@@ -23,8 +23,8 @@ from fw_actors.http.exchange import PlainConnection
 from fw_actors.version import __version__
 from tests.fw_actors.http.receiver import (
     OK,
-    Receiver,
     Script,
+    ScriptedReceiver,
     Talk,
     always,
     headers,
@@ -97,7 +97,7 @@ async def test_answer_is_read_and_connection_kept_if_allowed(
 
 
 async def test_answer_names_address_of_connection() -> None:
-    """The record of an attempt has it (B-186)."""
+    """The record of an attempt has the address (B-186)."""
     async with receiving(always(OK)) as receiver, open_sender() as sender:
         answers = [
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG) for _ in range(2)
@@ -107,7 +107,7 @@ async def test_answer_names_address_of_connection() -> None:
 
 
 async def test_failure_names_address_of_attempt() -> None:
-    """The record of an attempt has it (B-186)."""
+    """The record of an attempt has the address (B-186)."""
     async with receiving(once(b"")) as receiver, open_sender() as sender:
         with pytest.raises(ProtocolError) as broken:
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -151,7 +151,7 @@ async def test_concurrent_posts_share_pool_connections() -> None:
         assert (pool.in_use, pool.idle, len(receiver.requests)) == (0, 4, 40)
 
 
-async def post(sender: Sender, receiver: Receiver) -> None:
+async def post(sender: Sender, receiver: ScriptedReceiver) -> None:
     answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
     assert answer.status == 200
 
@@ -175,7 +175,7 @@ async def test_invalid_answer_is_protocol_error(data: bytes) -> None:
             await sender.post(receiver.target(path="/x?token=1"), b"{}", headers, timeout=LONG)
         assert "token" not in str(caught.value)
         assert "/x" not in str(caught.value)
-        assert len(receiver.requests) == 1  # no fault but a stale connection is tried again
+        assert len(receiver.requests) == 1  # only a stale connection is retried
 
 
 async def test_interim_answers_are_limited_to_20() -> None:
@@ -216,7 +216,7 @@ async def drip(talk: Talk) -> None:
 
 
 async def byte_by_byte(talk: Talk) -> None:
-    """Never silent for long, and never through with its head."""
+    """Send a byte at a time, and never a whole head."""
     await talk.request()
     while True:
         for byte in b"HTTP/1.1 200 OK\r\nx-long: " + b"a" * 30_000:
@@ -342,7 +342,7 @@ async def test_closed_idle_connection_is_not_reused() -> None:
 
 
 async def test_stale_connection_is_replaced_once() -> None:
-    """A reused connection that dies before one answer byte is replaced once (B-147)."""
+    """A reused connection that breaks before the first answer byte is replaced once (B-147)."""
     made = 0
 
     def make() -> Sequence[tuple[bytes, bytes]]:
@@ -513,7 +513,7 @@ async def test_open_sender_closes_idle_connections_at_exit() -> None:
 
 
 async def test_open_sender_ends_waiting_post_at_exit() -> None:
-    """Its deadline goes with the sender; nothing may wait for ever."""
+    """The deadline ends with the sender; no post may wait for ever."""
     late: list[ResponseTimeout] = []
 
     async def script(talk: Talk) -> None:
@@ -523,7 +523,7 @@ async def test_open_sender_ends_waiting_post_at_exit() -> None:
         asked.set()
         await trio.sleep_forever()
 
-    async def post(sender: Sender, receiver: Receiver) -> None:
+    async def post(sender: Sender, receiver: ScriptedReceiver) -> None:
         try:
             await sender.post(receiver.target(), b"{}", headers, timeout=600)
         except ResponseTimeout as error:
@@ -591,7 +591,9 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @asynccontextmanager
-async def keeping_silent(said: bytes, scheme: str) -> AsyncIterator[tuple[Receiver, Sender]]:
+async def keeping_silent(
+    said: bytes, scheme: str
+) -> AsyncIterator[tuple[ScriptedReceiver, Sender]]:
     """A receiver that has answered one POST, and says `said` to the next, and a sender to it."""
 
     async def script(talk: Talk) -> None:

@@ -87,7 +87,7 @@ async def test_post_over_new_connection_does_full_handshake() -> None:
 
 
 async def test_tls_session_does_not_skip_changed_certificate() -> None:
-    """A session that a receiver does not know saves it no verification (B-153, B-129)."""
+    """A receiver that does not resume the session is verified (B-153, B-129)."""
     forged = serving("hook.test", authority=trustme.CA())
     async with sender() as opened:
         async with receiving(once(CLOSING), context=serving("hook.test")) as receiver:
