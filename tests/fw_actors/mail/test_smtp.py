@@ -13,7 +13,13 @@ import pytest
 import trio
 
 from fw_actors.mail import MailMessage, MailNotSent, MailRefused, probe, transports
-from tests.fw_actors.mail.smtp_kit import LINK, MESSAGE, server_context, transport
+from tests.fw_actors.mail.smtp_kit import (
+    LINK,
+    MESSAGE,
+    mail_settings,
+    server_context,
+    transport,
+)
 from tests.fw_actors.mail.smtp_server import MailServer
 
 Make = Callable[..., MailServer]
@@ -98,11 +104,11 @@ async def test_smtp_auth_is_refused_in_clear_text(
      ("fe80::1%lo", False)],
 )  # fmt: skip
 def test_is_loopback_peer_covers_mapped_addresses(peer: str, loopback: bool) -> None:
-    class Connected:
+    class ConnectedPeer:
         def getpeername(self) -> tuple[str, int]:
             return (peer, 25)
 
-    assert transports.is_loopback_peer(Connected()) is loopback  # type: ignore[arg-type]
+    assert transports.is_loopback_peer(ConnectedPeer()) is loopback  # type: ignore[arg-type]
 
 
 async def test_smtp_auth_failure_hides_password(make: Make) -> None:
@@ -125,7 +131,7 @@ async def test_smtp_auth_failure_hides_password(make: Make) -> None:
 async def test_smtp_refusal_is_final_or_retried(
     make: Make, command: str, answer: str, final: bool, told: str
 ) -> None:
-    """5xx to the recipient is final (O-59); no part of the link is told (D-225)."""
+    """5xx to the recipient is final (O-59); no part of the link is shown (D-225)."""
     server = make()
     server.refuse[command] = answer.strip()
     with pytest.raises(MailRefused if final else MailNotSent) as fault:
@@ -176,7 +182,7 @@ async def test_cancelled_smtp_attempt_closes_connection() -> None:
 
 
 async def test_cancelled_smtp_attempt_leaves_endless_greeting() -> None:
-    """A thread that stayed would hold one of the four places for good."""
+    """A thread left behind would hold one of the four slots for ever."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def greet(connected: socket.socket) -> None:
@@ -209,7 +215,7 @@ async def test_smtp_unicode_address_requires_server_support(make: Make) -> None:
 async def test_smtp_probe_signs_in_without_sending(make: Make) -> None:
     """Doctor reports the live mail transport without sending (O-133)."""
     server = make(users={"desk": "right"})
-    mail = transport(server.port, user="desk", password="right")._mail
+    mail = mail_settings(server.port, user="desk", password="right")
     await probe(mail, ssl.create_default_context())
     assert (server.auths, server.mails) == ([("desk", "right")], [])
     with pytest.raises(MailNotSent, match="auth"):

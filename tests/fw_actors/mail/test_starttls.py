@@ -20,7 +20,7 @@ Secure = Callable[[socket.socket], socket.socket]
 
 
 class TamperedServer:
-    """A server whose answer to STARTTLS somebody on the way has written more to."""
+    """A server whose answer to STARTTLS an attacker on the way has extended."""
 
     def __init__(self, answer: bytes, secure: Secure) -> None:
         """`answer` is what the client gets; `secure` is what follows it."""

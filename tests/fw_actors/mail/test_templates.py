@@ -1,4 +1,4 @@
-"""The messages: recovery, invitation and what else the service tells (O-53)."""
+"""The messages: recovery, invitation and the notices of the service (O-53)."""
 
 from __future__ import annotations
 
