@@ -286,7 +286,7 @@ ASVS_DATA: Final = (
         '    context.set_alpn_protocols(["http/1.1"])\n',
         '    context.set_alpn_protocols(["http/1.1"])\n'
         "    context.check_hostname = False\n    context.verify_mode = ssl.CERT_NONE\n",
-        _TEST_DIAL + "the_systems_trust_verifies_certificate_and_name",
+        _TEST_DIAL + "system_trust_verifies_certificate_and_name",
     ),
     Mutation(
         "receivers may speak TLS 1.0",
@@ -294,7 +294,7 @@ ASVS_DATA: Final = (
         '    context.set_alpn_protocols(["http/1.1"])\n',
         '    context.set_alpn_protocols(["http/1.1"])\n'
         "    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED\n",
-        _TEST_DIAL + "the_systems_trust_verifies_certificate_and_name",
+        _TEST_DIAL + "system_trust_verifies_certificate_and_name",
     ),
     Mutation(
         "a redirect is followed",
