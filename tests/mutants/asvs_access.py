@@ -20,7 +20,7 @@ _TEST_LINKS: Final = "tests/access/test_links.py::test_"
 _TEST_OWN: Final = "tests/access/test_self_service.py::test_"
 _TEST_POLICY: Final = (
     "tests/fw_actors/rules/test_password_policy.py::"
-    "test_a_password_is_judged_by_length_blankness_and_the_account"
+    "test_password_policy_judges_length_blankness_and_account"
 )
 
 ASVS_ACCESS: Final = (
@@ -106,7 +106,7 @@ ASVS_ACCESS: Final = (
         'Key("minPasswordLength", 8,',
         'Key("minPasswordLength", 4,',
         "tests/fw_actors/rules/test_site_policy.py::"
-        "test_a_key_that_is_absent_has_the_default_of_the_contract",
+        "test_policy_gives_documented_default_for_absent_key",
     ),
     Mutation(
         "a password may be shorter than the policy says",
@@ -241,7 +241,7 @@ ASVS_ACCESS: Final = (
         "fw_actors/rules/identifiers.py",
         "BEARER_BYTES: Final = 24",
         "BEARER_BYTES: Final = 8",
-        "tests/fw_actors/rules/test_tokens.py::test_a_bearer_token_carries_all_of_its_192_bits",
+        "tests/fw_actors/rules/test_tokens.py::test_bearer_token_carries_192_bits",
     ),
     Mutation(
         "a sign-in leaves the session before it",

@@ -93,28 +93,28 @@ ASVS_DATA: Final = (
         "fw_actors/mail/message.py",
         "        raise UnsafeHeaderError(part)\n",
         "        return\n",
-        "tests/fw_actors/mail/test_message.py::test_every_control_character_is_refused",
+        "tests/fw_actors/mail/test_message.py::test_mail_header_refuses_control_characters",
     ),
     Mutation(
         "a receiver's URL holds control characters",
         "fw_actors/http/url.py",
         "    if _UNPRINTABLE.search(url):\n",
         "    if not url:\n",
-        "tests/fw_actors/http/test_target.py::test_a_bad_url_is_refused_with_what_to_change",
+        "tests/fw_actors/http/test_target.py::test_parse_endpoint_refuses_bad_url_with_reason",
     ),
     Mutation(
         "receivers are asked in clear text",
         "fw_actors/http/url.py",
         'if scheme == "http" and not (development or is_loopback(host)):',
         'if scheme == "http" and not host:',
-        "tests/fw_actors/http/test_target.py::test_a_bad_url_is_refused_with_what_to_change",
+        "tests/fw_actors/http/test_target.py::test_parse_endpoint_refuses_bad_url_with_reason",
     ),
     Mutation(
         "connections stay open",
         "fw_actors/http/exchange.py",
         "            self._socket.close()\n",
         "            self._socket.detach()\n",
-        "tests/fw_actors/http/test_leaks.py::test_attempts_that_are_cut_off_leave_nothing_behind",
+        "tests/fw_actors/http/test_leaks.py::test_attempts_cut_off_at_any_time_leak_nothing",
     ),
     Mutation(
         "a required field may be empty",
@@ -144,7 +144,7 @@ ASVS_DATA: Final = (
         "fw_actors/webhooks/subscriptions.py",
         "        if not any(values[event] for event in DOCUMENT_EVENTS):\n",
         "        if not values:\n",
-        "tests/fw_actors/webhooks/test_webhook_rules.py::test_each_refusal_names_its_field",
+        "tests/fw_actors/webhooks/test_webhook_rules.py::test_webhook_refusal_names_its_field",
     ),
     Mutation(
         "a document may skip a step of its life",
@@ -179,7 +179,7 @@ ASVS_DATA: Final = (
         "fw_actors/rules/safe_output.py",
         'if fieldtype == "Password" or fieldname in _NAMES or fieldname.endswith(_SUFFIXES):',
         'if fieldtype == "Password":',
-        "tests/fw_actors/rules/test_redaction.py::test_type_name_suffix_and_permlevel_decide",
+        "tests/fw_actors/rules/test_redaction.py::test_redaction_depends_on_type_name_and_permlevel",
     ),
     Mutation(
         "an app reads the key of the site",
@@ -244,8 +244,7 @@ ASVS_DATA: Final = (
         "fw_actors/rules/signing.py",
         "hmac.new(key, digestmod=hashlib.sha256)",
         "hmac.new(key, digestmod=hashlib.sha1)",
-        "tests/fw_actors/rules/test_signing.py::"
-        "test_the_signature_is_hmac_sha256_over_id_timestamp_and_body",
+        "tests/fw_actors/rules/test_signing.py::test_sign_is_hmac_sha256_of_id_timestamp_and_body",
     ),
     Mutation(
         "passwords are hashed by argon2i",
@@ -284,7 +283,7 @@ ASVS_DATA: Final = (
         '    context.set_alpn_protocols(["http/1.1"])\n',
         '    context.set_alpn_protocols(["http/1.1"])\n'
         "    context.check_hostname = False\n    context.verify_mode = ssl.CERT_NONE\n",
-        _TEST_DIAL + "the_systems_trust_verifies_certificate_and_name",
+        _TEST_DIAL + "system_trust_verifies_certificate_and_name",
     ),
     Mutation(
         "receivers may speak TLS 1.0",
@@ -292,7 +291,7 @@ ASVS_DATA: Final = (
         '    context.set_alpn_protocols(["http/1.1"])\n',
         '    context.set_alpn_protocols(["http/1.1"])\n'
         "    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED\n",
-        _TEST_DIAL + "the_systems_trust_verifies_certificate_and_name",
+        _TEST_DIAL + "system_trust_verifies_certificate_and_name",
     ),
     Mutation(
         "a redirect is followed",
@@ -304,28 +303,28 @@ ASVS_DATA: Final = (
         "                endpoint, body, make_headers, timeout=timeout, anew=True\n            )\n"
         "        return answer\n",
         "tests/fw_actors/http/test_sender.py::"
-        "test_a_redirect_is_not_followed_and_its_location_kept_without_secrets",
+        "test_redirect_is_not_followed_and_location_is_stripped",
     ),
     Mutation(
         "certificates of mail servers are not verified",
         _SMTP,
         "smtp.starttls(context=self._context)",
         "smtp.starttls(context=ssl._create_unverified_context())",
-        "tests/fw_actors/mail/test_smtp.py::test_a_secured_connection_is_verified",
+        "tests/fw_actors/mail/test_smtp.py::test_smtp_connection_verifies_certificate",
     ),
     Mutation(
         "STARTTLS is left out",
         _SMTP,
         "            smtp.starttls(context=self._context)\n",
         "            pass\n",
-        "tests/fw_actors/mail/test_smtp.py::test_starttls_is_never_skipped",
+        "tests/fw_actors/mail/test_smtp.py::test_smtp_transport_requires_offered_starttls",
     ),
     Mutation(
         "the password for mail goes in clear text",
         _SMTP,
         "if not isinstance(connected, ssl.SSLSocket) and not is_loopback_peer(connected):",
         "if connected is None:",
-        "tests/fw_actors/mail/test_smtp.py::test_no_auth_in_clear_text_to_another_host",
+        "tests/fw_actors/mail/test_smtp.py::test_smtp_auth_is_refused_in_clear_text",
     ),
     Mutation(
         "a receiver that hangs takes the places of all",
@@ -333,7 +332,7 @@ ASVS_DATA: Final = (
         "        self.window = 1\n        self.slow = True\n",
         "        self.slow = False\n",
         "tests/fw_actors/rules/test_receiver_places.py::"
-        "test_a_head_that_takes_over_a_second_sets_it_back_to_one",
+        "test_receiver_slots_fall_to_one_on_slow_head",
     ),
     Mutation(
         "a rotation leaves values under the old key",
@@ -355,24 +354,21 @@ ASVS_DATA: Final = (
         "fw_actors/http/dial.py",
         "[address for address, refusal in refusals if refusal is None]",
         "list(addresses)",
-        "tests/fw_actors/http/test_dial.py::"
-        "test_a_name_that_comes_to_lead_to_a_link_local_address_is_not_followed",
+        "tests/fw_actors/http/test_dial.py::test_dial_refuses_name_rebound_to_link_local_address",
     ),
     Mutation(
         "a name leads to a private address",
         "fw_actors/rules/outgoing.py",
         "if self.denies_private and not self._is_listed(address) and not is_public(address):",
         "if False:",
-        "tests/fw_actors/http/test_dial.py::"
-        "test_a_name_that_comes_to_lead_to_a_private_address_is_not_followed",
+        "tests/fw_actors/http/test_dial.py::test_dial_refuses_name_rebound_to_private_address",
     ),
     Mutation(
         "each network is a listed one",
         "fw_actors/rules/outgoing.py",
         "any(form in network for form in forms for network in self.allow)",
         "bool(forms)",
-        "tests/fw_actors/rules/test_outgoing.py::"
-        "test_policy_that_denies_refuses_what_is_not_listed",
+        "tests/fw_actors/rules/test_outgoing.py::test_denying_policy_refuses_unlisted_addresses",
     ),
     Mutation(
         "a search has no end",
@@ -394,6 +390,6 @@ ASVS_DATA: Final = (
         "longest = self._line_to_shorten(requester)",
         "longest = None",
         "tests/fw_actors/rules/test_fair_queue.py::"
-        "test_who_fills_the_queue_gives_way_to_a_newcomer_and_the_newest_goes",
+        "test_fair_queue_displaces_newest_of_largest_requester",
     ),
 )

@@ -1,4 +1,4 @@
-"""A name server on a real socket that swallows what it is asked about dead names."""
+"""A name server on a real socket that never answers queries for dead names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIVES_UP_SECONDS = 120.0  # as a resolver does, long after every deadline of a t
 
 
 class DeadNames:
-    """Answers 127.0.0.1, and nothing at all about names that begin with `dead`.
+    """Answers 127.0.0.1, but never answers for names that begin with `dead`.
 
     `lookup` blocks in its thread as the system's look-up does. A question is a datagram with the
     name; leaving the block answers what was swallowed, so that no thread is left behind.
@@ -32,7 +32,7 @@ class DeadNames:
 
     @property
     def swallowed(self) -> int:
-        """How many questions were never answered so far."""
+        """The number of queries that were not answered so far."""
         with self._changed:
             return len(self._swallowed)
 

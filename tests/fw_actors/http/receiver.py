@@ -1,4 +1,4 @@
-"""A receiver that does what a test says, byte by byte."""
+"""A receiver that follows a script of the test, byte by byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 @dataclass
-class Receiver:
+class ScriptedReceiver:
     """A listening receiver: `requests` holds heads and bodies, `connections` is a count."""
 
     port: int
@@ -33,7 +33,7 @@ class Receiver:
 class Talk:
     """One connection that a script holds; `number` counts them from 1."""
 
-    def __init__(self, receiver: Receiver, stream: Stream, number: int) -> None:
+    def __init__(self, receiver: ScriptedReceiver, stream: Stream, number: int) -> None:
         self.stream = stream
         self.number = number
         self._receiver = receiver
@@ -84,10 +84,10 @@ async def receiving(
     host: str = "127.0.0.1",
     port: int = 0,
     context: ssl.SSLContext | None = None,
-) -> AsyncIterator[Receiver]:
+) -> AsyncIterator[ScriptedReceiver]:
     """Run `script` once a connection; the connection is closed when it returns."""
     listener = (await trio.open_tcp_listeners(port, host=host))[0]
-    receiver = Receiver(listener.socket.getsockname()[1], "https" if context else "http")
+    receiver = ScriptedReceiver(listener.socket.getsockname()[1], "https" if context else "http")
 
     async def serve(transport: trio.SocketStream) -> None:
         receiver.connections += 1
@@ -97,7 +97,7 @@ async def receiving(
         try:
             await script(Talk(receiver, stream, receiver.connections))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # the sender may go away whenever it likes
+            pass  # the sender may close the connection at any time
         finally:
             await trio.aclose_forcefully(transport)
 

@@ -24,7 +24,7 @@ from fw_actors.ops.site import open_site
 from fw_actors.rules.outgoing import EgressProxy
 from fw_actors.runtime import SeededEntropy, TrioClock
 from tests.fw_actors.http.egress_proxy import CREDENTIALS, tinyproxy
-from tests.fw_actors.http.receiver import OK, Receiver, Talk, headers, receiving
+from tests.fw_actors.http.receiver import OK, ScriptedReceiver, Talk, headers, receiving
 from tests.site_kit import START_MS, make_config
 
 LONG = 30.0
@@ -34,9 +34,9 @@ HOOK = {"url": "https://x.test/", "event_type": "Custom", "custom_event": "a.b",
 
 @dataclass
 class Club:
-    """A receiver that only serves who shows a certificate of its authority."""
+    """A receiver that serves only clients with a certificate of its authority."""
 
-    receiver: Receiver
+    receiver: ScriptedReceiver
     folder: Path
     authority: trustme.CA
     guests: list[str]
@@ -91,8 +91,8 @@ async def post(sender: Sender, target: Endpoint) -> int:
     return (await sender.post(target, b"{}", headers, timeout=LONG)).status
 
 
-async def test_the_receiver_sees_the_certificate_that_the_webhook_names(club: Club) -> None:
-    """Connections are shared by Webhooks with the same one alone (B-372)."""
+async def test_receiver_sees_certificate_named_by_webhook(club: Club) -> None:
+    """Only Webhooks with the same certificate share connections (B-372)."""
     ann, bob = club.certificate("ANN", "ann"), club.certificate("BOB", "bob")
     async with knowing(ann, bob) as sender:
         for name in ("ANN", "BOB", "ANN", "BOB"):
@@ -101,8 +101,8 @@ async def test_the_receiver_sees_the_certificate_that_the_webhook_names(club: Cl
     assert club.receiver.connections == 2
 
 
-async def test_the_certificate_is_shown_through_a_proxy(club: Club, tmp_path: Path) -> None:
-    """To the receiver, inside the tunnel: the proxy is spoken to in clear (B-156, B-370)."""
+async def test_client_certificate_is_shown_through_proxy(club: Club, tmp_path: Path) -> None:
+    """The certificate is shown inside the tunnel; the proxy gets clear text (B-156, B-370)."""
     ann = club.certificate("ANN", "ann")
     with tinyproxy(tmp_path) as port:
         proxy = EgressProxy("127.0.0.1", port, CREDENTIALS)
@@ -114,7 +114,7 @@ async def test_the_certificate_is_shown_through_a_proxy(club: Club, tmp_path: Pa
     assert "CONNECT 127.0.0.1:" in (tmp_path / "log").read_text()
 
 
-async def test_without_the_right_certificate_the_attempt_fails(club: Club) -> None:
+async def test_attempt_fails_without_accepted_certificate(club: Club) -> None:
     """Nothing reaches the receiver's code (B-373)."""
     stranger = club.certificate("STRANGER")
     torn = club.certificate("TORN", "torn")
@@ -130,7 +130,7 @@ async def test_without_the_right_certificate_the_attempt_fails(club: Club) -> No
     assert kinds["UNKNOWN"].startswith("tls: The client certificate UNKNOWN is not in")
 
 
-async def test_a_renewed_file_is_used_without_a_restart(club: Club) -> None:
+async def test_renewed_certificate_is_used_without_restart(club: Club) -> None:
     """By the next new connection, which resumes no session of the old one (B-153, B-372)."""
     ann = club.certificate("ANN", "ann")
     club.answers.append(CLOSING)
@@ -145,7 +145,7 @@ async def test_a_renewed_file_is_used_without_a_restart(club: Club) -> None:
     assert club.guests == ["ann@club.test", "anna@club.test", "anna@club.test"]
 
 
-def test_end_of_reads_the_certificate(tmp_path: Path) -> None:
+def test_end_of_reads_certificate_expiry(tmp_path: Path) -> None:
     ends = datetime(2030, 1, 2, tzinfo=UTC)
     made = trustme.CA().issue_cert("x.test", not_after=ends)
     both = tmp_path / "both.pem"
@@ -153,7 +153,7 @@ def test_end_of_reads_the_certificate(tmp_path: Path) -> None:
     assert end_of(ClientCertificate("X", both, both)) == ends.timestamp() * 1000
 
 
-def test_the_environment_names_certificates(tmp_path: Path) -> None:
+def test_environment_names_client_certificates(tmp_path: Path) -> None:
     given = {"FW_CLIENT_CERT_ERP": "erp.pem", "FW_CLIENT_KEY_ERP": "/keys/erp.key",
              "FW_CLIENT_CERT_CRM": "crm.pem", "FW_CLIENT_KEY_LOST": "x"}  # fmt: skip
     env = Environment(given, Source(".env", {}))
@@ -183,7 +183,7 @@ async def a_site(config: Config) -> AsyncIterator[Any]:
         yield site
 
 
-async def test_a_save_refuses_what_no_connection_could_show(club: Club) -> None:
+async def test_webhook_refuses_unusable_client_certificate(club: Club) -> None:
     """The refusal names the field (B-371)."""
     torn, good = club.certificate("TORN", "torn"), club.certificate("GOOD", "good")
     torn.chain.write_text("no certificate")
@@ -206,7 +206,7 @@ async def test_a_save_refuses_what_no_connection_could_show(club: Club) -> None:
         )
 
 
-async def test_doctor_finds_certificates_that_are_lost_or_end(club: Club) -> None:
+async def test_doctor_reports_lost_and_expiring_certificates(club: Club) -> None:
     start = datetime.fromtimestamp(START_MS / 1000, UTC)
     soon = club.certificate("SOON", "soon", not_after=start + timedelta(days=29))
     later = club.certificate("LATER", "later", not_after=start + timedelta(days=31))

@@ -1,4 +1,4 @@
-"""Connections over TLS grow only where it helps, and handshakes starve nobody (B-154)."""
+"""The number of TLS connections grows only if useful, and handshakes starve no task (B-154)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def in_use(kept: Pool, count: int, origin: Origin = HERE) -> Sequence[Connection
     return connections
 
 
-async def test_pool_knows_origins_with_a_connection_in_use() -> None:
+async def test_pool_reports_origins_in_use() -> None:
     kept = Pool(PoolLimits())
     first, second = in_use(kept, 2)
     kept.give_back(first)
@@ -58,13 +58,13 @@ async def test_pool_knows_origins_with_a_connection_in_use() -> None:
     assert not kept.is_in_use(THERE)
 
 
-async def test_pool_lets_none_wait_for_a_plain_connection() -> None:
+async def test_pool_never_waits_for_plain_connection() -> None:
     kept = Pool(PoolLimits())
     in_use(kept, 1, PLAIN)
     assert not kept.is_in_use(PLAIN)
 
 
-async def test_pool_gives_a_connection_to_the_post_that_has_waited_longest() -> None:
+async def test_pool_serves_longest_waiting_post_first() -> None:
     kept = Pool(PoolLimits())
     [first] = in_use(kept, 1)
     got: list[tuple[int, Connection | None]] = []
@@ -84,7 +84,7 @@ async def test_pool_gives_a_connection_to_the_post_that_has_waited_longest() -> 
     assert got == [(0, first), (1, first)]
 
 
-async def test_pool_gives_a_connection_to_a_post_for_its_own_origin_alone(
+async def test_pool_serves_only_posts_of_same_origin(
     autojump_clock: MockClock,
 ) -> None:
     kept = Pool(PoolLimits())
@@ -96,7 +96,7 @@ async def test_pool_gives_a_connection_to_a_post_for_its_own_origin_alone(
         assert kept.statistics().idle == 1
 
 
-async def test_pool_passes_no_dead_connection_on(autojump_clock: MockClock) -> None:
+async def test_pool_passes_on_no_dead_connection(autojump_clock: MockClock) -> None:
     kept = Pool(PoolLimits())
     [dead] = in_use(kept, 1)
     cast(Held, dead).reusable = False
@@ -112,13 +112,13 @@ async def test_pool_passes_no_dead_connection_on(autojump_clock: MockClock) -> N
     assert got == [None]
 
 
-async def test_pool_ends_a_wait_after_a_quarter_of_a_second(autojump_clock: MockClock) -> None:
+async def test_pool_ends_wait_after_quarter_second(autojump_clock: MockClock) -> None:
     began = trio.current_time()
     assert await Pool(PoolLimits()).wait(HERE) is None
     assert trio.current_time() - began == WAIT_SECONDS
 
 
-async def test_pool_takes_a_connection_back_from_a_wait_that_is_cancelled() -> None:
+async def test_pool_keeps_connection_of_cancelled_wait() -> None:
     kept = Pool(PoolLimits())
     [connection] = in_use(kept, 1)
     async with trio.open_nursery() as nursery:
@@ -137,7 +137,7 @@ async def slow(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize(("busy", "connections"), [(0, 1), (9, 5)])
-async def test_sender_dials_no_further_connection_while_handshakes_wait(
+async def test_sender_dials_no_connection_while_handshakes_wait(
     busy: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dial, "BUSY_HANDSHAKES", busy)
@@ -190,7 +190,7 @@ class HandshakeRecords:
         return b"record"
 
 
-async def test_handshake_steps_let_all_other_tasks_run_between_two() -> None:
+async def test_handshake_steps_yield_to_other_tasks() -> None:
     turn, passes, now = trio.Lock(), list[int](), [0]
     context = ssl.create_default_context()
 

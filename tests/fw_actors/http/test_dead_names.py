@@ -8,19 +8,19 @@ import trio
 from fw_actors.http import ResponseTimeout, Sender, open_sender, parse_endpoint
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from tests.fw_actors.http.dead_names import DeadNames
-from tests.fw_actors.http.receiver import OK, Receiver, headers, once, receiving
+from tests.fw_actors.http.receiver import OK, ScriptedReceiver, headers, once, receiving
 
 DEAD = 60
 LONG, SHORT = 60.0, 0.5
 
 
-async def post(sender: Sender, receiver: Receiver, host: str, timeout: float) -> int:
+async def post(sender: Sender, receiver: ScriptedReceiver, host: str, timeout: float) -> int:
     target = parse_endpoint(f"http://{host}:{receiver.port}/hook", development=True)
     return (await sender.post(target, b"{}", headers, timeout=timeout)).status
 
 
-async def test_sixty_dead_names_hold_up_no_receiver_that_was_prompt() -> None:
-    """Its connection is closed after each answer, so that each POST looks its name up."""
+async def test_dead_names_do_not_delay_prompt_receiver() -> None:
+    """The connection is closed after each answer, so that each POST resolves its name."""
     with DeadNames() as names:
         async with (
             receiving(once(OK)) as receiver,
@@ -39,11 +39,11 @@ async def test_sixty_dead_names_hold_up_no_receiver_that_was_prompt() -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_the_deadline_holds_while_no_name_server_answers() -> None:
+async def test_deadline_holds_without_name_server_answer() -> None:
     """`timeout` is one deadline over DNS, connect, TLS, sending and the answer."""
     ended = []
 
-    async def late(sender: Sender, receiver: Receiver, number: int) -> None:
+    async def late(sender: Sender, receiver: ScriptedReceiver, number: int) -> None:
         with pytest.raises(ResponseTimeout, match=f"dead{number}"):
             await post(sender, receiver, f"dead{number}.example", SHORT)
         ended.append(number)
@@ -56,11 +56,11 @@ async def test_the_deadline_holds_while_no_name_server_answers() -> None:
             assert len(ended) == DEAD
             resolver = sender.statistics().resolver
             assert resolver.waiting == 0
-            assert resolver.threads == names.swallowed, "these are still asking, for nobody"
+            assert resolver.threads == names.swallowed, "abandoned look-ups keep their threads"
             assert receiver.requests == []
 
 
-async def test_one_dead_name_takes_two_threads_however_often_it_is_tried() -> None:
+async def test_dead_name_takes_two_threads_at_most() -> None:
     with DeadNames() as names:
         async with receiving(once(OK)) as receiver, open_sender(lookup=names.lookup) as sender:
             for _ in range(5):

@@ -1,4 +1,4 @@
-"""All addresses of a name are tried (B-146), and TLS is verified (B-129)."""
+"""Any address of a name may serve (B-146), and TLS is verified (B-129)."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def found(*addresses: Address) -> Lookup:
     return lookup
 
 
-async def test_an_ipv6_address_is_dialled() -> None:
+async def test_dial_connects_to_ipv6_address() -> None:
     async with receiving(always(OK), host="::1") as receiver, open_sender() as sender:
         answer = await sender.post(receiver.target("[::1]"), b"{}", headers, timeout=LONG)
         assert answer.status == 200
         assert b"host: [::1]:%d\r\n" % receiver.port in receiver.requests[0]
 
 
-async def test_an_address_is_never_looked_up() -> None:
+async def test_dial_never_looks_up_address() -> None:
     def never(host: str, port: int) -> Sequence[Address]:
         raise AssertionError(host)
 
@@ -62,7 +62,7 @@ async def test_an_address_is_never_looked_up() -> None:
         await sender.post(receiver.target("127.0.0.1"), b"{}", headers, timeout=LONG)
 
 
-async def test_the_next_address_is_tried_when_one_refuses() -> None:
+async def test_dial_skips_refusing_address() -> None:
     async with receiving(always(OK)) as receiver:
         port = receiver.port
         lookup = found(v6("::1", port), v4("127.0.0.2", port), v4("127.0.0.1", port))
@@ -71,8 +71,8 @@ async def test_the_next_address_is_tried_when_one_refuses() -> None:
             assert answer.status == 200
 
 
-async def test_the_next_address_is_tried_when_one_is_silent() -> None:
-    """RFC 8305 5: it does not have to fail first."""
+async def test_dial_skips_silent_address() -> None:
+    """RFC 8305 5: the next address is dialled before the first one fails."""
     with socket.socket() as full:
         full.bind(("127.0.0.2", 0))
         full.listen(0)
@@ -96,14 +96,14 @@ async def test_the_next_address_is_tried_when_one_is_silent() -> None:
             sock.close()
 
 
-async def test_a_name_of_which_every_address_refuses_is_one_connect_error() -> None:
+async def test_dial_reports_single_error_if_all_refuse() -> None:
     lookup = found(v4("127.0.0.2", 1), v4("127.0.0.3", 1))
     async with open_sender(lookup=lookup) as sender:
         with pytest.raises(ConnectError, match=r"localhost port 1 .* refused"):
             await sender.post(parse_endpoint("http://localhost:1"), b"{}", headers, timeout=LONG)
 
 
-async def test_a_name_that_is_not_known_is_a_dns_error() -> None:
+async def test_dial_reports_unknown_name_as_dns_error() -> None:
     def unknown(host: str, port: int) -> Sequence[Address]:
         raise socket.gaierror(socket.EAI_NONAME, "not known")
 
@@ -127,7 +127,7 @@ async def test_a_name_that_is_not_known_is_a_dns_error() -> None:
         "[2002:a9fe:a9fe::1]",
     ],
 )
-async def test_a_link_local_address_in_the_url_is_never_connected_to(host: str) -> None:
+async def test_dial_refuses_link_local_address_in_url(host: str) -> None:
     """Clouds serve the machine's credentials at such an address."""
     async with open_sender() as sender:
         with pytest.raises(ConnectError) as caught:
@@ -138,8 +138,8 @@ async def test_a_link_local_address_in_the_url_is_never_connected_to(host: str) 
     )
 
 
-async def test_a_name_that_comes_to_lead_to_a_link_local_address_is_not_followed() -> None:
-    """DNS rebinding: each look-up is judged, not the one before it."""
+async def test_dial_refuses_name_rebound_to_link_local_address() -> None:
+    """DNS rebinding: each look-up is checked, not only the first."""
     async with receiving(once(OK)) as receiver:
         answers = [
             [v4("127.0.0.1", receiver.port)],
@@ -182,9 +182,7 @@ def authority() -> Authority:
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
-async def test_a_trusted_receiver_is_answered_over_tls_and_kept(
-    authority: Authority, name: str
-) -> None:
+async def test_tls_connection_to_trusted_receiver_is_kept(authority: Authority, name: str) -> None:
     async with (
         receiving(always(OK), context=authority.server(name)) as receiver,
         open_sender(context=authority.trusting) as sender,
@@ -196,7 +194,7 @@ async def test_a_trusted_receiver_is_answered_over_tls_and_kept(
         assert second.times.tls == 0
 
 
-async def test_a_big_body_goes_over_tls(authority: Authority) -> None:
+async def test_tls_sends_big_body_whole(authority: Authority) -> None:
     body = b"x" * 3_000_000
     async with (
         receiving(always(OK), context=authority.server("127.0.0.1")) as receiver,
@@ -208,7 +206,7 @@ async def test_a_big_body_goes_over_tls(authority: Authority) -> None:
         assert sender.statistics().pool.idle == 1
 
 
-async def test_an_answer_before_the_body_is_sent_counts_over_tls(authority: Authority) -> None:
+async def test_tls_early_answer_is_accepted(authority: Authority) -> None:
     async def script(talk: Talk) -> None:
         await talk.until(b"\r\n\r\n")
         await talk.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
@@ -236,7 +234,7 @@ async def refused(receiver_context: ssl.SSLContext, trusting: ssl.SSLContext) ->
 
 
 def self_signed() -> ssl.SSLContext:
-    """A certificate that nobody but itself has signed."""
+    """Return the context of a receiver with a self-signed certificate."""
     alone = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with alone.cert_pem.tempfile() as certificate, alone.private_key_pem.tempfile() as key:
@@ -244,13 +242,13 @@ def self_signed() -> ssl.SSLContext:
     return context
 
 
-async def test_a_self_signed_certificate_is_a_tls_error_that_says_so(authority: Authority) -> None:
+async def test_tls_refuses_self_signed_certificate(authority: Authority) -> None:
     error = await refused(self_signed(), authority.trusting)
     assert str(error).startswith("tls: The certificate of 127.0.0.1 can't be trusted: ")
     assert "self-signed" in error.sentence.replace("self signed", "self-signed")
 
 
-async def test_a_certificate_for_another_name_is_a_tls_error_that_names_ours(
+async def test_tls_names_expected_host_on_mismatch(
     authority: Authority,
 ) -> None:
     async with (
@@ -263,24 +261,24 @@ async def test_a_certificate_for_another_name_is_a_tls_error_that_names_ours(
         assert caught.value.kind == "tls"
 
 
-async def test_an_unknown_authority_is_a_tls_error(authority: Authority) -> None:
+async def test_tls_refuses_unknown_authority(authority: Authority) -> None:
     error = await refused(authority.server("127.0.0.1"), Authority().trusting)
     assert "can't be trusted" in error.sentence
     assert "\n" not in error.sentence
 
 
-async def test_the_certificate_of_another_host_is_a_tls_error(authority: Authority) -> None:
+async def test_tls_refuses_certificate_of_other_host(authority: Authority) -> None:
     error = await refused(authority.server("elsewhere.example"), authority.trusting)
     assert "127.0.0.1" in error.sentence
 
 
-async def test_an_expired_certificate_is_a_tls_error(authority: Authority) -> None:
+async def test_tls_refuses_expired_certificate(authority: Authority) -> None:
     yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     server = authority.server("127.0.0.1", not_after=yesterday)
     assert "expired" in (await refused(server, authority.trusting)).sentence
 
 
-async def test_a_receiver_that_speaks_no_tls_is_a_tls_error(authority: Authority) -> None:
+async def test_tls_reports_plain_receiver_as_error(authority: Authority) -> None:
     async def script(talk: Talk) -> None:
         await talk.answer(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await talk.gone()
@@ -292,9 +290,7 @@ async def test_a_receiver_that_speaks_no_tls_is_a_tls_error(authority: Authority
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_connection_that_breaks_in_the_handshake_is_a_tls_error(
-    authority: Authority, reset: bool
-) -> None:
+async def test_tls_reports_broken_handshake_as_error(authority: Authority, reset: bool) -> None:
     async def script(talk: Talk) -> None:
         await talk.stream.receive_some(1)
         if reset:
@@ -306,7 +302,7 @@ async def test_a_connection_that_breaks_in_the_handshake_is_a_tls_error(
             await sender.post(target, b"{}", headers, timeout=LONG)
 
 
-async def test_silence_in_the_handshake_is_a_timeout(authority: Authority) -> None:
+async def test_tls_reports_silent_handshake_as_timeout(authority: Authority) -> None:
     async def script(talk: Talk) -> None:
         await talk.gone()
 
@@ -316,7 +312,7 @@ async def test_silence_in_the_handshake_is_a_timeout(authority: Authority) -> No
             await sender.post(target, b"{}", headers, timeout=SHORT)
 
 
-async def test_silence_of_a_name_server_is_a_timeout() -> None:
+async def test_dial_reports_silent_name_server_as_timeout() -> None:
     held = threading.Event()
 
     def hang(host: str, port: int) -> Sequence[Address]:
@@ -330,7 +326,7 @@ async def test_silence_of_a_name_server_is_a_timeout() -> None:
 
 
 @pytest.mark.parametrize("answered", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"])
-async def test_tls_that_breaks_ends_an_answer_like_a_connection_that_does(
+async def test_tls_break_ends_answer_like_closed_connection(
     authority: Authority, answered: bytes
 ) -> None:
     async def script(talk: Talk) -> None:
@@ -352,13 +348,13 @@ async def test_tls_that_breaks_ends_an_answer_like_a_connection_that_does(
                 await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
 
 
-def test_the_systems_trust_verifies_certificate_and_name() -> None:
+def test_system_trust_verifies_certificate_and_name() -> None:
     context = system_trust()
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
-def test_a_file_of_ones_own_adds_to_the_systems_trust(
+def test_system_trust_adds_file_of_environment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`SSL_CERT_FILE` adds to the system's trust store (B-129)."""
@@ -368,7 +364,7 @@ def test_a_file_of_ones_own_adds_to_the_systems_trust(
     assert system_trust().cert_store_stats()["x509_ca"] == before + 1
 
 
-async def test_a_record_behind_an_answer_is_not_taken_for_the_next_answer(
+async def test_tls_record_after_answer_is_not_next_answer(
     authority: Authority,
 ) -> None:
     """The record came with the answer; TLS buffers it, so the socket looks empty."""
@@ -395,7 +391,7 @@ DENY = OutgoingPolicy("deny")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "10.0.0.1"])
-async def test_a_private_address_is_not_connected_to_where_the_policy_denies(host: str) -> None:
+async def test_dial_refuses_private_address_under_deny_policy(host: str) -> None:
     target = parse_endpoint(f"https://{host}/hook")
     async with open_sender(policy=DENY) as sender:
         with pytest.raises(ForbiddenAddress) as caught:
@@ -405,7 +401,7 @@ async def test_a_private_address_is_not_connected_to_where_the_policy_denies(hos
     )
 
 
-async def test_a_public_address_of_a_name_is_tried_though_a_private_one_is_refused() -> None:
+async def test_dial_uses_public_address_beside_refused_private_address() -> None:
     async with receiving(always(OK)) as receiver:
         lookup = found(v4("10.0.0.1", receiver.port), v4("127.0.0.1", receiver.port))
         policy = OutgoingPolicy("deny", (ip_network("127.0.0.0/8"),))
@@ -414,7 +410,7 @@ async def test_a_public_address_of_a_name_is_tried_though_a_private_one_is_refus
     assert answer.status == 200
 
 
-async def test_a_name_that_comes_to_lead_to_a_private_address_is_not_followed() -> None:
+async def test_dial_refuses_name_rebound_to_private_address() -> None:
     async with receiving(
         once(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
     ) as receiver:
@@ -432,7 +428,7 @@ async def test_a_name_that_comes_to_lead_to_a_private_address_is_not_followed() 
         assert len(receiver.requests) == 1
 
 
-async def test_this_machine_is_not_sent_to_by_a_public_address_where_the_policy_denies(
+async def test_dial_refuses_own_machine_by_public_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A public address of this machine, which a test cannot have, is one that counts as public."""

@@ -1,4 +1,4 @@
-"""Look-ups run in a few threads of their own, which the dead ones can't use up (B-149)."""
+"""Look-ups run in a few threads of their own, which dead names can't use up (B-149)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fw_actors.http.dial import PROMPT_SECONDS, Resolver
 FOUND: Sequence[Address] = [(socket.AF_INET, ("192.0.2.1", 443))]
 
 
-class Names:
-    """A name server that answers, refuses, or hangs until the test lets it go."""
+class ScriptedNameServer:
+    """A name server that answers, refuses, or hangs until it is released."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -45,14 +45,14 @@ class Names:
 
 
 @pytest.fixture
-def names() -> Iterator[Names]:
-    names = Names()
+def names() -> Iterator[ScriptedNameServer]:
+    names = ScriptedNameServer()
     yield names
     names.release()
 
 
 async def abandon(resolver: Resolver, host: str) -> None:
-    """Ask, and give up when nothing but the answer is waited for."""
+    """Begin a look-up, and cancel it once only its answer is missing."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(resolver.resolve, host, 443)
         await trio.testing.wait_all_tasks_blocked()
@@ -62,27 +62,29 @@ async def abandon(resolver: Resolver, host: str) -> None:
 async def settled(resolver: Resolver) -> None:
     """Wait until no look-up is under way."""
     with trio.fail_after(30):
-        while resolver.statistics().hosts:  # noqa: ASYNC110 - threads tell nobody
+        while resolver.statistics().hosts:  # noqa: ASYNC110 - threads set no event
             await trio.sleep(0.001)
 
 
-async def test_a_name_is_looked_up(nursery: trio.Nursery, names: Names) -> None:
+async def test_resolver_returns_addresses_of_name(
+    nursery: trio.Nursery, names: ScriptedNameServer
+) -> None:
     resolver = Resolver(nursery, names.lookup)
     assert await resolver.resolve("good", 443) == FOUND
     assert resolver.statistics().hosts == resolver.statistics().threads == 0
 
 
 @pytest.mark.parametrize("host", ["unknown", "empty"])
-async def test_a_name_without_an_address_is_a_dns_error(
-    nursery: trio.Nursery, names: Names, host: str
+async def test_resolver_reports_missing_address_as_dns_error(
+    nursery: trio.Nursery, names: ScriptedNameServer, host: str
 ) -> None:
     resolver = Resolver(nursery, names.lookup)
     with pytest.raises(DnsError, match=host):
         await resolver.resolve(host, 443)
 
 
-async def test_callers_at_the_same_time_share_a_look_up(
-    nursery: trio.Nursery, names: Names
+async def test_resolver_shares_concurrent_lookups(
+    nursery: trio.Nursery, names: ScriptedNameServer
 ) -> None:
     resolver = Resolver(nursery, names.lookup)
     async with trio.open_nursery() as callers:
@@ -94,8 +96,8 @@ async def test_callers_at_the_same_time_share_a_look_up(
     assert names.asked == ["dead.but.shared"]
 
 
-async def test_an_abandoned_look_up_keeps_its_thread_and_nobody_else_waits(
-    nursery: trio.Nursery, names: Names
+async def test_resolver_abandoned_lookup_keeps_only_its_thread(
+    nursery: trio.Nursery, names: ScriptedNameServer
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=4)
     for number in range(2):
@@ -108,8 +110,8 @@ async def test_an_abandoned_look_up_keeps_its_thread_and_nobody_else_waits(
     assert resolver.statistics().threads == 0
 
 
-async def test_a_quarter_of_the_threads_is_closed_to_names_that_were_not_prompt(
-    nursery: trio.Nursery, names: Names
+async def test_resolver_reserves_quarter_of_threads_for_prompt_names(
+    nursery: trio.Nursery, names: ScriptedNameServer
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=4)
     await resolver.resolve("good", 443)
@@ -125,8 +127,8 @@ async def test_a_quarter_of_the_threads_is_closed_to_names_that_were_not_prompt(
     assert await resolver.resolve("new", 443) == FOUND
 
 
-async def test_one_name_never_takes_more_than_two_threads(
-    nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
+async def test_resolver_uses_at_most_two_threads_per_name(
+    nursery: trio.Nursery, names: ScriptedNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At most 32 threads, 2 of one host (B-149)."""
     monkeypatch.setattr("fw_actors.http.dial.PROMPT_SECONDS", 0.0)
@@ -139,8 +141,8 @@ async def test_one_name_never_takes_more_than_two_threads(
     assert names.asked == ["dead", "dead"]
 
 
-async def test_a_look_up_that_is_old_is_not_waited_for_alone(
-    nursery: trio.Nursery, names: Names, monkeypatch: pytest.MonkeyPatch
+async def test_resolver_starts_second_lookup_beside_old_one(
+    nursery: trio.Nursery, names: ScriptedNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first may have gone to a name server that died meanwhile."""
     assert PROMPT_SECONDS == 1.0
@@ -154,8 +156,8 @@ async def test_a_look_up_that_is_old_is_not_waited_for_alone(
     names.release()
 
 
-async def test_there_are_never_more_threads_than_the_limit(
-    nursery: trio.Nursery, names: Names
+async def test_resolver_never_exceeds_thread_limit(
+    nursery: trio.Nursery, names: ScriptedNameServer
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=2)
     async with trio.open_nursery() as callers:
@@ -167,8 +169,8 @@ async def test_there_are_never_more_threads_than_the_limit(
     assert (names.most, len(names.asked)) == (2, 6)
 
 
-async def test_a_look_up_that_nobody_waits_for_any_more_never_begins(
-    nursery: trio.Nursery, names: Names
+async def test_resolver_skips_abandoned_waiting_lookups(
+    nursery: trio.Nursery, names: ScriptedNameServer
 ) -> None:
     resolver = Resolver(nursery, names.lookup, threads=1)
     await abandon(resolver, "dead")
@@ -179,7 +181,7 @@ async def test_a_look_up_that_nobody_waits_for_any_more_never_begins(
     assert names.asked == ["dead"]
 
 
-def test_the_system_knows_localhost_and_each_address_once() -> None:
+def test_system_lookup_returns_distinct_localhost_addresses() -> None:
     addresses = system_lookup("localhost", 80)
     assert (socket.AF_INET, ("127.0.0.1", 80)) in addresses
     assert len(set(addresses)) == len(addresses)

@@ -23,11 +23,11 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("error", "kind"), KINDS)
-def test_an_error_reads_as_kind_colon_sentence(error: type[NetworkError], kind: str) -> None:
+def test_network_error_reads_as_kind_and_sentence(error: type[NetworkError], kind: str) -> None:
     assert str(error("It broke.")) == f"{kind}: It broke."
     assert (error.kind, error("It broke.").sentence) == (kind, "It broke.")
 
 
-def test_the_family_itself_can_not_be_raised() -> None:
+def test_network_error_base_cannot_be_raised() -> None:
     with pytest.raises(TypeError):
         NetworkError("It broke.")

@@ -73,7 +73,7 @@ def answers(draw: st.DrawFn) -> bytes:
 @example(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
 @example(b"HTTP/1.1 204 No Content\r\nserver: x\r\n\r\n")
 @example(b"HTTP/1.1 200 OK\r\nconnection: keep-alive\r\ncontent-length: 600\r\n\r\n" + b"x" * 600)
-def test_where_the_short_way_answers_h11_says_the_same(data: bytes) -> None:
+def test_read_plain_agrees_with_h11(data: bytes) -> None:
     """The short reader of plain answers agrees with h11 wherever it answers (B-130)."""
     plain = read_plain(data)
     if plain is None:
@@ -94,7 +94,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("data", PLAIN)
-def test_the_plainest_answers_do_go_the_short_way(data: bytes) -> None:
+def test_read_plain_reads_plainest_answers(data: bytes) -> None:
     assert read_plain(data) is not None
 
 
@@ -114,5 +114,5 @@ UNUSUAL = [
 
 
 @pytest.mark.parametrize("data", UNUSUAL)
-def test_everything_else_is_left_to_h11(data: bytes) -> None:
+def test_read_plain_leaves_other_answers_to_h11(data: bytes) -> None:
     assert read_plain(data) is None

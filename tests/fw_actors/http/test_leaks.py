@@ -1,5 +1,5 @@
-"""Pools under cancellation leak places. After many attempts that were cut off at any instant,
-descriptors, tasks and places are as at the start (B-152)."""
+"""After many attempts that were cut off at any instant, descriptors, tasks and slots are as at
+the start (B-152)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import trustme
 from fw_actors.http import NetworkError, ResponseTimeout, Sender, open_sender
 from tests.fw_actors.http.receiver import (
     OK,
-    Receiver,
     Script,
+    ScriptedReceiver,
     Talk,
     always,
     headers,
@@ -36,7 +36,7 @@ def descriptors() -> int:
 
 
 async def slow(talk: Talk) -> None:
-    """Answer now and then at once, in pieces, late, or with the end of the connection."""
+    """Answer at random: at once, in pieces, late, or by closing the connection."""
     chance = random.Random(talk.number)
     while await talk.request():
         if chance.random() < 0.1:
@@ -50,11 +50,11 @@ async def slow(talk: Talk) -> None:
 async def settled(tasks: int, fds: int) -> None:
     """Wait until the receiver's side has noticed that its connections are closed."""
     with trio.fail_after(30):
-        while trio.lowlevel.current_statistics().tasks_living > tasks or descriptors() > fds:  # noqa: ASYNC110 - nobody tells
+        while trio.lowlevel.current_statistics().tasks_living > tasks or descriptors() > fds:  # noqa: ASYNC110 - no event
             await trio.sleep(0.005)
 
 
-async def cut_off(sender: Sender, receiver: Receiver, body: bytes, seconds: float) -> None:
+async def cut_off(sender: Sender, receiver: ScriptedReceiver, body: bytes, seconds: float) -> None:
     """One attempt with a tiny deadline, its own or one around it."""
     host = "localhost" if receiver.scheme == "http" else "127.0.0.1"
     try:
@@ -70,7 +70,7 @@ async def cut_off(sender: Sender, receiver: Receiver, body: bytes, seconds: floa
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("script", [slow, silent])
 @pytest.mark.parametrize("body", [b"{}", b"x" * 300_000], ids=["small", "big"])
-async def test_attempts_that_are_cut_off_leave_nothing_behind(
+async def test_attempts_cut_off_at_any_time_leak_nothing(
     secure: bool, script: Script, body: bytes
 ) -> None:
     server, client = contexts() if secure else (None, None)
@@ -105,11 +105,11 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-async def test_ten_thousand_attempts_that_time_out_leave_nothing_behind() -> None:
-    """Descriptors, tasks and places are as at the start (B-152)."""
+async def test_attempts_that_time_out_leak_nothing() -> None:
+    """Descriptors, tasks and slots are as at the start (B-152)."""
     timeouts = 0
 
-    async def attempts(sender: Sender, receiver: Receiver) -> None:
+    async def attempts(sender: Sender, receiver: ScriptedReceiver) -> None:
         nonlocal timeouts
         for number in range(TIMEOUTS // AT_ONCE):
             seconds = (number % 5) * 0.01  # none at all is one, too
@@ -132,7 +132,7 @@ async def test_ten_thousand_attempts_that_time_out_leave_nothing_behind() -> Non
         await settled(tasks, fds)
 
 
-async def test_cancelling_at_each_step_leaves_nothing_behind(
+async def test_post_cancelled_at_any_step_leaks_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Cancel the n-th wait for a socket, for every n."""
@@ -165,7 +165,7 @@ def cancelling(scope: trio.CancelScope, name: str, nth: int) -> Callable[[int], 
     return waiting
 
 
-async def test_a_post_that_is_cancelled_before_it_begins_does_nothing() -> None:
+async def test_post_cancelled_at_start_does_nothing() -> None:
     made: list[Sequence[tuple[bytes, bytes]]] = []
 
     def make() -> Sequence[tuple[bytes, bytes]]:

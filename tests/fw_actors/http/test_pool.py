@@ -1,4 +1,4 @@
-"""The pool's plain steps, on connections that only remember what was done to them."""
+"""The synchronous steps of the pool, on connections that record their calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fw_actors.http.pool import Pool
 HERE, THERE = Origin("http", "here", 80), Origin("http", "there", 80)
 
 
-class Fake:
+class FakeConnection:
     """A connection without a socket."""
 
     def __init__(self, origin: Origin) -> None:
@@ -63,28 +63,28 @@ def pool(time: Time) -> Pool:
     return Pool(PoolLimits(idle=3, idle_per_origin=2, idle_seconds=10.0), time)
 
 
-def used(pool: Pool, origin: Origin = HERE) -> Fake:
+def used(pool: Pool, origin: Origin = HERE) -> FakeConnection:
     """A connection that was dialled and came back."""
-    connection = Fake(origin)
+    connection = FakeConnection(origin)
     pool.adopt(connection)
     pool.give_back(connection)
     return connection
 
 
-def test_the_last_one_that_came_back_is_given_first(pool: Pool) -> None:
-    """The others may grow old and be closed."""
+def test_pool_gives_last_returned_connection_first(pool: Pool) -> None:
+    """Connections that are not needed may grow old and be closed."""
     first, second = used(pool), used(pool)
     assert (pool.take(HERE), pool.take(HERE), pool.take(HERE)) == (second, first, None)
 
 
-def test_a_connection_serves_its_own_origin_alone(pool: Pool) -> None:
+def test_pool_gives_connection_only_to_its_origin(pool: Pool) -> None:
     used(pool)
     for other in (THERE, Origin("https", "here", 80), Origin("http", "here", 81)):
         assert pool.take(other) is None
 
 
-def test_what_comes_back_above_the_origins_limit_is_closed(pool: Pool) -> None:
-    connections = [Fake(HERE) for _ in range(3)]
+def test_pool_closes_connections_above_origin_limit(pool: Pool) -> None:
+    connections = [FakeConnection(HERE) for _ in range(3)]
     for connection in connections:
         pool.adopt(connection)
     for connection in connections:
@@ -92,17 +92,17 @@ def test_what_comes_back_above_the_origins_limit_is_closed(pool: Pool) -> None:
     assert [connection.closed for connection in connections] == [0, 0, 1]
 
 
-def test_the_one_that_is_idle_longest_makes_room_for_another_origin(pool: Pool) -> None:
+def test_pool_closes_oldest_idle_connection_for_another_origin(pool: Pool) -> None:
     connections = [used(pool, Origin("http", name, 80)) for name in "abcd"]
     assert [connection.closed for connection in connections] == [1, 0, 0, 0]
     assert pool.take(Origin("http", "a", 80)) is None
     assert pool.statistics().origins == 3
 
 
-def test_one_that_makes_room_for_another_of_its_origin_leaves_that_to_be_found(time: Time) -> None:
+def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
     """The oldest of all may be the only one that its origin had."""
     pool = Pool(PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0), time)
-    mine = [Fake(HERE), Fake(HERE)]
+    mine = [FakeConnection(HERE), FakeConnection(HERE)]
     for connection in mine:
         pool.adopt(connection)
     pool.give_back(mine[0])
@@ -116,21 +116,21 @@ def test_one_that_makes_room_for_another_of_its_origin_leaves_that_to_be_found(t
     assert (mine[1].closed, pool.statistics().idle, pool.statistics().origins) == (1, 0, 0)
 
 
-def test_one_on_which_the_receiver_spoke_or_hung_up_is_closed_instead_of_given(pool: Pool) -> None:
+def test_pool_closes_connection_that_is_not_reusable(pool: Pool) -> None:
     good, bad = used(pool), used(pool)
     bad.quiet = False
     assert pool.take(HERE) is good
     assert (good.closed, bad.closed) == (0, 1)
 
 
-def test_one_that_is_idle_too_long_is_closed_instead_of_given(pool: Pool, time: Time) -> None:
+def test_pool_closes_connection_idle_too_long(pool: Pool, time: Time) -> None:
     old = used(pool)
     time.now += 10.0
     assert pool.take(HERE) is None
     assert old.closed == 1
 
 
-def test_a_sweep_closes_the_old_and_the_dead_alone(pool: Pool, time: Time) -> None:
+def test_pool_sweep_closes_only_old_and_dead_connections(pool: Pool, time: Time) -> None:
     old = used(pool)
     time.now += 9.0
     dead, good = used(pool, THERE), used(pool, THERE)
@@ -141,8 +141,8 @@ def test_a_sweep_closes_the_old_and_the_dead_alone(pool: Pool, time: Time) -> No
     assert pool.statistics().idle == 1
 
 
-def test_a_pool_that_was_shut_keeps_nothing(pool: Pool) -> None:
-    idle, out = used(pool), Fake(HERE)
+def test_pool_keeps_nothing_after_close(pool: Pool) -> None:
+    idle, out = used(pool), FakeConnection(HERE)
     pool.adopt(out)
     pool.close_all()
     assert (idle.closed, out.closed) == (1, 0)
@@ -151,12 +151,12 @@ def test_a_pool_that_was_shut_keeps_nothing(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("limits", [PoolLimits(idle=0), PoolLimits(idle_per_origin=0)])
-def test_a_pool_may_keep_nothing_at_all(limits: PoolLimits, time: Time) -> None:
+def test_pool_with_zero_limit_keeps_nothing(limits: PoolLimits, time: Time) -> None:
     assert used(Pool(limits, time)).closed == 1
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Any order of steps: what is counted is what is there, and nobody shares a connection."""
+    """In any order of steps the counts are exact, and no connection is shared."""
 
     out = Bundle("out")
 
@@ -165,29 +165,29 @@ class PoolMachine(RuleBasedStateMachine):
         self.time = Time()
         self.limits = PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0)
         self.pool = Pool(self.limits, self.time)
-        self.all: list[Fake] = []
-        self.held: set[Fake] = set()
+        self.all: list[FakeConnection] = []
+        self.held: set[FakeConnection] = set()
 
     @rule(target=out, origin=st.sampled_from([HERE, THERE]))
-    def begin(self, origin: Origin) -> Fake:
+    def begin(self, origin: Origin) -> FakeConnection:
         connection = self.pool.take(origin)
         if connection is None:
-            connection = Fake(origin)
+            connection = FakeConnection(origin)
             self.all.append(connection)
             self.pool.adopt(connection)
-        assert isinstance(connection, Fake)
+        assert isinstance(connection, FakeConnection)
         assert connection not in self.held
         assert (connection.origin, connection.closed) == (origin, 0)
         self.held.add(connection)
         return connection
 
     @rule(connection=consumes(out))
-    def end_well(self, connection: Fake) -> None:
+    def end_well(self, connection: FakeConnection) -> None:
         self.held.remove(connection)
         self.pool.give_back(connection)
 
     @rule(connection=consumes(out))
-    def end_badly(self, connection: Fake) -> None:
+    def end_badly(self, connection: FakeConnection) -> None:
         self.held.remove(connection)
         self.pool.discard(connection)
 

@@ -35,7 +35,7 @@ def never(host: str, port: int) -> Sequence[Address]:
     raise AssertionError(f"{host} was looked up here")
 
 
-async def test_proxy_carries_a_post_over_tls_end_to_end(proxy_port: int, tmp_path: Path) -> None:
+async def test_proxy_carries_post_over_tls(proxy_port: int, tmp_path: Path) -> None:
     authority = trustme.CA()
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(serving)
@@ -54,7 +54,7 @@ async def test_proxy_carries_a_post_over_tls_end_to_end(proxy_port: int, tmp_pat
         assert sender.statistics().pool.reused == 1
 
 
-async def test_proxy_carries_a_post_without_tls(proxy_port: int) -> None:
+async def test_proxy_carries_post_without_tls(proxy_port: int) -> None:
     proxy = EgressProxy("127.0.0.1", proxy_port, "fw:hidden-word")
     async with (
         receiving(always(OK)) as receiver,
@@ -66,7 +66,7 @@ async def test_proxy_carries_a_post_without_tls(proxy_port: int) -> None:
 
 
 @pytest.mark.parametrize("credentials", [None, "fw:wrong"])
-async def test_proxy_that_does_not_accept_the_credentials_is_a_connect_error(
+async def test_proxy_refusing_credentials_is_connect_error(
     proxy_port: int, credentials: str | None
 ) -> None:
     proxy = EgressProxy("127.0.0.1", proxy_port, credentials)
@@ -80,7 +80,7 @@ async def test_proxy_that_does_not_accept_the_credentials_is_a_connect_error(
     assert "wrong" not in repr(proxy)
 
 
-async def test_proxy_that_cannot_connect_is_a_connect_error(proxy_port: int) -> None:
+async def test_proxy_unable_to_connect_is_connect_error(proxy_port: int) -> None:
     proxy = EgressProxy("127.0.0.1", proxy_port, "fw:hidden-word")
     async with open_sender(proxy=proxy) as sender:
         gone = parse_endpoint(f"http://localhost:{free_port()}/hook")
@@ -95,14 +95,14 @@ async def test_proxy_does_not_carry_its_exceptions() -> None:
         assert (await sender.post(to, b"{}", headers, timeout=SECONDS)).status == 200
 
 
-async def test_proxy_that_is_not_there_is_a_connect_error() -> None:
+async def test_unreachable_proxy_is_connect_error() -> None:
     to = parse_endpoint("http://localhost/hook")
     async with open_sender(proxy=EgressProxy("127.0.0.1", free_port())) as sender:
         with pytest.raises(ConnectError, match=r"The proxy: 127\.0\.0\.1 port \d+ refused"):
             await sender.post(to, b"{}", headers, timeout=SECONDS)
 
 
-async def test_proxy_carries_nothing_to_an_address_that_the_policy_denies() -> None:
+async def test_proxy_carries_nothing_to_denied_address() -> None:
     proxy, to = EgressProxy("127.0.0.1", free_port()), parse_endpoint("http://127.0.0.1/hook")
     async with open_sender(policy=OutgoingPolicy("deny"), proxy=proxy) as sender:
         with pytest.raises(ForbiddenAddress):
@@ -118,7 +118,7 @@ NO_PROXY = [
 
 
 @pytest.mark.parametrize("said", NO_PROXY, ids=["other protocol", "end", "early bytes", "long"])
-async def test_peer_that_is_no_proxy_is_a_connect_error(said: bytes) -> None:
+async def test_peer_other_than_proxy_is_connect_error(said: bytes) -> None:
     async def script(talk: Talk) -> None:
         await talk.until(b"\r\n\r\n")
         await talk.stream.send_all(said)
@@ -132,7 +132,7 @@ async def test_peer_that_is_no_proxy_is_a_connect_error(said: bytes) -> None:
             await sender.post(peer.target("localhost"), b"{}", headers, timeout=SECONDS)
 
 
-async def test_proxy_that_hangs_is_a_timeout_that_says_so() -> None:
+async def test_hanging_proxy_is_timeout_error() -> None:
     async def script(talk: Talk) -> None:
         await trio.sleep_forever()
 

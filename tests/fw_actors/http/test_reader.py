@@ -49,7 +49,7 @@ def read(
 
 @pytest.mark.parametrize("cut", ["whole", "by h11", "byte by byte"])
 @pytest.mark.parametrize(("data", "ends", "status", "body", "reusable"), CASES)
-def test_an_answer_reads_the_same_however_it_is_cut(
+def test_response_reader_reads_answer_in_any_pieces(
     cut: str, data: bytes, ends: bool, status: int, body: bytes, reusable: bool
 ) -> None:
     pieces = [bytes([byte]) for byte in data] if cut == "byte by byte" else [data]
@@ -61,7 +61,9 @@ def test_an_answer_reads_the_same_however_it_is_cut(
 @pytest.mark.parametrize(
     ("data", "status", "body"), [(d, s, b) for d, ends, s, b, _ in CASES if not ends]
 )
-def test_bytes_behind_an_answer_spoil_its_connection(data: bytes, status: int, body: bytes) -> None:
+def test_response_reader_rejects_reuse_after_extra_bytes(
+    data: bytes, status: int, body: bytes
+) -> None:
     """Such bytes would be read as the next answer."""
     reader, answer = read([data + b"H"])
     assert (answer.status, answer.body, reader.reusable) == (status, body, False)
@@ -87,7 +89,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("pieces", WRONG, ids=lambda pieces: repr(pieces[0][:40]))
-def test_what_breaks_before_the_head_is_whole_is_an_error(pieces: list[bytes]) -> None:
+def test_response_reader_refuses_incomplete_or_invalid_head(pieces: list[bytes]) -> None:
     with pytest.raises(ProtocolError):
         read(pieces)
 
@@ -120,7 +122,7 @@ MISDESCRIBED = [  # the head's lines after its status line, the bytes behind the
 )
 @pytest.mark.parametrize("status", [200, 302, 400, 503])
 @pytest.mark.parametrize(("lines", "behind", "body"), MISDESCRIBED)
-def test_a_whole_head_decides_whatever_it_says_of_its_body(
+def test_response_reader_accepts_head_with_wrong_framing(
     lines: bytes, behind: bytes, body: bytes, status: int, before: bytes, cut: str
 ) -> None:
     """Once a whole answer head is in, its status decides (B-141)."""
@@ -132,21 +134,19 @@ def test_a_whole_head_decides_whatever_it_says_of_its_body(
 
 
 @pytest.mark.parametrize(("lines", "behind", "body"), MISDESCRIBED)
-def test_an_answer_without_a_body_has_none_whatever_its_head_says(
-    lines: bytes, behind: bytes, body: bytes
-) -> None:
-    """RFC 9112 6.3, item 1; it is not waited for either."""
+def test_response_reader_gives_204_no_body(lines: bytes, behind: bytes, body: bytes) -> None:
+    """RFC 9112 6.3, item 1: the body is not waited for either."""
     reader, answer = read([b"HTTP/1.1 204 No Content\r\n" + lines + b"\r\n\r\n"])
     assert (answer.status, answer.body, reader.ended, reader.reusable) == (204, b"", True, False)
 
 
-def test_a_misdescribed_redirect_still_tells_its_location_and_retry_after() -> None:
+def test_response_reader_keeps_location_of_misdescribed_answer() -> None:
     head = b"HTTP/1.1 503 Later\r\nContent-Length: -1\r\nRetry-After: 7\r\nLocation: /x?y\r\n\r\n"
     answer = read([head, END])[1]
     assert (answer.retry_after, answer.location) == ("7", "/x")
 
 
-def test_what_cannot_be_printed_of_a_malformed_head_is_dropped() -> None:
+def test_response_reader_drops_unprintable_location() -> None:
     head = b"HTTP/1.1 302 Found\r\nContent-Length: -1\r\nLocation: /x\x1b[2J\r\n\r\n"
     assert read([head, END])[1].location is None
 
@@ -176,7 +176,7 @@ REAL_LINES = st.builds(
     st.booleans(),
     st.integers(1, 200),
 )
-def test_no_header_line_changes_what_the_status_line_says(
+def test_response_reader_takes_status_despite_any_header(
     status: int,
     reason: bytes,
     lines: list[bytes],
@@ -200,7 +200,7 @@ def test_no_header_line_changes_what_the_status_line_says(
     assert reader.answer(Times()).status == status
 
 
-def test_a_head_must_end_within_64_kib_with_the_interim_answers_before_it() -> None:
+def test_response_reader_limits_head_to_64_kib() -> None:
     """At most 64 KiB of an answer are read (B-143)."""
     interim = b"HTTP/1.1 103 E\r\nlink: " + b"a" * 10_000 + b"\r\n\r\n"
     reader = ResponseReader()
@@ -210,7 +210,7 @@ def test_a_head_must_end_within_64_kib_with_the_interim_answers_before_it() -> N
         reader.feed(interim[: reader.room])
 
 
-def test_a_body_is_taken_up_to_64_kib_with_its_head() -> None:
+def test_response_reader_limits_body_to_64_kib() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n"
     reader = ResponseReader()
     assert not reader.feed(head)
@@ -220,7 +220,7 @@ def test_a_body_is_taken_up_to_64_kib_with_its_head() -> None:
     assert (reader.ended, reader.reusable, reader.room) == (True, False, 0)
 
 
-def test_a_connection_that_breaks_leaves_what_came_after_the_head() -> None:
+def test_response_reader_keeps_body_of_broken_connection() -> None:
     reader = ResponseReader()
     reader.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
     reader.break_off()
@@ -240,12 +240,12 @@ LOCATIONS = [
 
 
 @pytest.mark.parametrize(("sent", "kept"), LOCATIONS)
-def test_a_location_is_kept_without_what_may_be_secret(sent: bytes, kept: str) -> None:
+def test_response_reader_strips_secrets_from_location(sent: bytes, kept: str) -> None:
     """`error` names the Location without its query (B-168)."""
     data = b"HTTP/1.1 302 Found\r\nlocation: %b\r\ncontent-length: 0\r\n\r\n" % sent
     assert read([data])[1].location == kept
 
 
-def test_an_answer_is_asked_for_after_its_head_only() -> None:
+def test_response_reader_has_no_answer_before_head() -> None:
     with pytest.raises(ValueError, match="before its head"):
         ResponseReader().answer(Times())

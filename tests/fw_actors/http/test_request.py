@@ -20,7 +20,9 @@ VALUES = st.text(VISIBLE, min_size=1).map(str.encode)
     body=st.binary(max_size=2000),
     values=st.dictionaries(st.from_regex(rb"x-[a-z0-9%-]{1,20}", fullmatch=True), VALUES),
 )
-def test_h11_reads_what_was_meant(path: str, body: bytes, values: dict[bytes, bytes]) -> None:
+def test_request_writer_is_understood_by_h11(
+    path: str, body: bytes, values: dict[bytes, bytes]
+) -> None:
     """An HTTP/1.1 server reads what we write as it was meant (B-130)."""
     try:
         target = parse_endpoint(f"https://h:8443/{path}")
@@ -67,12 +69,12 @@ BAD = [
 
 
 @pytest.mark.parametrize("headers", BAD)
-def test_a_header_that_can_not_be_sent_so_is_a_defect(headers: list[tuple[bytes, bytes]]) -> None:
+def test_request_writer_refuses_invalid_headers(headers: list[tuple[bytes, bytes]]) -> None:
     with pytest.raises(ValueError, match="header"):
         RequestWriter("1").write(parse_endpoint("https://h"), b"", headers)
 
 
-def test_a_refused_value_is_not_shown() -> None:
+def test_request_writer_hides_refused_value() -> None:
     with pytest.raises(ValueError, match="webhook-signature") as caught:
         RequestWriter("1").write(
             parse_endpoint("https://h"), b"", [(b"webhook-signature", b"v1,secret ")]
@@ -80,7 +82,7 @@ def test_a_refused_value_is_not_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_any_number_of_sets_of_names_is_written_and_few_are_kept() -> None:
+def test_request_writer_keeps_bounded_number_of_heads() -> None:
     writer, target = RequestWriter("1%d"), parse_endpoint("https://h")
     for number in range(3 * MAX_KEPT):
         data = writer.write(target, b"", [(b"x-%d" % number, b"100%b")])
@@ -88,6 +90,6 @@ def test_any_number_of_sets_of_names_is_written_and_few_are_kept() -> None:
     assert writer.kept_heads == MAX_KEPT
 
 
-def test_a_version_that_can_not_stand_in_a_header_is_refused() -> None:
+def test_request_writer_refuses_invalid_version() -> None:
     with pytest.raises(ValueError, match="version"):
         RequestWriter("1\r\n")

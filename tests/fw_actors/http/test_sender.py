@@ -23,8 +23,8 @@ from fw_actors.http.exchange import PlainConnection
 from fw_actors.version import __version__
 from tests.fw_actors.http.receiver import (
     OK,
-    Receiver,
     Script,
+    ScriptedReceiver,
     Talk,
     always,
     headers,
@@ -38,7 +38,7 @@ LONG = 30.0  # seconds of one that is not
 BIG = b"x" * 8_000_000  # more than loopback's buffers take
 
 
-async def test_the_request_has_exactly_the_headers_of_the_interface() -> None:
+async def test_request_has_exactly_documented_headers() -> None:
     """The request has exactly these headers (B-121)."""
     async with receiving(always(OK)) as receiver, open_sender() as sender:
         await sender.post(receiver.target(path="/a?b=c"), b'{"a":1}', headers, timeout=LONG)
@@ -84,7 +84,7 @@ ANSWERS = [  # what is sent, status, body, whether the connection serves the nex
 
 
 @pytest.mark.parametrize(("data", "status", "body", "kept"), ANSWERS)
-async def test_an_answer_is_read_and_its_connection_kept_where_it_may_be(
+async def test_answer_is_read_and_connection_kept_if_allowed(
     data: bytes, status: int, body: bytes, kept: bool
 ) -> None:
     """RFC 9112 6.3 and 9.3 (B-148); 1xx answers are skipped, at most 20 (B-144)."""
@@ -96,8 +96,8 @@ async def test_an_answer_is_read_and_its_connection_kept_where_it_may_be(
         assert sender.statistics().pool.in_use == 0
 
 
-async def test_an_answer_tells_the_address_it_came_from_over_new_and_kept_connections() -> None:
-    """The record of an attempt has it (B-186)."""
+async def test_answer_names_address_of_connection() -> None:
+    """The record of an attempt has the address (B-186)."""
     async with receiving(always(OK)) as receiver, open_sender() as sender:
         answers = [
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG) for _ in range(2)
@@ -106,8 +106,8 @@ async def test_an_answer_tells_the_address_it_came_from_over_new_and_kept_connec
         assert receiver.connections == 1
 
 
-async def test_a_failure_tells_the_address_that_was_tried() -> None:
-    """The record of an attempt has it (B-186)."""
+async def test_failure_names_address_of_attempt() -> None:
+    """The record of an attempt has the address (B-186)."""
     async with receiving(once(b"")) as receiver, open_sender() as sender:
         with pytest.raises(ProtocolError) as broken:
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -118,7 +118,7 @@ async def test_a_failure_tells_the_address_that_was_tried() -> None:
     assert broken.value.address == refused.value.address == f"127.0.0.1:{receiver.port}"
 
 
-async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+async def test_answer_without_length_ends_with_connection() -> None:
     """RFC 9112 6.3, item 8."""
     script = once(b"HTTP/1.1 200 OK\r\n\r\nuntil the end")
     async with receiving(script) as receiver, open_sender() as sender:
@@ -126,7 +126,7 @@ async def test_an_answer_without_a_length_ends_with_its_connection() -> None:
         assert answer.body == b"until the end"
 
 
-async def test_a_redirect_is_not_followed_and_its_location_kept_without_secrets() -> None:
+async def test_redirect_is_not_followed_and_location_is_stripped() -> None:
     """No redirect is followed (B-128); `error` names the Location without its query (B-168)."""
     redirect = (
         b"HTTP/1.1 302 Found\r\nlocation: https://u:p@other.example/x?token=1#f\r\n"
@@ -139,7 +139,7 @@ async def test_a_redirect_is_not_followed_and_its_location_kept_without_secrets(
         assert len(receiver.requests) == 1
 
 
-async def test_many_posts_at_once_share_what_the_pool_keeps() -> None:
+async def test_concurrent_posts_share_pool_connections() -> None:
     async with (
         receiving(always(OK)) as receiver,
         open_sender(limits=PoolLimits(idle_per_origin=4)) as sender,
@@ -151,7 +151,7 @@ async def test_many_posts_at_once_share_what_the_pool_keeps() -> None:
         assert (pool.in_use, pool.idle, len(receiver.requests)) == (0, 4, 40)
 
 
-async def post(sender: Sender, receiver: Receiver) -> None:
+async def post(sender: Sender, receiver: ScriptedReceiver) -> None:
     answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
     assert answer.status == 200
 
@@ -168,17 +168,17 @@ BAD = [
 
 
 @pytest.mark.parametrize("data", BAD, ids=lambda data: repr(data[:24]))
-async def test_what_is_no_answer_is_a_protocol_error(data: bytes) -> None:
+async def test_invalid_answer_is_protocol_error(data: bytes) -> None:
     """Huge heads and endless 1xx answers are protocol errors (B-143, B-144, B-168)."""
     async with receiving(once(data)) as receiver, open_sender() as sender:
         with pytest.raises(ProtocolError) as caught:
             await sender.post(receiver.target(path="/x?token=1"), b"{}", headers, timeout=LONG)
         assert "token" not in str(caught.value)
         assert "/x" not in str(caught.value)
-        assert len(receiver.requests) == 1  # no fault but a stale connection is tried again
+        assert len(receiver.requests) == 1  # only a stale connection is retried
 
 
-async def test_endless_interim_answers_end_at_the_twenty_first() -> None:
+async def test_interim_answers_are_limited_to_20() -> None:
     async def script(talk: Talk) -> None:
         await talk.request()
         while True:
@@ -189,7 +189,7 @@ async def test_endless_interim_answers_end_at_the_twenty_first() -> None:
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
 
 
-async def test_a_reset_is_a_protocol_error_and_not_repeated() -> None:
+async def test_reset_is_protocol_error_without_repetition() -> None:
     async def script(talk: Talk) -> None:
         await talk.request()
         await talk.reset()
@@ -200,7 +200,7 @@ async def test_a_reset_is_a_protocol_error_and_not_repeated() -> None:
         assert receiver.connections == 1
 
 
-async def test_nobody_listening_is_a_connect_error() -> None:
+async def test_closed_port_is_connect_error() -> None:
     async with receiving(silent) as receiver:
         target = receiver.target()
     async with open_sender() as sender:
@@ -216,7 +216,7 @@ async def drip(talk: Talk) -> None:
 
 
 async def byte_by_byte(talk: Talk) -> None:
-    """Never silent for long, and never through with its head."""
+    """Send a byte at a time, and never a whole head."""
     await talk.request()
     while True:
         for byte in b"HTTP/1.1 200 OK\r\nx-long: " + b"a" * 30_000:
@@ -225,13 +225,13 @@ async def byte_by_byte(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("script", [silent, drip, byte_by_byte])
-async def test_a_head_that_does_not_come_is_a_timeout(script: Script) -> None:
+async def test_missing_head_is_timeout_error(script: Script) -> None:
     async with receiving(script) as receiver, open_sender() as sender:
         with pytest.raises(ResponseTimeout, match=r"127\.0\.0\.1 did not answer within 0\.3 s"):
             await sender.post(receiver.target(), b"{}", headers, timeout=SHORT)
 
 
-async def test_a_receiver_that_reads_nothing_is_a_timeout() -> None:
+async def test_receiver_that_reads_nothing_is_timeout_error() -> None:
     async def script(talk: Talk) -> None:
         await trio.sleep_forever()
 
@@ -241,7 +241,7 @@ async def test_a_receiver_that_reads_nothing_is_a_timeout() -> None:
         assert sender.statistics().pool.in_use == 0
 
 
-async def test_a_body_that_stalls_after_the_head_is_only_shorter() -> None:
+async def test_stalled_body_is_only_shortened() -> None:
     """Once a whole answer head is in, its status decides (B-141, B-142)."""
 
     async def script(talk: Talk) -> None:
@@ -255,7 +255,7 @@ async def test_a_body_that_stalls_after_the_head_is_only_shorter() -> None:
         assert sender.statistics().pool.idle == 0
 
 
-async def test_a_body_that_comes_byte_by_byte_is_cut_at_the_deadline() -> None:
+async def test_dripping_body_is_cut_at_deadline() -> None:
     """One deadline over all of it: bytes that do come do not put it off (B-140)."""
 
     async def script(talk: Talk) -> None:
@@ -289,7 +289,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> trio.Event:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_body_that_breaks_is_only_shorter(received: trio.Event, reset: bool) -> None:
+async def test_broken_body_is_only_shortened(received: trio.Event, reset: bool) -> None:
     async def script(talk: Talk) -> None:
         await talk.request()
         await talk.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n")
@@ -302,7 +302,7 @@ async def test_a_body_that_breaks_is_only_shorter(received: trio.Event, reset: b
         assert (answer.status, answer.body) == (200, b"half")
 
 
-async def test_a_broken_chunk_is_only_a_shorter_body() -> None:
+async def test_broken_chunk_only_shortens_body() -> None:
     broken = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n"
     async with receiving(always(broken)) as receiver, open_sender() as sender:
         answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -318,7 +318,7 @@ ENDLESS = [  # the end of the head, and what is repeated without end
 
 
 @pytest.mark.parametrize(("framing", "piece"), ENDLESS, ids=["chunked", "length", "until-close"])
-async def test_an_endless_body_is_left_after_512_bytes(framing: bytes, piece: bytes) -> None:
+async def test_endless_body_is_cut_at_512_bytes(framing: bytes, piece: bytes) -> None:
     """After 512 body bytes the connection is closed, unless the rest is there (B-143)."""
 
     async def script(talk: Talk) -> None:
@@ -333,7 +333,7 @@ async def test_an_endless_body_is_left_after_512_bytes(framing: bytes, piece: by
         assert sender.statistics().pool.idle == 0
 
 
-async def test_a_kept_connection_that_was_closed_meanwhile_is_not_used() -> None:
+async def test_closed_idle_connection_is_not_reused() -> None:
     async with receiving(once(OK)) as receiver, open_sender() as sender:
         for _ in range(3):
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -341,8 +341,8 @@ async def test_a_kept_connection_that_was_closed_meanwhile_is_not_used() -> None
         assert receiver.connections == 3
 
 
-async def test_a_kept_connection_that_dies_with_the_request_is_replaced_once() -> None:
-    """A reused connection that dies before one answer byte is replaced once (B-147)."""
+async def test_stale_connection_is_replaced_once() -> None:
+    """A reused connection that breaks before the first answer byte is replaced once (B-147)."""
     made = 0
 
     def make() -> Sequence[tuple[bytes, bytes]]:
@@ -365,7 +365,7 @@ async def test_a_kept_connection_that_dies_with_the_request_is_replaced_once() -
         assert receiver.connections == 3
 
 
-async def test_the_replacement_of_a_stale_connection_is_not_replaced_again() -> None:
+async def test_replaced_connection_is_not_replaced_again() -> None:
     async def script(talk: Talk) -> None:
         await talk.request()
         if talk.number == 1:
@@ -379,7 +379,7 @@ async def test_the_replacement_of_a_stale_connection_is_not_replaced_again() -> 
         assert receiver.connections == 2
 
 
-async def test_a_kept_connection_that_dies_after_one_byte_is_not_replaced() -> None:
+async def test_connection_broken_after_answer_byte_is_not_replaced() -> None:
     async def script(talk: Talk) -> None:
         await talk.request()
         await talk.answer()
@@ -393,7 +393,7 @@ async def test_a_kept_connection_that_dies_after_one_byte_is_not_replaced() -> N
         assert receiver.connections == 1
 
 
-async def test_an_answer_before_the_body_is_sent_counts() -> None:
+async def test_answer_before_whole_body_is_accepted() -> None:
     """An early answer counts (B-145); the rest of the body is not sent, and the connection is
     closed."""
 
@@ -408,7 +408,7 @@ async def test_an_answer_before_the_body_is_sent_counts() -> None:
         assert sender.statistics().pool.idle == 0
 
 
-async def test_an_answer_before_a_reset_counts(received: trio.Event) -> None:
+async def test_answer_before_reset_is_accepted(received: trio.Event) -> None:
     async def script(talk: Talk) -> None:
         await talk.until(b"\r\n\r\n")
         await talk.answer(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
@@ -420,7 +420,7 @@ async def test_an_answer_before_a_reset_counts(received: trio.Event) -> None:
         assert answer.status == 413
 
 
-async def test_a_big_body_arrives_whole_and_the_connection_is_kept() -> None:
+async def test_big_body_arrives_whole_and_connection_is_kept() -> None:
     async with receiving(always(OK)) as receiver, open_sender() as sender:
         for _ in range(2):
             answer = await sender.post(receiver.target(), BIG, headers, timeout=LONG)
@@ -429,7 +429,7 @@ async def test_a_big_body_arrives_whole_and_the_connection_is_kept() -> None:
         assert receiver.connections == 1
 
 
-async def test_the_headers_are_made_when_the_connection_is_ready() -> None:
+async def test_headers_are_made_once_connection_is_ready() -> None:
     """`webhook-timestamp` is taken, and the signature made, when the connection is ready
     (B-126)."""
     seen: list[int] = []
@@ -444,7 +444,7 @@ async def test_the_headers_are_made_when_the_connection_is_ready() -> None:
         assert seen == [1]
 
 
-async def test_what_the_signer_raises_is_raised_and_nothing_is_sent() -> None:
+async def test_signer_error_is_raised_and_nothing_sent() -> None:
     class Unsignable(Exception):
         pass
 
@@ -459,7 +459,7 @@ async def test_what_the_signer_raises_is_raised_and_nothing_is_sent() -> None:
         assert (receiver.connections, len(receiver.requests)) == (1, 1)
 
 
-async def test_an_answer_within_the_deadline_says_how_long_it_took() -> None:
+async def test_answer_reports_its_times_by_phase() -> None:
     async def script(talk: Talk) -> None:
         while await talk.request():
             await trio.sleep(0.05)
@@ -473,13 +473,13 @@ async def test_an_answer_within_the_deadline_says_how_long_it_took() -> None:
         assert (second.times.dns, second.times.connect, second.times.tls) == (0, 0, 0)
 
 
-async def test_what_fails_in_the_block_is_raised_as_it_is() -> None:
+async def test_open_sender_raises_error_of_block() -> None:
     with pytest.raises(KeyError):
         async with open_sender():
             raise KeyError
 
 
-async def test_idle_connections_are_closed_when_their_time_is_over() -> None:
+async def test_idle_connections_are_closed_after_their_time() -> None:
     limits = PoolLimits(idle_seconds=0.05)
     ended = trio.Event()
 
@@ -496,7 +496,7 @@ async def test_idle_connections_are_closed_when_their_time_is_over() -> None:
         assert sender.statistics().pool.idle == 0
 
 
-async def test_leaving_the_block_closes_idle_connections() -> None:
+async def test_open_sender_closes_idle_connections_at_exit() -> None:
     ended = trio.Event()
 
     async def script(talk: Talk) -> None:
@@ -512,8 +512,8 @@ async def test_leaving_the_block_closes_idle_connections() -> None:
             await ended.wait()
 
 
-async def test_leaving_the_block_ends_a_post_that_waits_on_a_kept_connection() -> None:
-    """Its deadline goes with the sender; nothing may wait for ever."""
+async def test_open_sender_ends_waiting_post_at_exit() -> None:
+    """The deadline ends with the sender; no post may wait for ever."""
     late: list[ResponseTimeout] = []
 
     async def script(talk: Talk) -> None:
@@ -523,7 +523,7 @@ async def test_leaving_the_block_ends_a_post_that_waits_on_a_kept_connection() -
         asked.set()
         await trio.sleep_forever()
 
-    async def post(sender: Sender, receiver: Receiver) -> None:
+    async def post(sender: Sender, receiver: ScriptedReceiver) -> None:
         try:
             await sender.post(receiver.target(), b"{}", headers, timeout=600)
         except ResponseTimeout as error:
@@ -549,9 +549,7 @@ HALF_BODY = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("said", [b"", HALF_HEAD])
-async def test_a_kept_connection_that_falls_silent_is_a_timeout_and_not_replaced(
-    said: bytes, scheme: str
-) -> None:
+async def test_silent_kept_connection_is_timeout_error(said: bytes, scheme: str) -> None:
     """`timeout` is one deadline over everything, on a kept connection too (B-140)."""
     async with keeping_silent(said, scheme) as (receiver, sender):
         with pytest.raises(ResponseTimeout, match="did not answer within"):
@@ -562,14 +560,14 @@ async def test_a_kept_connection_that_falls_silent_is_a_timeout_and_not_replaced
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_a_body_that_stalls_on_a_kept_connection_is_only_shorter(scheme: str) -> None:
+async def test_stalled_body_on_kept_connection_is_shortened(scheme: str) -> None:
     async with keeping_silent(HALF_BODY, scheme) as (receiver, sender):
         answer = await sender.post(receiver.target(), b"{}", headers, timeout=1.0)
         assert (answer.status, answer.body) == (200, b"half")
         assert (receiver.connections, sender.statistics().pool.in_use) == (1, 0)
 
 
-async def test_a_receiver_that_stops_reading_a_kept_connection_is_a_timeout() -> None:
+async def test_kept_connection_that_stops_reading_is_timeout() -> None:
     async def script(talk: Talk) -> None:
         await talk.request()
         await talk.answer()
@@ -593,7 +591,9 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @asynccontextmanager
-async def keeping_silent(said: bytes, scheme: str) -> AsyncIterator[tuple[Receiver, Sender]]:
+async def keeping_silent(
+    said: bytes, scheme: str
+) -> AsyncIterator[tuple[ScriptedReceiver, Sender]]:
     """A receiver that has answered one POST, and says `said` to the next, and a sender to it."""
 
     async def script(talk: Talk) -> None:

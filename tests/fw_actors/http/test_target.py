@@ -27,7 +27,7 @@ GOOD = [  # url, origin, host header, what stands in the request line
 
 
 @pytest.mark.parametrize(("url", "origin", "authority", "path"), GOOD)
-def test_a_good_url_is_taken_apart_in_one_canonical_form(
+def test_parse_endpoint_returns_canonical_form(
     url: str, origin: Origin, authority: str, path: str
 ) -> None:
     target = parse_endpoint(url)
@@ -89,20 +89,20 @@ BAD = [
 
 
 @pytest.mark.parametrize(("url", "words"), BAD, ids=lambda value: repr(value)[:40])
-def test_a_bad_url_is_refused_with_what_to_change(url: str, words: str) -> None:
+def test_parse_endpoint_refuses_bad_url_with_reason(url: str, words: str) -> None:
     with pytest.raises(ValidationError, match=words) as caught:
         parse_endpoint(url)
     assert caught.value.extra == {"field": "url"}
 
 
-def test_development_takes_http_everywhere() -> None:
+def test_parse_endpoint_accepts_http_in_development() -> None:
     """https is required outside development mode (B-12)."""
     assert parse_endpoint("http://example.com", development=True).origin.port == 80
     with pytest.raises(ValidationError):
         parse_endpoint("ftp://example.com", development=True)
 
 
-def test_a_url_of_2048_characters_is_taken() -> None:
+def test_parse_endpoint_accepts_url_of_2048_characters() -> None:
     assert len(parse_endpoint("https://h/" + "a" * 2038).path) == 2039
 
 
@@ -120,11 +120,11 @@ LOOPBACK = [
 
 
 @pytest.mark.parametrize(("host", "expected"), LOOPBACK)
-def test_a_loopback_host_is_a_literal_one(host: str, expected: bool) -> None:
+def test_is_loopback_accepts_only_literal_hosts(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-def test_what_is_shown_of_a_target_has_no_query() -> None:
+def test_endpoint_display_omits_query() -> None:
     """Receiver URLs are shown without user info and query (O-101)."""
     target = parse_endpoint("https://h/x?token=1")
     assert target.display == "https://h/x"
@@ -132,7 +132,7 @@ def test_what_is_shown_of_a_target_has_no_query() -> None:
 
 
 @given(st.text(), st.sampled_from(["https://", "https://h/", "https://h", "http://[", ""]))
-def test_whatever_passes_is_visible_ascii(text: str, before: str) -> None:
+def test_endpoint_is_visible_ascii(text: str, before: str) -> None:
     try:
         target = parse_endpoint(before + text)
     except ValidationError:

@@ -27,7 +27,7 @@ def records_over(sock: socket.socket) -> RecordStream:
     return RecordStream(PlainConnection(Origin("https", "h", 443), sock))
 
 
-async def test_records_that_came_together_are_handed_up_one_by_one() -> None:
+async def test_record_stream_returns_single_records() -> None:
     here, there = socket.socketpair()
     with here, there:
         records = records_over(here)
@@ -40,7 +40,7 @@ async def test_records_that_came_together_are_handed_up_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 4, 5, 6, 11])
-async def test_bytes_are_handed_up_in_order_however_they_are_cut(size: int) -> None:
+async def test_record_stream_keeps_order_of_cut_bytes(size: int) -> None:
     whole = b"".join(RECORDS)
     here, there = socket.socketpair()
     with here, there:
@@ -63,7 +63,7 @@ async def test_bytes_are_handed_up_in_order_however_they_are_cut(size: int) -> N
 
 
 @pytest.mark.parametrize("cut", [b"\x16", RECORDS[0][:6], b"HTTP/1.1 400 Bad"])
-async def test_what_is_cut_off_is_handed_up_before_the_end(cut: bytes) -> None:
+async def test_record_stream_returns_partial_record_before_end(cut: bytes) -> None:
     here, there = socket.socketpair()
     with here, there:
         records = records_over(here)
@@ -93,7 +93,7 @@ async def connected() -> AsyncIterator[tuple[TlsConnection, trio.SSLStream[Recor
         yield connection, server
 
 
-async def test_what_is_there_of_many_records_is_read_without_waiting() -> None:
+async def test_receive_ready_returns_available_records_without_waiting() -> None:
     """The connection is closed after 512 bytes, unless the rest is there already (B-143)."""
     sent = bytes(range(256)) * 160  # 40 KiB: three records
     async with connected() as (connection, server):
@@ -108,7 +108,7 @@ async def test_what_is_there_of_many_records_is_read_without_waiting() -> None:
         assert connection.is_reusable()
 
 
-async def test_a_record_that_is_there_in_part_is_not_waited_for_and_not_lost() -> None:
+async def test_receive_ready_keeps_partial_record() -> None:
     async with connected() as (connection, server):
         raw = server.transport_stream
         pieces: list[bytes] = []
@@ -127,7 +127,7 @@ async def test_a_record_that_is_there_in_part_is_not_waited_for_and_not_lost() -
         assert await connection.receive(200) == b"x" * 100
 
 
-async def test_an_end_is_nothing_that_is_there() -> None:
+async def test_receive_ready_treats_end_as_empty() -> None:
     async with connected() as (connection, server):
         server.transport_stream.close()
         assert await connection.receive_ready(9) == b""

@@ -49,7 +49,7 @@ async def post(opened: Sender, to: Endpoint, **options: Any) -> int:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_second_connection_resumes_the_session_of_the_first(
+async def test_tls_session_is_resumed_by_second_connection(
     version: ssl.TLSVersion,
 ) -> None:
     """A verified origin's session is resumed (B-153)."""
@@ -62,7 +62,7 @@ async def test_a_second_connection_resumes_the_session_of_the_first(
         assert opened.statistics().tls == TlsStatistics(handshakes=3, resumed=2)
 
 
-async def test_another_name_or_port_does_a_full_handshake() -> None:
+async def test_tls_session_belongs_to_single_origin() -> None:
     """A session belongs to one origin (B-153)."""
     context = serving("one.test", "other.test")
     async with (
@@ -75,7 +75,7 @@ async def test_another_name_or_port_does_a_full_handshake() -> None:
         assert opened.statistics().tls == TlsStatistics(handshakes=3, resumed=0)
 
 
-async def test_a_post_over_a_new_connection_does_a_full_handshake() -> None:
+async def test_post_over_new_connection_does_full_handshake() -> None:
     """A test event shows the whole handshake, and verifies the certificate (B-153, B-270)."""
     async with (
         receiving(once(CLOSING), context=serving("hook.test")) as receiver,
@@ -86,8 +86,8 @@ async def test_a_post_over_a_new_connection_does_a_full_handshake() -> None:
         assert opened.statistics().tls.resumed == 0
 
 
-async def test_a_receiver_with_another_certificate_is_verified_again() -> None:
-    """A session that a receiver does not know saves it no verification (B-153, B-129)."""
+async def test_tls_session_does_not_skip_changed_certificate() -> None:
+    """A receiver that does not resume the session is verified (B-153, B-129)."""
     forged = serving("hook.test", authority=trustme.CA())
     async with sender() as opened:
         async with receiving(once(CLOSING), context=serving("hook.test")) as receiver:
@@ -98,7 +98,7 @@ async def test_a_receiver_with_another_certificate_is_verified_again() -> None:
                 await post(opened, to)
 
 
-async def test_a_failure_is_followed_by_a_full_handshake() -> None:
+async def test_tls_session_is_dropped_after_failure() -> None:
     """No session outlives a failed handshake (B-153)."""
     accepted: list[bool] = []
 
@@ -156,7 +156,7 @@ async def test_session_is_dropped_when_connection_ends_before_answer(
     assert resumed == [False, True, False, True]
 
 
-async def test_a_receiver_without_tickets_is_served() -> None:
+async def test_tls_connects_to_receiver_without_tickets() -> None:
     """Each handshake is a full one if the receiver sends no tickets (B-153)."""
     context = serving("hook.test")
     context.options |= ssl.OP_NO_TICKET
@@ -176,7 +176,7 @@ CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 ORIGINS = [Origin("https", f"h{n}", 443) for n in range(4)]
 
 
-def test_a_session_is_resumed_for_an_hour_after_its_verification() -> None:
+def test_tls_session_expires_hour_after_verification() -> None:
     """However often it was resumed, a certificate is verified once an hour (B-153)."""
     now = 0.0
     cache = SessionCache(lambda: now)
@@ -191,7 +191,7 @@ def test_a_session_is_resumed_for_an_hour_after_its_verification() -> None:
     assert cache.get(ORIGINS[0], CONTEXT) is None
 
 
-def test_the_sessions_used_longest_ago_are_forgotten() -> None:
+def test_session_cache_forgets_least_recently_used() -> None:
     """The sessions kept are bounded."""
     cache = SessionCache(lambda: 0.0, capacity=2)
     session_of(cache, ORIGINS[0], 0.0)
@@ -206,7 +206,7 @@ def test_the_sessions_used_longest_ago_are_forgotten() -> None:
     ]
 
 
-def test_a_session_without_a_ticket_is_not_kept() -> None:
+def test_session_cache_ignores_session_without_ticket() -> None:
     cache = SessionCache(lambda: 0.0)
     for session in (None, SimpleNamespace(has_ticket=False)):
         cache.keep(

@@ -24,13 +24,17 @@ def server_context() -> ssl.SSLContext:
     return context
 
 
-def transport(port: int, *, trusting: bool = True, **changes: Any) -> SmtpTransport:
+def mail_settings(port: int, **changes: Any) -> Mail:
     facts: dict[str, Any] = {
         "transport": "smtp", "method": None, "sender": "Desk <desk@example.test>",
         "host": "127.0.0.1", "port": port, "user": None, "password": None, "security": "none",
         **changes,
     }  # fmt: skip
-    context = ssl.create_default_context()
+    return Mail(**facts)
+
+
+def transport(port: int, *, trusting: bool = True, **changes: Any) -> SmtpTransport:
+    settings, context = mail_settings(port, **changes), ssl.create_default_context()
     if trusting:
         CA.configure_trust(context)
-    return SmtpTransport(Mail(**facts), SystemClock(), SeededEntropy(1), context=context)
+    return SmtpTransport(settings, SystemClock(), SeededEntropy(1), context=context)

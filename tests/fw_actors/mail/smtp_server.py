@@ -13,7 +13,7 @@ from typing import Any
 from aiosmtpd.smtp import SMTP, AuthResult
 
 
-class Connection(SMTP):
+class SmtpConversation(SMTP):
     """One client's conversation; its transports, of which STARTTLS adds one, are in `opened`."""
 
     def __init__(self, opened: list[asyncio.WriteTransport], *args: Any, **more: Any) -> None:
@@ -69,11 +69,11 @@ class MailServer:
             transport.abort()
         await asyncio.sleep(0)  # sockets are closed by the calls that `abort` leaves behind
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> SmtpConversation:
         more: dict[str, Any] = {}
         if self._users is not None:
             more = {"authenticator": self.authenticate, "auth_require_tls": False}
-        return Connection(
+        return SmtpConversation(
             self._opened, self, hostname="mail.test", tls_context=self._starttls, loop=self._loop,
             **more,
         )  # fmt: skip

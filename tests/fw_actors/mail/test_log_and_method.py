@@ -18,7 +18,7 @@ MESSAGE = MailMessage("recovery", "anna@x.test", "Hello", f"go to {LINK}", "<p>g
 PLAIN = MailMessage("password_changed", "anna@x.test", "Hello", "changed", "<p>changed</p>")
 
 
-async def test_a_mail_is_one_line_of_the_log() -> None:
+async def test_log_transport_writes_single_log_entry() -> None:
     log = Log()
     transport = LogTransport(log)
     await transport.send(MESSAGE)
@@ -37,7 +37,7 @@ def transport(method: Callable[..., object]) -> MethodTransport:
     return MethodTransport("shop.mail.send", method, run)
 
 
-async def test_the_method_gets_the_handle_and_the_message_as_a_dict() -> None:
+async def test_method_transport_passes_handle_and_message() -> None:
     got: list[object] = []
     await transport(lambda fw, message: got.append((fw, message))).send(MESSAGE)
     assert got == [
@@ -56,7 +56,7 @@ async def test_the_method_gets_the_handle_and_the_message_as_a_dict() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit, OverloadedError])
-async def test_an_exception_is_a_retry_and_nothing_of_its_text_is_told(
+async def test_method_transport_hides_text_of_exception(
     error: type[BaseException],
 ) -> None:
     def method(fw: object, message: dict[str, str]) -> None:
@@ -69,14 +69,14 @@ async def test_an_exception_is_a_retry_and_nothing_of_its_text_is_told(
     assert not fault.value.final
 
 
-async def test_a_method_that_gives_back_a_coroutine_has_sent_nothing() -> None:
+async def test_method_transport_refuses_coroutine_result() -> None:
     async def later() -> None: ...
 
     with pytest.raises(MailNotSent, match=r"^method: shop.mail.send returned a coroutine"):
         await transport(lambda fw, message: later()).send(MESSAGE)
 
 
-def test_a_method_is_found_by_its_dotted_path() -> None:
+def test_load_method_finds_dotted_path() -> None:
     assert load_method("os.path.join") is __import__("os").path.join
 
 
@@ -86,7 +86,7 @@ def test_a_method_is_found_by_its_dotted_path() -> None:
      ("os.sep", "has no function sep"), ("broken_mail_app.send", "ZeroDivisionError"),
      ("ending_mail_app.send", "SystemExit"), ("async_mail_app.send", "not async")],
 )  # fmt: skip
-def test_a_method_that_can_not_be_called_is_a_configuration_error(
+def test_load_method_refuses_uncallable_path(
     path: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "broken_mail_app.py").write_text("1 / 0\n")

@@ -16,7 +16,7 @@ CONTROLS = [*range(0x20), 0x7F, *range(0x80, 0xA0), 0x2028, 0x2029, 0xD800, 0xDF
 
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("part", ["recipient", "subject"])
-def test_every_control_character_is_refused(control: int, part: str) -> None:
+def test_mail_header_refuses_control_characters(control: int, part: str) -> None:
     text = f"anna{chr(control)}@example.test"
     with pytest.raises(UnsafeHeaderError, match=part) as refusal:
         message(**{part: text})
@@ -31,16 +31,16 @@ def test_every_control_character_is_refused(control: int, part: str) -> None:
         "<a@x.test>", "a@[127.0.0.1]", "a\\b@x.test",
     ],
 )  # fmt: skip
-def test_a_recipient_is_one_bare_address(recipient: str) -> None:
+def test_mail_recipient_is_single_bare_address(recipient: str) -> None:
     with pytest.raises(UnsafeHeaderError):
         message(recipient=recipient)
 
 
 @pytest.mark.parametrize("recipient", ["anna@example.test", "ünï+tag@bücher.example", "a'b@x"])
-def test_an_address_passes(recipient: str) -> None:
+def test_mail_message_accepts_valid_address(recipient: str) -> None:
     assert message(recipient=recipient).recipient == recipient
 
 
-def test_a_message_shows_neither_text_nor_link_in_its_repr() -> None:
+def test_mail_message_repr_hides_text_and_link() -> None:
     assert "token" not in repr(message())
     assert "html" not in repr(message())

@@ -13,7 +13,13 @@ import pytest
 import trio
 
 from fw_actors.mail import MailMessage, MailNotSent, MailRefused, probe, transports
-from tests.fw_actors.mail.smtp_kit import LINK, MESSAGE, server_context, transport
+from tests.fw_actors.mail.smtp_kit import (
+    LINK,
+    MESSAGE,
+    mail_settings,
+    server_context,
+    transport,
+)
 from tests.fw_actors.mail.smtp_server import MailServer
 
 Make = Callable[..., MailServer]
@@ -33,7 +39,7 @@ def make() -> Iterator[Make]:
         server.stop()
 
 
-async def test_a_mail_arrives_whole(make: Make) -> None:
+async def test_smtp_transport_sends_whole_mail(make: Make) -> None:
     server = make()
     await transport(server.port).send(MESSAGE)
     ((sender, recipients, mail),) = server.mails
@@ -52,7 +58,7 @@ async def test_a_mail_arrives_whole(make: Make) -> None:
 
 
 @pytest.mark.parametrize("how", ["starttls", "tls"])
-async def test_a_secured_connection_is_verified(make: Make, how: str) -> None:
+async def test_smtp_connection_verifies_certificate(make: Make, how: str) -> None:
     server = make(**{how: server_context()})
     await transport(server.port, security=how).send(MESSAGE)
     assert len(server.mails) == 1
@@ -63,7 +69,7 @@ async def test_a_secured_connection_is_verified(make: Make, how: str) -> None:
     assert len(server.mails) == 1
 
 
-async def test_starttls_is_never_skipped(make: Make) -> None:
+async def test_smtp_transport_requires_offered_starttls(make: Make) -> None:
     server = make()
     with pytest.raises(MailNotSent, match="STARTTLS"):
         await transport(server.port, security="starttls").send(MESSAGE)
@@ -71,7 +77,7 @@ async def test_starttls_is_never_skipped(make: Make) -> None:
 
 
 @pytest.mark.parametrize("how", ["none", "starttls", "tls"])
-async def test_auth_goes_to_loopback_or_over_tls(make: Make, how: str) -> None:
+async def test_smtp_auth_goes_to_loopback_or_over_tls(make: Make, how: str) -> None:
     contexts = {} if how == "none" else {how: server_context()}
     server = make(users={"desk": "s3cret"}, **contexts)
     account: dict[str, Any] = {"user": "desk", "password": "s3cret"}
@@ -80,7 +86,7 @@ async def test_auth_goes_to_loopback_or_over_tls(make: Make, how: str) -> None:
     assert len(server.mails) == 1
 
 
-async def test_no_auth_in_clear_text_to_another_host(
+async def test_smtp_auth_is_refused_in_clear_text(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No sign-in in clear text; judged on the connected address, not on the name (O-55)."""
@@ -97,15 +103,15 @@ async def test_no_auth_in_clear_text_to_another_host(
      ("::ffff:192.0.2.1", False), ("192.0.2.1", False), ("2001:db8::1", False),
      ("fe80::1%lo", False)],
 )  # fmt: skip
-def test_which_peers_are_loopback(peer: str, loopback: bool) -> None:
-    class Connected:
+def test_is_loopback_peer_covers_mapped_addresses(peer: str, loopback: bool) -> None:
+    class ConnectedPeer:
         def getpeername(self) -> tuple[str, int]:
             return (peer, 25)
 
-    assert transports.is_loopback_peer(Connected()) is loopback  # type: ignore[arg-type]
+    assert transports.is_loopback_peer(ConnectedPeer()) is loopback  # type: ignore[arg-type]
 
 
-async def test_a_wrong_password_is_told_without_it(make: Make) -> None:
+async def test_smtp_auth_failure_hides_password(make: Make) -> None:
     server = make(users={"desk": "s3cret"})
     with pytest.raises(MailNotSent, match="auth: the mail server answered 535") as fault:
         await transport(server.port, user="desk", password="wr0ng").send(MESSAGE)
@@ -122,10 +128,10 @@ async def test_a_wrong_password_is_told_without_it(make: Make) -> None:
         ("DATA", "451 come back later", False, "message: the mail server answered 451."),
     ],
 )  # fmt: skip
-async def test_what_a_refusal_means(
+async def test_smtp_refusal_is_final_or_retried(
     make: Make, command: str, answer: str, final: bool, told: str
 ) -> None:
-    """5xx to the recipient is final (O-59); no part of the link is told (D-225)."""
+    """5xx to the recipient is final (O-59); no part of the link is shown (D-225)."""
     server = make()
     server.refuse[command] = answer.strip()
     with pytest.raises(MailRefused if final else MailNotSent) as fault:
@@ -133,14 +139,14 @@ async def test_what_a_refusal_means(
     assert str(fault.value) == told
 
 
-async def test_a_server_that_is_not_there_is_a_retry() -> None:
+async def test_unreachable_smtp_server_is_retried() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(MailNotSent, match="connect: Connection refused"):
             await transport(taken.getsockname()[1]).send(MESSAGE)
 
 
-async def test_a_server_that_hangs_up_is_a_retry() -> None:
+async def test_smtp_hang_up_is_retried() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         async def hang_up() -> None:
@@ -153,7 +159,7 @@ async def test_a_server_that_hangs_up_is_a_retry() -> None:
                 await transport(listening.getsockname()[1]).send(MESSAGE)
 
 
-async def test_a_cancelled_try_breaks_the_connection_off() -> None:
+async def test_cancelled_smtp_attempt_closes_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         heard: list[bytes] = []
 
@@ -175,8 +181,8 @@ async def test_a_cancelled_try_breaks_the_connection_off() -> None:
     assert heard == [b""]
 
 
-async def test_a_cancelled_try_breaks_off_a_greeting_without_an_end() -> None:
-    """A thread that stayed would hold one of the four places for good."""
+async def test_cancelled_smtp_attempt_leaves_endless_greeting() -> None:
+    """A thread left behind would hold one of the four slots for ever."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def greet(connected: socket.socket) -> None:
@@ -198,7 +204,7 @@ async def test_a_cancelled_try_breaks_off_a_greeting_without_an_end() -> None:
                 trying.cancel_scope.cancel()
 
 
-async def test_an_address_beyond_ascii_needs_a_server_that_takes_it(make: Make) -> None:
+async def test_smtp_unicode_address_requires_server_support(make: Make) -> None:
     """RFC 6531: SMTPUTF8 is asked for where it is needed."""
     server = make()
     unicode = MailMessage("recovery", "ünï@example.test", "Hello", "text", "<p>html</p>", LINK)
@@ -206,10 +212,10 @@ async def test_an_address_beyond_ascii_needs_a_server_that_takes_it(make: Make) 
         await transport(server.port).send(unicode)
 
 
-async def test_a_probe_signs_in_and_sends_nothing(make: Make) -> None:
+async def test_smtp_probe_signs_in_without_sending(make: Make) -> None:
     """Doctor reports the live mail transport without sending (O-133)."""
     server = make(users={"desk": "right"})
-    mail = transport(server.port, user="desk", password="right")._mail
+    mail = mail_settings(server.port, user="desk", password="right")
     await probe(mail, ssl.create_default_context())
     assert (server.auths, server.mails) == ([("desk", "right")], [])
     with pytest.raises(MailNotSent, match="auth"):

@@ -20,7 +20,7 @@ Secure = Callable[[socket.socket], socket.socket]
 
 
 class TamperedServer:
-    """A server whose answer to STARTTLS somebody on the way has written more to."""
+    """A server whose answer to STARTTLS an attacker on the way has extended."""
 
     def __init__(self, answer: bytes, secure: Secure) -> None:
         """`answer` is what the client gets; `secure` is what follows it."""
@@ -75,7 +75,7 @@ def over_tls(connection: socket.socket) -> socket.socket:
     return server_context().wrap_socket(connection, server_side=True)
 
 
-async def test_what_was_sent_before_tls_is_no_answer_after_it() -> None:
+async def test_starttls_discards_earlier_replies() -> None:
     """An injected reply would shift all that follow by one."""
     injected = b"220 go on\r\n250-injected\r\n250 AUTH PLAIN\r\n"
     with tampered(injected, over_tls) as server:
@@ -84,7 +84,7 @@ async def test_what_was_sent_before_tls_is_no_answer_after_it() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"454 not now\r\n", b"220 go on\r\n"])
-async def test_a_starttls_that_fails_ends_the_connection(answer: bytes) -> None:
+async def test_failed_starttls_ends_connection(answer: bytes) -> None:
     """Refused, or answered by what is no TLS: nothing goes on in clear text."""
 
     def in_clear_text(connection: socket.socket) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The messages: recovery, invitation and what else the service tells (O-53)."""
+"""The messages: recovery, invitation and the notices of the service (O-53)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def values(**changes: object) -> TemplateValues:
 
 
 @pytest.mark.parametrize("template", [Template.RECOVERY, Template.INVITATION])
-def test_both_parts_hold_the_link_and_who_is_meant(template: Template) -> None:
+def test_mail_templates_contain_link_and_account(template: Template) -> None:
     message = render(template, values())
     assert f"\n{LINK}\n" in message.text
     assert f'<a href="{LINK}">{LINK}</a>' in message.html
@@ -40,14 +40,14 @@ def test_both_parts_hold_the_link_and_who_is_meant(template: Template) -> None:
     assert "Desk &amp; Co" in message.html
 
 
-def test_a_changed_password_is_told_without_a_link() -> None:
+def test_changed_password_mail_has_no_link() -> None:
     message = render(Template.PASSWORD_CHANGED, values(link=None))
     assert message.link is None
     assert "was changed" in message.text
     assert "http" not in message.text + message.html
 
 
-def test_keys_that_ended_with_a_password_are_named() -> None:
+def test_changed_password_mail_names_ended_keys() -> None:
     keys = (NamedKey("<CI>", "AbCdEf012345"), NamedKey("backup", "012345AbCdEf"))
     message = render(Template.PASSWORD_CHANGED, values(link=None, notice=Notice(ended_keys=keys)))
     for part, label in ((message.text, "<CI>"), (message.html, "&lt;CI&gt;")):
@@ -58,9 +58,7 @@ def test_keys_that_ended_with_a_password_are_named() -> None:
     ("expires", "end"),
     [(None, "has no end."), (1_800_086_400_000, "works until 2027-01-16 08:00 UTC.")],
 )
-def test_a_key_that_was_made_is_told_with_its_end_time_and_origin(
-    expires: int | None, end: str
-) -> None:
+def test_new_api_key_mail_names_end_time_and_origin(expires: int | None, end: str) -> None:
     key = NewKey("CI", "AbCdEf012345", 1_800_000_000_000, expires, "203.0.113.9")
     message = render(Template.API_KEY_MADE, values(link=None, notice=Notice(new_key=key)))
     assert message.link is None
@@ -72,14 +70,14 @@ def test_a_key_that_was_made_is_told_with_its_end_time_and_origin(
         assert "revoke it on the page My account" in part
 
 
-def test_what_people_call_themselves_is_escaped() -> None:
+def test_mail_template_escapes_names() -> None:
     message = render(Template.RECOVERY, values(full_name='<img src="x">', user="a&b"))
     assert "<img" not in message.html
     assert "&lt;img src=&quot;x&quot;&gt;" in message.html
     assert "a&amp;b" in message.html
 
 
-def test_who_has_no_full_name_is_greeted_all_the_same() -> None:
+def test_mail_greeting_works_without_full_name() -> None:
     assert render(Template.RECOVERY, values(full_name="")).text.startswith("Hello,\n")
 
 
@@ -88,11 +86,11 @@ def test_who_has_no_full_name_is_greeted_all_the_same() -> None:
     [(1, "1 minute"), (45, "45 minutes"), (60, "1 hour"), (90, "90 minutes"), (120, "2 hours"),
      (1440, "24 hours"), (4320, "3 days"), (4380, "73 hours")],
 )  # fmt: skip
-def test_a_length_of_time_is_told_in_the_largest_exact_unit(minutes: int, told: str) -> None:
+def test_mail_states_duration_in_largest_exact_unit(minutes: int, told: str) -> None:
     assert f"within {told}." in render(Template.RECOVERY, values(minutes=minutes)).text
 
 
-def test_a_subject_holds_nothing_but_the_sites_name() -> None:
+def test_mail_subject_holds_only_site_name() -> None:
     assert {subject_of(template, "{user}") for template in Template} == {
         "A new password for {user}", "Your account at {user}",
         "Your password at {user} was changed", "A new API key at {user}",
@@ -101,6 +99,6 @@ def test_a_subject_holds_nothing_but_the_sites_name() -> None:
     }  # fmt: skip
 
 
-def test_a_recipient_that_is_no_address_is_refused() -> None:
+def test_mail_template_refuses_invalid_recipient() -> None:
     with pytest.raises(UnsafeHeaderError):
         render(Template.RECOVERY, values(recipient="a@x.test, b@x.test"))

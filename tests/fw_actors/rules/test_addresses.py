@@ -20,7 +20,7 @@ ROWS = [  # client, what it is counted under
 
 
 @pytest.mark.parametrize(("address", "counted"), ROWS)
-def test_an_address_is_counted_with_those_of_the_same_household(address: str, counted: str) -> None:
+def test_counted_address_normalizes_ipv4_and_groups_ipv6(address: str, counted: str) -> None:
     assert counted_address(address) == counted
 
 
@@ -33,7 +33,7 @@ def test_an_address_is_counted_with_those_of_the_same_household(address: str, co
         ("a socket", None, "a socket"),
     ],
 )
-def test_the_networks_around_an_address(
+def test_wider_and_sharing_networks_contain_address(
     address: str, wider: tuple[str, str] | None, sharing: str
 ) -> None:
     """IPv6 is counted by /56 and /48 too; a full queue is shared by /48 and /24."""

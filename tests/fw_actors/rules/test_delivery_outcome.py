@@ -33,18 +33,18 @@ ANSWERS = [
 ]
 
 
-def test_every_ending_has_a_row() -> None:
+def test_outcome_table_covers_every_ending() -> None:
     assert sorted(row[0] for row in TABLE) == sorted(ending.name for ending in Ending)
     assert set(NEXT) == set(Ending)
 
 
-def test_there_are_the_four_states_of_the_contract() -> None:
+def test_delivery_status_has_four_values() -> None:
     """The status is Queued, Retrying, Sent or Failed (B-160)."""
     assert sorted(DeliveryStatus) == ["Failed", "Queued", "Retrying", "Sent"]
 
 
 @pytest.mark.parametrize(("ending", "remaining", "exhausted"), TABLE)
-def test_the_ending_and_the_attempts_left_decide_the_status(
+def test_outcome_depends_on_ending_and_attempts_left(
     ending: str, remaining: str, exhausted: str
 ) -> None:
     assert outcome(Ending[ending], 5, 6) == remaining
@@ -52,15 +52,15 @@ def test_the_ending_and_the_attempts_left_decide_the_status(
 
 
 @pytest.mark.parametrize(("status", "ending"), ANSWERS)
-def test_the_status_code_of_an_answer_decides_the_ending(status: int, ending: str) -> None:
-    """408, 429 and any 5xx are worth a retry; all others are final (B-163, B-165)."""
+def test_ending_of_classifies_status_codes(status: int, ending: str) -> None:
+    """408, 429 and any 5xx are retried; all others are final (B-163, B-165)."""
     assert ending_of(status) is Ending[ending]
 
 
 BACKOFF = Backoff(30.0, 3600.0)
 
 
-def test_a_retry_is_due_one_wait_after_the_end_of_the_attempt() -> None:
+def test_decide_schedules_retry_after_attempt_end() -> None:
     """The wait is counted from the end of the attempt, without jitter (B-192)."""
     verdict = decide(
         Ending.TRANSIENT, attempts_before=2, max_attempts=6, ended=1_000, backoff=BACKOFF
@@ -68,8 +68,8 @@ def test_a_retry_is_due_one_wait_after_the_end_of_the_attempt() -> None:
     assert verdict == Verdict(DeliveryStatus.RETRYING, 3, 1_000 + 120_000)
 
 
-def test_six_transient_endings_are_five_retries_and_a_failure() -> None:
-    """`max_attempts` is 6 by default, and counts all tries (B-27, B-164)."""
+def test_decide_allows_five_retries_of_six_attempts() -> None:
+    """`max_attempts` is 6 by default, and counts all attempts (B-27, B-164)."""
     states = [
         decide(Ending.TRANSIENT, attempts_before=n, max_attempts=6, ended=0, backoff=BACKOFF).status
         for n in range(6)
@@ -78,12 +78,12 @@ def test_six_transient_endings_are_five_retries_and_a_failure() -> None:
 
 
 @pytest.mark.parametrize("ending", [e for e in Ending if e is not Ending.TRANSIENT])
-def test_a_final_verdict_has_no_next_attempt(ending: Ending) -> None:
+def test_decide_sets_no_next_attempt_on_final_status(ending: Ending) -> None:
     """`next_attempt` is null once final (B-172)."""
     verdict = decide(ending, attempts_before=0, max_attempts=6, ended=5, backoff=BACKOFF)
     assert (verdict.next_attempt, verdict.attempts) == (None, 1)
 
 
-def test_more_attempts_than_allowed_are_exhausted_too() -> None:
+def test_outcome_is_failed_beyond_attempt_limit() -> None:
     """A replay may have lowered the number below what was counted."""
     assert outcome(Ending.TRANSIENT, 9, 6) == "Failed"

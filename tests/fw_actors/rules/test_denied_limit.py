@@ -1,4 +1,4 @@
-"""How many refusals a minute are recorded one by one."""
+"""The number of refusals per minute that are recorded singly."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fw_actors.rules.lockout import minute_of, more_refused
     ("recorded", "more", "expected"),
     [(0, None, None), (19, None, None), (20, None, 1), (21, 1, 2), (21, 40, 41), (1, 3, 4)],
 )
-def test_refusals_beyond_twenty_are_counted(
+def test_refusal_count_starts_beyond_twenty(
     recorded: int, more: int | None, expected: int | None
 ) -> None:
     assert more_refused(recorded, more) == expected
 
 
-def test_a_minute_is_one_of_the_clock() -> None:
+def test_minute_of_returns_clock_minute() -> None:
     first, second = (0, 60_000), (60_000, 120_000)
     found = [minute_of(now) for now in (0, 59_999, 60_000, 119_999)]
     assert found == [first, first, second, second]

@@ -18,26 +18,26 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_dotted_lower_case_identifier_of_at_most_140_characters_is_taken(name: str) -> None:
+def test_event_name_accepts_dotted_lower_case(name: str) -> None:
     """At most 140 characters; `doc` alone is allowed, `doc.` not (B-72, B-73)."""
     validate_event_name(name)
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_any_other_text_is_refused_with_the_grammar(name: str) -> None:
+def test_event_name_refuses_malformed_text(name: str) -> None:
     with pytest.raises(UnusableEventNameError, match="joined by dots"):
         validate_event_name(name)
 
 
 @pytest.mark.parametrize("name", ["doc.", "doc.on_insert", "doc.mine", "doc.X"])
-def test_the_prefix_of_the_framework_is_reserved(name: str) -> None:
+def test_event_name_refuses_reserved_prefix(name: str) -> None:
     """The prefix `doc.` is reserved (B-73)."""
     with pytest.raises(UnusableEventNameError, match=r"begin with doc\."):
         validate_event_name(name)
 
 
 @given(st.text(st.sampled_from("ad0_.oc\nD"), max_size=8))
-def test_what_is_taken_is_what_the_grammar_of_the_interface_says(name: str) -> None:
+def test_event_name_matches_documented_grammar(name: str) -> None:
     grammar = re.fullmatch(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*", name)
     wanted = grammar is not None and not name.startswith("doc.")
     try:

@@ -1,4 +1,4 @@
-"""Why a delivery waits: each sentence holds for every delivery of which it is told."""
+"""Why a delivery waits: each sentence is true of every delivery that it is shown for."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ ENDED = (
         ),
     ],
 )  # fmt: skip
-def test_each_state_has_its_reason_its_time_and_its_words(
+def test_explain_gives_reason_time_and_text(
     changes: dict[str, Any], reason: WaitReason, due_at: int | None, text: str
 ) -> None:
     told = explain(replace(DUE, **changes), RUNS)
     assert (told.reason, told.due_at, told.text) == (reason, due_at, text)
 
 
-def test_what_is_due_without_a_service_says_so() -> None:
+def test_explain_reports_stopped_service() -> None:
     stopped = ServiceState(running=False)
     nobody = "The service does not run on this machine (fw start)."
     assert explain(DUE, stopped).text == f"{AHEAD.format(0, 0)} {nobody} {SPEED}"
@@ -98,7 +98,7 @@ def test_what_is_due_without_a_service_says_so() -> None:
     assert explain(later, stopped).text == (f"Attempt 1 of 6 failed. No error was noted. {nobody}")
 
 
-def test_what_waits_for_a_paused_receiver_says_so() -> None:
+def test_explain_reports_paused_receiver() -> None:
     paused = ServiceState(running=True, health={RECEIVER: "paused", "https://other:443": "slow"})
     assert explain(DUE, paused).text == (
         f"{AHEAD.format(0, 0)} The service has paused this receiver: fw console resumes it."
@@ -123,8 +123,10 @@ def test_what_waits_for_a_paused_receiver_says_so() -> None:
     ),
     st.sampled_from([RUNS, ServiceState(running=False)]),
 )
-def test_no_time_is_told_at_which_it_would_go(facts: Waiting, service: ServiceState) -> None:
-    """A due time is the job's own; one that is leased or final has none."""
+def test_explain_gives_due_time_of_waiting_delivery_only(
+    facts: Waiting, service: ServiceState
+) -> None:
+    """The due time is that of the job; a leased or final delivery has none."""
     told = explain(facts, service)
     waits = facts.status in (DeliveryStatus.QUEUED, DeliveryStatus.RETRYING) and not facts.leased
     assert told.due_at == (facts.next_at if waits else None)

@@ -19,24 +19,24 @@ def failed_times(count: int, **fields: object) -> ReceiverSlots:
 
 
 @pytest.mark.parametrize(("count", "health"), [(0, "healthy"), (2, "healthy"), (3, "failing")])
-def test_three_failures_in_a_row_make_a_receiver_failing(count: int, health: str) -> None:
+def test_receiver_health_is_failing_after_three_failures(count: int, health: str) -> None:
     assert failed_times(count).health == health
 
 
-def test_a_failing_receiver_says_since_when_and_why() -> None:
+def test_receiver_keeps_start_and_error_of_failures() -> None:
     receiver = failed_times(200)
     assert (receiver.failures, receiver.failing_since) == (200, 1000)
     assert receiver.last_error == f"199: {REFUSED}"
 
 
-def test_one_success_ends_the_failures() -> None:
+def test_receiver_success_resets_failures() -> None:
     receiver = failed_times(200)
     receiver.succeeded()
     assert (receiver.health, receiver.failures) == ("healthy", 0)
     assert (receiver.failing_since, receiver.last_error) == (None, "")
 
 
-def test_failing_comes_before_slow_and_behind_paused() -> None:
+def test_receiver_health_ranks_paused_failing_slow() -> None:
     receiver = failed_times(3, slow=True)
     receiver.timed_out()
     assert receiver.health == "failing"
@@ -44,7 +44,7 @@ def test_failing_comes_before_slow_and_behind_paused() -> None:
     assert receiver.health == "paused"
 
 
-def test_failures_take_no_slot_from_a_receiver() -> None:
-    """A receiver that refuses quickly is tried as before; its retries have their backoff."""
+def test_receiver_failures_take_no_slot() -> None:
+    """A receiver that fails quickly keeps its slots; its retries have their backoff."""
     receiver, answered = failed_times(9), ReceiverSlots(limit=16, window=16)
     assert startable(receiver, 512, 512) == startable(answered, 512, 512)

@@ -26,7 +26,7 @@ A, B, C = (Requester(name) for name in "abc")
 KNOWN = Requester("k", known=True)
 
 
-def test_requesters_are_served_in_turn_and_each_in_its_own_order() -> None:
+def test_fair_queue_serves_requesters_in_turn() -> None:
     queue: FairQueue[str] = FairQueue(8)
     filled(queue, A, 4)
     filled(queue, B, 2)
@@ -35,7 +35,7 @@ def test_requesters_are_served_in_turn_and_each_in_its_own_order() -> None:
     assert len(queue) == 0
 
 
-def test_who_fills_the_queue_gives_way_to_a_newcomer_and_the_newest_goes() -> None:
+def test_fair_queue_displaces_newest_of_largest_requester() -> None:
     queue = filled(FairQueue(4), A, 4)
     assert queue.put("b0", B) == "a3"
     assert queue.put("b1", B) == "a2"
@@ -47,7 +47,7 @@ def test_who_fills_the_queue_gives_way_to_a_newcomer_and_the_newest_goes() -> No
     assert len(queue) == 4
 
 
-def test_where_all_have_one_place_a_newcomer_is_refused() -> None:
+def test_fair_queue_refuses_newcomer_if_shares_are_equal() -> None:
     queue: FairQueue[str] = FairQueue(3)
     for name in "xyz":
         queue.put(name, Requester(name))
@@ -55,7 +55,7 @@ def test_where_all_have_one_place_a_newcomer_is_refused() -> None:
         queue.put("b", B)
 
 
-def test_known_requesters_have_places_that_a_flood_of_many_does_not_take() -> None:
+def test_fair_queue_reserves_slots_for_known_requesters() -> None:
     queue: FairQueue[str] = FairQueue(6, kept=2)
     for name in "uvwxyz":
         queue.put(name, Requester(name))
@@ -68,7 +68,7 @@ def test_known_requesters_have_places_that_a_flood_of_many_does_not_take() -> No
     assert len(left) == 6
 
 
-def test_unknown_newcomers_do_not_displace_known_ones_within_their_places() -> None:
+def test_fair_queue_keeps_known_requesters_within_reserve() -> None:
     queue: FairQueue[str] = FairQueue(4, kept=2)
     queue.put("k0", KNOWN)
     queue.put("k1", KNOWN)
@@ -78,7 +78,7 @@ def test_unknown_newcomers_do_not_displace_known_ones_within_their_places() -> N
         queue.put("z", C)
 
 
-def test_an_item_that_is_taken_out_leaves_its_place() -> None:
+def test_fair_queue_remove_frees_slot() -> None:
     queue = filled(FairQueue(2), A, 2)
     assert queue.remove("a0", A)
     assert not queue.remove("a0", A)
@@ -90,7 +90,9 @@ requesters = st.builds(Requester, st.sampled_from("abcdef"), st.booleans())
 
 
 @given(st.lists(st.one_of(requesters, st.just("pop")), max_size=80), st.integers(0, 5))
-def test_nothing_is_lost_and_the_bound_holds(steps: list[Requester | str], kept: int) -> None:
+def test_fair_queue_loses_nothing_and_stays_bounded(
+    steps: list[Requester | str], kept: int
+) -> None:
     queue: FairQueue[int] = FairQueue(5, kept)
     waiting: set[int] = set()
     for number, step in enumerate(steps):

@@ -9,13 +9,13 @@ BROKEN = problem("p", "mend")
 SECTION = Section("webhooks", "Webhooks", (ok("fine"), ODD, BROKEN), {"off": False})
 
 
-def test_a_report_holds_facts_and_sentences_of_each_section() -> None:
+def test_findings_report_holds_facts_and_sentences() -> None:
     told = report([SECTION])["sections"]["webhooks"]
     assert (told["off"], told["warnings"], told["problems"]) == (False, ["w"], ["p"])
     assert told["findings"][0] == {"level": "ok", "text": "fine", "todo": ""}
 
 
-def test_a_report_is_ok_with_warnings_and_not_with_problems() -> None:
+def test_findings_report_is_ok_without_problems() -> None:
     assert report([Section("a", "A", (ODD,))])["ok"] is True
     assert report([Section("a", "A", (ODD,)), SECTION])["ok"] is False
     assert [count([SECTION, SECTION], level) for level in Level] == [2, 2, 2]

@@ -46,12 +46,12 @@ SPELLINGS = [
 
 
 @pytest.mark.parametrize(("typed", "expected"), SPELLINGS)
-def test_all_spellings_of_a_name_have_one_form(typed: str, expected: str) -> None:
+def test_canonical_form_unites_spellings(typed: str, expected: str) -> None:
     """At most 320 characters, NFKC, trimmed, casefolded (A-30)."""
     assert canonical(typed) == expected
 
 
-def test_the_form_of_every_code_point_is_its_own_form() -> None:
+def test_canonical_form_of_code_point_is_stable() -> None:
     """The form of a form is itself, over all code points (A-31)."""
     wrong = []
     for point in range(sys.maxunicode + 1):
@@ -62,44 +62,44 @@ def test_the_form_of_every_code_point_is_its_own_form() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=40))
-def test_the_form_of_every_text_is_its_own_form(text: str) -> None:
+def test_canonical_form_of_text_is_stable(text: str) -> None:
     once = form(text)
     assert once is None or form(once) == once
 
 
 @given(st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1, max_size=30))
-def test_letter_case_makes_no_other_account(text: str) -> None:
+def test_canonical_form_ignores_letter_case(text: str) -> None:
     """No letter case makes another account (A-30)."""
     assert canonical(text.upper()) == canonical(text.lower()) == canonical(f" {text} ")
 
 
 @pytest.mark.parametrize("points", [DEFAULT_IGNORABLE, BIDI_CONTROLS], ids=["ignorable", "bidi"])
-def test_an_invisible_character_inside_is_refused(points: list[int]) -> None:
+def test_canonical_form_refuses_invisible_characters(points: list[int]) -> None:
     """Bidi controls and default-ignorable characters are refused (A-33, A-14)."""
     assert [hex(point) for point in points if form(f"a{chr(point)}b") is not None] == []
 
 
-def test_a_control_or_half_a_character_inside_is_refused() -> None:
+def test_canonical_form_refuses_control_characters_and_surrogates() -> None:
     points = [p for p in range(0x10000) if unicodedata.category(chr(p)) in ("Cc", "Cs")]
     assert [hex(point) for point in points if form(f"a{chr(point)}b") is not None] == []
 
 
 @given(st.text(max_size=30))
-def test_no_form_holds_an_invisible_character_or_outer_white_space(text: str) -> None:
+def test_canonical_form_is_trimmed_and_visible(text: str) -> None:
     once = form(text)
     if once is not None:
         assert once == once.strip()
         assert not {ord(c) for c in once} & {*DEFAULT_IGNORABLE, *range(0x20)}
 
 
-def test_320_characters_are_taken_and_one_more_is_not() -> None:
+def test_canonical_form_accepts_320_characters_at_most() -> None:
     """The cap is 320 characters (A-30)."""
     assert canonical("a" * 320) == "a" * 320
     with pytest.raises(UnusableIdentifierError, match="320"):
         canonical("a" * 321)
 
 
-def test_the_cap_holds_for_the_form_as_well() -> None:
+def test_canonical_form_limits_folded_length_too() -> None:
     """The cap holds after folding too: one code point may fold to 18 (A-32)."""
     with pytest.raises(UnusableIdentifierError, match="320"):
         canonical("\ufdfa" * 320)

@@ -23,35 +23,35 @@ LOCKING = Budget(limit=5, window=15 * MINUTE)
 ROLLING = Budget(limit=50, window=15 * MINUTE, locks=False)
 
 
-def test_a_lock_answers_what_is_left_of_it() -> None:
+def test_refusal_seconds_of_lock_is_time_left() -> None:
     tally = Tally(5, NOW - 10 * MINUTE, NOW - 9 * MINUTE, NOW + 6 * MINUTE)
     assert refusal_seconds(tally, LOCKING, NOW) == 360
 
 
-def test_too_many_in_flight_answers_one_second() -> None:
-    """Tries above the limit while others are in flight get 429 with `Retry-After: 1` (A-68)."""
+def test_refusal_seconds_is_one_while_attempts_are_in_flight() -> None:
+    """Attempts above the limit while others are in flight get 429 with `Retry-After: 1` (A-68)."""
     tally = Tally(failed=4, oldest=NOW, newest_failure=NOW - 1, locked_until=None)
     assert refusal_seconds(tally, LOCKING, NOW) == 1
 
 
-def test_a_limit_reached_by_crashes_ends_a_window_after_the_last() -> None:
+def test_refusal_seconds_counts_window_from_last_crash() -> None:
     """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
     tally = Tally(5, NOW - 14 * MINUTE, NOW - 5 * MINUTE, None)
     assert refusal_seconds(tally, LOCKING, NOW) == 600
 
 
-def test_the_address_waits_until_its_oldest_failure_leaves_the_window() -> None:
-    """The next try is 429 until the oldest failure leaves the window (A-90)."""
+def test_refusal_seconds_of_address_awaits_oldest_failure() -> None:
+    """The next attempt is answered 429 until the oldest failure leaves the window (A-90)."""
     tally = Tally(50, NOW - 14 * MINUTE, NOW, None)
     assert refusal_seconds(tally, ROLLING, NOW) == 60
 
 
-def test_a_lock_that_is_over_is_no_lock() -> None:
+def test_refusal_seconds_ignores_expired_lock() -> None:
     tally = Tally(failed=0, oldest=None, newest_failure=None, locked_until=NOW)
     assert refusal_seconds(tally, LOCKING, NOW) == 1
 
 
-CLOSED = [  # failures, the lock's end, whether all that are in flight make no difference
+CLOSED = [  # failures, the lock's end, whether further attempts are refused
     (0, None, False),
     (4, None, False),
     (5, None, True),
@@ -64,15 +64,15 @@ CLOSED = [  # failures, the lock's end, whether all that are in flight make no d
 
 
 @pytest.mark.parametrize(("failed", "until", "closed"), CLOSED)
-def test_a_door_is_closed_by_a_lock_or_by_a_budget_of_failures(
+def test_is_closed_requires_lock_or_spent_budget(
     failed: int, until: int | None, closed: bool
 ) -> None:
-    """Tries in flight lock nobody, so that they close no door either (A-68)."""
+    """Attempts in flight cause no lock (A-68)."""
     tally = Tally(failed, NOW, NOW, until)
     assert is_closed(tally, LOCKING, NOW) is closed
 
 
-def test_a_try_is_hashed_before_its_charge_counts_as_a_failure() -> None:
+def test_may_verify_refuses_charge_of_30_seconds() -> None:
     """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
     assert may_verify(NOW - 29_999, NOW)
     assert not may_verify(NOW - 30_000, NOW)
@@ -82,7 +82,7 @@ MOMENTS = st.none() | st.integers(NOW - 40 * MINUTE, NOW + 40 * MINUTE)
 
 
 @given(st.integers(0, 100), MOMENTS, MOMENTS, MOMENTS, st.booleans())
-def test_a_refusal_never_answers_a_negative_or_endless_wait(
+def test_refusal_seconds_is_positive_and_bounded(
     failed: int, oldest: int | None, newest: int | None, until: int | None, locks: bool
 ) -> None:
     """A clock that jumps gives no negative Retry-After (A-81)."""
@@ -94,17 +94,17 @@ def test_a_refusal_never_answers_a_negative_or_endless_wait(
 
 
 @given(st.integers(1, 15 * MINUTE))
-def test_a_lock_is_answered_to_the_millisecond(left: int) -> None:
+def test_refusal_seconds_of_lock_has_millisecond_precision(left: int) -> None:
     assert refusal_seconds(Tally(5, NOW, NOW, NOW + left), LOCKING, NOW) == left / 1000
 
 
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
-def test_a_region_holds_the_keys_that_begin_as_it_does(key: bytes, other: bytes) -> None:
+def test_region_holds_keys_with_its_prefix(key: bytes, other: bytes) -> None:
     region = Region.of(key)
     assert region.first <= key <= region.last
     assert (region.first <= other <= region.last) is (other[:2] == key[:2])
     assert Region.of(region.shared) == region
 
 
-def test_a_shared_counter_has_the_window_of_its_kind_and_locks_nobody() -> None:
+def test_shared_budget_keeps_window_and_never_locks() -> None:
     assert shared_budget(Budget(5, 1000)) == Budget(SHARED_TRIES, 1000, locks=False)

@@ -19,9 +19,9 @@ KNOWN = ["sessionDays", "apiKeyDays", "lockoutMinutes"]
         ("", None),
     ],
 )
-def test_the_most_similar_known_name_is_meant(written: str, meant: str | None) -> None:
+def test_nearest_finds_most_similar_name(written: str, meant: str | None) -> None:
     assert nearest(written, KNOWN) == meant
 
 
-def test_a_very_long_name_is_like_none() -> None:
+def test_nearest_finds_nothing_for_long_name() -> None:
     assert nearest("x" * 1_000_000, KNOWN) is None

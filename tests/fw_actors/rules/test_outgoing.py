@@ -42,12 +42,12 @@ LINK_LOCAL = [
 
 
 @pytest.mark.parametrize(("address", "expected"), LINK_LOCAL)
-def test_link_local_addresses_are_known_in_each_form(address: str, expected: bool) -> None:
+def test_is_link_local_recognizes_each_notation(address: str, expected: bool) -> None:
     assert is_link_local(address) is expected
 
 
 @given(st.integers(0, 2**16 - 1), st.sampled_from(["{}", "::ffff:{}", "64:ff9b::{}"]))
-def test_every_address_of_169_254_is_link_local(last: int, form: str) -> None:
+def test_is_link_local_covers_169_254_network(last: int, form: str) -> None:
     assert is_link_local(form.format(f"169.254.{last >> 8}.{last & 255}"))
 
 
@@ -95,7 +95,7 @@ DENY = OutgoingPolicy("deny", (ip_network("10.1.0.0/16"), ip_network("fd00::/8")
 
 
 @pytest.mark.parametrize(("address", "expected"), PUBLIC)
-def test_public_addresses_are_told_from_all_others(address: str, expected: bool) -> None:
+def test_is_public_separates_public_addresses(address: str, expected: bool) -> None:
     assert is_public(address) is expected
 
 
@@ -106,29 +106,29 @@ def test_policy_allows_all_but_link_local_addresses_by_default(address: str, _: 
 
 
 @pytest.mark.parametrize(("address", "expected"), PUBLIC)
-def test_policy_that_denies_refuses_all_that_is_not_public(address: str, expected: bool) -> None:
+def test_denying_policy_refuses_non_public_addresses(address: str, expected: bool) -> None:
     assert (OutgoingPolicy("deny").refusal(address) is None) is expected
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203", "fd00::1"])
-def test_policy_that_denies_allows_listed_networks(address: str) -> None:
+def test_denying_policy_allows_listed_networks(address: str) -> None:
     assert DENY.refusal(address) is None
     assert not DENY.refuses_own_machine(address, 80)
 
 
 @pytest.mark.parametrize("address", ["10.2.0.1", "127.0.0.1", "::1", "192.168.1.1"])
-def test_policy_that_denies_refuses_what_is_not_listed(address: str) -> None:
+def test_denying_policy_refuses_unlisted_addresses(address: str) -> None:
     assert DENY.refusal(address) == ("is not a public address, and ops.outgoing.private is deny")
     assert DENY.refuses_own_machine(address, 80)
 
 
-def test_policy_that_denies_refuses_the_service_itself_although_its_network_is_listed() -> None:
+def test_denying_policy_refuses_own_port_in_listed_network() -> None:
     policy = OutgoingPolicy("deny", (ip_network("127.0.0.0/8"),), own_port=8000)
     assert policy.refuses_own_machine("127.0.0.1", 8000)
     assert not policy.refuses_own_machine("127.0.0.1", 9000)
 
 
-def test_policy_refuses_link_local_addresses_although_they_are_listed() -> None:
+def test_policy_refuses_listed_link_local_addresses() -> None:
     policy = OutgoingPolicy("deny", (ip_network("169.254.0.0/16"),))
     assert policy.refusal("169.254.169.254") == (
         "is a link-local address, which is never connected to"
@@ -136,7 +136,7 @@ def test_policy_refuses_link_local_addresses_although_they_are_listed() -> None:
 
 
 @given(st.ip_addresses())
-def test_policy_that_denies_allows_nothing_that_is_private(address: object) -> None:
+def test_denying_policy_allows_no_private_address(address: object) -> None:
     if getattr(address, "is_private", False):
         assert OutgoingPolicy("deny").refusal(str(address)) is not None or is_public(str(address))
 

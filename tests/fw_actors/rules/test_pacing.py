@@ -1,4 +1,4 @@
-"""A limit of requests a second holds whenever and however often it is asked (B-310, B-312)."""
+"""A limit of requests per second holds at any times of its queries (B-310, B-312)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = 1_800_000_000_000
 
 
 def requests_in(seconds: int, rate: int, *, seed: int, processes: int = 2) -> int:
-    """Count the requests of processes that ask at their own times, with enough to send."""
+    """Count the requests of processes that query at their own times, with enough to send."""
     random, used, count = Random(seed), 0, 0
     looks = [NOW] * processes
     while min(looks) < NOW + seconds * 1000:
@@ -35,19 +35,19 @@ def requests_in(seconds: int, rate: int, *, seed: int, processes: int = 2) -> in
 
 
 @given(st.sampled_from([1, 3, 7, 10, 33, 100, 999, 2000]), st.integers(0, 1000))
-def test_rate_is_held_within_a_tenth(rate: int, seed: int) -> None:
+def test_rate_allowance_holds_rate_within_tenth(rate: int, seed: int) -> None:
     seconds = 20
     count = requests_in(seconds, rate, seed=seed)
     assert 0.9 * rate * seconds <= count <= 1.1 * rate * seconds + 1
 
 
 @given(st.integers(1, 10_000), st.integers(0, 10**9))
-def test_idle_time_allows_a_tenth_of_a_second_at_most(rate: int, idle_ms: int) -> None:
+def test_rate_allowance_limits_burst_after_idle_time(rate: int, idle_ms: int) -> None:
     used = NOW * 1000
     assert rate_allowance(rate, used, NOW + idle_ms).requests <= 0.102 * rate + 1
 
 
-def test_clock_that_was_set_back_holds_nothing_up() -> None:
+def test_rate_allowance_recovers_if_clock_is_set_back() -> None:
     used = NOW * 1000
     earlier = NOW - MAX_SKEW_US // 1000 - 1
     allowed = rate_allowance(10, used, earlier)
@@ -57,7 +57,7 @@ def test_clock_that_was_set_back_holds_nothing_up() -> None:
     assert rate_allowance(10, used, slightly).requests == 0
 
 
-def test_changed_limit_applies_to_the_next_request() -> None:
+def test_rate_allowance_applies_changed_limit_immediately() -> None:
     used = NOW * 1000
     assert rate_allowance(1, used, NOW + 100).requests == 0
     assert rate_allowance(100, used, NOW + 100).requests == WINDOW_US * 100 // 1_000_000
@@ -70,7 +70,7 @@ def test_changed_limit_applies_to_the_next_request() -> None:
         (1, NOW + 1, NOW + 1), (1, NOW, NOT_PAUSED),
     ],
 )  # fmt: skip
-def test_pause_ends_at_its_time_or_when_it_is_resumed(
+def test_pause_end_is_its_time_or_resumption(
     since: int | None, until: int | None, end: int
 ) -> None:
     assert pause_end(since, until, NOW) == end

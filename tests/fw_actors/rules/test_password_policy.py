@@ -16,7 +16,7 @@ def rule(
     email: str = "ada@x.test",
     common: frozenset[str] = frozenset(),
 ) -> str:
-    """The rule that a password breaks; empty when it is taken."""
+    """Return the rule that a password breaks; empty if it is accepted."""
     try:
         validate_password(password, minimum=minimum, name=name, email=email, common=common)
     except PasswordPolicyError as error:
@@ -37,26 +37,24 @@ ROWS = [  # password, the rule it breaks
     ("passwords have no complexity rules", ""),
     ("ada@x.test", "equalsAccountName"),
     ("  ADA@X.TEST ", "equalsAccountName"),
-    ("\u202eada-lovelace", ""),  # it has no canonical form, so it equals nobody's
+    ("\u202eada-lovelace", ""),  # it has no canonical form, so it equals no name
 ]
 
 
 @pytest.mark.parametrize(("password", "broken"), ROWS)
-def test_a_password_is_judged_by_length_blankness_and_the_account(
-    password: str, broken: str
-) -> None:
+def test_password_policy_judges_length_blankness_and_account(password: str, broken: str) -> None:
     """At least `minPasswordLength` code points (A-131), at most 256 (A-132), not blank (A-133),
     and not the account's name (A-134)."""
     assert rule(password) == broken
 
 
-def test_the_account_name_is_compared_folded() -> None:
+def test_password_policy_compares_folded_account_name() -> None:
     """`equalsAccountName` compares name and e-mail in canonical form (A-134)."""
     assert rule("GRACE HOPPER", name="grace hopper") == "equalsAccountName"
     assert rule("\uff27\uff32\uff21\uff23\uff25", name="grace", minimum=1) == "equalsAccountName"
 
 
-ORDER = [  # what breaks two rules is told the first of: tooLong, blank, equalsAccountName, tooShort
+ORDER = [  # the first of two broken rules: tooLong, blank, equalsAccountName, tooShort
     (" " * 257, "tooLong"),
     (" ", "blank"),
     ("ada", "equalsAccountName"),
@@ -64,14 +62,12 @@ ORDER = [  # what breaks two rules is told the first of: tooLong, blank, equalsA
 
 
 @pytest.mark.parametrize(("password", "broken"), ORDER)
-def test_the_first_broken_rule_in_the_order_of_the_interface_is_told(
-    password: str, broken: str
-) -> None:
+def test_password_policy_reports_first_broken_rule(password: str, broken: str) -> None:
     """The order of the rules is tooLong, blank, equalsAccountName, tooShort, common (A-136)."""
     assert rule(password) == broken
 
 
-def test_an_account_without_a_usable_name_has_a_policy_all_the_same() -> None:
+def test_password_policy_applies_without_usable_name() -> None:
     assert rule("12345678", name="\u202e", email="\u202e") == ""
 
 
@@ -79,8 +75,6 @@ def test_an_account_without_a_usable_name_has_a_policy_all_the_same() -> None:
     ("password", "broken"),
     [("letmein!", "common"), ("LetMeIn!", "common"), ("letmein!!", ""), ("letmein", "tooShort")],
 )
-def test_a_common_password_is_refused_in_any_case_after_all_other_rules(
-    password: str, broken: str
-) -> None:
+def test_password_policy_refuses_common_password_last(password: str, broken: str) -> None:
     assert rule(password, common=frozenset({"letmein!", "letmein"})) == broken
     assert rule(password) == broken.replace("common", ""), "a site has to ask for it"

@@ -1,11 +1,11 @@
-"""A receiver that an operator has paused takes nothing, and does as before once it goes on."""
+"""A receiver that an operator has paused starts no attempt until it is resumed."""
 
 from __future__ import annotations
 
 from fw_actors.rules.concurrency import ReceiverSlots, startable
 
 
-def test_nothing_starts_at_a_paused_receiver() -> None:
+def test_paused_receiver_starts_nothing_until_resumed() -> None:
     receiver = ReceiverSlots(limit=16, window=8)
     receiver.take(2)
     receiver.paused = True
@@ -16,7 +16,7 @@ def test_nothing_starts_at_a_paused_receiver() -> None:
     assert (receiver.health, startable(receiver, 512, 512)) == ("healthy", 15)
 
 
-def test_a_slow_receiver_says_so_unless_it_is_paused() -> None:
+def test_slow_receiver_shows_slow_unless_paused() -> None:
     receiver = ReceiverSlots(limit=16, window=8)
     receiver.take(1)
     receiver.timed_out()

@@ -1,4 +1,4 @@
-"""How many places a receiver has (B-230, B-231, B-232, B-233)."""
+"""The number of slots of a receiver (B-230, B-231, B-232, B-233)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fw_actors.rules.concurrency import ReceiverSlots, startable
 
 
-def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer_up_to_the_limit() -> None:
-    """A receiver starts with one place and doubles with each answer up to the limit (B-231)."""
+def test_receiver_slots_double_up_to_limit() -> None:
+    """A receiver starts with one slot and doubles with each answer up to the limit (B-231)."""
     receiver = ReceiverSlots(limit=16)
     windows = [receiver.window]
     for _ in range(6):
@@ -19,53 +19,53 @@ def test_a_receiver_starts_with_one_place_and_doubles_with_each_answer_up_to_the
     assert windows == [1, 2, 4, 8, 16, 16, 16]
 
 
-def test_a_head_that_takes_over_a_second_sets_it_back_to_one() -> None:
+def test_receiver_slots_fall_to_one_on_slow_head() -> None:
     receiver = ReceiverSlots(limit=16, window=16)
     receiver.take(1)
     receiver.answered(1.001)
     assert (receiver.window, receiver.slow) == (1, True)
 
 
-def test_a_head_within_a_second_is_no_slow_one() -> None:
+def test_receiver_slots_grow_for_head_within_second() -> None:
     receiver = ReceiverSlots(limit=16, window=4)
     receiver.take(1)
     receiver.answered(1.0)
     assert (receiver.window, receiver.slow) == (8, False)
 
 
-def test_a_timeout_sets_it_back_to_one() -> None:
+def test_receiver_slots_fall_to_one_on_timeout() -> None:
     receiver = ReceiverSlots(limit=16, window=16)
     receiver.take(1)
     receiver.timed_out()
     assert (receiver.window, receiver.slow, receiver.in_flight) == (1, True, 0)
 
 
-def test_an_end_that_says_nothing_of_the_pace_changes_only_what_is_in_flight() -> None:
+def test_receiver_slots_keep_window_at_neutral_end() -> None:
     receiver = ReceiverSlots(limit=16, window=4)
     receiver.take(3)
     receiver.ended()
     assert (receiver.window, receiver.slow, receiver.in_flight, receiver.free) == (4, False, 2, 2)
 
 
-def test_a_window_that_shrinks_below_what_is_in_flight_leaves_nothing_free() -> None:
+def test_receiver_slots_have_none_free_in_shrunk_window() -> None:
     receiver = ReceiverSlots(limit=16, window=4)
     receiver.take(4)
     receiver.timed_out()
     assert receiver.free == 0
 
 
-def test_a_quarter_of_all_places_is_closed_to_slow_receivers() -> None:
+def test_startable_reserves_quarter_for_fast_receivers() -> None:
     """A quarter of `deliveryConcurrency` is closed to slow receivers (B-233)."""
     slow = ReceiverSlots(limit=16, slow=True)
     assert [startable(slow, free, 512) for free in (512, 129, 128, 1, 0)] == [1, 1, 0, 0, 0]
 
 
-def test_a_healthy_receiver_may_take_the_last_place() -> None:
+def test_startable_gives_last_slot_to_healthy_receiver() -> None:
     assert startable(ReceiverSlots(limit=16), 1, 512) == 1
 
 
 @given(st.integers(1, 64), st.booleans(), st.integers(0, 100), st.integers(0, 600))
-def test_never_more_start_than_are_free_anywhere(
+def test_startable_never_exceeds_free_slots(
     window: int, slow: bool, in_flight: int, free: int
 ) -> None:
     receiver = ReceiverSlots(64, window, slow, in_flight)

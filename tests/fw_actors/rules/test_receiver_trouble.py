@@ -30,26 +30,26 @@ def failing(lasted: int = 0, **changes: object) -> ReceiverTrouble:
         (failing(failures=2), DAY, BOTH, None),
         (failing(enabled=False), DAY, BOTH, None),
         (failing(noticed=1000, notice_open=True), 2 * DAY, BOTH, None),
-        (failing(noticed=500), DAY, BOTH, NOTICE),  # that was another trouble
+        (failing(noticed=500), DAY, BOTH, NOTICE),  # an earlier series of failures
         (failing(noticed=500, notice_open=True), DAY, BOTH, END),  # its end comes first
         (failing(noticed=1000, notice_open=True, since=None), 0, BOTH, END),
         (failing(noticed=1000, notice_open=True, enabled=False), 0, BOTH, END),
         (failing(noticed=1000, since=None, last_failure=None, failures=0), 0, BOTH, None),
         (failing(3 * DAY), 3 * DAY, BOTH, DISABLE),
-        (failing(3 * DAY - 1), 9 * DAY, BOTH, NOTICE),  # quiet since: no reason to disable
+        (failing(3 * DAY - 1), 9 * DAY, BOTH, NOTICE),  # no failure since: no reason to disable
         (failing(3 * DAY, disabled=1000, noticed=1000), 9 * DAY, BOTH, None),
         (failing(3 * DAY), 3 * DAY, NoticePolicy(0, 3), DISABLE),
         (failing(3 * DAY), 3 * DAY, NoticePolicy(24, 0), NOTICE),
     ],
 )
-def test_what_is_due(
+def test_trouble_act_follows_state_and_policy(
     trouble: ReceiverTrouble, after: int, policy: NoticePolicy, act: TroubleAct | None
 ) -> None:
     assert trouble_act(trouble, 1000 + after, policy) is act
 
 
 @given(st.floats(0.0001, 100))
-def test_a_period_is_a_whole_number_of_milliseconds(hours: float) -> None:
+def test_notice_policy_has_whole_milliseconds(hours: float) -> None:
     """The rule and the store's statement then agree on when the period ends."""
     policy = NoticePolicy(hours, 0)
     assert trouble_act(failing(), 1000 + policy.notice_ms - 1, policy) is None

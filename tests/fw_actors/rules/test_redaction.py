@@ -29,7 +29,7 @@ ROWS = [  # field, type, permlevel, what an event shows
 
 
 @pytest.mark.parametrize(("field", "kind", "permlevel", "shown"), ROWS)
-def test_type_name_suffix_and_permlevel_decide(
+def test_redaction_depends_on_type_name_and_permlevel(
     field: str, kind: str, permlevel: int, shown: str
 ) -> None:
     """Removal comes first (B-90), a Vault follows the Vault rule (B-91), then names
@@ -40,8 +40,8 @@ def test_type_name_suffix_and_permlevel_decide(
 @pytest.mark.parametrize(
     "field", ["secrets", "password_hint", "secretary", "passwords", "token", "api_key", "Password"]
 )
-def test_no_other_field_is_removed(field: str) -> None:
-    """Rule 4."""
+def test_redaction_keeps_all_other_fields(field: str) -> None:
+    """Rule 4 of redaction (B-93)."""
     assert redaction_of(field, "Data", 0) is FieldRedaction.SHOWN
 
 
@@ -56,6 +56,6 @@ def test_no_other_field_is_removed(field: str) -> None:
         ("lines", "Table", False),
     ],
 )
-def test_a_secret_is_one_for_versions_and_exports_too(field: str, kind: str, secret: bool) -> None:
+def test_is_secret_covers_versions_and_exports(field: str, kind: str, secret: bool) -> None:
     """A secret is absent from Versions and exports (D-70, D-16, D-223)."""
     assert is_secret(field, kind) is secret

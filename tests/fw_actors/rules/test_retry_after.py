@@ -29,22 +29,22 @@ UNREADABLE = ["", "-1", "1.5", "1e3", "٣", "soon", "9" * 400, "Fri, 99 Foo 2027
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(("value", "seconds"), READ)
-def test_it_is_read_and_clamped_on_429_and_503(status: int, value: str, seconds: float) -> None:
+def test_retry_after_is_clamped_on_429_and_503(status: int, value: str, seconds: float) -> None:
     assert retry_after_seconds(status, value, NOW) == seconds
 
 
 @pytest.mark.parametrize("value", UNREADABLE)
-def test_an_unreadable_one_is_ignored(value: str) -> None:
+def test_retry_after_ignores_unreadable_value(value: str) -> None:
     assert retry_after_seconds(503, value, NOW) == 0
 
 
 @pytest.mark.parametrize("status", [200, 301, 408, 500, 502, 504])
-def test_on_any_other_status_it_means_nothing(status: int) -> None:
+def test_retry_after_is_ignored_on_other_statuses(status: int) -> None:
     assert retry_after_seconds(status, "100", NOW) == 0
     assert retry_after_seconds(503, None, NOW) == 0
 
 
 @given(st.text(max_size=80))
-def test_whatever_a_receiver_says_the_wait_is_within_its_limits(value: str) -> None:
+def test_retry_after_stays_within_limits(value: str) -> None:
     """A receiver's `Retry-After` is clamped before any arithmetic (B-193)."""
     assert 0 <= retry_after_seconds(429, value, NOW) <= 3600

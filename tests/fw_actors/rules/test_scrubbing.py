@@ -45,27 +45,27 @@ SECRET = "sk_live/51+Habcd"
 
 
 @pytest.mark.parametrize(("text", "kept"), ROWS)
-def test_what_looks_like_a_secret_goes_and_the_rest_stays(text: str, kept: str) -> None:
+def test_scrub_removes_only_apparent_secrets(text: str, kept: str) -> None:
     assert Scrubber().scrub(text) == kept
 
 
 @pytest.mark.parametrize("piece", ["a-", "1a-", "a.", "://a", "a://", "password", "token-", "sid "])
-def test_a_long_text_takes_no_longer_than_its_length(piece: str) -> None:
-    """An error's text may be what a client has sent: minutes of it would stop the service."""
+def test_scrub_takes_linear_time(piece: str) -> None:
+    """The text of an error may come from a client; minutes of scrubbing would stop the service."""
     text = piece * (LONG // len(piece))
     begun = time.process_time()
     Scrubber((SECRET,)).scrub(text)
     assert time.process_time() - begun < WHOLE_SECONDS
 
 
-def test_known_secrets_go_whatever_they_look_like() -> None:
+def test_scrub_known_removes_secrets_of_any_form() -> None:
     scrubber = Scrubber(("teatea", "teatea time", "", "lemons"))
     assert scrubber.scrub_known("no teatea time without lemons, or teatea, or password=x") == (
         "no [scrubbed] without [scrubbed], or [scrubbed], or password=x"
     )
 
 
-def test_a_secret_of_fewer_than_six_characters_is_left_alone() -> None:
+def test_scrub_known_keeps_short_secrets() -> None:
     """Removing short secrets would garble the log: every timestamp contains `1`."""
     scrubber = Scrubber(("1", "admin", "      1      "))
     assert scrubber.scrub_known("admin signed in at 11:10") == "admin signed in at 11:10"
@@ -89,7 +89,7 @@ def test_a_secret_of_fewer_than_six_characters_is_left_alone() -> None:
         b64encode(f"use:{SECRET}".encode()).decode(),
     ],
 )
-def test_a_secret_is_found_in_every_usual_encoding(shown: str) -> None:
+def test_scrub_known_finds_usual_encodings(shown: str) -> None:
     kept = Scrubber([SECRET]).scrub_known(f"upstream said {shown}.")
     assert "[scrubbed]" in kept
     assert shown not in kept
@@ -100,30 +100,28 @@ def test_a_secret_is_found_in_every_usual_encoding(shown: str) -> None:
     ['two "quotes"', "back\\slash", "über-geheim", "tab\there", "line\nbreak", "\u202ebidi!"],
 )
 @pytest.mark.parametrize("show", [str, repr, ascii, json.dumps, lambda s: repr(s.encode())])
-def test_a_secret_of_any_characters_is_found_as_python_shows_it(
-    secret: str, show: Callable[[str], str]
-) -> None:
+def test_scrub_known_finds_python_representations(secret: str, show: Callable[[str], str]) -> None:
     kept = Scrubber([secret]).scrub_known(f"<{show(secret)}>")
     assert kept in {f"<{before}[scrubbed]{after}>" for before, after in QUOTED}
 
 
-def test_each_line_of_a_long_secret_is_found_alone() -> None:
-    """A traceback is told line by line, an actor's failure with its white space folded."""
+def test_scrub_known_finds_single_lines_of_secret() -> None:
+    """A traceback is logged line by line, an actor's failure with its white space folded."""
     lines = ["-----BEGIN KEY-----", "MIIEvQIBADANBgkq", "hkiG9w0BAQEFAASC", "-----END KEY-----"]
     scrubber = Scrubber(["\n".join(lines) + "\n"])
     assert scrubber.scrub_known("\n  | ".join(lines)) == "\n  | ".join(["[scrubbed]"] * 4)
     assert scrubber.scrub_known(" ".join(lines)) == "[scrubbed]"
 
 
-def test_the_end_of_line_that_a_file_adds_is_no_part_of_a_secret() -> None:
+def test_scrub_known_ignores_final_line_end_of_secret() -> None:
     assert Scrubber(["a secret\n"]).scrub_known("<a secret>") == "<[scrubbed]>"
 
 
-def test_a_scrubber_shows_no_secret_of_its_own() -> None:
+def test_scrubber_repr_hides_its_secrets() -> None:
     assert SECRET not in repr(Scrubber([SECRET]))
 
 
 @given(st.text(max_size=200), st.text(min_size=6, max_size=20).filter(lambda s: len(s.strip()) > 5))
-def test_a_known_secret_is_in_no_scrubbed_text(text: str, secret: str) -> None:
+def test_scrub_leaves_no_known_secret(text: str, secret: str) -> None:
     kept = Scrubber([secret]).scrub(f"{text}{secret}{text}")
     assert not [part for part in kept.split("[scrubbed]") if secret in part]

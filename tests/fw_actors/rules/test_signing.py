@@ -18,7 +18,7 @@ KEY = b"\x00\xff a key of twenty-four b"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
 
 
-def test_the_signature_is_hmac_sha256_over_id_timestamp_and_body() -> None:
+def test_sign_is_hmac_sha256_of_id_timestamp_and_body() -> None:
     """The example of the Standard Webhooks specification 1.0."""
     key = mac_of(key_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"))
     signature = sign(key, b"msg_p5jXN8AQM9LWM0D4loKWxJek", b"1614265330", b'{"test": 2432232314}')
@@ -32,7 +32,7 @@ KEYS = st.binary(min_size=1, max_size=80)
 
 @pytest.fixture(scope="module")
 def svix_webhook() -> Any:
-    """Its class; every process that collects the tests would else wait 0.4 s for its import."""
+    """The class of the library, imported here because its import takes 0.4 s."""
     from svix.webhooks import Webhook
 
     return Webhook
@@ -40,7 +40,7 @@ def svix_webhook() -> Any:
 
 @settings(max_examples=30)
 @given(key=KEYS, delivery=IDS, data=st.dictionaries(st.text(), st.text(), max_size=3))
-def test_the_official_verifiers_take_what_is_signed(
+def test_signature_is_accepted_by_official_verifiers(
     svix_webhook: Any, key: bytes, delivery: str, data: dict[str, str]
 ) -> None:
     """Libraries of the Standard Webhooks convention verify the request (B-125)."""
@@ -59,9 +59,7 @@ def test_the_official_verifiers_take_what_is_signed(
 
 
 @given(KEYS, IDS, BODIES)
-def test_the_official_signer_makes_the_same_signature(
-    key: bytes, delivery: str, body: bytes
-) -> None:
+def test_signature_equals_official_signature(key: bytes, delivery: str, body: bytes) -> None:
     moment = datetime.fromtimestamp(1_800_000_000, UTC)
     text = body.decode("latin-1")
     theirs = standardwebhooks.Webhook(base64.b64encode(key).decode()).sign(delivery, moment, text)
@@ -69,14 +67,14 @@ def test_the_official_signer_makes_the_same_signature(
 
 
 @given(KEYS, st.booleans())
-def test_whsec_is_decoded_with_or_without_its_padding(key: bytes, padded: bool) -> None:
+def test_key_of_decodes_whsec_with_optional_padding(key: bytes, padded: bool) -> None:
     """Standard base64, padding optional, of at least one byte (B-22)."""
     text = base64.b64encode(key).decode()
     assert key_of("whsec_" + (text if padded else text.rstrip("="))) == key
 
 
 @given(st.text(min_size=1).filter(lambda s: not s.startswith("whsec_") and s.isprintable()))
-def test_any_other_secret_is_its_own_bytes(secret: str) -> None:
+def test_key_of_returns_bytes_of_other_secrets(secret: str) -> None:
     """Any other secret is used as its raw bytes (B-23)."""
     assert key_of(secret) == secret.encode()
 
@@ -121,20 +119,20 @@ BAD = [
 
 
 @pytest.mark.parametrize("secret", GOOD)
-def test_a_usable_secret_is_taken_whatever_its_length(secret: str) -> None:
+def test_validate_secret_accepts_usable_secrets(secret: str) -> None:
     """Lengths other than 24 to 64 bytes are accepted (B-25)."""
     validate_secret(secret)
 
 
 @pytest.mark.parametrize(("secret", "reason"), BAD)
-def test_a_secret_that_no_receiver_could_use_is_refused(secret: str, reason: str) -> None:
+def test_validate_secret_refuses_unusable_secrets(secret: str, reason: str) -> None:
     """Outer white space, control characters and a leading `v1,` are refused (B-24)."""
     with pytest.raises(UnusableSecretError, match=reason):
         validate_secret(secret)
 
 
 @given(st.text(max_size=30))
-def test_what_is_taken_gives_a_key(secret: str) -> None:
+def test_validated_secret_always_gives_key(secret: str) -> None:
     try:
         validate_secret(secret)
     except UnusableSecretError:

@@ -1,4 +1,4 @@
-"""The table of fw.json and its judge (C-16 to C-42)."""
+"""The table of fw.json and its validation (C-16 to C-42)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def only_problem(document: object) -> str:
         ("site", "name", "fw"),
     ],
 )
-def test_a_key_that_is_absent_has_the_default_of_the_contract(
+def test_policy_gives_documented_default_for_absent_key(
     section: str, key: str, default: object
 ) -> None:
     judged = judge({})
@@ -86,7 +86,7 @@ def test_a_key_that_is_absent_has_the_default_of_the_contract(
     assert judged.sections[section][key] == default
 
 
-def test_the_table_has_the_keys_of_the_contract_and_no_others() -> None:
+def test_policy_has_exactly_documented_keys() -> None:
     expected = {
         *((section, key) for section, key, *_ in WHOLE_NUMBERS + FRACTIONS + FLAGS),
         *TEXTS,
@@ -98,7 +98,7 @@ def test_the_table_has_the_keys_of_the_contract_and_no_others() -> None:
 
 
 @pytest.mark.parametrize(("section", "key", "_default", "low", "high"), WHOLE_NUMBERS)
-def test_a_whole_number_is_taken_within_its_range_and_refused_beyond(
+def test_policy_limits_whole_numbers_to_their_range(
     section: str, key: str, _default: int, low: int, high: int
 ) -> None:
     """Zero session days and zero login attempts are invalid (A-11); the ranges of the table (C-17,
@@ -115,7 +115,7 @@ def test_a_whole_number_is_taken_within_its_range_and_refused_beyond(
 
 
 @pytest.mark.parametrize(("section", "key", "_default", "low", "high"), FRACTIONS)
-def test_a_number_that_may_have_a_fraction_is_judged_by_its_range(
+def test_policy_limits_fractions_to_their_range(
     section: str, key: str, _default: float, low: float, high: float
 ) -> None:
     for value in (low, high, 0.5, 7):
@@ -131,13 +131,13 @@ def test_a_number_that_may_have_a_fraction_is_judged_by_its_range(
 @pytest.mark.parametrize(
     ("section", "key"), [(section, key) for section, key, *_ in WHOLE_NUMBERS + FRACTIONS]
 )
-def test_true_and_false_and_texts_are_no_numbers(section: str, key: str, value: object) -> None:
+def test_policy_refuses_other_types_as_numbers(section: str, key: str, value: object) -> None:
     """True and false are no numbers (C-15)."""
     assert f"{section}.{key}" in only_problem({section: {key: value}})
 
 
 @pytest.mark.parametrize(("section", "key", "_default"), FLAGS)
-def test_a_flag_is_true_or_false_and_nothing_else(section: str, key: str, _default: bool) -> None:
+def test_policy_flag_accepts_only_booleans(section: str, key: str, _default: bool) -> None:
     for value in (True, False):
         assert judge({section: {key: value}}).sections[section][key] is value
     others: list[object] = [0, 1, "true", "yes", None, []]
@@ -145,7 +145,7 @@ def test_a_flag_is_true_or_false_and_nothing_else(section: str, key: str, _defau
         assert f"{section}.{key}" in only_problem({section: {key: other}})
 
 
-def test_secure_cookie_takes_null_as_a_third_answer() -> None:
+def test_policy_secure_cookie_accepts_null() -> None:
     """null means that `Secure` is decided per request (A-171, C-25)."""
     for value in (True, False, None):
         judged = judge({"auth": {"secureCookie": value}})
@@ -156,7 +156,7 @@ def test_secure_cookie_takes_null_as_a_third_answer() -> None:
 
 
 @pytest.mark.parametrize(("section", "key"), TEXTS)
-def test_a_text_is_a_string_without_control_characters(section: str, key: str) -> None:
+def test_policy_text_refuses_control_characters(section: str, key: str) -> None:
     for value in ("plain", "Größe 日本"):
         assert judge({section: {key: value}}).sections[section][key] == value
     others: list[object] = [5, None, True, [], {}, "a\x00b", "a\x1bb", "\ud800", "x" * 5000]
@@ -164,12 +164,12 @@ def test_a_text_is_a_string_without_control_characters(section: str, key: str) -
         assert f"{section}.{key}" in only_problem({section: {key: other}})
 
 
-def test_only_the_notice_may_have_several_lines() -> None:
+def test_policy_allows_line_breaks_only_in_notice() -> None:
     assert not judge({"login": {"notice": "one\n\ttwo\r\n"}}).problems
     assert "login.demoUser" in only_problem({"login": {"demoUser": "one\ntwo"}})
 
 
-def test_a_value_that_may_be_a_password_is_never_shown() -> None:
+def test_policy_never_shows_possible_password() -> None:
     for value in ("hidden\x00hidden", "hidden" * 100, ["hidden"]):
         assert "hidden" not in only_problem({"login": {"demoPassword": value}})
 
@@ -190,16 +190,14 @@ def test_a_value_that_may_be_a_password_is_never_shown() -> None:
         ({"mail": {}}, "mail", "site, auth, login, web, ops, apps"),
     ],
 )
-def test_an_unknown_key_is_refused_with_the_nearest_known_one(
-    document: object, wrong: str, near: str
-) -> None:
+def test_policy_refuses_unknown_key_with_nearest(document: object, wrong: str, near: str) -> None:
     """Unknown keys are refused with the nearest known one (C-13)."""
     subject, _, offer = only_problem(document).partition(" is unknown; ")
     assert subject.strip('"') == wrong
     assert near in offer
 
 
-def test_a_name_from_the_file_is_shown_cut_and_escaped() -> None:
+def test_policy_shows_names_cut_and_escaped() -> None:
     problem = only_problem({"\x1b[31m" + "x" * 500: 1})
     assert problem.isascii()
     assert problem.isprintable()
@@ -227,14 +225,14 @@ def test_a_name_from_the_file_is_shown_cut_and_escaped() -> None:
     ],
     ids=lambda text: text[:20],
 )
-def test_a_file_that_is_no_policy_is_refused(text: str, says: str) -> None:
+def test_policy_refuses_unreadable_file(text: str, says: str) -> None:
     """Broken JSON, another value than an object, and duplicate keys are refused (C-11, C-13)."""
     problems = parse_policy(text).problems
     assert len(problems) == 1
     assert says in problems[0]
 
 
-def test_apps_are_names_of_modules_in_their_order() -> None:
+def test_policy_keeps_apps_in_order() -> None:
     judged = judge({"apps": ["examples.notes", "shop", "webshop", "fwx"]})
     assert (judged.problems, judged.apps) == ((), ("examples.notes", "shop", "webshop", "fwx"))
 
@@ -242,7 +240,7 @@ def test_apps_are_names_of_modules_in_their_order() -> None:
 @pytest.mark.parametrize(
     "app", ["web", "web.x", "supervisors", "tests", "scripts", "fw_cli", "fw_x"]
 )
-def test_an_app_may_not_have_a_name_of_the_frameworks_own(app: str) -> None:
+def test_policy_refuses_reserved_app_names(app: str) -> None:
     """web, supervisors, tests, scripts and fw_* are refused as app names (D-166)."""
     assert "reserved for the framework" in only_problem({"apps": [app]})
 
@@ -250,15 +248,15 @@ def test_an_app_may_not_have_a_name_of_the_frameworks_own(app: str) -> None:
 @pytest.mark.parametrize(
     "app", ["", "a-b", "a.", ".a", "a..b", "../a", "class", "a b", 3, None, ["a"]]
 )
-def test_what_is_no_name_of_a_module_is_no_app(app: object) -> None:
+def test_policy_refuses_invalid_app_names(app: object) -> None:
     assert "apps, entry 2" in only_problem({"apps": ["fine", app]})
 
 
-def test_an_app_stands_in_the_list_once() -> None:
+def test_policy_refuses_repeated_app() -> None:
     assert "twice" in only_problem({"apps": ["shop", "shop"]})
 
 
-def test_all_problems_are_found_at_once() -> None:
+def test_policy_reports_all_problems_together() -> None:
     """All problems are reported at once, with file and key (C-14)."""
     problems = judge(
         {
@@ -282,13 +280,13 @@ KNOWN_NAMES = st.sampled_from([*judge({}).sections, "apps", "name", "sessionDays
 
 
 @given(st.text() | JSON_VALUES.map(json.dumps))
-def test_the_judge_takes_any_text_and_answers_in_printable_sentences(text: str) -> None:
+def test_policy_problems_are_printable_for_any_text(text: str) -> None:
     judged = parse_policy(text)
     assert all(problem.isprintable() for problem in judged.problems)
 
 
 @given(st.dictionaries(KNOWN_NAMES, JSON_VALUES | st.dictionaries(KNOWN_NAMES, JSON_VALUES)))
-def test_every_key_holds_a_value_that_the_judge_accepts_whatever_the_file_says(
+def test_policy_values_are_valid_for_any_document(
     document: dict[str, object],
 ) -> None:
     sections = judge(document).sections

@@ -26,12 +26,12 @@ NUMBERS = st.integers(0, 62**27 - 1)
 
 
 @given(NUMBERS, NUMBERS)
-def test_base_62_sorts_as_text_like_the_numbers(a: int, b: int) -> None:
+def test_base62_sorts_like_its_numbers(a: int, b: int) -> None:
     assert (base62(a, 27) < base62(b, 27)) == (a < b)
 
 
 @given(NUMBERS)
-def test_base_62_is_read_back_as_the_number(number: int) -> None:
+def test_base62_is_reversible_to_number(number: int) -> None:
     digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
     read = 0
     for digit in base62(number, 27):
@@ -40,7 +40,7 @@ def test_base_62_is_read_back_as_the_number(number: int) -> None:
 
 
 @given(st.binary(min_size=24, max_size=24))
-def test_a_bearer_token_carries_all_of_its_192_bits(random_bytes: bytes) -> None:
+def test_bearer_token_carries_192_bits(random_bytes: bytes) -> None:
     """A bearer token has 192 random bits (A-150, A-180)."""
     token = bearer(random_bytes)
     assert len(token) == 32
@@ -48,41 +48,41 @@ def test_a_bearer_token_carries_all_of_its_192_bits(random_bytes: bytes) -> None
 
 
 @pytest.mark.parametrize("length", [0, 16, 23, 25])
-def test_a_bearer_token_of_any_other_strength_is_a_defect(length: int) -> None:
+def test_bearer_token_refuses_other_lengths(length: int) -> None:
     with pytest.raises(ValueError, match="24"):
         bearer(bytes(length))
 
 
-def test_the_store_keeps_the_sha_256_of_a_token() -> None:
+def test_digest_is_sha_256_of_token() -> None:
     """A token is stored only as its SHA-256 (A-180)."""
     assert digest("a token") == hashlib.sha256(b"a token").digest()
 
 
-def test_whatever_a_client_sends_as_token_has_a_digest() -> None:
+def test_digest_accepts_any_client_text() -> None:
     assert len(digest("\ud800")) == 32
 
 
 @given(
     st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.binary(min_size=n, max_size=n)))
 )
-def test_record_ids_of_one_strength_have_one_width(given: tuple[int, bytes]) -> None:
+def test_record_id_has_fixed_width(given: tuple[int, bytes]) -> None:
     length, random_bytes = given
     assert len(record_id(random_bytes)) == len(record_id(b"\xff" * length))
 
 
-def test_record_ids_keep_every_bit() -> None:
+def test_record_id_keeps_every_bit() -> None:
     assert record_id(b"\x00\x00") != record_id(b"\x00\x01")
     assert len({record_id(bytes([a, b])) for a in range(256) for b in range(256)}) == 65_536
 
 
-def test_a_delivery_id_is_msg_and_27_characters_of_base_62() -> None:
+def test_delivery_id_has_prefix_and_27_characters() -> None:
     """`msg_` and 27 characters of base62, sortable by time (B-181)."""
     for now in (0, 1_800_000_000_000, 2**48 - 1):
         assert len(DeliveryIds(lambda n: b"\xff" * n).new(now)) == 4 + 27
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=30))
-def test_ids_of_one_process_sort_in_the_order_they_were_made(steps: list[int]) -> None:
+def test_delivery_ids_sort_in_creation_order(steps: list[int]) -> None:
     """The order holds within one millisecond, and when the clock goes back."""
     ids = DeliveryIds(bytes)
     made = [ids.new(1_800_000_000_000 + sum(steps[:i]) - (i % 3)) for i in range(len(steps))]
@@ -90,13 +90,13 @@ def test_ids_of_one_process_sort_in_the_order_they_were_made(steps: list[int]) -
     assert len(set(made)) == len(made)
 
 
-def test_more_ids_than_a_millisecond_holds_go_on_in_the_next() -> None:
+def test_delivery_ids_continue_beyond_millisecond_capacity() -> None:
     ids = DeliveryIds(lambda n: b"\x00" * n)
     made = [ids.new(7) for _ in range(65_537)]
     assert made == sorted(set(made))
 
 
-def test_ids_made_in_two_threads_never_meet() -> None:
+def test_delivery_ids_are_unique_across_threads() -> None:
     ids = DeliveryIds(bytes)
     with ThreadPoolExecutor(2) as threads:
         halves = threads.map(lambda _: [ids.new(7) for _ in range(2_000)], range(2))
@@ -104,7 +104,7 @@ def test_ids_made_in_two_threads_never_meet() -> None:
     assert len(set(made)) == 4_000
 
 
-def test_an_api_key_has_an_id_of_12_and_a_secret_of_32_characters() -> None:
+def test_api_key_has_id_and_secret_of_fixed_length() -> None:
     """`fwk_<id>_<secret>`: the id has 12, the secret 32 characters of base62 (A-260)."""
     for filling in (b"\x00", b"\xff", b"\x5a"):
         key = new_api_key(filling * API_KEY_BYTES)
@@ -116,6 +116,6 @@ def test_an_api_key_has_an_id_of_12_and_a_secret_of_32_characters() -> None:
 
 
 @given(st.text())
-def test_what_is_no_api_key_has_no_parts(text: str) -> None:
+def test_parse_api_key_refuses_other_texts(text: str) -> None:
     assert parse_api_key(text) is None
     assert parse_api_key(f"fwk_{'0' * 12}_{'x' * 32}{text}") is None or not text

@@ -28,7 +28,7 @@ class FreeSlots:
         self.most -= count
 
 
-class Process:
+class ClaimingProcess:
     """A process that claims and settles by hand."""
 
     def __init__(self, office: Office) -> None:
@@ -69,15 +69,15 @@ def of(dues: list[LeasedDelivery]) -> list[str]:
     return [due.delivery for due in dues]
 
 
-class Depot:
-    """An office whose deliveries end as told."""
+class OutcomeDepot:
+    """An office whose deliveries end as the test says."""
 
     def __init__(self, office: Office) -> None:
         self.office = office
         self._deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
 
     async def ended(self, *endings: str, **fields: Any) -> str:
-        """Make a delivery that ends so, attempt by attempt; return its id."""
+        """Make a delivery whose attempts have these endings; return its id."""
         await self.office.subscribe(**fields)
         told = await self.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": 1}))
         for ending in endings:
@@ -111,7 +111,7 @@ class Depot:
 
 
 class UnlimitedSlots:
-    """FreeSlots for so many."""
+    """The same number of free slots for each Webhook; claims take none."""
 
     def __init__(self, most: int = 100) -> None:
         self._most = most

@@ -27,7 +27,7 @@ FAILED, SENT = AttemptResult.FAILED, AttemptResult.SENT
 BUSY, REFUSED = "status: the receiver answered 503.", "status: the receiver answered 410."
 
 
-class Log:
+class RecordedAttempts:
     """An office with two Webhooks and some attempts; times count from 1,000."""
 
     def __init__(self, office: Office) -> None:
@@ -78,14 +78,14 @@ def _emit(event: str, fw: Any) -> Any:
 
 
 @pytest.fixture
-async def log(office: Office) -> Log:
-    log = Log(office)
+async def log(office: Office) -> RecordedAttempts:
+    log = RecordedAttempts(office)
     await log.fill()
     return log
 
 
-async def test_attempts_of_all_deliveries_come_newest_first(log: Log) -> None:
-    """Last and earlier ones, each with its delivery, number, trigger and result (O-302)."""
+async def test_attempt_page_lists_newest_attempts_first(log: RecordedAttempts) -> None:
+    """Each attempt has its delivery, number, trigger and result (O-302)."""
     newest, second, third, oldest = (await log.page()).attempts
     assert (newest.place.delivery, newest.event, newest.webhook) == (
         log.names[2], "note.b", log.hooks[1],
@@ -99,8 +99,10 @@ async def test_attempts_of_all_deliveries_come_newest_first(log: Log) -> None:
     )  # fmt: skip
 
 
-async def test_attempts_are_chosen_by_webhook_result_response_error_and_time(log: Log) -> None:
-    """O-302."""
+async def test_attempt_filter_matches_webhook_result_response_error_and_time(
+    log: RecordedAttempts,
+) -> None:
+    """The filters can be combined (O-302)."""
     first, other = log.hooks
     assert await log.times(webhook=first) == [30, 20, 10]
     assert await log.times(webhook=other) == [40]
@@ -115,7 +117,7 @@ async def test_attempts_are_chosen_by_webhook_result_response_error_and_time(log
     assert await log.times(webhook="none") == []
 
 
-async def test_a_page_begins_where_the_one_before_ended(log: Log) -> None:
+async def test_attempt_page_continues_where_previous_page_ended(log: RecordedAttempts) -> None:
     """Attempts that ended in the same millisecond are neither left out nor repeated (O-303)."""
     await log.earlier(1, 7, "Retrying", 1, 1020, 503, BUSY)
     await log.earlier(1, 8, "Retrying", 2, 1020, 503, BUSY)
@@ -135,10 +137,10 @@ async def test_a_page_begins_where_the_one_before_ended(log: Log) -> None:
     assert len(set(whole)) == 7
 
 
-async def test_the_newest_are_searched_for_what_no_index_finds(
-    log: Log, monkeypatch: pytest.MonkeyPatch
+async def test_attempt_search_beyond_indexes_covers_newest_attempts(
+    log: RecordedAttempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """O-303."""
+    """The page says that only the newest attempts were searched (O-303)."""
     monkeypatch.setattr(attempt_list, "MOST_SEARCHED", 1)
     page = await log.page(webhook=log.hooks[0], result=SENT)
     assert (page.attempts, page.newest_only) == ([], True)
@@ -158,8 +160,10 @@ async def test_the_newest_are_searched_for_what_no_index_finds(
         {"error": "late", "response_status": 503},
     ],
 )
-async def test_attempts_are_read_by_indexes(log: Log, wanted: dict[str, Any]) -> None:
-    """However many there are (O-303)."""
+async def test_attempt_page_reads_by_indexes_only(
+    log: RecordedAttempts, wanted: dict[str, Any]
+) -> None:
+    """No table is scanned as a whole (O-303)."""
 
     def explained(fw: Any) -> Any:
         asked = AttemptFilter(**wanted)
@@ -176,7 +180,7 @@ async def test_attempts_are_read_by_indexes(log: Log, wanted: dict[str, Any]) ->
     assert not any("Seq Scan" in each.step for each in found), found
 
 
-async def test_a_replayed_delivery_has_its_attempts_once(log: Log) -> None:
+async def test_attempt_page_shows_replayed_attempt_once(log: RecordedAttempts) -> None:
     """The last attempt before a replay is an earlier one from then on (O-302)."""
     site = log.office.site
     await log.office.do(lambda fw: site.replays.replay(fw, log.names[1]))
@@ -184,13 +188,13 @@ async def test_a_replayed_delivery_has_its_attempts_once(log: Log) -> None:
     assert await log.times(error="410") == [20]
 
 
-async def test_attempts_follow_a_webhook_that_is_renamed(log: Log) -> None:
-    """B-30."""
+async def test_attempts_follow_renamed_webhook(log: RecordedAttempts) -> None:
+    """A rename is followed by the attempts (B-30)."""
     await log.office.do(lambda fw: fw.get_doc("Webhook", log.hooks[0]).rename("billing"))
     assert await log.times(webhook="billing", result=FAILED) == [20, 10]
 
 
-async def test_attempts_are_for_those_who_may_list_deliveries(log: Log) -> None:
+async def test_attempt_page_requires_permission_to_list_deliveries(log: RecordedAttempts) -> None:
     await log.office.hire("wendy")
     with pytest.raises(PermissionDeniedError):
         await log.page(user="wendy")
@@ -204,20 +208,20 @@ async def test_attempts_are_for_those_who_may_list_deliveries(log: Log) -> None:
         ({"since": "soon"}, "since"),
     ],
 )
-def test_what_is_asked_for_is_checked(asked: Any, field: str) -> None:
+def test_attempt_filter_refuses_invalid_values_with_field(asked: Any, field: str) -> None:
     with pytest.raises(BadRequestError) as refused:
         attempt_filter(**asked)
     assert refused.value.extra["field"] == field
 
 
-async def test_limits_are_checked(log: Log) -> None:
+async def test_attempt_page_refuses_values_out_of_range(log: RecordedAttempts) -> None:
     for wanted, limit in (({"error": "x" * 201}, 10), ({}, 0), ({}, 501)):
         with pytest.raises(BadRequestError, match="must"):
             await log.page(limit, **wanted)
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.2", "x.2.d", "1.-2.d", "1.2.", f"{'9' * 16}.1.d"])
-def test_a_place_is_read_as_it_was_written(text: str) -> None:
+def test_attempt_place_round_trips_and_refuses_malformed_text(text: str) -> None:
     place = AttemptPlace(17, "msg_a.b", 3)
     assert read_place(str(place)) == place
     with pytest.raises(BadRequestError):

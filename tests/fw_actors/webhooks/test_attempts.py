@@ -35,10 +35,10 @@ async def history(post: Post, delivery: str) -> AttemptHistory:
     return await post.site.store.read(lambda tx: attempts_of(tx, delivery))
 
 
-async def test_each_attempt_is_on_record_with_what_was_answered(
+async def test_attempt_history_records_each_answer_and_error(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Number, trigger, time, duration, status, error and answer of each (B-185)."""
+    """An attempt has number, trigger, time, duration, status, error and answer (B-185)."""
     receiver = Receiver(["503", "timeout", "200"], busy=0.25)
     async with delivering(tmp_path, receiver) as post:
         await post.webhook()
@@ -65,10 +65,10 @@ async def test_each_attempt_is_on_record_with_what_was_answered(
     assert run.user == ""
 
 
-async def test_the_record_has_the_headers_that_were_sent(
+async def test_attempt_trace_has_sent_headers_and_url_without_query(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Signature and timestamp of each, and the URL without its query (B-186)."""
+    """The trace has signature and timestamp, and the URL without its query (B-186)."""
     receiver = Receiver(["500", "200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook("https://receiver.example/hook?token=hunter2")
@@ -82,7 +82,7 @@ async def test_the_record_has_the_headers_that_were_sent(
     assert {each.url for each in traces} == {"https://receiver.example/hook?…"}
 
 
-async def test_what_was_not_sent_has_no_headers_on_record(
+async def test_attempt_trace_of_unsent_request_has_no_headers(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with delivering(tmp_path, Receiver(["200"])) as post:
@@ -97,10 +97,10 @@ async def test_what_was_not_sent_has_no_headers_on_record(
     assert (last.trace.timestamp, last.trace.signature) == (None, "")
 
 
-async def test_a_replay_begins_a_run_of_its_user_and_keeps_the_earlier_attempts(
+async def test_replay_begins_new_run_and_keeps_earlier_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Replays show on the delivery: who, and when (B-187)."""
+    """The history names the user and time of each replay (B-187)."""
     async with delivering(tmp_path, Receiver(["404", "503", "200"])) as post:
         await post.webhook()
         [delivery] = await post.emit()
@@ -119,10 +119,10 @@ async def test_a_replay_begins_a_run_of_its_user_and_keeps_the_earlier_attempts(
     ]
 
 
-async def test_the_newest_attempts_of_a_delivery_are_kept(
+async def test_attempt_history_keeps_newest_30_attempts(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """At most 30 (B-188)."""
+    """At most 30 attempts are kept (B-188)."""
     async with delivering(tmp_path, Receiver(["404"])) as post:
         await post.webhook(max_attempts=4)
         [delivery] = await post.emit()
@@ -139,7 +139,7 @@ async def test_the_newest_attempts_of_a_delivery_are_kept(
     assert max(row["position"] for row in rows) == MAX_KEPT + 2
 
 
-async def test_an_outcome_without_its_lease_leaves_no_attempt(
+async def test_outcome_with_lost_lease_records_no_attempt(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """The outcome is dropped with all that it would have written (B-211)."""
@@ -162,7 +162,9 @@ async def test_an_outcome_without_its_lease_leaves_no_attempt(
     assert earlier == []
 
 
-async def test_attempts_go_with_their_delivery(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_sweep_deletes_attempts_with_their_delivery(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     """Attempts are kept as long as their delivery (B-188)."""
     async with delivering(tmp_path, Receiver(["404"])) as post:
         await post.webhook()
@@ -184,7 +186,7 @@ async def test_attempts_go_with_their_delivery(tmp_path: Path, autojump_clock: M
     assert left == []
 
 
-async def test_an_attempt_from_before_the_records_shows_what_its_delivery_has(
+async def test_attempt_history_shows_delivery_fields_without_trace(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with delivering(tmp_path, Receiver(["404"])) as post:
@@ -213,12 +215,12 @@ TRACES = [
 
 
 @pytest.mark.parametrize(("given", "trace"), TRACES)
-def test_a_trace_is_read_as_it_was_written(given: Any, trace: AttemptTrace) -> None:
+def test_attempt_trace_survives_write_and_read(given: Any, trace: AttemptTrace) -> None:
     assert read_trace(f"{written_trace(*given)} w:1") == trace
 
 
 @pytest.mark.parametrize("text", [None, "", " " * 140, "1 2 3", "a b c d e f g h i"])
-def test_a_trace_that_is_none_is_empty(text: str | None) -> None:
+def test_read_trace_returns_empty_trace_for_malformed_text(text: str | None) -> None:
     assert read_trace(text) == AttemptTrace()
 
 
@@ -230,6 +232,6 @@ def test_a_trace_that_is_none_is_empty(text: str | None) -> None:
         ("no url", ""),
     ],
 )
-def test_a_url_is_shown_without_its_query(url: str, shown: str) -> None:
+def test_shown_url_omits_query_string(url: str, shown: str) -> None:
     """The query may hold a token (B-186)."""
     assert shown_url(url) == shown

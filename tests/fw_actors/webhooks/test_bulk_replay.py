@@ -1,4 +1,4 @@
-"""Replays of many: each like one that is asked for alone (B-257, B-251, O-80)."""
+"""Bulk replays: each delivery is replayed like a single one (B-257, B-251, O-80)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fw_actors.errors import (
 from fw_actors.webhooks import replay
 from fw_actors.webhooks.replay import ReplayRun, RunOutcomes, outcomes_of
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.claim_kit import Depot
+from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
 from tests.plans import accesses, unsought
 
 FAILED = [["status", "=", "Failed"]]
 
 
-class Bulk(Depot):
+class Bulk(OutcomeDepot):
     """A depot whose deliveries are replayed many at a time."""
 
     async def failed(self, count: int) -> list[str]:
@@ -45,7 +45,7 @@ class Bulk(Depot):
         return await site.write(user, lambda fw: site.bulk.begin(fw, filters), "r-9")
 
     async def step(self) -> int:
-        """Carry out one batch; return how many it was over."""
+        """Carry out one batch; return its size."""
         site = self.office.site
         run = await site.store.read(site.bulk.running)
         assert run is not None
@@ -70,7 +70,7 @@ async def bulk(office: Office) -> Bulk:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_all_that_match_begin_anew_in_batches_each_with_its_audit_event(
+async def test_bulk_replay_restarts_matching_deliveries_in_audited_batches(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each replay writes an Audit Event (O-80, B-257)."""
@@ -90,7 +90,7 @@ async def test_all_that_match_begin_anew_in_batches_each_with_its_audit_event(
     assert sorted(target for _, target, *_ in audit) == sorted(deliveries)
 
 
-async def test_only_what_matches_is_final_and_was_there_is_touched(bulk: Bulk) -> None:
+async def test_bulk_replay_skips_unmatched_and_later_deliveries(bulk: Bulk) -> None:
     (kept, *_) = await bulk.failed(3)
     await bulk.begin([["name", "!=", kept]])
     await bulk.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": "later"}))
@@ -101,7 +101,7 @@ async def test_only_what_matches_is_final_and_was_there_is_touched(bulk: Bulk) -
     assert sorted(rows.values()) == ["Failed", "Failed", "Queued", "Queued"]
 
 
-async def test_one_that_fails_anew_does_not_come_up_again(
+async def test_bulk_replay_does_not_repeat_delivery_failing_again(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 1)
@@ -114,7 +114,7 @@ async def test_one_that_fails_anew_does_not_come_up_again(
     assert (await bulk.run()).replayed == 2
 
 
-async def test_what_can_not_be_replayed_is_counted_by_why_and_holds_up_nothing(
+async def test_bulk_replay_counts_refusals_by_reason_and_continues(
     bulk: Bulk,
 ) -> None:
     """A delivery whose Webhook was deleted is refused, without an Audit Event (B-253, O-82)."""
@@ -129,7 +129,7 @@ async def test_what_can_not_be_replayed_is_counted_by_why_and_holds_up_nothing(
     assert [action for action, *_ in await bulk.audit()] == ["webhook.replay"]
 
 
-async def test_a_batch_that_another_process_was_faster_with_changes_nothing(bulk: Bulk) -> None:
+async def test_bulk_replay_ignores_batch_carried_out_twice(bulk: Bulk) -> None:
     await bulk.failed(2)
     run = await bulk.begin()
     site = bulk.office.site
@@ -140,7 +140,7 @@ async def test_a_batch_that_another_process_was_faster_with_changes_nothing(bulk
     assert len(await bulk.audit()) == 2
 
 
-async def test_a_run_that_is_stopped_leaves_the_rest_alone(
+async def test_bulk_replay_stop_leaves_remaining_deliveries_failed(
     bulk: Bulk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replay, "BATCH", 1)
@@ -157,8 +157,8 @@ async def test_a_run_that_is_stopped_leaves_the_rest_alone(
     assert await bulk.office.sql("SELECT count(*) FROM fw_bulk_replay") == [(2,)]
 
 
-async def test_a_batch_that_a_stop_came_before_replays_nothing(bulk: Bulk) -> None:
-    """Decisions, Console, `stopReplay`: the run stays stopped, whatever comes late."""
+async def test_bulk_replay_ignores_batch_after_stop(bulk: Bulk) -> None:
+    """Decisions, Console, `stopReplay`: late results leave the run stopped."""
     await bulk.failed(2)
     run = await bulk.begin()
     site = bulk.office.site
@@ -170,9 +170,7 @@ async def test_a_batch_that_a_stop_came_before_replays_nothing(bulk: Bulk) -> No
 
 
 @pytest.mark.parametrize("late", ["its end", "a defect"])
-async def test_what_comes_late_of_a_run_that_is_over_does_not_end_the_next_one(
-    bulk: Bulk, late: str
-) -> None:
+async def test_bulk_replay_late_result_does_not_end_next_run(bulk: Bulk, late: str) -> None:
     """A run sends again all deliveries that match (B-257)."""
     await bulk.failed(1)
     before = await bulk.begin()
@@ -187,7 +185,7 @@ async def test_what_comes_late_of_a_run_that_is_over_does_not_end_the_next_one(
     assert await bulk.step() == 1
 
 
-async def test_one_run_at_a_time(bulk: Bulk) -> None:
+async def test_bulk_replay_refuses_second_run_in_progress(bulk: Bulk) -> None:
     await bulk.failed(1)
     await bulk.begin()
     with pytest.raises(ConflictError, match="started by boss"):
@@ -195,7 +193,9 @@ async def test_one_run_at_a_time(bulk: Bulk) -> None:
 
 
 @pytest.mark.parametrize("filters", [[], [["colour", "=", "red"]], [["status", "~", "x"]], [5]])
-async def test_a_run_needs_filters_that_the_list_knows(bulk: Bulk, filters: list[Any]) -> None:
+async def test_bulk_replay_refuses_missing_or_unknown_filters(
+    bulk: Bulk, filters: list[Any]
+) -> None:
     with pytest.raises(BadRequestError):
         await bulk.begin(filters)
     assert await bulk.office.site.read("boss", bulk.office.site.bulk.progress) is None
@@ -203,7 +203,7 @@ async def test_a_run_needs_filters_that_the_list_knows(bulk: Bulk, filters: list
 
 @pytest.mark.parametrize("role", ["Event Publisher", "System Manager"])
 @pytest.mark.usefixtures("on_both_stores")
-async def test_who_may_not_is_recorded_and_begins_nothing(bulk: Bulk, role: str) -> None:
+async def test_bulk_replay_denies_unauthorized_user_on_record(bulk: Bulk, role: str) -> None:
     """A user without the role, or with access scopes, is Denied, without detail (O-81, B-255)."""
     office = bulk.office
     await office.hire("other", role, password=None)
@@ -219,7 +219,7 @@ async def test_who_may_not_is_recorded_and_begins_nothing(bulk: Bulk, role: str)
     assert await bulk.states() == ["Failed"]
 
 
-async def test_who_may_no_more_ends_the_run_and_is_recorded(bulk: Bulk) -> None:
+async def test_bulk_replay_fails_once_its_user_loses_role(bulk: Bulk) -> None:
     await bulk.office.hire("second", "System Manager", password=None)
     await bulk.failed(1)
     await bulk.begin()
@@ -241,8 +241,8 @@ async def test_who_may_no_more_ends_the_run_and_is_recorded(bulk: Bulk) -> None:
 
 
 @pytest.mark.parametrize("field", ["status", "webhook", "event"])
-async def test_a_batch_walks_the_names_and_sorts_nothing(bulk: Bulk, field: str) -> None:
-    """However many match: by an index of the filter each batch would sort all of them."""
+async def test_bulk_replay_batch_reads_name_index_without_sorting(bulk: Bulk, field: str) -> None:
+    """With an index of the filter each batch would sort all matching rows."""
     await bulk.failed(1)
     run = await bulk.begin([[field, "=", "Failed"]])
     asked: list[Any] = []
@@ -273,8 +273,8 @@ async def outcomes(bulk: Bulk, run: str, most: int = 4) -> RunOutcomes:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_the_outcomes_of_a_run_are_told_from_its_deliveries(bulk: Bulk) -> None:
-    """Arrived, failed again, open, and replayed again since or deleted (O-300)."""
+async def test_run_outcomes_follow_states_of_deliveries(bulk: Bulk) -> None:
+    """A delivery arrived, failed again, is open, or was replayed again or deleted (O-300)."""
     first, *_ = await bulk.failed(4)
     run = await bulk.begin()
     assert await outcomes(bulk, run.id) == RunOutcomes(0, 0, 0, 0, more=False)
@@ -289,8 +289,8 @@ async def test_the_outcomes_of_a_run_are_told_from_its_deliveries(bulk: Bulk) ->
     assert await outcomes(bulk, run.id) == RunOutcomes(3, 0, 0, 1, more=False)
 
 
-async def test_outcomes_are_counted_up_to_a_limit(bulk: Bulk) -> None:
-    """Each number is the least then (O-300)."""
+async def test_run_outcomes_are_counted_up_to_limit(bulk: Bulk) -> None:
+    """Beyond the limit each number is a minimum (O-300)."""
     await bulk.failed(3)
     run = await bulk.begin()
     await bulk.step()
@@ -298,8 +298,8 @@ async def test_outcomes_are_counted_up_to_a_limit(bulk: Bulk) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_outcomes_are_counted_by_the_index_of_runs(bulk: Bulk) -> None:
-    """However many deliveries there are (O-300)."""
+async def test_run_outcomes_are_counted_by_run_index(bulk: Bulk) -> None:
+    """No table is scanned as a whole (O-300)."""
     await bulk.failed(1)
     run = await bulk.begin()
     found = await bulk.office.site.store.write(
@@ -309,7 +309,7 @@ async def test_outcomes_are_counted_by_the_index_of_runs(bulk: Bulk) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_a_run_of_the_caller_is_kept_and_left_to_it(bulk: Bulk) -> None:
+async def test_command_replay_run_is_kept_and_skipped_by_service(bulk: Bulk) -> None:
     """A run of `fw webhooks replay` shows as stopped until it is done (O-301)."""
     names = await bulk.failed(3)
     site = bulk.office.site
@@ -330,8 +330,8 @@ def _carry_out_here(bulk: Bulk, run: ReplayRun, names: list[str], fw: Any, *, la
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_the_newest_runs_are_kept(bulk: Bulk) -> None:
-    """The last 20, and the one in progress (O-301)."""
+async def test_bulk_replay_keeps_20_newest_runs_and_running_run(bulk: Bulk) -> None:
+    """The last 20 runs and the run in progress are kept (O-301)."""
     running = await bulk.begin()
     site = bulk.office.site
     runs = []
@@ -345,8 +345,8 @@ async def test_the_newest_runs_are_kept(bulk: Bulk) -> None:
         await outcomes(bulk, runs[0].id)
 
 
-async def test_runs_are_told_to_those_who_may_replay(bulk: Bulk) -> None:
-    """B-255."""
+async def test_bulk_replay_list_requires_permission_to_replay(bulk: Bulk) -> None:
+    """Only System Managers without access scopes replay (B-255)."""
     await bulk.office.hire("other", "Event Publisher", password=None)
     site = bulk.office.site
     for look in (site.bulk.all, lambda fw: site.bulk.get(fw, "x")):

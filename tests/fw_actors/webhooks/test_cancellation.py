@@ -14,7 +14,7 @@ from fw_actors.webhooks.attempts import attempts_of
 from fw_actors.webhooks.cancellation import MAX_AT_ONCE
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.claim_kit import RUNS, Process, emit, of
+from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, emit, of
 from tests.plans import Access, accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -31,8 +31,8 @@ async def row(office: Office, delivery: str) -> dict[str, Any]:
     return next(each for each in await office.deliveries() if each["name"] == delivery)
 
 
-async def test_a_queued_delivery_becomes_failed_and_is_not_sent(office: Office) -> None:
-    """Its error names the user; one Audit Event has the previous status (B-365)."""
+async def test_cancel_fails_queued_delivery_without_sending(office: Office) -> None:
+    """The error names the user; one Audit Event has the previous status (B-365)."""
     webhook = await office.subscribe()
     (delivery,) = await emit(office, "a")
     assert await cancel(office, delivery) == "Failed"
@@ -40,17 +40,17 @@ async def test_a_queued_delivery_becomes_failed_and_is_not_sent(office: Office) 
     assert (stored["status"], stored["error"], stored["next_attempt"]) == (
         "Failed", "canceled: Administrator canceled this delivery.", None
     )  # fmt: skip
-    assert await Process(office).claim() == []
+    assert await ClaimingProcess(office).claim() == []
     ((target, actor, detail),) = await office.sql(EVENTS)
     assert (target, actor) == (delivery, "Administrator")
     assert json.loads(detail) == {"webhook": webhook, "previous_status": "Queued"}
 
 
-async def test_a_cancellation_is_recorded_after_the_attempts(office: Office) -> None:
-    """Like an attempt that sent nothing; the earlier ones stay (B-367)."""
+async def test_cancel_is_recorded_after_earlier_attempts(office: Office) -> None:
+    """A cancellation is recorded like an attempt; earlier attempts stay (B-367)."""
     await office.subscribe(max_attempts=5)
     (delivery,) = await emit(office, "a")
-    process = Process(office)
+    process = ClaimingProcess(office)
     (due,) = await process.claim()
     await process.end(due, Ending.TRANSIENT)
     await cancel(office, delivery)
@@ -61,8 +61,8 @@ async def test_a_cancellation_is_recorded_after_the_attempts(office: Office) -> 
     assert json.loads((await office.sql(EVENTS))[0][2])["previous_status"] == "Retrying"
 
 
-async def test_a_cancellation_is_no_failure_of_the_webhook(office: Office) -> None:
-    """The state of a Webhook tells how its receiver answers (B-367)."""
+async def test_cancel_is_not_counted_as_webhook_failure(office: Office) -> None:
+    """The state of a Webhook shows how its receiver answers (B-367)."""
     webhook = await office.subscribe()
     for delivery in await emit(office, *"abcd"):
         await cancel(office, delivery)
@@ -71,11 +71,11 @@ async def test_a_cancellation_is_no_failure_of_the_webhook(office: Office) -> No
     assert health.waiting == 0
 
 
-async def test_a_delivery_that_is_being_sent_is_refused(office: Office) -> None:
-    """Its lease is valid; after the lease's end it waits again (B-366)."""
+async def test_cancel_refuses_delivery_in_progress_until_lease_ends(office: Office) -> None:
+    """A delivery with a valid lease is in progress; afterwards it waits again (B-366)."""
     await office.subscribe(timeout=1)
     (delivery,) = await emit(office, "a")
-    process = Process(office)
+    process = ClaimingProcess(office)
     (due,) = await process.claim()
     with pytest.raises(ConflictError, match="is being sent now"):
         await cancel(office, delivery)
@@ -87,11 +87,11 @@ async def test_a_delivery_that_is_being_sent_is_refused(office: Office) -> None:
     assert len(await office.sql(EVENTS)) == 1
 
 
-async def test_a_delivery_that_has_ended_is_refused(office: Office) -> None:
+async def test_cancel_refuses_final_and_unknown_deliveries(office: Office) -> None:
     """Each refusal states the status, and leaves no Audit Event (B-366)."""
     await office.subscribe()
     sent, failed, canceled = await emit(office, *"abc")
-    process = Process(office)
+    process = ClaimingProcess(office)
     await cancel(office, canceled)
     for due, ending in zip(await process.claim(), (Ending.DELIVERED, Ending.REFUSED), strict=True):
         await process.end(due, ending)
@@ -103,7 +103,7 @@ async def test_a_delivery_that_has_ended_is_refused(office: Office) -> None:
     assert len(await office.sql(EVENTS)) == 1
 
 
-async def test_a_user_without_the_permission_is_denied_on_record(office: Office) -> None:
+async def test_cancel_denies_unauthorized_user_on_record(office: Office) -> None:
     """Only System Managers without access scopes cancel (B-365)."""
     await office.subscribe()
     (delivery,) = await emit(office, "a")
@@ -119,11 +119,11 @@ async def test_a_user_without_the_permission_is_denied_on_record(office: Office)
     assert (await row(office, delivery))["status"] == "Queued"
 
 
-async def test_the_next_delivery_of_a_document_follows_a_canceled_one(office: Office) -> None:
-    """Whether it waits for a retry, or is parked behind another one (B-367)."""
+async def test_cancel_releases_next_delivery_of_same_document(office: Office) -> None:
+    """The canceled delivery waits for a retry, or is parked behind another (B-367)."""
     await office.subscribe(ordering="document", max_attempts=3)
     first, second, third, fourth = await emit(office, *"aaaa")
-    process = Process(office)
+    process = ClaimingProcess(office)
     (due,) = await process.claim()
     assert due.delivery == first
     await cancel(office, second)  # parked behind the first, which is being sent
@@ -137,29 +137,31 @@ async def test_the_next_delivery_of_a_document_follows_a_canceled_one(office: Of
     assert [(await row(office, each))["status"] for each in (first, second)] == ["Failed"] * 2
 
 
-async def test_deliveries_of_a_deleted_webhook_are_canceled(office: Office) -> None:
+async def test_cancel_ends_deliveries_of_deleted_webhook(office: Office) -> None:
     webhook = await office.subscribe(ordering="document")
     first, second = await emit(office, *"aa")
     await office.do(lambda fw: fw.get_doc("Webhook", webhook).delete())
     await cancel(office, first)
     await cancel(office, second)
-    assert await Process(office).claim() == []
+    assert await ClaimingProcess(office).claim() == []
 
 
-async def test_a_canceled_delivery_can_be_replayed(office: Office) -> None:
+async def test_replay_restarts_canceled_delivery(office: Office) -> None:
     await office.subscribe()
     (delivery,) = await emit(office, "a")
     await cancel(office, delivery)
     site = office.site
     await site.write("Administrator", lambda fw: site.replays.replay(fw, delivery))
-    assert of(await Process(office).claim()) == [delivery]
+    assert of(await ClaimingProcess(office).claim()) == [delivery]
 
 
-async def test_all_that_match_are_canceled_in_steps(office: Office) -> None:
-    """By Webhook and by document; those that are being sent are skipped and counted (B-368)."""
+async def test_cancel_matching_proceeds_in_steps_and_skips_leased_deliveries(
+    office: Office,
+) -> None:
+    """Deliveries in progress are skipped and counted (B-368)."""
     webhook = await office.subscribe()
     await emit(office, *["a"] * (MAX_AT_ONCE + 50), *["b"] * 30)
-    held = of(await Process(office).claim(7))
+    held = of(await ClaimingProcess(office).claim(7))
     cancellations, write = office.site.cancellations, office.site.write
 
     async def matching(**wanted: Any) -> tuple[int, int, bool]:
@@ -179,8 +181,8 @@ async def test_all_that_match_are_canceled_in_steps(office: Office) -> None:
     assert sorted(name for (name,) in left) == sorted(held)
 
 
-async def test_a_cancellation_reads_no_other_deliveries(office: Office) -> None:
-    """However many deliveries and jobs there are, an index finds the ones to cancel."""
+async def test_cancel_reads_only_matching_deliveries_by_index(office: Office) -> None:
+    """An index finds the deliveries to cancel among any number of deliveries and jobs."""
     webhook = await office.subscribe()
     (delivery,) = await emit(office, "a")
     cancellations = office.site.cancellations

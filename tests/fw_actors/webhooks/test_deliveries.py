@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 START = 1_800_000_000_000
 
 
-class Room:
-    """Places: so many for each Webhook, and who took them."""
+class SlotsPerWebhook:
+    """So many slots for each Webhook; it records which Webhooks took them."""
 
     def __init__(self, each: int = 100, closed: tuple[str | None, ...] = ()) -> None:
         self._each, self._closed = each, closed
@@ -38,8 +38,8 @@ class Room:
         self.taken.append((hook.name if hook is not None else None, count))
 
 
-class Depot:
-    """A site with a Webhook, and what becomes of its deliveries."""
+class LeaseDepot:
+    """A site with a Webhook whose deliveries are leased and settled by hand."""
 
     def __init__(self, office: Office) -> None:
         self.office = office
@@ -51,11 +51,9 @@ class Depot:
         delivery: str = told["deliveries"][0]
         return delivery
 
-    async def claim(self, room: Room | None = None) -> ClaimedBatch:
-        places, token = room or Room(), self._token()
-        return await self.office.site.store.write(
-            lambda tx: self.deliveries.claim(tx, places, token)
-        )
+    async def claim(self, slots: SlotsPerWebhook | None = None) -> ClaimedBatch:
+        free, token = slots or SlotsPerWebhook(), self._token()
+        return await self.office.site.store.write(lambda tx: self.deliveries.claim(tx, free, token))
 
     async def due(self) -> LeasedDelivery:
         (due,) = (await self.claim()).due
@@ -89,8 +87,8 @@ class Depot:
 
 
 @pytest.fixture
-async def depot(office: Office) -> Depot:
-    return Depot(office)
+async def depot(office: Office) -> LeaseDepot:
+    return LeaseDepot(office)
 
 
 TABLE = [  # ending, attempts before, status, seconds to the next attempt, job left
@@ -107,8 +105,8 @@ TABLE = [  # ending, attempts before, status, seconds to the next attempt, job l
 
 
 @pytest.mark.parametrize(("ending", "before", "status", "wait", "job"), TABLE)
-async def test_an_attempt_makes_of_a_delivery_what_the_table_says(
-    depot: Depot, ending: str, before: int, status: str, wait: int | None, job: bool
+async def test_outcome_sets_status_next_attempt_and_job(
+    depot: LeaseDepot, ending: str, before: int, status: str, wait: int | None, job: bool
 ) -> None:
     """The table of outcomes (B-162 to B-167); `max_attempts` is 3 here."""
     await depot.office.subscribe(max_attempts=3)
@@ -127,7 +125,7 @@ async def test_an_attempt_makes_of_a_delivery_what_the_table_says(
     assert jobs == ([(row["next_attempt"], None, before + 1)] if job else [])
 
 
-async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
+async def test_settle_stores_response_status_and_body_of_2xx(depot: LeaseDepot) -> None:
     """Response status and first 512 bytes are stored (B-162, B-170)."""
     await depot.office.subscribe()
     await depot.emit()
@@ -138,7 +136,7 @@ async def test_a_2xx_stores_status_and_body(depot: Depot) -> None:
     assert (row["error"], row["duration_ms"]) == (None, 12)
 
 
-async def test_any_outcome_can_be_stored(depot: Depot) -> None:
+async def test_settle_stores_any_bytes_and_bounds_error(depot: LeaseDepot) -> None:
     """Half characters, NUL, gzip bytes and huge bodies can be stored (B-171)."""
     await depot.office.subscribe()
     await depot.emit()
@@ -150,7 +148,7 @@ async def test_any_outcome_can_be_stored(depot: Depot) -> None:
     assert len(row["error"]) == 500
 
 
-async def test_a_lost_lease_writes_nothing(depot: Depot) -> None:
+async def test_settle_with_lost_lease_writes_nothing(depot: LeaseDepot) -> None:
     """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
     await depot.office.subscribe()
     await depot.emit()
@@ -173,7 +171,7 @@ ENDED = [  # one of each, with all that an outcome can hold
 ]
 
 
-async def rows_after(depot: Depot, *groups: list[int]) -> list[dict[str, Any]]:
+async def rows_after(depot: LeaseDepot, *groups: list[int]) -> list[dict[str, Any]]:
     """Settle as many deliveries as `ENDED` has, those of a group in one call; return all rows."""
     await depot.office.subscribe()
     for _ in ENDED:
@@ -190,7 +188,7 @@ async def rows_after(depot: Depot, *groups: list[int]) -> list[dict[str, Any]]:
 def two_databases(
     on_both_stores: None, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[tuple[str, str]]:
-    """New ones, so that what is drawn at random is the same in both."""
+    """New databases, so that random values are the same in both."""
     if database_of(tmp_path).startswith("sqlite"):
         yield f"sqlite:///{tmp_path}/one/fw.db", f"sqlite:///{tmp_path}/two/fw.db"
     else:
@@ -199,27 +197,27 @@ def two_databases(
             yield one, two
 
 
-async def test_a_group_writes_what_each_of_it_would_have_written_alone(
+async def test_settle_of_group_equals_single_settles(
     tmp_path: Path, two_databases: tuple[str, str]
 ) -> None:
     """Outcomes are written in groups (B-215)."""
     one, two = two_databases
     async with open_office(tmp_path, database=one) as office:
-        alone = await rows_after(Depot(office), [0], [1], [2], [3])
+        alone = await rows_after(LeaseDepot(office), [0], [1], [2], [3])
     async with open_office(tmp_path, database=two) as office:
-        together = await rows_after(Depot(office), [0, 1, 2, 3])
+        together = await rows_after(LeaseDepot(office), [0, 1, 2, 3])
     assert together == alone
     assert len(together) == len(ENDED) + 1
 
 
-async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depot: Depot) -> None:
+async def test_settle_of_group_skips_only_lost_lease(depot: LeaseDepot) -> None:
     """If the lease's row is gone, the outcome is dropped and logged (B-211)."""
     await depot.office.subscribe()
     for _ in range(3):
         await depot.emit()
     late = (await depot.claim()).due
     await trio.sleep(41)
-    held = (await depot.claim(Room(each=2))).due
+    held = (await depot.claim(SlotsPerWebhook(each=2))).due
     (lost,) = {due.delivery for due in late} - {due.delivery for due in held}
     attempts = [(due, ENDED[1]) for due in held]
     attempts.insert(1, (next(due for due in late if due.delivery == lost), ENDED[0]))
@@ -231,7 +229,7 @@ async def test_a_lost_lease_in_a_group_writes_nothing_and_holds_up_no_other(depo
     assert set(states.values()) == {"Retrying"}
 
 
-async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot: Depot) -> None:
+async def test_settle_of_group_skips_delivery_leased_again(depot: LeaseDepot) -> None:
     """Each delivery is written on condition of its own lease's token (B-211, B-215)."""
     await depot.office.subscribe()
     for _ in range(3):
@@ -245,7 +243,7 @@ async def test_of_a_group_with_one_token_only_what_was_taken_over_is_lost(depot:
     assert await depot.settle(theirs) == "Sent"
 
 
-async def test_a_late_success_leaves_the_job_of_who_took_the_delivery_over(depot: Depot) -> None:
+async def test_late_success_keeps_job_of_new_lease(depot: LeaseDepot) -> None:
     """If the lease's row is gone, the outcome is dropped (B-211), or the event would be lost."""
     await depot.office.subscribe()
     for _ in range(2):
@@ -259,8 +257,8 @@ async def test_a_late_success_leaves_the_job_of_who_took_the_delivery_over(depot
     assert await depot.settle(theirs) == "Sent"
 
 
-async def test_of_one_delivery_twice_in_a_group_the_outcome_of_the_lease_that_holds_counts(
-    depot: Depot,
+async def test_settle_of_group_accepts_valid_lease_of_repeated_delivery(
+    depot: LeaseDepot,
 ) -> None:
     await depot.office.subscribe()
     await depot.emit()
@@ -272,8 +270,8 @@ async def test_of_one_delivery_twice_in_a_group_the_outcome_of_the_lease_that_ho
     assert await depot.office.sql("SELECT id FROM fw_job") == []
 
 
-async def test_to_warm_up_touches_no_delivery_and_leaves_no_statement_to_be_compiled(
-    depot: Depot, monkeypatch: pytest.MonkeyPatch
+async def test_warm_up_compiles_statements_and_changes_nothing(
+    depot: LeaseDepot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await depot.office.subscribe()
     await depot.emit()
@@ -288,8 +286,8 @@ async def test_to_warm_up_touches_no_delivery_and_leaves_no_statement_to_be_comp
     assert await depot.settle(await depot.due()) == "Sent"
 
 
-async def test_a_webhook_is_read_by_its_name(depot: Depot) -> None:
-    """`fw webhooks test WEBHOOK` reads that one, and no other (B-270)."""
+async def test_hook_reads_only_named_webhook(depot: LeaseDepot) -> None:
+    """`fw webhooks test WEBHOOK` reads only that Webhook (B-270)."""
     names = {url: await depot.office.subscribe(url=url) for url in ("https://a.x/", "https://b.x/")}
     store, deliveries = depot.office.site.store, depot.deliveries
     for url, name in names.items():
@@ -299,7 +297,7 @@ async def test_a_webhook_is_read_by_its_name(depot: Depot) -> None:
     assert await store.read(partial(deliveries.hook, name="nobody's")) is None
 
 
-async def test_an_outcome_is_written_once(depot: Depot) -> None:
+async def test_outcome_is_written_only_once(depot: LeaseDepot) -> None:
     await depot.office.subscribe()
     await depot.emit()
     due = await depot.due()
@@ -309,7 +307,7 @@ async def test_an_outcome_is_written_once(depot: Depot) -> None:
 
 
 @pytest.mark.parametrize("timeout", [1, 60])
-async def test_a_lease_lasts_the_timeout_and_30_seconds(depot: Depot, timeout: int) -> None:
+async def test_lease_lasts_timeout_plus_30_seconds(depot: LeaseDepot, timeout: int) -> None:
     """A lease lasts `timeout` + 30 s (B-210)."""
     await depot.office.subscribe(timeout=timeout)
     await depot.emit()
@@ -320,8 +318,8 @@ async def test_a_lease_lasts_the_timeout_and_30_seconds(depot: Depot, timeout: i
     assert (await depot.due()).job.deaths == 1
 
 
-async def test_a_death_is_no_attempt_and_is_forgotten_at_an_outcome(depot: Depot) -> None:
-    """Attempts are counted at the outcome: one that died does not count (B-194)."""
+async def test_lost_leases_are_counted_apart_until_outcome(depot: LeaseDepot) -> None:
+    """Attempts are counted at the outcome: one whose process died does not count (B-194)."""
     await depot.office.subscribe(timeout=10)
     await depot.emit()
     deaths = []
@@ -337,7 +335,7 @@ async def test_a_death_is_no_attempt_and_is_forgotten_at_an_outcome(depot: Depot
     assert (due.job.deaths, due.attempts) == (0, 1)
 
 
-async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -> None:
+async def test_give_back_makes_delivery_due_without_counting(depot: LeaseDepot) -> None:
     """A cancelled attempt is not counted, and given back (O-31)."""
     await depot.office.subscribe()
     await depot.emit()
@@ -348,7 +346,7 @@ async def test_a_lease_given_back_is_due_at_once_and_not_counted(depot: Depot) -
     assert (again.attempts, again.job.deaths, again.status) == (0, 0, "Queued")
 
 
-async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depot: Depot) -> None:
+async def test_claim_returns_exact_payload_and_current_webhook(depot: LeaseDepot) -> None:
     """Each attempt uses the Webhook's url, secret and timeout of that moment (B-127)."""
     hook = await depot.office.subscribe(max_attempts=4)
     delivery = await depot.emit()
@@ -371,8 +369,8 @@ async def test_a_claim_gives_the_exact_bytes_and_the_webhook_of_this_moment(depo
     assert secret == "a signing secret"
 
 
-async def test_the_delivery_of_a_deleted_webhook_has_none(depot: Depot) -> None:
-    """A Webhook goes, its deliveries stay (B-29)."""
+async def test_claim_returns_no_hook_for_deleted_webhook(depot: LeaseDepot) -> None:
+    """The deliveries of a deleted Webhook stay (B-29)."""
     hook = await depot.office.subscribe()
     await depot.emit()
     await depot.office.do(lambda fw: fw.get_doc("Webhook", hook).delete())
@@ -381,46 +379,50 @@ async def test_the_delivery_of_a_deleted_webhook_has_none(depot: Depot) -> None:
     assert await depot.settle(due, "WITHDRAWN") == "Failed"
 
 
-async def test_no_more_are_leased_than_there_are_places(depot: Depot) -> None:
-    """Architecture: "never more than it has places for"."""
+async def test_claim_leases_no_more_than_free_slots(depot: LeaseDepot) -> None:
     hook = await depot.office.subscribe()
     for _ in range(5):
         await depot.emit()
-    room = Room(each=2)
-    batches = [len((await depot.claim(room)).due) for _ in range(4)]
+    slots = SlotsPerWebhook(each=2)
+    batches = [len((await depot.claim(slots)).due) for _ in range(4)]
     assert batches == [2, 2, 1, 0]
-    assert room.taken == [(hook, 2), (hook, 2), (hook, 1)]
+    assert slots.taken == [(hook, 2), (hook, 2), (hook, 1)]
 
 
-async def test_the_batch_says_whether_more_may_be_due(depot: Depot) -> None:
+async def test_claim_reports_whether_more_may_be_due(depot: LeaseDepot) -> None:
     full = await depot.office.subscribe()
     for _ in range(3):
         await depot.emit()
-    rooms = [Room(closed=(full,)), Room(each=2), Room(each=2), Room(each=2)]
-    assert [(await depot.claim(room)).more for room in rooms] == [True, True, False, False]
+    offered = [
+        SlotsPerWebhook(closed=(full,)),
+        SlotsPerWebhook(each=2),
+        SlotsPerWebhook(each=2),
+        SlotsPerWebhook(each=2),
+    ]
+    assert [(await depot.claim(slots)).more for slots in offered] == [True, True, False, False]
 
 
-async def test_the_webhook_that_waits_longest_comes_first(depot: Depot) -> None:
+async def test_claim_serves_longest_waiting_webhook_first(depot: LeaseDepot) -> None:
     names = []
     for event in ("b.c", "a.b", "c.d"):
         names.append(await depot.office.subscribe(event))
         await depot.emit(event)
         await trio.sleep(1)
-    room = Room()
-    await depot.claim(room)
-    assert [name for name, _ in room.taken] == names
+    slots = SlotsPerWebhook()
+    await depot.claim(slots)
+    assert [name for name, _ in slots.taken] == names
 
 
-async def test_a_webhook_without_a_place_holds_up_no_other(depot: Depot) -> None:
-    """Deliveries are claimed per receiver that has a free place (B-237)."""
+async def test_claim_passes_over_webhook_without_slot(depot: LeaseDepot) -> None:
+    """Deliveries are claimed per receiver that has a free slot (B-237)."""
     full, open_ = await depot.office.subscribe("a.b"), await depot.office.subscribe("c.d")
     await depot.emit("a.b")
     await depot.emit("c.d")
-    batch = await depot.claim(Room(closed=(full,)))
+    batch = await depot.claim(SlotsPerWebhook(closed=(full,)))
     assert [due.job.partition for due in batch.due] == [open_]
 
 
-async def test_the_batch_says_when_the_next_is_due(depot: Depot) -> None:
+async def test_claim_reports_time_of_next_due_delivery(depot: LeaseDepot) -> None:
     await depot.office.subscribe()
     assert (await depot.claim()).next_at is None
     await depot.emit()
@@ -432,7 +434,7 @@ async def test_the_batch_says_when_the_next_is_due(depot: Depot) -> None:
     assert (len(batch.due), batch.next_at) == (1, START + 30_000)
 
 
-async def test_a_job_whose_delivery_was_swept_away_is_dropped(depot: Depot) -> None:
+async def test_claim_drops_job_of_deleted_delivery(depot: LeaseDepot) -> None:
     await depot.office.subscribe()
     await depot.emit()
     await depot.office.sql("DELETE FROM doc_webhook_delivery")
@@ -455,13 +457,13 @@ CUTS = [  # body, what is kept
 
 
 @pytest.mark.parametrize(("body", "kept"), CUTS)
-def test_the_first_512_bytes_are_kept_as_text(body: bytes, kept: str) -> None:
+def test_readable_keeps_first_512_bytes_as_text(body: bytes, kept: str) -> None:
     """No half character at the cut, other bad bytes and NUL replaced (B-170)."""
     assert readable(body) == kept
 
 
 @given(st.binary(max_size=600))
-def test_whatever_is_answered_becomes_text_that_any_store_takes(body: bytes) -> None:
+def test_readable_returns_storable_text_of_any_bytes(body: bytes) -> None:
     text = readable(body)
     assert "\x00" not in text
     text.encode()
@@ -470,14 +472,14 @@ def test_whatever_is_answered_becomes_text_that_any_store_takes(body: bytes) -> 
 
 @settings(max_examples=40)
 @given(st.text(max_size=300))
-def test_text_is_kept_as_a_prefix_of_itself(text: str) -> None:
+def test_readable_keeps_prefix_of_text(text: str) -> None:
     kept = readable(text.encode("utf-8", "replace"))
     assert text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd").startswith(kept)
     assert len(kept.encode()) >= min(512, len(text.encode("utf-8", "replace"))) - 3
 
 
-async def test_a_payload_of_any_length_is_claimed_as_it_was_stored(depot: Depot) -> None:
-    """Those bytes are stored, signed and sent (B-106)."""
+async def test_claim_returns_stored_payload_of_any_length(depot: LeaseDepot) -> None:
+    """The stored bytes are signed and sent (B-106)."""
     await depot.office.subscribe()
     texts = ['short "quoted" \\ \u2028 \U0001f511', "long é" * 20_000, "longer" * 100_000]
     for text in texts:
@@ -488,7 +490,7 @@ async def test_a_payload_of_any_length_is_claimed_as_it_was_stored(depot: Depot)
     assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs
 
 
-async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot) -> None:
+async def test_claim_returns_empty_payload_for_null(depot: LeaseDepot) -> None:
     """Raw SQL is not checked (A-317); what is claimed beside it stays whole (B-217)."""
     await depot.office.subscribe()
     names = [await depot.emit() for _ in range(3)]
@@ -499,14 +501,14 @@ async def test_a_payload_that_raw_sql_took_away_is_sent_as_no_bytes(depot: Depot
     assert [one.payload.decode() or None for one in due] == [stored[name] for name in names]
 
 
-def test_a_claim_without_one_of_its_long_payloads_is_given_to_nobody() -> None:
+def test_leased_batch_refuses_missing_long_payload() -> None:
     frame = b'[1,null,"w",0,0,0,"msg_1",0,8,"Queued",0]\n\n1\n'
     with pytest.raises(StatementError, match="could not be read"):
         Leased([Lease("w", None, START)], "t", frame, [], {}).due()
 
 
-def test_payloads_that_do_not_fit_their_sizes_are_given_to_nobody() -> None:
-    """Those bytes are sent (B-106), and never another delivery's (B-217)."""
+def test_leased_batch_refuses_payloads_of_wrong_size() -> None:
+    """The stored bytes are sent (B-106), and never those of another delivery (B-217)."""
     lease = Lease("w", None, START)
 
     def frame(key: int, size: int, payload: str) -> bytes:
@@ -519,7 +521,7 @@ def test_payloads_that_do_not_fit_their_sizes_are_given_to_nobody() -> None:
     second = frame(2, 4, "[22]")
     whole = [("msg_1", b"{}"), ("msg_2", b"[22]")]
     assert due(frame(1, 2, "{}"), second) == due(second, frame(1, 2, "{}")) == whole
-    swallowed = 2 + len(b"\n1\n") + len(second) - len(b"\n2\n")  # ends where the second one does
+    swallowed = 2 + len(b"\n1\n") + len(second) - len(b"\n2\n")  # ends where the second frame does
     for size in (0, 1, 3, 5, swallowed, 10_000):
         with pytest.raises(StatementError, match="fit together"):
             due(frame(1, size, "{}"), second)

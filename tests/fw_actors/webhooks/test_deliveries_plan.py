@@ -1,4 +1,4 @@
-"""How SQLite carries out what a claim reads (O-21, B-237)."""
+"""The query plan of a claim on SQLite (O-21, B-237)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fw_actors.webhooks.claims import DeliveryClaims
 from tests.fw_actors.office import open_office
 
 
-async def test_what_was_leased_is_found_by_the_index_of_the_queue_and_by_name(
+async def test_claim_reads_leased_rows_by_indexes(
     tmp_path: Path,
 ) -> None:
-    """However many rows are finished or due, a claim reads those that it leased."""
+    """A claim reads only its leased rows among any number of finished or due ones."""
 
     def plan(tx: Tx) -> list[str]:
         form = rows.leased_rows.form(SQLITE)

@@ -16,7 +16,7 @@ async def references(office: Office) -> list[tuple[str, str]]:
     return [(row["reference_doctype"], row["reference_name"]) for row in await office.deliveries()]
 
 
-async def test_references_follow_a_renamed_document(office: Office) -> None:
+async def test_delivery_references_follow_renamed_document(office: Office) -> None:
     await office.watch("Customer", "on_insert")
 
     def work(fw: Any) -> None:
@@ -28,15 +28,15 @@ async def test_references_follow_a_renamed_document(office: Office) -> None:
     assert await references(office) == [("Customer", "Lovelace"), ("Customer", "Bob")]
 
 
-async def test_what_was_recorded_keeps_its_payload(office: Office) -> None:
-    """Those bytes are stored, signed and sent (B-106)."""
+async def test_delivery_payload_is_unchanged_by_rename(office: Office) -> None:
+    """The stored bytes are signed and sent (B-106)."""
     await office.watch("Customer", "on_insert")
     await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert().rename("Lovelace"))
     (delivery,) = await office.deliveries()
     assert delivery["payload"]["data"]["name"] == "Ada"
 
 
-async def test_references_of_another_doctype_with_the_same_name_stay(office: Office) -> None:
+async def test_rename_keeps_references_of_other_doctypes(office: Office) -> None:
     await office.subscribe("a.b")
 
     def work(fw: Any) -> None:
@@ -49,7 +49,7 @@ async def test_references_of_another_doctype_with_the_same_name_stay(office: Off
     assert await references(office) == [("Customer", "Lovelace"), ("Sales Order", "Ada")]
 
 
-async def test_a_rename_makes_no_delivery(office: Office) -> None:
+async def test_rename_emits_no_document_event(office: Office) -> None:
     """`db_set` and rename are no events (B-58)."""
     await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())
     events = ("on_insert", "on_update", "on_submit", "on_cancel", "on_trash")
@@ -58,7 +58,7 @@ async def test_a_rename_makes_no_delivery(office: Office) -> None:
     assert await office.deliveries() == []
 
 
-async def test_deliveries_and_jobs_follow_a_renamed_webhook(office: Office) -> None:
+async def test_deliveries_and_jobs_follow_renamed_webhook(office: Office) -> None:
     name = await office.subscribe("a.b")
 
     def work(fw: Any) -> None:
@@ -71,8 +71,8 @@ async def test_deliveries_and_jobs_follow_a_renamed_webhook(office: Office) -> N
     assert await office.sql("SELECT partition FROM fw_job") == [("our receiver",)] * 2
 
 
-async def test_an_event_after_the_rename_goes_to_the_new_name(office: Office) -> None:
-    """The subscriptions of a transaction's beginning hold to its end, but for the name."""
+async def test_emit_after_rename_uses_new_webhook_name(office: Office) -> None:
+    """A transaction keeps the subscriptions that it began with, except for their names."""
     name = await office.subscribe("a.b")
 
     def work(fw: Any) -> None:
@@ -83,7 +83,7 @@ async def test_an_event_after_the_rename_goes_to_the_new_name(office: Office) ->
     assert [row["webhook"] for row in await office.deliveries()] == ["our receiver"]
 
 
-async def test_no_webhook_takes_over_the_deliveries_of_one_that_was_deleted(
+async def test_rename_refuses_name_of_deleted_webhook_with_deliveries(
     office: Office,
 ) -> None:
     """A deleted Webhook fails its deliveries (B-166); their Webhook's name is taken (B-30)."""
@@ -95,10 +95,10 @@ async def test_no_webhook_takes_over_the_deliveries_of_one_that_was_deleted(
     assert sorted(row["webhook"] for row in await office.deliveries()) == sorted([gone, left])
 
 
-async def test_a_new_webhook_does_not_get_what_waits_for_a_deleted_one_of_its_name(
+async def test_insert_refuses_name_of_deleted_webhook_until_deliveries_end(
     office: Office,
 ) -> None:
-    """Its receiver would get another's events (B-30); once they have ended the name is free."""
+    """The new receiver would get events of the deleted Webhook (B-30)."""
     gone = await office.subscribe("a.b")
     await office.do(lambda fw: fw.webhooks.emit("a.b", {}))
     await office.do(lambda fw: fw.get_doc("Webhook", gone).delete())
@@ -117,21 +117,21 @@ async def test_a_new_webhook_does_not_get_what_waits_for_a_deleted_one_of_its_na
 
 
 async def other_process(office: Office, hook: str, text: str) -> None:
-    """Change a Webhook behind the back of the process that knows it."""
+    """Change a Webhook in the database between two events, as another process does."""
     await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 1}))
     await office.do(lambda fw: fw.db.sql(text, {"hook": hook}))
     await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 2}))
 
 
-async def test_an_event_goes_to_a_webhook_that_another_process_has_renamed(office: Office) -> None:
-    """The change is not seen (B-42); its deliveries are found all the same (B-45)."""
+async def test_emit_reaches_webhook_renamed_by_other_process(office: Office) -> None:
+    """The change is not seen (B-42), but its deliveries are found (B-45)."""
     hook = await office.subscribe("a.b")
     await other_process(office, hook, "UPDATE doc_webhook SET name = 'new' WHERE name = :hook")
     assert [row["webhook"] for row in await office.deliveries()] == [hook, "new"]
     assert await office.sql("SELECT partition FROM fw_job ORDER BY id") == [(hook,), ("new",)]
 
 
-async def test_an_event_for_a_webhook_that_another_process_has_deleted_is_recorded(
+async def test_emit_records_delivery_for_webhook_deleted_by_other_process(
     office: Office,
 ) -> None:
     """A change of another process is not seen until a restart (B-42)."""
@@ -140,7 +140,7 @@ async def test_an_event_for_a_webhook_that_another_process_has_deleted_is_record
     assert [row["webhook"] for row in await office.deliveries()] == [hook, hook]
 
 
-async def test_an_event_does_not_go_to_another_webhook_that_took_the_name(office: Office) -> None:
+async def test_emit_skips_other_webhook_with_reused_name(office: Office) -> None:
     hook = await office.subscribe("a.b")
     await office.subscribe("c.d")
     await other_process(

@@ -1,4 +1,4 @@
-"""Bodies that may not stay: erased, while records and audit stay (B-360 to B-364)."""
+"""Erasure of bodies, which keeps records and Audit Events (B-360 to B-364)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.diagnostics import delivery_report
 from fw_actors.webhooks.erasure import erase, erase_matching, payload_batches
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.claim_kit import Depot
+from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 DAY = 86_400_000
 
 
 async def erased(
-    depot: Depot, delivery: str, user: str = "Administrator"
+    depot: OutcomeDepot, delivery: str, user: str = "Administrator"
 ) -> str | PermissionDeniedError:
     site = depot.office.site
     return await site.write(user, lambda fw: erase(fw, site.audit, delivery))
@@ -34,9 +34,9 @@ async def bodies(office: Office) -> list[tuple[Any, ...]]:
     )
 
 
-async def test_body_and_answers_go_and_the_record_stays(office: Office) -> None:
-    """An Audit Event records it; a second erasure does nothing (B-360)."""
-    depot = Depot(office)
+async def test_erase_removes_bodies_and_keeps_record(office: Office) -> None:
+    """An Audit Event records the erasure; a second one does nothing (B-360)."""
+    depot = OutcomeDepot(office)
     delivery = await depot.ended("REFUSED")
     await office.hire("boss", "System Manager", password=None)
     await depot.replay(delivery)
@@ -52,9 +52,9 @@ async def test_body_and_answers_go_and_the_record_stays(office: Office) -> None:
     assert events == [(delivery,)]
 
 
-async def test_an_erased_delivery_is_not_sent_again(office: Office) -> None:
-    """The refusal says when it was erased (B-361)."""
-    depot = Depot(office)
+async def test_replay_refuses_erased_delivery(office: Office) -> None:
+    """The refusal states the time of the erasure (B-361)."""
+    depot = OutcomeDepot(office)
     delivery = await depot.ended("REFUSED")
     at = await erased(depot, delivery)
     with pytest.raises(ConflictError, match=f"was erased at {at}; it can't be sent again"):
@@ -65,9 +65,9 @@ async def test_an_erased_delivery_is_not_sent_again(office: Office) -> None:
     assert [each["request"] for each in told["recorded"]] == [None]
 
 
-async def test_a_delivery_in_progress_is_not_erased(office: Office) -> None:
+async def test_erase_refuses_delivery_in_progress(office: Office) -> None:
     """A delivery in progress still needs its body (B-362)."""
-    depot = Depot(office)
+    depot = OutcomeDepot(office)
     delivery = await depot.ended("TRANSIENT")
     with pytest.raises(ConflictError, match="in progress"):
         await erased(depot, delivery)
@@ -76,8 +76,8 @@ async def test_a_delivery_in_progress_is_not_erased(office: Office) -> None:
     ) == []  # fmt: skip
 
 
-async def test_who_may_not_replay_may_not_erase(office: Office) -> None:
-    depot = Depot(office)
+async def test_erase_denies_user_without_replay_permission(office: Office) -> None:
+    depot = OutcomeDepot(office)
     delivery = await depot.ended("REFUSED")
     await office.hire("clerk", password=None)
     assert isinstance(await erased(depot, delivery, "clerk"), PermissionDeniedError)
@@ -85,9 +85,9 @@ async def test_who_may_not_replay_may_not_erase(office: Office) -> None:
         await erased(depot, "msg_none")
 
 
-async def test_deliveries_are_erased_by_what_they_are_about(office: Office) -> None:
-    """By Webhook, by document and by time (B-363)."""
-    depot, audit = Depot(office), office.site.audit
+async def test_erase_matching_selects_by_webhook_document_and_time(office: Office) -> None:
+    """Deliveries are selected by Webhook, document and time (B-363)."""
+    depot, audit = OutcomeDepot(office), office.site.audit
     name = await depot.ended("REFUSED")
     await office.sql("UPDATE doc_webhook_delivery SET reference_doctype = 'Customer',"
                      " reference_name = 'C-1'")  # fmt: skip
@@ -104,9 +104,9 @@ async def test_deliveries_are_erased_by_what_they_are_about(office: Office) -> N
     assert await matching(reference=("Customer", "C-1")) == []
 
 
-async def test_the_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> None:
-    """Of final deliveries, by their last attempt (B-364)."""
-    depot = Depot(office)
+async def test_payload_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> None:
+    """The age of a final delivery is counted from its last attempt (B-364)."""
+    depot = OutcomeDepot(office)
     for _ in range(3):
         await depot.ended("REFUSED")
     ended = [name for (name,) in await office.sql("SELECT name FROM doc_webhook_delivery")]
@@ -124,11 +124,11 @@ async def test_the_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> N
     assert kept == [(later,)]
 
 
-async def test_the_sweep_finds_what_it_missed_within_a_day(
+async def test_payload_sweep_revisits_missed_rows_within_day(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """A row that another transaction had locked is skipped at first (PostgreSQL)."""
-    depot = Depot(office)
+    depot = OutcomeDepot(office)
     missed = await depot.ended("REFUSED")
     await depot.ended("REFUSED")
     await office.sql(
@@ -145,5 +145,5 @@ async def test_the_sweep_finds_what_it_missed_within_a_day(
     assert await store.write(failed) == 1
 
 
-def test_without_days_nothing_is_erased() -> None:
+def test_payload_sweep_without_days_erases_nothing() -> None:
     assert payload_batches(0, 1000) == ()

@@ -25,7 +25,7 @@ async def jobs(office: Office) -> list[tuple[str, str]]:
     ]
 
 
-async def test_emit_many_queues_each_event_for_each_webhook_in_order(office: Office) -> None:
+async def test_emit_many_queues_events_per_webhook_in_order(office: Office) -> None:
     """Each event gets the ids of its own deliveries, in the order of the list (B-82)."""
     hooks = sorted([await office.subscribe(), await office.subscribe()])
     results = await office.do(lambda fw: fw.webhooks.emit_many(events(300)))
@@ -40,7 +40,7 @@ async def test_emit_many_queues_each_event_for_each_webhook_in_order(office: Off
     )
 
 
-async def test_emit_many_stores_what_emit_stores(office: Office) -> None:
+async def test_emit_many_stores_same_fields_as_emit(office: Office) -> None:
     """A delivery of a batch differs from one of `emit` in nothing but its id and key (B-82)."""
     await office.subscribe()
     event: dict[str, Any] = {
@@ -75,7 +75,7 @@ REFUSED: list[tuple[object, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("bad", "kind", "field"), REFUSED)
-async def test_emit_many_refuses_one_event_and_queues_the_others(
+async def test_emit_many_refuses_invalid_event_and_queues_others(
     office: Office, bad: object, kind: str, field: str | None
 ) -> None:
     """A refused event leaves the others as they are (B-83)."""
@@ -91,10 +91,10 @@ async def test_emit_many_refuses_one_event_and_queues_the_others(
 
 
 @pytest.mark.parametrize(("bad", "kind", "field"), REFUSED)
-async def test_emit_many_of_all_raises_the_first_refusal_and_queues_none(
+async def test_emit_many_all_raises_first_refusal_and_queues_none(
     office: Office, bad: object, kind: str, field: str | None
 ) -> None:
-    """`all` queues nothing then, and the transaction stays usable (B-84)."""
+    """With `all` a refusal queues nothing, and the transaction stays usable (B-84)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="used"))
 
@@ -112,7 +112,7 @@ async def test_emit_many_of_all_raises_the_first_refusal_and_queues_none(
     assert [each["payload"]["data"] for each in await office.deliveries()] == [{}, {"after": True}]
 
 
-async def test_a_key_that_stands_twice_in_a_batch_is_refused_the_second_time(
+async def test_emit_many_refuses_repeated_key_in_batch(
     office: Office,
 ) -> None:
     """Within a batch a key is unique per Webhook as well (B-85)."""
@@ -123,7 +123,7 @@ async def test_a_key_that_stands_twice_in_a_batch_is_refused_the_second_time(
     assert len(await office.deliveries()) == 1
 
 
-async def test_a_key_that_one_of_several_webhooks_had_queues_none_of_the_event(
+async def test_emit_many_refuses_key_used_for_any_webhook(
     office: Office,
 ) -> None:
     """An event is queued for all of its Webhooks or for none (B-79, B-85)."""
@@ -160,7 +160,7 @@ KEYED: list[dict[str, Any]] = [
 ]
 
 
-async def test_a_key_used_while_the_batch_is_written_refuses_only_its_event(
+async def test_emit_many_refuses_only_event_with_concurrent_key(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another transaction may use a key after the batch looked it up (B-85)."""
@@ -172,7 +172,7 @@ async def test_a_key_used_while_the_batch_is_written_refuses_only_its_event(
     assert sorted(d["key"] for d in await office.deliveries()) == ["k0", "k1", "k2"]
 
 
-async def test_a_key_used_while_a_batch_of_all_is_written_undoes_the_batch(
+async def test_emit_many_all_undoes_batch_on_concurrent_key(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`all` keeps none of the events before the refused one (B-84)."""
@@ -189,20 +189,20 @@ async def test_a_key_used_while_a_batch_of_all_is_written_undoes_the_batch(
 
 
 @pytest.mark.parametrize("given", [[], {}, "events", None, [{}] * 1001, events(1)[0]])
-async def test_emit_many_takes_a_list_of_1_to_1000_events(office: Office, given: object) -> None:
+async def test_emit_many_requires_1_to_1000_events(office: Office, given: object) -> None:
     """A batch has 1 to 1,000 events (B-86)."""
     with pytest.raises(ValidationError) as refusal:
         await office.do(lambda fw: fw.webhooks.emit_many(given))
     assert refusal.value.extra == {"field": "events"}
 
 
-async def test_emit_many_without_a_subscription_queues_nothing(office: Office) -> None:
+async def test_emit_many_without_subscription_queues_nothing(office: Office) -> None:
     """An event without a subscription has an empty list of deliveries (B-75)."""
     results = await office.do(lambda fw: fw.webhooks.emit_many(events(2, key="k")))
     assert results == [{"deliveries": []}] * 2
 
 
-async def test_a_rolled_back_batch_leaves_nothing(office: Office) -> None:
+async def test_emit_many_rolled_back_leaves_nothing(office: Office) -> None:
     """A batch is part of its transaction (B-82, B-81)."""
     await office.subscribe()
     await office.site.rollback(
@@ -212,7 +212,7 @@ async def test_a_rolled_back_batch_leaves_nothing(office: Office) -> None:
     assert await jobs(office) == []
 
 
-async def test_emit_many_with_webhooks_off_validates_and_queues_nothing(tmp_path: Any) -> None:
+async def test_emit_many_with_webhooks_off_only_validates(tmp_path: Any) -> None:
     """FW_WEBHOOKS=off queues nothing (C-57)."""
     async with open_office(tmp_path, webhooks_off=True) as office:
         await office.subscribe()

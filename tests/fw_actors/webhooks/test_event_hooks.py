@@ -1,4 +1,4 @@
-"""Events whose document a hook has changed: told as it was stored when the event happened
+"""Events show a document that a hook has changed as it was stored when the event happened
 (B-104, B-105), after the hooks (B-56)."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Act = Callable[[Any, Any], object]
 
 
 class Boxes(Office):
-    """An office whose boxes do in their hooks what a test says."""
+    """An office in which the hooks of a Box run actions of the test."""
 
     def in_hook(self, hook: str, act: Act) -> None:
         sys.modules["boxes"].ACTS[hook] = act
@@ -52,8 +52,8 @@ def live(fw: Any) -> None:
 
 
 @pytest.mark.parametrize("event", ALL)
-async def test_what_a_hook_sets_on_the_object_alone_is_not_told(boxes: Boxes, event: str) -> None:
-    """Such a value is not stored, and no reader of the document sees it."""
+async def test_event_omits_values_set_only_on_object(boxes: Boxes, event: str) -> None:
+    """Such a value is not stored, so no read of the document returns it."""
 
     def act(doc: Any, fw: Any) -> None:
         doc.stamp = "never stored"
@@ -80,15 +80,13 @@ def on_the_object(doc: Any, fw: Any) -> None:
 
 @pytest.mark.parametrize("act", [by_another_object, by_sql, on_the_object])
 @pytest.mark.parametrize("event", ALL)
-async def test_what_a_hook_stores_by_whatever_way_is_told(
-    boxes: Boxes, event: str, act: Act
-) -> None:
+async def test_event_shows_values_stored_by_hook(boxes: Boxes, event: str, act: Act) -> None:
     boxes.in_hook(event, act)
     await boxes.do(live)
     assert (await boxes.told(event))["doc"]["stamp"] == "stored by the hook"
 
 
-async def test_what_a_hook_saves_by_another_object_is_told_by_both_events(boxes: Boxes) -> None:
+async def test_hook_save_is_shown_by_both_events(boxes: Boxes) -> None:
     def act(doc: Any, fw: Any) -> None:
         other = fw.get_doc("Box", doc.name)
         other.stamp = "saved by the hook"
@@ -104,15 +102,15 @@ async def test_what_a_hook_saves_by_another_object_is_told_by_both_events(boxes:
 
 
 @pytest.mark.parametrize("event", ALL)
-async def test_rows_that_a_hook_changes_by_sql_are_told(boxes: Boxes, event: str) -> None:
+async def test_event_shows_child_rows_changed_by_sql(boxes: Boxes, event: str) -> None:
     boxes.in_hook(event, lambda doc, fw: fw.db.sql("UPDATE doc_box_item SET item = 'by sql'"))
     await boxes.do(live)
     assert [row["item"] for row in (await boxes.told(event))["doc"]["items"]] == ["by sql"]
 
 
 @pytest.mark.parametrize("hook", ["validate", "before_save"])
-async def test_what_a_hook_before_the_write_stores_by_sql_is_told(boxes: Boxes, hook: str) -> None:
-    """A save writes the columns that changed alone, so that it stays."""
+async def test_event_shows_sql_change_before_write(boxes: Boxes, hook: str) -> None:
+    """A save writes only changed columns, so that the value of the hook stays."""
     await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
     boxes.in_hook(hook, by_sql)
     await boxes.do(lambda fw: fw.get_doc("Box", "B-1").save())
@@ -120,14 +118,14 @@ async def test_what_a_hook_before_the_write_stores_by_sql_is_told(boxes: Boxes, 
     assert await boxes.sql("SELECT stamp FROM doc_box") == [("stored by the hook",)]
 
 
-async def test_an_insert_that_submits_tells_of_each_state_as_it_was_stored(boxes: Boxes) -> None:
+async def test_submitting_insert_emits_each_stored_state(boxes: Boxes) -> None:
     boxes.in_hook("on_insert", by_sql)
     await boxes.do(lambda fw: fw.new_doc("Box", name="B-1").insert().submit())
     assert (await boxes.told("on_insert"))["doc"]["docstatus"] == 0
     assert (await boxes.told("on_submit"))["doc"]["docstatus"] == 1
 
 
-async def test_what_is_read_again_is_redacted_like_what_was_written(boxes: Boxes) -> None:
+async def test_event_redacts_document_read_again(boxes: Boxes) -> None:
     """A document that is read again is redacted as well (B-94)."""
 
     def act(doc: Any, fw: Any) -> None:
@@ -144,9 +142,7 @@ async def test_what_is_read_again_is_redacted_like_what_was_written(boxes: Boxes
 
 
 @pytest.mark.parametrize("own", [True, False])
-async def test_a_document_that_its_hook_renames_is_told_by_its_new_name(
-    boxes: Boxes, own: bool
-) -> None:
+async def test_event_uses_name_set_by_hook_rename(boxes: Boxes, own: bool) -> None:
     def act(doc: Any, fw: Any) -> None:
         (doc if own else fw.get_doc("Box", "B-1")).rename("B-2")
         fw.get_doc("Box", "B-2").db_set("stamp", "stored by the hook")
@@ -159,18 +155,18 @@ async def test_a_document_that_its_hook_renames_is_told_by_its_new_name(
     assert [d["reference_name"] for d in await boxes.deliveries()] == ["B-2"]
 
 
-async def test_a_document_that_its_hook_deletes_is_still_an_event_of_its_own(
+async def test_event_of_document_deleted_by_hook_is_kept(
     boxes: Boxes,
 ) -> None:
-    """Both events are told: that of the insert, and that of the deletion."""
+    """Insert and deletion are two events."""
     boxes.in_hook("on_insert", lambda doc, fw: fw.get_doc("Box", "B-1").delete())
     await boxes.do(lambda fw: fw.new_doc("Box", name="B-1", stamp="as written").insert())
     assert (await boxes.told("on_insert"))["doc"]["stamp"] == "as written"
     assert (await boxes.told("on_trash"))["doc"]["stamp"] == "as written"
 
 
-async def test_a_deletion_that_is_refused_tells_nobody(boxes: Boxes) -> None:
-    """The event is recorded while the rows are there, and goes with the rest."""
+async def test_event_of_refused_deletion_is_dropped(boxes: Boxes) -> None:
+    """The event is recorded before the rows are deleted, and is rolled back with the deletion."""
 
     def act(doc: Any, fw: Any) -> None:
         raise ValueError("not this one")

@@ -80,7 +80,7 @@ EVENTS: list[tuple[str, Callable[[Any], Any], Callable[[Any], Any], list[str]]] 
 
 
 @pytest.mark.parametrize(("row", "before", "fn", "events"), EVENTS, ids=[e[0] for e in EVENTS])
-async def test_the_table_of_document_events(
+async def test_document_events_match_contract_table(
     office: Office,
     row: str,
     before: Callable[[Any], Any],
@@ -89,7 +89,7 @@ async def test_the_table_of_document_events(
 ) -> None:
     await office.do(before)
     await office.watch(ORDER, *ALL)
-    await office.watch("Customer", *ALL)  # hears nothing of orders
+    await office.watch("Customer", *ALL)  # is not subscribed to orders
     await office.do(fn)
     told = await office.deliveries()
     assert [each["payload"]["type"] for each in told] == [f"doc.{event}" for event in events], row
@@ -133,8 +133,8 @@ IN_ROWS = ("pin", "password", "wifi_password", "vault", "unset_vault", "margin",
 
 
 @pytest.mark.parametrize("user", ["Administrator", "boss"])
-async def test_the_rules_of_redaction(office: Office, user: str) -> None:
-    """The rules hold for the document and its child rows (B-94), whoever made the change."""
+async def test_event_redaction_matches_contract_table(office: Office, user: str) -> None:
+    """The rules hold for the document and its child rows (B-94), and for every user."""
     await office.hire("boss", "Seller", "Boss", "System Manager", password=None)
     await office.watch("Strongbox", "on_insert", "on_update", "on_trash")
 

@@ -37,10 +37,10 @@ class CountingTx(ForwardingTx):
         self.statements += 1
 
 
-async def test_an_event_for_one_webhook_is_recorded_by_one_statement_where_each_is_a_round_trip(
+async def test_emit_runs_minimal_number_of_statements(
     office: Office,
 ) -> None:
-    """Its delivery, its job and the look at the Webhook's name; two statements on SQLite."""
+    """One statement writes delivery and job and checks the Webhook's name; SQLite needs two."""
     name = await office.subscribe("a.b")
 
     def emit(fw: Any) -> CountingTx:
@@ -60,7 +60,7 @@ async def types(office: Office) -> list[str]:
     return [each["payload"]["type"] for each in await office.deliveries()]
 
 
-async def test_each_verb_is_the_event_of_the_contract(office: Office) -> None:
+async def test_document_verbs_emit_their_events(office: Office) -> None:
     """Each verb is one event (B-50, B-51, B-52, B-53, B-54)."""
 
     def live(fw: Any) -> None:
@@ -84,27 +84,27 @@ async def test_each_verb_is_the_event_of_the_contract(office: Office) -> None:
 
 
 @pytest.mark.parametrize("event", ALL)
-async def test_only_what_is_ticked_is_queued(office: Office, event: str) -> None:
+async def test_webhook_queues_only_subscribed_events(office: Office, event: str) -> None:
     """Only subscribed events are queued (B-55)."""
     await office.watch("Sales Order", event)
     await office.do(lambda fw: order(fw).save().submit().cancel().delete())
     assert await types(office) == [f"doc.{event}"]
 
 
-async def test_another_doctype_is_not_watched(office: Office) -> None:
+async def test_webhook_ignores_other_doctypes(office: Office) -> None:
     await office.watch("Customer", *ALL)
     await office.do(order)
     assert await office.deliveries() == []
 
 
-async def test_an_insert_that_submits_sends_both(office: Office) -> None:
+async def test_submitting_insert_emits_insert_and_submit(office: Office) -> None:
     """An insert that submits sends on_insert and on_submit (B-52)."""
     await office.watch("Sales Order", *ALL)
     await office.do(lambda fw: order(fw).submit())
     assert await types(office) == ["doc.on_insert", "doc.on_submit"]
 
 
-async def test_two_saves_in_one_transaction_are_two_events(office: Office) -> None:
+async def test_saves_in_same_transaction_emit_separate_events(office: Office) -> None:
     """Two saves of one document in one transaction are two events (B-59)."""
 
     def twice(fw: Any) -> None:
@@ -119,7 +119,7 @@ async def test_two_saves_in_one_transaction_are_two_events(office: Office) -> No
     assert shown == ["a", "b"]
 
 
-async def test_a_changed_row_is_an_update_of_its_parent(office: Office) -> None:
+async def test_child_row_change_emits_parent_update(office: Office) -> None:
     """A change of a child row is an update of its parent (B-19)."""
 
     def change(fw: Any) -> None:
@@ -135,7 +135,7 @@ async def test_a_changed_row_is_an_update_of_its_parent(office: Office) -> None:
     assert [row["item"] for row in delivery["payload"]["data"]["doc"]["lines"]] == ["other"]
 
 
-async def test_deleting_the_document_leaves_its_deliveries(office: Office) -> None:
+async def test_deleting_document_keeps_its_deliveries(office: Office) -> None:
     """Deleting the referenced document keeps the delivery (B-184)."""
     await office.watch("Sales Order", "on_insert")
     name = (await office.do(order)).name
@@ -144,14 +144,14 @@ async def test_deleting_the_document_leaves_its_deliveries(office: Office) -> No
     assert (delivery["reference_doctype"], delivery["reference_name"]) == ("Sales Order", name)
 
 
-async def test_db_set_is_no_event(office: Office) -> None:
+async def test_db_set_emits_no_event(office: Office) -> None:
     """`db_set` runs no hook and is no event (D-130, B-58)."""
     await office.watch("Sales Order", "on_update")
     await office.do(lambda fw: order(fw).db_set("title", "x"))
     assert await office.deliveries() == []
 
 
-async def test_a_submitted_document_saved_without_a_change_is_no_event(office: Office) -> None:
+async def test_unchanged_save_of_submitted_document_emits_no_event(office: Office) -> None:
     """A submitted document saved without a change is no event; a draft is (B-60)."""
     await office.watch("Sales Order", "on_update")
     await office.do(lambda fw: order(fw).submit().save())
@@ -175,8 +175,8 @@ async def test_delivery_and_job_are_written_together(office: Office) -> None:
     assert rows == [("webhook", hook, delivery["name"], 1_800_000_000_000, 0)]
 
 
-async def test_a_rollback_leaves_neither_delivery_nor_job(office: Office) -> None:
-    """A rollback leaves neither (B-57)."""
+async def test_rollback_leaves_no_delivery_or_job(office: Office) -> None:
+    """A rollback removes record and job (B-57)."""
     await office.watch("Sales Order", "on_insert")
     await office.subscribe()
     await office.site.rollback("Administrator", order)
@@ -184,7 +184,7 @@ async def test_a_rollback_leaves_neither_delivery_nor_job(office: Office) -> Non
     assert await counts(office) == (0, 0)
 
 
-async def test_a_hook_that_throws_removes_the_event_with_the_write(office: Office) -> None:
+async def test_raising_hook_removes_event_with_write(office: Office) -> None:
     """A hook that raises removes the event with the write (B-56)."""
     await office.watch("Sales Order", *ALL)
 
@@ -197,7 +197,7 @@ async def test_a_hook_that_throws_removes_the_event_with_the_write(office: Offic
     assert len(await office.deliveries()) == 1
 
 
-async def test_the_event_shows_what_the_controllers_hooks_left(office: Office) -> None:
+async def test_event_shows_changes_of_controller_hooks(office: Office) -> None:
     """The event is queued after the hooks of its verb (B-56)."""
     await office.watch("Sales Order", "on_insert")
     await office.do(lambda fw: order(fw, title="fill in"))
@@ -205,7 +205,7 @@ async def test_the_event_shows_what_the_controllers_hooks_left(office: Office) -
     assert delivery["payload"]["data"]["doc"]["title"] == "filled in"
 
 
-async def test_a_delivery_begins_as_the_interface_lists_it(office: Office) -> None:
+async def test_delivery_begins_with_documented_fields(office: Office) -> None:
     """A delivery begins with its fields (B-180, B-161); `max_attempts` is copied (B-127)."""
     hook = await office.watch("Sales Order", "on_insert", max_attempts=3)
     sam = await office.hire("sam", "Seller")
@@ -223,7 +223,7 @@ async def test_a_delivery_begins_as_the_interface_lists_it(office: Office) -> No
     assert len(row["name"]) == 31
 
 
-async def test_the_body_is_that_of_the_contract(office: Office) -> None:
+async def test_event_body_has_documented_members(office: Office) -> None:
     """The body has `type`, `timestamp` and `data` = {doc, name, doctype} (B-100, B-101, B-102)."""
     await office.watch("Sales Order", "on_insert")
     await office.do(lambda fw: order(fw, remark="ü \U0001f511 \u2028"))
@@ -238,7 +238,7 @@ async def test_the_body_is_that_of_the_contract(office: Office) -> None:
     assert data["doc"]["remark"] == "ü \U0001f511 \u2028"
 
 
-async def test_the_document_is_shown_as_it_was_when_the_event_happened(office: Office) -> None:
+async def test_event_body_shows_document_at_event_time(office: Office) -> None:
     """`data.doc` is the document as it was when the event happened (B-104)."""
 
     def work(fw: Any) -> None:
@@ -252,7 +252,7 @@ async def test_the_document_is_shown_as_it_was_when_the_event_happened(office: O
     assert row["payload"]["data"]["doc"]["title"] == "t"
 
 
-async def test_secrets_never_leave_in_an_event_of_document_or_rows(office: Office) -> None:
+async def test_event_redacts_secrets_in_document_and_rows(office: Office) -> None:
     """The rules of redaction, for the document and its child rows (B-92, B-94)."""
     line = {"item": "i", "token": "s1", "pin": "s2", "cost": 3.5, "line_secret": "s4"}
     await office.watch("Sales Order", "on_insert")
@@ -273,15 +273,15 @@ async def test_secrets_never_leave_in_an_event_of_document_or_rows(office: Offic
         assert secret not in json.dumps(row["payload"]).replace(row["name"], "")
 
 
-async def test_whoever_makes_the_change_levels_above_0_are_removed(office: Office) -> None:
-    """Levels above 0 are removed, whoever made the change (B-90)."""
+async def test_event_omits_fields_above_level_0_for_any_user(office: Office) -> None:
+    """Fields above level 0 are removed, for every user (B-90)."""
     boss = await office.hire("boss", "System Manager")
     await office.watch("Sales Order", "on_insert")
     await office.do(lambda fw: order(fw, margin=7.5), user=boss)
     assert "margin" not in (await office.deliveries())[0]["payload"]["data"]["doc"]
 
 
-async def test_no_other_field_is_removed(office: Office) -> None:
+async def test_event_keeps_all_other_fields(office: Office) -> None:
     """No other field is removed (B-93)."""
     fields = {"data": "d", "count": 2**53, "ratio": 0.1, "day": "2026-01-02", "extra": {"a": [1]}}
     await office.watch("Sample", "on_insert")
@@ -289,7 +289,7 @@ async def test_no_other_field_is_removed(office: Office) -> None:
     assert (await office.deliveries())[0]["payload"]["data"]["doc"] == shown
 
 
-async def test_with_webhooks_off_nothing_is_queued_and_nothing_released_later(
+async def test_webhooks_off_queues_nothing_and_leaves_no_backlog(
     tmp_path: Path,
 ) -> None:
     """`FW_WEBHOOKS=off` queues nothing, and turning it on releases no backlog (B-61)."""
@@ -304,7 +304,7 @@ async def test_with_webhooks_off_nothing_is_queued_and_nothing_released_later(
         assert await counts(office) == (1, 1)
 
 
-async def test_no_webhook_is_watched_although_raw_sql_says_so(tmp_path: Path) -> None:
+async def test_subscriptions_ignore_unwatchable_doctype_set_by_sql(tmp_path: Path) -> None:
     """Webhook, Webhook Delivery and the records cannot be watched (B-18)."""
     async with open_office(tmp_path) as office:
         await office.watch("Customer", "on_insert")
@@ -314,7 +314,7 @@ async def test_no_webhook_is_watched_although_raw_sql_says_so(tmp_path: Path) ->
         assert await restarted.deliveries() == []
 
 
-async def test_emit_answers_the_ids_of_its_deliveries(office: Office) -> None:
+async def test_emit_returns_ids_of_its_deliveries(office: Office) -> None:
     """`emit` returns the ids of its deliveries (B-70)."""
     hooks = [await office.subscribe() for _ in range(2)]
     await office.subscribe("other.event")
@@ -325,7 +325,7 @@ async def test_emit_answers_the_ids_of_its_deliveries(office: Office) -> None:
     assert rows[0]["payload"] == {"type": "note.shared", "timestamp": NOW, "data": {"a": [1, None]}}
 
 
-async def test_emit_that_nobody_hears_does_nothing(office: Office) -> None:
+async def test_emit_without_subscription_writes_nothing(office: Office) -> None:
     """An emit without a subscription writes nothing and returns an empty list (B-75)."""
     for _ in range(2):
         told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
@@ -333,7 +333,7 @@ async def test_emit_that_nobody_hears_does_nothing(office: Office) -> None:
     assert await counts(office) == (0, 0)
 
 
-async def test_what_changes_after_the_call_is_not_sent(office: Office) -> None:
+async def test_emit_copies_data_at_call(office: Office) -> None:
     """`data` is copied at the call (B-76)."""
 
     def work(fw: Any) -> None:
@@ -346,14 +346,14 @@ async def test_what_changes_after_the_call_is_not_sent(office: Office) -> None:
     assert (await office.deliveries())[0]["payload"]["data"] == {"list": [1]}
 
 
-async def test_custom_data_is_not_redacted(office: Office) -> None:
+async def test_emit_does_not_redact_custom_data(office: Office) -> None:
     """`data` is an object, and not redacted (B-76)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {"password": "x"}))
     assert (await office.deliveries())[0]["payload"]["data"] == {"password": "x"}
 
 
-async def test_a_reference_is_recorded_and_not_looked_up(office: Office) -> None:
+async def test_emit_records_reference_without_lookup(office: Office) -> None:
     """`reference` is not looked up (B-77)."""
     await office.subscribe()
     there = {"doctype": "Nothing", "name": "nowhere"}
@@ -367,7 +367,7 @@ RING.append(RING)
 DEEP: dict[str, Any] = {}
 for _ in range(100_000):
     DEEP = {"a": DEEP}
-REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field to blame
+REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field of the refusal
     ({"name": "doc.on_insert"}, "name"),
     ({"name": "doc.mine"}, "name"),
     ({"name": "Note.Shared"}, "name"),
@@ -407,7 +407,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [  # arguments of emit, the field to
 
 
 @pytest.mark.parametrize("heard", [True, False])
-async def test_an_unusable_emit_is_refused_whether_heard_or_not(
+async def test_emit_refuses_invalid_arguments_regardless_of_subscriptions(
     office: Office, heard: bool
 ) -> None:
     """An emit with a reserved `doc.` name is refused with 422 (B-73, B-72)."""
@@ -424,7 +424,7 @@ async def test_an_unusable_emit_is_refused_whether_heard_or_not(
     assert await counts(office) == (0, 0)
 
 
-async def test_a_second_emit_with_the_same_key_throws(office: Office) -> None:
+async def test_emit_refuses_repeated_key(office: Office) -> None:
     """A second emit with the same key is refused (B-78)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
@@ -436,7 +436,7 @@ async def test_a_second_emit_with_the_same_key_throws(office: Office) -> None:
 
 
 @pytest.mark.parametrize("undone", ["the transaction", "a part of it"])
-async def test_a_key_whose_emit_was_rolled_back_is_free(office: Office, undone: str) -> None:
+async def test_emit_key_is_free_after_rollback(office: Office, undone: str) -> None:
     """A key whose emit was rolled back is free (B-81)."""
     await office.subscribe()
 
@@ -456,16 +456,16 @@ async def test_a_key_whose_emit_was_rolled_back_is_free(office: Office, undone: 
     assert await counts(office) == (1, 1)
 
 
-class Topic(str, Enum):  # noqa: UP042  (what is tested is just this)
-    """Names as an app may keep them; since Python 3.11 `f"{Topic.SHARED}"` is not its value."""
+class AppEventName(str, Enum):  # noqa: UP042  (StrEnum would hide the fault)
+    """Event names as an enum, whose `format` gives no value since Python 3.11."""
 
     SHARED = "note.shared"
 
 
-async def test_a_name_that_an_enum_holds_is_its_value(office: Office) -> None:
+async def test_emit_stores_value_of_enum_name(office: Office) -> None:
     """`type` is the event type (B-100); what is stored is sent (B-106)."""
     await office.subscribe()
-    await office.do(lambda fw: fw.webhooks.emit(Topic.SHARED, {"to": Topic.SHARED}))
+    await office.do(lambda fw: fw.webhooks.emit(AppEventName.SHARED, {"to": AppEventName.SHARED}))
     (delivery,) = await office.deliveries()
     assert (delivery["event"], delivery["payload"]["type"]) == ("note.shared", "note.shared")
     assert delivery["payload"]["data"] == {"to": "note.shared"}
@@ -474,7 +474,7 @@ async def test_a_name_that_an_enum_holds_is_its_value(office: Office) -> None:
 @pytest.mark.parametrize(
     "key", ["\u00a0", "a\u200db", " k ", "k" * 140, "\U0001f469\u200d\U0001f4bb"]
 )
-async def test_any_text_without_control_characters_is_a_key(office: Office, key: str) -> None:
+async def test_emit_accepts_any_key_without_control_characters(office: Office, key: str) -> None:
     """A key is any text without control characters (B-78, H-12)."""
     await office.subscribe()
     told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key=key))
@@ -485,7 +485,7 @@ async def test_any_text_without_control_characters_is_a_key(office: Office, key:
     ]
 
 
-async def test_without_a_key_two_emits_are_two_events(office: Office) -> None:
+async def test_emits_without_key_are_separate_events(office: Office) -> None:
     """Two emits without a key are two events (B-80)."""
     await office.subscribe()
     for _ in range(2):
@@ -493,7 +493,7 @@ async def test_without_a_key_two_emits_are_two_events(office: Office) -> None:
     assert await counts(office) == (2, 2)
 
 
-async def test_a_key_that_one_of_several_webhooks_had_queues_none(office: Office) -> None:
+async def test_emit_queues_none_if_any_webhook_used_key(office: Office) -> None:
     """No event is queued, and the caller's transaction stays usable (B-79)."""
     await office.subscribe()
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}, key="k"))
@@ -509,7 +509,7 @@ async def test_a_key_that_one_of_several_webhooks_had_queues_none(office: Office
     assert await counts(office) == (4, 4)
 
 
-async def test_ids_sort_by_time(office: Office) -> None:
+async def test_delivery_ids_sort_by_time(office: Office) -> None:
     """Ids sort by time (B-181)."""
     await office.subscribe()
     ids: list[str] = []
@@ -521,8 +521,8 @@ async def test_ids_sort_by_time(office: Office) -> None:
     assert ids == sorted(ids)
 
 
-async def test_a_commit_with_an_event_nudges_and_others_do_not(tmp_path: Path) -> None:
-    """Architecture, Event: "commit → the Dispatcher is nudged"."""
+async def test_commit_with_event_wakes_dispatcher(tmp_path: Path) -> None:
+    """A commit that records an event wakes the Dispatcher; other transactions do not."""
     nudges: list[int] = []
     async with open_office(tmp_path, recorded=lambda *queue: nudges.append(1)) as office:
         await office.subscribe()
@@ -537,7 +537,7 @@ async def test_a_commit_with_an_event_nudges_and_others_do_not(tmp_path: Path) -
         assert nudges == [1, 1]
 
 
-async def test_a_users_role_changes_are_events_like_others(office: Office) -> None:
+async def test_role_change_emits_user_update_event(office: Office) -> None:
     """A change of a child row is an update of its parent (B-19)."""
     await office.hire("ada")
     await office.watch("User", "on_update")
@@ -553,8 +553,8 @@ async def test_a_users_role_changes_are_events_like_others(office: Office) -> No
 
 
 @pytest.mark.parametrize("end", ["deleted", "disabled"])
-async def test_what_goes_along_with_a_user_is_told_as_well(office: Office, end: str) -> None:
-    """A User's keys and scopes go along (A-21), each with its event (B-62)."""
+async def test_ended_user_emits_events_of_dependent_documents(office: Office, end: str) -> None:
+    """A User's keys and scopes end with the User (A-21), each with its event (B-62)."""
     await office.hire("ada", "System Manager", password=None)
     await office.hire("bob", password=None)
 

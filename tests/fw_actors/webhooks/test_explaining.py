@@ -27,13 +27,13 @@ async def look(office: Office, delivery: str) -> Waiting:
     return await site.store.read(lambda tx: waiting(tx, site.registry, delivery))
 
 
-async def test_those_of_the_same_webhook_that_are_due_before_are_ahead(office: Office) -> None:
+async def test_waiting_counts_earlier_deliveries_of_same_webhook(office: Office) -> None:
     await office.subscribe()
     first, second = await emit(office), await emit(office)
     assert [(await look(office, each)).ahead for each in (first, second)] == [0, 1]
 
 
-async def test_webhooks_of_one_receiver_share_its_places_and_so_what_is_ahead(
+async def test_waiting_counts_deliveries_of_same_receiver(
     office: Office,
 ) -> None:
     """A receiver is scheme, host and port, however many Webhooks point there (B-230, C-117)."""
@@ -55,7 +55,7 @@ async def test_webhooks_of_one_receiver_share_its_places_and_so_what_is_ahead(
     assert (await look(office, first)).leased
 
 
-async def test_a_lease_is_seen_and_so_is_its_end(office: Office) -> None:
+async def test_explain_reports_lease_and_its_end(office: Office) -> None:
     hook = await office.subscribe()
     delivery = await emit(office)
     await office.site.store.write(lambda tx: jobs.claim(tx, "webhook", hook, 1, 5000, "token"))
@@ -64,7 +64,7 @@ async def test_a_lease_is_seen_and_so_is_its_end(office: Office) -> None:
     assert explain(await look(office, delivery), STOPPED).reason is WaitReason.LEASE_ENDED
 
 
-async def test_a_webhook_that_is_off_or_gone_is_seen(office: Office) -> None:
+async def test_waiting_shows_disabled_or_deleted_webhook(office: Office) -> None:
     hook = await office.subscribe()
     delivery = await emit(office)
     await office.sql("UPDATE doc_webhook SET enabled = 0")
@@ -73,6 +73,6 @@ async def test_a_webhook_that_is_off_or_gone_is_seen(office: Office) -> None:
     assert (await look(office, delivery)).hook_enabled is None
 
 
-async def test_a_delivery_that_there_is_not_is_not_found(office: Office) -> None:
+async def test_waiting_of_unknown_delivery_is_not_found(office: Office) -> None:
     with pytest.raises(NotFoundError):
         await look(office, "msg_none")

@@ -36,7 +36,7 @@ async def health(post: Post, name: str, service: ServiceState = NO_NEWS) -> Webh
 
 
 async def age(post: Post, by: int) -> None:
-    """Have the counts be from so much earlier (ms)."""
+    """Move the counts into the past by so many milliseconds."""
     await post.site.write(
         "Administrator",
         lambda fw: fw.db.sql("UPDATE fw_webhook_hour SET hour = hour - :by", {"by": by}),
@@ -49,10 +49,10 @@ async def sent(post: Post, count: int) -> None:
         await post.settled(delivery)
 
 
-async def test_a_webhook_is_failing_since_the_first_failure_in_a_row(
+async def test_webhook_health_is_failing_after_three_failures(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """After three, until one succeeds (B-240)."""
+    """Three failures in a row count as failing, until a success (B-240)."""
     async with delivering(tmp_path, Receiver(["200", "503", "410", "404", "200"])) as post:
         name = await post.webhook()
         untried = await health(post, name)
@@ -79,8 +79,8 @@ async def test_a_webhook_is_failing_since_the_first_failure_in_a_row(
     assert mended.last_success is not None
 
 
-async def test_outcomes_are_counted_by_the_hour(tmp_path: Path, autojump_clock: MockClock) -> None:
-    """Of an hour, a day and a week, with the share that was sent (B-241)."""
+async def test_outcome_counts_are_kept_per_hour(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """There are counts of an hour, a day and a week, with the share of successes (B-241)."""
     async with delivering(tmp_path, Receiver(["200", "200", "410", "503", "200"])) as post:
         name = await post.webhook()
         await sent(post, 3)
@@ -102,7 +102,7 @@ async def test_outcomes_are_counted_by_the_hour(tmp_path: Path, autojump_clock: 
     assert (dropped, again) == (2, 0)
 
 
-async def test_what_waits_is_counted_with_the_time_of_its_event(
+async def test_webhook_health_counts_waiting_deliveries_and_oldest_event(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with delivering(tmp_path, Receiver(["503"])) as post:
@@ -114,7 +114,7 @@ async def test_what_waits_is_counted_with_the_time_of_its_event(
     assert (of_it.waiting, of_it.oldest) == (1, began)
 
 
-async def test_a_webhook_that_is_off_or_whose_receiver_is_paused_says_so(
+async def test_webhook_health_shows_disabled_and_paused_state(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with delivering(tmp_path, Receiver(["200"])) as post:
@@ -130,7 +130,7 @@ async def test_a_webhook_that_is_off_or_whose_receiver_is_paused_says_so(
     assert off.state == "disabled"
 
 
-async def test_the_counts_go_with_a_webhook_that_is_renamed_or_deleted(
+async def test_outcome_counts_follow_rename_and_end_with_webhook(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with delivering(tmp_path, Receiver(["200"])) as post:
@@ -146,10 +146,10 @@ async def test_the_counts_go_with_a_webhook_that_is_renamed_or_deleted(
     assert day == (0, 0, 0)
 
 
-async def test_a_webhook_begins_without_the_counts_of_a_deleted_one_of_its_name(
+async def test_new_webhook_starts_without_counts_of_namesake(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """They come from deliveries that outlived it (B-242)."""
+    """The counts come from deliveries that outlived the deleted Webhook (B-242)."""
     async with delivering(tmp_path, Receiver(["503"])) as post:
         await post.webhook(name="erp")
         [delivery] = await post.emit()
@@ -161,7 +161,7 @@ async def test_a_webhook_begins_without_the_counts_of_a_deleted_one_of_its_name(
     assert (again.state, again.failures, again.day) == ("untried", 0, (0, 0, 0))
 
 
-async def test_a_sweep_drops_what_a_delivery_writes_after_its_webhook_was_deleted(
+async def test_count_sweep_drops_rows_of_deleted_webhooks(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """A delivery that was in progress fails later, and counts again (B-242)."""
@@ -188,8 +188,8 @@ async def test_a_sweep_drops_what_a_delivery_writes_after_its_webhook_was_delete
         ("", "no url", "no url"),
     ],
 )
-def test_a_webhook_is_called_by_its_title_or_its_place(
+def test_label_of_webhook_is_title_or_url_without_query(
     title: str | None, url: str, label: str
 ) -> None:
-    """Never by its query, which may hold a token (B-31)."""
+    """The query, which may contain a token, is omitted (B-31)."""
     assert label_of_webhook(title, url) == label

@@ -21,7 +21,7 @@ from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.claim_kit import RUNS, FreeSlots, Process, emit, of
+from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, FreeSlots, emit, of
 from tests.plans import Access, accesses, statements_of, unsought
 
 both_stores = pytest.mark.usefixtures("on_both_stores")
@@ -29,10 +29,10 @@ ENDINGS = (Ending.DELIVERED, Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED)
 
 
 @both_stores
-async def test_next_of_a_document_follows_one_that_is_final(office: Office) -> None:
+async def test_ordered_claim_waits_for_final_predecessor(office: Office) -> None:
     await office.subscribe(ordering="document")
     a1, a2, b1, a3 = await emit(office, "a", "a", "b", "a")
-    process = Process(office)
+    process = ClaimingProcess(office)
     first = await process.claim()
     assert of(first) == [a1, b1]
     assert await process.claim() == []
@@ -53,7 +53,7 @@ class Fates:
 
     def __init__(self, office: Office, seed: int) -> None:
         self._office, self._random = office, Random(seed)
-        self.processes = [Process(office), Process(office)]
+        self.processes = [ClaimingProcess(office), ClaimingProcess(office)]
         self.expected: dict[str, list[str]] = defaultdict(list)
         self.ended: dict[str, list[str]] = defaultdict(list)
         self._held: dict[str, LeasedDelivery] = {}
@@ -76,7 +76,7 @@ class Fates:
         for name, due in list(self._held.items()):
             fate = 1.0 if surely else self._random.random()
             if fate < 0.3:
-                continue  # takes its time
+                continue  # stays in flight
             del self._held[name]
             if fate < 0.4:
                 await process.give_back(due)
@@ -110,9 +110,9 @@ class Fates:
 
 @both_stores
 @pytest.mark.parametrize("seed", [7, 8, 9])
-async def test_two_processes_never_have_two_of_a_document(office: Office, seed: int) -> None:
-    """Random outcomes, lost leases, cancellations and events meanwhile: order holds, and nothing
-    is left (B-367)."""
+async def test_ordered_claims_never_overlap_across_processes(office: Office, seed: int) -> None:
+    """Under random outcomes, lost leases, cancellations and new events the order holds, and no
+    delivery is left (B-367)."""
     await office.subscribe(ordering="document", timeout=1, max_attempts=2)
     fates = Fates(office, seed)
     for step in range(60):
@@ -134,11 +134,11 @@ async def test_two_processes_never_have_two_of_a_document(office: Office, seed: 
 
 
 @both_stores
-async def test_many_behind_one_are_parked_and_looked_at_once(office: Office) -> None:
+async def test_ordered_claim_parks_followers_of_leased_delivery(office: Office) -> None:
     webhook = await office.subscribe(ordering="document")
     first, *_ = await emit(office, *["a"] * 300)
     [other] = await emit(office, "b")
-    process = Process(office)
+    process = ClaimingProcess(office)
     assert of(await process.claim()) == [first, other]
     due = await office.sql("SELECT count(*) FROM fw_job WHERE next_at IS NOT NULL")
     assert due == [(2,)]  # both leased
@@ -148,22 +148,22 @@ async def test_many_behind_one_are_parked_and_looked_at_once(office: Office) -> 
     assert (queue.scheduled, queue.leased, queue.failed) == (299, 2, 0)
 
 
-async def test_events_about_no_document_are_in_no_order(office: Office) -> None:
+async def test_events_without_document_have_no_order(office: Office) -> None:
     await office.subscribe(ordering="document")
     for _ in range(3):
         await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
-    assert len(await Process(office).claim()) == 3
+    assert len(await ClaimingProcess(office).claim()) == 3
 
 
 @both_stores
-async def test_saves_of_a_renamed_and_deleted_document_stay_in_order(office: Office) -> None:
+async def test_ordering_survives_rename_and_deletion_of_document(office: Office) -> None:
     await office.watch("Customer", "on_insert", "on_update", "on_trash", ordering="document")
 
     def save(fw: Any) -> None:
         fw.get_doc("Customer", "Lovelace").save()
 
     await office.do(lambda fw: fw.new_doc("Customer", title="Ada").insert())
-    process = Process(office)
+    process = ClaimingProcess(office)
     [insert] = await process.claim()
     await office.do(lambda fw: fw.get_doc("Customer", "Ada").rename("Lovelace"))
     await office.do(save)
@@ -177,9 +177,9 @@ async def test_saves_of_a_renamed_and_deleted_document_stay_in_order(office: Off
     assert events == ["doc.on_insert", "doc.on_update", "doc.on_trash"]
 
 
-async def test_replay_goes_behind_what_waits(office: Office) -> None:
+async def test_replay_is_queued_behind_waiting_delivery(office: Office) -> None:
     await office.subscribe(ordering="document")
-    process = Process(office)
+    process = ClaimingProcess(office)
     a1, a2 = await emit(office, "a", "a")
     [due] = await process.claim()
     await process.end(due)
@@ -191,20 +191,20 @@ async def test_replay_goes_behind_what_waits(office: Office) -> None:
     assert (due.delivery, of(await process.claim())) == (a2, [a1])
 
 
-async def test_lease_that_is_given_back_keeps_its_place(office: Office) -> None:
+async def test_give_back_keeps_position_in_order(office: Office) -> None:
     await office.subscribe(ordering="document")
     a1, _ = await emit(office, "a", "a")
-    process = Process(office)
+    process = ClaimingProcess(office)
     [due] = await process.claim()
     await process.give_back(due)
     assert of(await process.claim()) == [a1]
 
 
 @both_stores
-async def test_order_that_is_given_up_lets_all_go(office: Office) -> None:
+async def test_ordering_switched_off_releases_waiting_deliveries(office: Office) -> None:
     webhook = await office.subscribe(ordering="document")
     names = await emit(office, *["a"] * 5)
-    process = Process(office)
+    process = ClaimingProcess(office)
     [due] = await process.claim()
     await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"ordering": "none"}))
     await process.end(due)
@@ -213,10 +213,10 @@ async def test_order_that_is_given_up_lets_all_go(office: Office) -> None:
     assert of(await process.claim()) == names[2:]
 
 
-async def test_deleted_webhook_leaves_nothing_waiting(office: Office) -> None:
+async def test_deleted_webhook_fails_all_ordered_deliveries(office: Office) -> None:
     webhook = await office.subscribe(ordering="document")
     await emit(office, *["a"] * 5)
-    process = Process(office)
+    process = ClaimingProcess(office)
     [due] = await process.claim()
     await office.do(lambda fw: fw.get_doc("Webhook", webhook).delete())
     await process.end(due, Ending.WITHDRAWN)
@@ -227,10 +227,10 @@ async def test_deleted_webhook_leaves_nothing_waiting(office: Office) -> None:
     assert statuses == [("Failed",)]
 
 
-async def test_explanation_names_what_it_waits_for(office: Office) -> None:
+async def test_explain_names_delivery_that_blocks_order(office: Office) -> None:
     await office.subscribe(ordering="document")
     first, second = await emit(office, "a", "a")
-    await Process(office).claim()
+    await ClaimingProcess(office).claim()
     found = await office.site.store.read(
         lambda tx: explain(waiting(tx, office.site.registry, second), RUNS)
     )
@@ -238,15 +238,15 @@ async def test_explanation_names_what_it_waits_for(office: Office) -> None:
     assert first in found.text
 
 
-async def test_unknown_ordering_is_refused_with_its_name(office: Office) -> None:
+async def test_webhook_refuses_unknown_ordering_with_field(office: Office) -> None:
     with pytest.raises(FwError) as refused:
         await office.subscribe(ordering="strict")
     assert refused.value.extra["field"] == "ordering"
 
 
 @both_stores
-async def test_lanes_are_read_by_their_indexes_alone(office: Office) -> None:
-    """However many wait behind one document."""
+async def test_ordered_jobs_are_read_by_indexes_only(office: Office) -> None:
+    """The plan is the same for any number of deliveries behind one document."""
 
     def look(tx: Tx) -> list[Access]:
         claimed = accesses(tx, lambda: ordered_jobs.lease_first(tx, QUEUE, "w", 5, 1000, "t"))
@@ -267,7 +267,7 @@ async def test_lanes_are_read_by_their_indexes_alone(office: Office) -> None:
 
 @both_stores
 async def test_claim_without_limits_runs_four_statements(office: Office) -> None:
-    """B-313: those that find, lease, look ahead and read."""
+    """A claim finds due jobs, leases them, finds the next due time and reads the rows (B-313)."""
     await office.subscribe()
     await emit(office, "a", "a")
     deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))

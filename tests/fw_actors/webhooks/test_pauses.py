@@ -1,4 +1,4 @@
-"""Pauses of Webhooks: who may, what is refused, recorded and shown (B-300 to B-305)."""
+"""Pauses of Webhooks: permissions, refusals, records and display (B-300 to B-305)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def webhook(office: Office) -> str:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_claim_of_paused_webhook_looks_at_no_delivery(
+async def test_claim_of_paused_webhook_reads_no_delivery(
     office: Office, webhook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
@@ -76,7 +76,7 @@ async def test_claim_of_paused_webhook_looks_at_no_delivery(
     assert (due.attempts, due.job.deaths) == (0, 0)
 
 
-async def test_pause_outlives_the_process(tmp_path: Path) -> None:
+async def test_pause_outlives_process_restart(tmp_path: Path) -> None:
     async with open_office(tmp_path) as office:
         webhook = await office.subscribe()
         await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
@@ -85,9 +85,7 @@ async def test_pause_outlives_the_process(tmp_path: Path) -> None:
         assert (await claim(office)).leased is None
 
 
-async def test_pause_writes_audit_events_and_no_version_of_the_document(
-    office: Office, webhook: str
-) -> None:
+async def test_pause_writes_audit_events_but_no_modification(office: Office, webhook: str) -> None:
     [before] = await office.sql("SELECT modified FROM doc_webhook")
     await pause(office, webhook, 60)
     await trio.sleep(1)
@@ -102,14 +100,14 @@ async def test_pause_writes_audit_events_and_no_version_of_the_document(
     assert await office.sql("SELECT modified FROM doc_webhook") == [before]
 
 
-async def test_another_end_keeps_the_beginning(office: Office, webhook: str) -> None:
+async def test_pause_with_new_end_keeps_beginning(office: Office, webhook: str) -> None:
     first = await pause(office, webhook, 60)
     later = await pause(office, webhook)
     assert (later.since, later.until) == (first.since, None)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 366 * 86_400 + 1])
-async def test_duration_out_of_range_is_refused_with_its_name(
+async def test_pause_refuses_duration_out_of_range_with_field(
     office: Office, webhook: str, seconds: int
 ) -> None:
     with pytest.raises(ValidationError) as refused:
@@ -117,15 +115,13 @@ async def test_duration_out_of_range_is_refused_with_its_name(
     assert refused.value.extra["field"] == "seconds"
 
 
-async def test_unknown_webhook_is_not_found(office: Office, webhook: str) -> None:
+async def test_pause_of_unknown_webhook_is_not_found(office: Office, webhook: str) -> None:
     for act in (pause, resume):
         with pytest.raises(NotFoundError):
             await act(office, "nosuch")
 
 
-async def test_others_may_not_pause_and_the_denial_is_on_record(
-    office: Office, webhook: str
-) -> None:
+async def test_pause_denies_unauthorized_user_on_record(office: Office, webhook: str) -> None:
     await office.hire("clerk", password=None)
     assert isinstance(await pause(office, webhook, user="clerk"), PermissionDeniedError)
     assert isinstance(await resume(office, webhook, user="clerk"), PermissionDeniedError)
@@ -133,7 +129,7 @@ async def test_others_may_not_pause_and_the_denial_is_on_record(
     assert await office.site.store.read(paused_webhooks) == []
 
 
-async def test_pause_is_no_field_to_write(office: Office, webhook: str) -> None:
+async def test_pause_fields_are_not_writable(office: Office, webhook: str) -> None:
     with pytest.raises(BadRequestError) as refused:
         await office.do(
             lambda fw: rest.save(
@@ -143,7 +139,7 @@ async def test_pause_is_no_field_to_write(office: Office, webhook: str) -> None:
     assert refused.value.extra["field"] == "paused_since"
 
 
-async def test_state_list_and_explanation_show_the_pause(office: Office, webhook: str) -> None:
+async def test_pause_is_shown_in_state_list_and_explanation(office: Office, webhook: str) -> None:
     told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
     paused = await pause(office, webhook, 60)
 

@@ -1,4 +1,4 @@
-"""A Webhook's rate limit is one for all processes, and concerns no other (B-310 to B-314)."""
+"""All processes share a Webhook's rate limit; other Webhooks are not limited (B-310 to B-314)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 
 
-class Node:
-    """A process that claims whatever it may."""
+class ClaimingNode:
+    """A process that claims as much as the limits allow."""
 
     def __init__(self, office: Office) -> None:
         self._office = office
@@ -50,10 +50,10 @@ async def emit(office: Office, count: int) -> list[str]:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_two_processes_hold_the_limit_together(office: Office) -> None:
+async def test_rate_limit_is_shared_by_processes(office: Office) -> None:
     await office.subscribe(rate_limit=40)
     await emit(office, 400)
-    nodes = [Node(office), Node(office)]
+    nodes = [ClaimingNode(office), ClaimingNode(office)]
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
         for node in nodes:
@@ -64,11 +64,11 @@ async def test_two_processes_hold_the_limit_together(office: Office) -> None:
         assert 36 <= sum(second <= at < second + 1 for at in times) <= 44
 
 
-async def test_limit_goes_on_after_the_clock_was_set_back(office: Office) -> None:
-    """The stored time is hours ahead then, until a claim stores another one (B-312)."""
+async def test_rate_limit_continues_after_clock_set_back(office: Office) -> None:
+    """The stored time is hours ahead until the next claim replaces it (B-312)."""
     await office.subscribe(rate_limit=10)
     await emit(office, 100)
-    node = Node(office)
+    node = ClaimingNode(office)
     await node.run(1)
     await office.sql("UPDATE fw_webhook_claim SET used_until = used_until + 7200000000")
     sent = len(node.times)
@@ -76,10 +76,10 @@ async def test_limit_goes_on_after_the_clock_was_set_back(office: Office) -> Non
     assert 36 <= len(node.times) - sent <= 44
 
 
-async def test_limit_is_changed_while_it_runs(office: Office) -> None:
+async def test_rate_limit_change_applies_while_running(office: Office) -> None:
     webhook = await office.subscribe(rate_limit=1)
     await emit(office, 200)
-    node = Node(office)
+    node = ClaimingNode(office)
     await node.run(5)
     assert 4 <= len(node.times) <= 6
     await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"rate_limit": 0}))
@@ -87,35 +87,37 @@ async def test_limit_is_changed_while_it_runs(office: Office) -> None:
     assert len((await node.claim()).due) == 100
 
 
-async def test_others_go_on_beside_a_limited_webhook(office: Office) -> None:
+async def test_rate_limit_leaves_other_webhooks_unlimited(office: Office) -> None:
     await office.subscribe(rate_limit=1)
     await emit(office, 50)
     await trio.sleep(1)
     await office.subscribe("other.event")
     await office.do(lambda fw: fw.webhooks.emit("other.event", {}))
-    events = [each.hook.rate_limit for each in (await Node(office).claim()).due if each.hook]
+    events = [
+        each.hook.rate_limit for each in (await ClaimingNode(office).claim()).due if each.hook
+    ]
     assert sorted(events) == [0, 1]
 
 
-async def test_claim_without_a_limit_touches_no_row_of_limits(office: Office) -> None:
+async def test_claim_without_rate_limit_writes_no_row(office: Office) -> None:
     await office.subscribe()
     await emit(office, 5)
-    assert len((await Node(office).claim()).due) == 5
+    assert len((await ClaimingNode(office).claim()).due) == 5
     assert await office.sql("SELECT * FROM fw_webhook_claim") == []
 
 
-async def test_disabled_webhook_fails_without_a_limit(office: Office) -> None:
-    """Nothing is sent then."""
+async def test_disabled_webhook_fails_regardless_of_rate_limit(office: Office) -> None:
+    """No request is sent for a disabled Webhook."""
     webhook = await office.subscribe(rate_limit=1)
     await emit(office, 50)
     await office.do(lambda fw: rest.save(fw, "Webhook", webhook, {"enabled": 0}))
-    assert len((await Node(office).claim()).due) == 50
+    assert len((await ClaimingNode(office).claim()).due) == 50
 
 
-async def test_limit_follows_a_rename_and_goes_with_the_webhook(office: Office) -> None:
+async def test_rate_limit_follows_rename_and_ends_with_webhook(office: Office) -> None:
     webhook = await office.subscribe(rate_limit=1)
     await emit(office, 2)
-    await Node(office).claim()
+    await ClaimingNode(office).claim()
     await office.do(lambda fw: fw.get_doc("Webhook", webhook).rename("renamed"))
     assert await office.sql("SELECT webhook FROM fw_webhook_claim") == [("renamed",)]
     await office.do(lambda fw: fw.get_doc("Webhook", "renamed").delete())
@@ -123,20 +125,20 @@ async def test_limit_follows_a_rename_and_goes_with_the_webhook(office: Office) 
 
 
 @pytest.mark.parametrize("value", [-1, 10_001])
-async def test_limit_out_of_range_is_refused_with_its_name(office: Office, value: int) -> None:
+async def test_webhook_refuses_rate_limit_out_of_range(office: Office, value: int) -> None:
     with pytest.raises(ValidationError) as refused:
         await office.subscribe(rate_limit=value)
     assert refused.value.extra["field"] == "rate_limit"
 
 
-async def test_limited_webhooks_with_due_deliveries_are_counted(office: Office) -> None:
+async def test_webhooks_at_limit_counts_those_with_due_deliveries(office: Office) -> None:
     await office.subscribe(rate_limit=1)
     assert await office.site.store.read(webhooks_at_limit) == 0
     await emit(office, 3)
     assert await office.site.store.read(webhooks_at_limit) == 1
 
 
-async def test_explanation_names_the_limit(office: Office) -> None:
+async def test_explain_names_rate_limit_of_webhook(office: Office) -> None:
     await office.subscribe(rate_limit=5)
     [delivery] = await emit(office, 1)
 

@@ -1,4 +1,4 @@
-"""A dead receiver is noticed, and its owner told (B-340 to B-346, B-400)."""
+"""Notices about failing receivers, and the disabling of Webhooks (B-340 to B-346, B-400)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR, DAY = 3_600_000, 86_400_000
 
 
 @asynccontextmanager
-async def troubled(folder: Path, **settings: Any) -> AsyncIterator[tuple[Office, str]]:
+async def failing_site(folder: Path, **settings: Any) -> AsyncIterator[tuple[Office, str]]:
     """Open a site with a Webhook whose attempts have failed for two days."""
     async with open_office(folder, **settings) as office:
         await office.hire("mona", "System Manager", password=None)
@@ -49,7 +49,7 @@ async def succeed(office: Office, name: str) -> None:
 
 
 async def sweep(office: Office) -> list[tuple[TroubleAct, str]]:
-    """Take steps until nothing is due; return what was told."""
+    """Take steps until nothing is due; return the reported acts."""
     told: list[tuple[TroubleAct, str]] = []
     site = office.site
     for _ in range(20):
@@ -74,9 +74,9 @@ async def audited(office: Office) -> list[tuple[str, str, dict[str, Any]]]:
     return [(action, target, json.loads(detail)) for action, target, detail in rows]
 
 
-async def test_a_dead_receiver_is_told_once(tmp_path: Path) -> None:
-    """By mail to its owner and the System Managers, an event, an audit event and a metric."""
-    async with troubled(tmp_path) as (office, name):
+async def test_failing_webhook_is_reported_once(tmp_path: Path) -> None:
+    """A notice is a mail to owner and System Managers, an event, an Audit Event and a metric."""
+    async with failing_site(tmp_path) as (office, name):
         watcher = await office.subscribe("webhook.failing", url="https://pager.test/")
         first, again = await sweep(office), await sweep(office)
         [event] = await office.deliveries()
@@ -96,8 +96,8 @@ async def test_a_dead_receiver_is_told_once(tmp_path: Path) -> None:
         assert facts.disabled == ()
 
 
-async def test_the_owner_is_told_but_nobody_with_scopes(tmp_path: Path) -> None:
-    async with troubled(tmp_path) as (office, name):
+async def test_notice_goes_to_owner_but_not_scoped_users(tmp_path: Path) -> None:
+    async with failing_site(tmp_path) as (office, name):
         await office.hire("olive", password=None)
         await office.hire("scoped", "System Manager", password=None)
         await office.do(
@@ -110,16 +110,16 @@ async def test_the_owner_is_told_but_nobody_with_scopes(tmp_path: Path) -> None:
         assert [row[0] for row in await mails(office)] == ["mona@x.test", "olive@x.test"]
 
 
-async def test_two_processes_tell_once(tmp_path: Path) -> None:
-    """The one that comes later finds the trouble marked (B-341)."""
-    async with troubled(tmp_path) as (office, name), open_office(tmp_path) as other:
+async def test_notice_is_sent_once_by_two_processes(tmp_path: Path) -> None:
+    """The later process finds the notice recorded (B-341)."""
+    async with failing_site(tmp_path) as (office, name), open_office(tmp_path) as other:
         told = await sweep(office) + await sweep(other)
         assert told == [(TroubleAct.NOTICE, name)]
         assert len(await mails(office)) == 1
 
 
-async def test_the_end_is_told_once_and_a_new_trouble_again(tmp_path: Path) -> None:
-    async with troubled(tmp_path) as (office, name):
+async def test_notice_end_is_sent_once_and_new_failure_notified(tmp_path: Path) -> None:
+    async with failing_site(tmp_path) as (office, name):
         await office.subscribe("webhook.failing.ended", url="https://pager.test/")
         await sweep(office)
         await succeed(office, name)
@@ -133,9 +133,9 @@ async def test_the_end_is_told_once_and_a_new_trouble_again(tmp_path: Path) -> N
         assert event["payload"]["data"]["reason"] == "delivered"
 
 
-async def test_a_failing_webhook_is_not_told_of_itself(tmp_path: Path) -> None:
-    """Otherwise its own failure would queue the next event (B-343)."""
-    async with troubled(tmp_path) as (office, _):
+async def test_failing_webhook_gets_no_notice_about_itself(tmp_path: Path) -> None:
+    """A notice to the failing Webhook would fail and queue the next one (B-343)."""
+    async with failing_site(tmp_path) as (office, _):
         own = await office.subscribe("webhook.failing", url="https://receiver.test/other")
         await fail(office, own)
         await sweep(office)
@@ -145,15 +145,15 @@ async def test_a_failing_webhook_is_not_told_of_itself(tmp_path: Path) -> None:
         assert len(told) == 1
 
 
-async def test_without_hours_nobody_is_told(tmp_path: Path) -> None:
-    async with troubled(tmp_path, receiver_notice=0) as (office, _):
+async def test_notice_hours_of_zero_send_nothing(tmp_path: Path) -> None:
+    async with failing_site(tmp_path, receiver_notice=0) as (office, _):
         assert await sweep(office) == []
         assert await mails(office) == []
 
 
-async def test_a_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> None:
+async def test_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> None:
     """Disabling records the reason, a mail, and one audit event (B-344)."""
-    async with troubled(tmp_path, receiver_notice=0, disable_after_days=1) as (office, name):
+    async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (office, name):
         told = await sweep(office) + await sweep(office)
         hook = await office.do(lambda fw: fw.get_doc("Webhook", name))
         assert told == [(TroubleAct.DISABLE, name)]
@@ -169,9 +169,9 @@ async def test_a_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> N
         assert facts.failing == ()
 
 
-async def test_a_webhook_that_is_enabled_again_begins_anew(tmp_path: Path) -> None:
+async def test_enabled_webhook_starts_without_earlier_failures(tmp_path: Path) -> None:
     """The earlier reason and failures no longer count (B-345)."""
-    async with troubled(tmp_path, disable_after_days=1) as (office, name):
+    async with failing_site(tmp_path, disable_after_days=1) as (office, name):
         await sweep(office)
 
         def enable(fw: Any) -> None:
@@ -188,8 +188,8 @@ async def test_a_webhook_that_is_enabled_again_begins_anew(tmp_path: Path) -> No
         ]
 
 
-async def test_a_notice_ends_with_a_webhook_that_is_disabled_or_deleted(tmp_path: Path) -> None:
-    async with troubled(tmp_path) as (office, name):
+async def test_notice_ends_with_disabled_or_deleted_webhook(tmp_path: Path) -> None:
+    async with failing_site(tmp_path) as (office, name):
         await office.subscribe("webhook.failing.ended", url="https://pager.test/")
         other = await office.subscribe()
         await fail(office, other)
@@ -202,9 +202,9 @@ async def test_a_notice_ends_with_a_webhook_that_is_disabled_or_deleted(tmp_path
         assert reasons == {name: "disabled", other: "deleted"}
 
 
-async def test_a_webhook_that_no_save_accepts_blocks_no_other(tmp_path: Path) -> None:
-    """Raw SQL can leave one; the refusal is on record, and is not tried again."""
-    async with troubled(tmp_path, receiver_notice=0, disable_after_days=1) as (office, broken):
+async def test_refused_disabling_does_not_block_other_webhooks(tmp_path: Path) -> None:
+    """Raw SQL can leave an invalid Webhook; its refusal is recorded and not repeated."""
+    async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (office, broken):
         await office.sql("UPDATE doc_webhook SET timeout = NULL WHERE name = :name", name=broken)
         other = await office.subscribe()
         await fail(office, other)
@@ -214,7 +214,7 @@ async def test_a_webhook_that_no_save_accepts_blocks_no_other(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("template", [Template.WEBHOOK_FAILING, Template.WEBHOOK_DISABLED])
-def test_the_mail_says_what_fails_and_what_to_do(template: Template) -> None:
+def test_failing_webhook_mail_names_cause_and_remedy(template: Template) -> None:
     about = FailingWebhook("Billing", "h1", START_MS, 7, "status: the receiver answered 503.")
     values = TemplateValues(
         "tests", "mona", "Mona", "mona@x.test", notice=Notice(failing_webhook=about)

@@ -1,4 +1,4 @@
-"""Replays: who may, what begins, what is recorded (B-250 to B-256, O-80)."""
+"""Replays: permissions, effects and records (B-250 to B-256, O-80)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fw_actors.documents.fields import iso
 from fw_actors.errors import ConflictError, FwError, NotFoundError, PermissionDeniedError
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.claim_kit import Depot
+from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
 
 
 @pytest.fixture
-async def depot(office: Office) -> Depot:
+async def depot(office: Office) -> OutcomeDepot:
     await office.hire("boss", "System Manager", password=None)
-    return Depot(office)
+    return OutcomeDepot(office)
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ async def depot(office: Office) -> Depot:
     [(["DELIVERED"], "Sent"), (["REFUSED"], "Failed"), (["WITHDRAWN"], "Failed")],
 )
 @pytest.mark.usefixtures("on_both_stores")
-async def test_sent_and_failed_begin_anew_with_the_same_id_and_bytes(
-    depot: Depot, endings: list[str], previous: str
+async def test_replay_restarts_final_delivery_with_same_id_and_body(
+    depot: OutcomeDepot, endings: list[str], previous: str
 ) -> None:
     """Sent or Failed begins fresh attempts; id and body are kept (B-251)."""
     delivery = await depot.ended(*endings, max_attempts=3)
@@ -47,8 +47,8 @@ async def test_sent_and_failed_begin_anew_with_the_same_id_and_bytes(
 
 
 @pytest.mark.parametrize(("endings", "status"), [([], "Queued"), (["TRANSIENT"], "Retrying")])
-async def test_queued_and_retrying_are_left_as_they_are(
-    depot: Depot, endings: list[str], status: str
+async def test_replay_refuses_delivery_in_progress(
+    depot: OutcomeDepot, endings: list[str], status: str
 ) -> None:
     """Queued or Retrying is refused and unchanged (B-252), without an Audit Event (O-82)."""
     delivery = await depot.ended(*endings)
@@ -60,7 +60,7 @@ async def test_queued_and_retrying_are_left_as_they_are(
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_a_second_replay_finds_the_first_one_under_way(depot: Depot) -> None:
+async def test_replay_refuses_second_replay_while_queued(depot: OutcomeDepot) -> None:
     delivery = await depot.ended("DELIVERED")
     await depot.replay(delivery)
     with pytest.raises(ConflictError):
@@ -69,14 +69,14 @@ async def test_a_second_replay_finds_the_first_one_under_way(depot: Depot) -> No
     assert await depot.office.sql("SELECT count(*) FROM fw_job") == [(1,)]
 
 
-async def test_one_that_does_not_exist_leaves_no_audit_event(depot: Depot) -> None:
+async def test_replay_of_unknown_delivery_leaves_no_audit_event(depot: OutcomeDepot) -> None:
     with pytest.raises(NotFoundError):
         await depot.replay("msg_" + "0" * 27)
     assert await depot.audit() == []
 
 
-async def test_one_whose_webhook_was_deleted_is_refused_without_an_audit_event(
-    depot: Depot,
+async def test_replay_refuses_delivery_of_deleted_webhook(
+    depot: OutcomeDepot,
 ) -> None:
     delivery = await depot.ended("DELIVERED")
     hook = (await depot.row())["webhook"]
@@ -86,7 +86,7 @@ async def test_one_whose_webhook_was_deleted_is_refused_without_an_audit_event(
     assert ((await depot.row())["status"], await depot.audit()) == ("Sent", [])
 
 
-async def test_one_of_a_disabled_webhook_may_be_replayed(depot: Depot) -> None:
+async def test_replay_accepts_delivery_of_disabled_webhook(depot: OutcomeDepot) -> None:
     """A replay for a disabled Webhook is allowed, and fails as disabled (B-254)."""
     delivery = await depot.ended("DELIVERED")
     hook = (await depot.row())["webhook"]
@@ -94,7 +94,7 @@ async def test_one_of_a_disabled_webhook_may_be_replayed(depot: Depot) -> None:
     assert await depot.replay(delivery) == Replayed(delivery, "Queued")
 
 
-async def test_a_replay_is_audited_with_just_the_named_columns(depot: Depot) -> None:
+async def test_replay_audit_event_has_only_named_columns(depot: OutcomeDepot) -> None:
     """The detail is `{webhook, previous_status}`, never payload or secret (O-80, O-88)."""
     delivery = await depot.ended("REFUSED")
     await depot.replay(delivery)
@@ -106,8 +106,8 @@ async def test_a_replay_is_audited_with_just_the_named_columns(depot: Depot) -> 
 
 @pytest.mark.parametrize("delivery", ["one that is there", "msg_nowhere", "x" * 300])
 @pytest.mark.parametrize("scoped", [False, True])
-async def test_who_may_not_is_refused_and_recorded_whatever_was_asked_for(
-    depot: Depot, delivery: str, scoped: bool
+async def test_replay_denies_unauthorized_user_on_record(
+    depot: OutcomeDepot, delivery: str, scoped: bool
 ) -> None:
     """A user without the role, or with access scopes, is refused (B-255) and audited (O-81)."""
     if delivery == "one that is there":
@@ -126,8 +126,8 @@ async def test_who_may_not_is_refused_and_recorded_whatever_was_asked_for(
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_of_many_each_is_told_and_audited_for_itself(depot: Depot) -> None:
-    """Many are replayed with an Audit Event each (C-116)."""
+async def test_replay_many_answers_and_audits_each_delivery(depot: OutcomeDepot) -> None:
+    """Each delivery is replayed with its own Audit Event (C-116)."""
     final = await depot.ended("REFUSED")
     under_way = (await depot.office.do(lambda fw: fw.webhooks.emit("note.shared", {})))[
         "deliveries"
@@ -143,7 +143,7 @@ async def test_of_many_each_is_told_and_audited_for_itself(depot: Depot) -> None
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_many_are_found_by_webhook_status_and_time_oldest_first(depot: Depot) -> None:
+async def test_replay_find_lists_matching_deliveries_oldest_first(depot: OutcomeDepot) -> None:
     await depot.ended("REFUSED")
     hook = (await depot.row())["webhook"]
     for _ in range(3):

@@ -45,7 +45,7 @@ async def next_post(post: Post, receiver: Receiver) -> Got:
 
 
 def verified(got: Got) -> list[str]:
-    """Return the secrets with which both official libraries take a request."""
+    """Return the secrets with which both official libraries accept a request."""
     return [secret for secret in (SECRET, NEW, NEWEST) if all(_takes(secret, got))]
 
 
@@ -80,10 +80,10 @@ async def audited(post: Post) -> list[str]:
     return [row["action"] for row in rows]
 
 
-async def test_both_secrets_sign_until_the_overlap_ends(
+async def test_rotation_signs_with_both_secrets_until_overlap_ends(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """By itself: nothing has swept when the old one stops (B-351, B-352)."""
+    """The old secret stops signing before any sweep (B-351, B-352)."""
     receiver = Receiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         name = await post.webhook()
@@ -114,10 +114,10 @@ async def test_both_secrets_sign_until_the_overlap_ends(
     assert sorted(actions) == ["webhook.create", "webhook.rotate", "webhook.rotation_end"]
 
 
-async def test_without_an_overlap_the_old_secret_ends_at_once(
+async def test_rotation_without_overlap_ends_old_secret_immediately(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A rotation without hours, and a save of another secret (B-353)."""
+    """A save of another secret also ends the old one (B-353)."""
     receiver = Receiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         name = await post.webhook()
@@ -129,7 +129,7 @@ async def test_without_an_overlap_the_old_secret_ends_at_once(
     assert [verified(each) for each in (alone, saved)] == [[NEW], [SECRET]]
 
 
-async def test_another_change_does_not_end_the_overlap(
+async def test_rotation_survives_other_webhook_changes(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     receiver = Receiver(["200"])
@@ -140,7 +140,7 @@ async def test_another_change_does_not_end_the_overlap(
         assert verified(await next_post(post, receiver)) == [SECRET, NEW]
 
 
-async def test_a_rotation_within_another_ends_the_oldest(
+async def test_second_rotation_ends_oldest_secret(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     receiver = Receiver(["200"])
@@ -156,7 +156,7 @@ async def test_a_rotation_within_another_ends_the_oldest(
     [(NEW, 721, "overlap"), (NEW, -1, "overlap"), (SECRET, 1, "secret"), ("", 1, "secret"),
      ("whsec_?", 0, "secret")],
 )  # fmt: skip
-async def test_a_bad_rotation_is_refused_with_its_field(
+async def test_rotation_refuses_invalid_values_with_field(
     tmp_path: Path, autojump_clock: MockClock, secret: str, overlap: int, field: str
 ) -> None:
     async with delivering(tmp_path, Receiver(["200"])) as post:
@@ -166,10 +166,10 @@ async def test_a_bad_rotation_is_refused_with_its_field(
     assert refusal.value.extra["field"] == field
 
 
-async def test_the_old_secret_is_sealed_and_never_shown(
+async def test_rotation_seals_and_hides_old_secret(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """HTTP cannot write it either (B-354)."""
+    """The old secret cannot be written by HTTP (B-354)."""
     async with delivering(tmp_path, Receiver(["200"])) as post:
         name = await post.webhook()
         await turn(post, name)

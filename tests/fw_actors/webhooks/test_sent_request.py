@@ -1,4 +1,4 @@
-"""The request of an attempt as people read it (B-186)."""
+"""The request of an attempt as it is shown to users (B-186)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def request(payload: str) -> SentRequest:
     return sent_request("https://x.test/hook", "msg_1", 1_800_000_000, "v1,AA==", payload)
 
 
-def test_a_shell_reads_the_line_for_curl_as_the_request() -> None:
+def test_sent_request_curl_survives_shell_parsing() -> None:
     payload = """{"a":"it's $HOME; `rm`"}"""
     words = shlex.split(request(payload).curl)
     assert words[:5] == ["curl", "-i", "-X", "POST", "https://x.test/hook"]
@@ -26,6 +26,6 @@ def test_a_shell_reads_the_line_for_curl_as_the_request() -> None:
     assert words[-2:] == ["--data-binary", payload]
 
 
-def test_a_long_body_is_given_as_a_file() -> None:
+def test_sent_request_curl_names_file_for_long_body() -> None:
     words = shlex.split(request("x" * (MAX_IN_LINE + 1)).curl)
     assert words[-2:] == ["--data-binary", "@payload.json"]

@@ -39,7 +39,7 @@ def pair() -> tuple[SharedSubscriptions, SharedSubscriptions]:
     return first, SharedSubscriptions(memory, ProcessPlace(2, 2))
 
 
-def test_a_snapshot_is_there_for_the_other_process(
+def test_shared_snapshot_is_visible_to_other_process(
     pair: tuple[SharedSubscriptions, SharedSubscriptions],
 ) -> None:
     one, other = pair
@@ -47,7 +47,7 @@ def test_a_snapshot_is_there_for_the_other_process(
     assert other.newest(other.stamps()) == subscribed("a hook", "another")
 
 
-def test_the_highest_stamp_wins_in_whatever_order_it_comes(
+def test_shared_snapshot_with_highest_stamp_wins(
     pair: tuple[SharedSubscriptions, SharedSubscriptions],
 ) -> None:
     one, other = pair
@@ -59,7 +59,7 @@ def test_the_highest_stamp_wins_in_whatever_order_it_comes(
     assert one.newest(one.stamps()) == subscribed("later")
 
 
-def test_the_stamps_change_with_each_publication(
+def test_shared_stamps_change_with_each_publication(
     pair: tuple[SharedSubscriptions, SharedSubscriptions],
 ) -> None:
     one, other = pair
@@ -70,7 +70,7 @@ def test_the_stamps_change_with_each_publication(
         assert len(seen) == count + 2
 
 
-def test_a_snapshot_that_cannot_be_kept_is_read_from_the_store(
+def test_shared_snapshot_is_dropped_if_write_fails(
     pair: tuple[SharedSubscriptions, SharedSubscriptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = pair
@@ -84,8 +84,8 @@ def test_a_snapshot_that_cannot_be_kept_is_read_from_the_store(
     assert other.newest(other.stamps()) is None
 
 
-def test_a_damaged_snapshot_is_read_from_the_store() -> None:
-    """Its writer was killed between the snapshot and the note of its place."""
+def test_shared_snapshot_is_ignored_if_damaged() -> None:
+    """The writer was killed between writing the snapshot and recording its position."""
     memory = shared_memory()
     one = SharedSubscriptions(os.dup(memory), ProcessPlace(1, 1))
     one.publish(one.stamp(), subscribed("a hook"))
@@ -114,7 +114,7 @@ def emit(fw: Any) -> int:
 
 
 @stores
-async def test_a_webhook_saved_in_one_process_applies_to_writes_of_the_other(
+async def test_saved_webhook_applies_in_other_process(
     offices: tuple[Office, Office],
 ) -> None:
     one, other = offices
@@ -126,7 +126,7 @@ async def test_a_webhook_saved_in_one_process_applies_to_writes_of_the_other(
 
 
 @stores
-async def test_a_save_that_is_rolled_back_changes_nothing_in_the_other_process(
+async def test_rolled_back_save_changes_no_other_process(
     offices: tuple[Office, Office],
 ) -> None:
     one, other = offices
@@ -137,7 +137,7 @@ async def test_a_save_that_is_rolled_back_changes_nothing_in_the_other_process(
 
 
 @stores
-async def test_what_others_change_after_a_save_is_seen_by_no_process(
+async def test_outside_change_after_save_is_not_seen(
     offices: tuple[Office, Office], tmp_path: Path
 ) -> None:
     """After the commit all processes use the state that the save has read (B-42)."""
@@ -149,7 +149,7 @@ async def test_what_others_change_after_a_save_is_seen_by_no_process(
 
 
 @stores
-async def test_a_process_that_starts_again_has_all_processes_see_what_it_reads(
+async def test_restart_publishes_subscriptions_to_other_processes(
     offices: tuple[Office, Office], tmp_path: Path
 ) -> None:
     one, other = offices

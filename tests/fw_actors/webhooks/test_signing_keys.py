@@ -26,7 +26,7 @@ def hook(
 
 
 def signed(keys: SigningKeys, secret: str) -> bytes:
-    """Return what a Webhook with this secret signs, always the same message."""
+    """Return the signature of the same message with the secret of a Webhook."""
     return sign(keys.of(hook(secret)), b"msg_1", b"1800000000", b"{}")
 
 
@@ -36,21 +36,21 @@ def by(key: bytes) -> bytes:
     return b"v1," + base64.b64encode(mac)
 
 
-def test_the_key_is_the_opened_secret() -> None:
+def test_signing_key_is_decrypted_secret() -> None:
     """A secret of `whsec_` is decoded (B-22); any other is its raw bytes (B-23)."""
     keys = SigningKeys(VAULT)
     assert signed(keys, "raw") == signed(keys, "raw") == by(b"raw")
     assert signed(keys, "whsec_AAEC") == by(b"\x00\x01\x02")
 
 
-def test_a_key_that_has_signed_signs_the_next_as_well() -> None:
+def test_signing_key_can_sign_repeatedly() -> None:
     key = SigningKeys(VAULT).of(hook("raw"))
     assert sign(key, b"msg_0", b"1", b"other") != by(b"raw")
     assert sign(key, b"msg_1", b"1800000000", b"{}") == by(b"raw")
 
 
-def test_a_changed_secret_is_another_key() -> None:
-    """The secret is that of the moment (B-127)."""
+def test_changed_secret_gives_another_signing_key() -> None:
+    """Each attempt signs with the current secret (B-127)."""
     keys = SigningKeys(VAULT)
     assert [signed(keys, secret) for secret in ("one", "two", "one")] == [
         by(key) for key in (b"one", b"two", b"one")
@@ -69,7 +69,7 @@ UNSIGNABLE = [  # Webhook, site's key, how the error begins
 
 
 @pytest.mark.parametrize(("webhook", "key", "error"), UNSIGNABLE)
-def test_a_secret_missing_or_unreadable_says_which(
+def test_signing_keys_name_missing_or_unreadable_secret(
     webhook: Hook, key: str | None, error: str
 ) -> None:
     """A missing or changed key is `secret_unreadable`, nothing stored `secret_missing` (B-169)."""
@@ -80,8 +80,10 @@ def test_a_secret_missing_or_unreadable_says_which(
     )
 
 
-def test_what_is_kept_is_bounded() -> None:
-    keys = SigningKeys(VAULT)
-    for number in range(MAX_KEPT + 10):
+def test_signing_keys_cache_is_bounded() -> None:
+    keys, first = SigningKeys(VAULT), hook("raw")
+    key = keys.of(first)
+    assert keys.of(first) is key
+    for number in range(MAX_KEPT):
         keys.of(hook(f"secret {number}"))
-    assert len(keys._kept) <= MAX_KEPT
+    assert keys.of(first) is not key

@@ -39,7 +39,7 @@ def emit(fw: Any) -> int:
         (Subscriptions({NOTES: (TWO,)}, {"a.b": (TWO,)}), ("one", "two")),
     ],
 )
-def test_changed_webhooks_are_those_with_other_subscriptions(
+def test_changed_webhooks_lists_differing_subscriptions(
     stored: Subscriptions, names: tuple[str, ...]
 ) -> None:
     used = Subscriptions({NOTES: (ONE,)}, {"a.b": (ONE,)})
@@ -47,7 +47,7 @@ def test_changed_webhooks_are_those_with_other_subscriptions(
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_stale_webhooks_are_those_that_were_changed_from_outside(office: Office) -> None:
+async def test_stale_webhooks_lists_outside_changes(office: Office) -> None:
     hook = await office.subscribe()
     site = office.site
     assert await stale_webhooks(site.store, site.subscriptions) == ()
@@ -77,7 +77,7 @@ def told(kept: LogCapture) -> list[tuple[str, str, list[str]]]:
     return [(e["log_level"], e["event"], e["webhooks"]) for e in kept.entries if "webhooks" in e]
 
 
-async def test_a_watch_logs_a_change_from_outside_once(
+async def test_subscription_watch_logs_outside_change_once(
     office: Office, autojump_clock: MockClock
 ) -> None:
     hook = await office.subscribe()
@@ -90,10 +90,10 @@ async def test_a_watch_logs_a_change_from_outside_once(
     assert told(kept) == [("warning", "subscriptions.stale", [hook])]
 
 
-async def test_a_watch_applies_a_change_within_a_second_where_the_policy_says_so(
+async def test_subscription_watch_applies_outside_change_if_refresh_is_on(
     office: Office, autojump_clock: MockClock
 ) -> None:
-    """`ops.subscriptionRefresh`."""
+    """With `ops.subscriptionRefresh` a change applies within a second."""
     hook = await office.subscribe()
     async with watching(office, refresh=True) as kept:
         await trio.sleep(10)

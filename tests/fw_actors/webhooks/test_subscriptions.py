@@ -28,13 +28,13 @@ async def change(office: Office, hook: str, **fields: Any) -> None:
 
 @pytest.fixture(params=["cold", "warm"])
 async def counter(request: pytest.FixtureRequest, office: Office) -> Office:
-    """An office whose cache has been asked for or not."""
+    """An office whose cache of subscriptions is empty or filled."""
     if request.param == "warm":
         await office.do(emit)
     return office
 
 
-async def test_a_webhook_applies_to_writes_that_start_after_its_commit(counter: Office) -> None:
+async def test_webhook_applies_to_writes_after_its_commit(counter: Office) -> None:
     hook = await counter.subscribe()
     assert await counter.do(emit) == 1
     await change(counter, hook, custom_event="other.event")
@@ -43,7 +43,7 @@ async def test_a_webhook_applies_to_writes_that_start_after_its_commit(counter: 
     assert await counter.do(emit) == 1
 
 
-async def test_a_disabled_or_deleted_webhook_queues_nothing(counter: Office) -> None:
+async def test_disabled_or_deleted_webhook_queues_nothing(counter: Office) -> None:
     """A disabled Webhook queues nothing (B-11)."""
     hook = await counter.subscribe()
     await change(counter, hook, enabled=0)
@@ -54,7 +54,7 @@ async def test_a_disabled_or_deleted_webhook_queues_nothing(counter: Office) -> 
     assert await counter.do(emit) == 0
 
 
-async def test_the_transaction_that_changes_a_webhook_goes_on_as_before(counter: Office) -> None:
+async def test_webhook_change_skips_its_own_transaction(counter: Office) -> None:
     """The change applies to writes that start later in that process (B-41)."""
 
     def work(fw: Any) -> tuple[int, int]:
@@ -68,7 +68,7 @@ async def test_the_transaction_that_changes_a_webhook_goes_on_as_before(counter:
     assert await counter.do(emit) == 0
 
 
-async def test_a_webhook_whose_transaction_is_rolled_back_never_applies(counter: Office) -> None:
+async def test_rolled_back_webhook_never_applies(counter: Office) -> None:
     def work(fw: Any) -> None:
         fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
         fw.new_doc("Webhook", secret="s", **fields).insert()
@@ -78,7 +78,7 @@ async def test_a_webhook_whose_transaction_is_rolled_back_never_applies(counter:
     assert await counter.do(emit) == 0
 
 
-async def test_raw_sql_is_not_seen_until_a_restart(office: Office, tmp_path: Path) -> None:
+async def test_raw_sql_change_is_unseen_until_restart(office: Office, tmp_path: Path) -> None:
     """Raw SQL is not seen by a running server until it restarts (B-42)."""
     await office.subscribe()
     assert await office.do(emit) == 1
@@ -88,9 +88,7 @@ async def test_raw_sql_is_not_seen_until_a_restart(office: Office, tmp_path: Pat
         assert await restarted.do(emit) == 0
 
 
-async def test_another_process_of_the_same_site_is_not_seen_either(
-    office: Office, tmp_path: Path
-) -> None:
+async def test_change_by_other_process_is_unseen(office: Office, tmp_path: Path) -> None:
     hook = await office.subscribe()
     assert await office.do(emit) == 1
     async with open_office(tmp_path) as other:
@@ -99,17 +97,15 @@ async def test_another_process_of_the_same_site_is_not_seen_either(
     assert await office.do(emit) == 1
 
 
-async def test_what_others_change_right_after_a_start_is_not_seen(tmp_path: Path) -> None:
+async def test_outside_change_after_start_is_unseen(tmp_path: Path) -> None:
     """A change is not seen until a restart, be it before the first write (B-42)."""
     async with open_office(tmp_path) as running, open_office(tmp_path) as other:
         await other.subscribe()
         assert await running.do(emit) == 0
 
 
-async def test_what_others_change_right_after_a_save_is_not_seen(
-    office: Office, tmp_path: Path
-) -> None:
-    """A save clears the cache of its process; what it then knows is what it has saved (B-41)."""
+async def test_outside_change_after_save_is_unseen(office: Office, tmp_path: Path) -> None:
+    """A save clears the cache of its process, which then holds the saved state (B-41)."""
     hook = await office.subscribe()
     await office.sql("UPDATE doc_webhook SET enabled = 0")
     assert await office.do(emit) == 1
@@ -121,7 +117,7 @@ async def test_what_others_change_right_after_a_save_is_not_seen(
 
 
 @pytest.mark.parametrize("undone", [True, False])
-async def test_what_others_changed_before_a_rename_is_seen_after_its_commit_alone(
+async def test_outside_change_before_rename_is_seen_after_commit(
     office: Office, tmp_path: Path, undone: bool
 ) -> None:
     """A save that is rolled back clears nothing (B-43)."""
@@ -140,7 +136,7 @@ async def test_what_others_changed_before_a_rename_is_seen_after_its_commit_alon
     assert await office.do(emit) == (1 if undone else 2)
 
 
-async def test_saves_in_one_transaction_are_all_seen(counter: Office) -> None:
+async def test_saves_in_same_transaction_are_all_seen(counter: Office) -> None:
     def work(fw: Any) -> None:
         fields = {"url": "https://x.test", "event_type": "Custom", "custom_event": "note.shared"}
         for _ in range(3):
@@ -150,16 +146,14 @@ async def test_saves_in_one_transaction_are_all_seen(counter: Office) -> None:
     assert await counter.do(emit) == 3
 
 
-async def test_changing_another_field_by_db_set_is_seen(office: Office) -> None:
+async def test_db_set_change_is_seen(office: Office) -> None:
     hook = await office.subscribe()
     assert await office.do(emit) == 1
     await office.do(lambda fw: fw.get_doc("Webhook", hook).db_set("enabled", 0))
     assert await office.do(emit) == 0
 
 
-async def test_what_raw_sql_emptied_counts_as_its_default_and_fails_no_write(
-    office: Office, tmp_path: Path
-) -> None:
+async def test_emit_reads_null_webhook_fields_as_defaults(office: Office, tmp_path: Path) -> None:
     """Raw SQL is not checked (A-317); no Webhook may stop the documents of a site (B-44, B-28)."""
     hook = await office.subscribe("note.shared")
     blanks = "SET max_attempts = NULL, timeout = NULL, url = NULL"

@@ -33,7 +33,7 @@ GOOD: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-async def test_a_webhook_that_can_work_is_taken(office: Office) -> None:
+async def test_webhook_accepts_valid_fields(office: Office) -> None:
     def work(fw: Any) -> None:
         for fields in GOOD:
             fw.new_doc("Webhook", **fields).insert()
@@ -45,7 +45,7 @@ async def test_a_webhook_that_can_work_is_taken(office: Office) -> None:
 UNWATCHABLE = [  # B-18
     "Webhook", "Webhook Delivery", "Audit Event", "Version", "Error Log", "Email Delivery",
 ]  # fmt: skip
-BAD: list[tuple[dict[str, Any], str]] = [  # fields, the one to blame
+BAD: list[tuple[dict[str, Any], str]] = [  # fields, the field of the refusal
     ({**CUSTOM, "url": None}, "url"),
     ({**CUSTOM, "url": "http://receiver.test/"}, "url"),
     ({**CUSTOM, "url": "http://resolves-to-loopback.test/"}, "url"),
@@ -81,7 +81,7 @@ BAD: list[tuple[dict[str, Any], str]] = [  # fields, the one to blame
 ]
 
 
-async def test_each_refusal_names_its_field(office: Office) -> None:
+async def test_webhook_refusal_names_its_field(office: Office) -> None:
     """A refusal names its field in `extra.field` (H-63)."""
 
     def work(fw: Any) -> None:
@@ -94,7 +94,7 @@ async def test_each_refusal_names_its_field(office: Office) -> None:
     assert await office.sql("SELECT count(*) FROM doc_webhook") == [(0,)]
 
 
-async def test_a_webhook_without_more_said_has_the_defaults_of_the_contract(office: Office) -> None:
+async def test_webhook_has_documented_defaults(office: Office) -> None:
     """`timeout` is 10, `max_attempts` 6 (B-26, B-27); enabled is 1, the five `on_…` are 0
     (B-11, B-16)."""
 
@@ -108,7 +108,7 @@ async def test_a_webhook_without_more_said_has_the_defaults_of_the_contract(offi
     assert [shown[event] for event in ticked] == [0] * 5
 
 
-async def test_the_rules_hold_for_every_later_save_and_db_set(office: Office) -> None:
+async def test_webhook_rules_apply_to_save_and_db_set(office: Office) -> None:
     def work(fw: Any) -> None:
         doc = fw.new_doc("Webhook", **CUSTOM).insert()
         with pytest.raises(ValidationError):
@@ -122,7 +122,7 @@ async def test_the_rules_hold_for_every_later_save_and_db_set(office: Office) ->
     await office.do(work)
 
 
-async def test_http_anywhere_is_for_development_mode(tmp_path: Path) -> None:
+async def test_http_url_requires_development_mode(tmp_path: Path) -> None:
     """https is required outside development mode, except for a loopback address (B-12)."""
     async with open_office(tmp_path, mode="development") as office:
         name = await office.subscribe(url="http://receiver.test/")
@@ -133,7 +133,7 @@ async def test_http_anywhere_is_for_development_mode(tmp_path: Path) -> None:
         await office.do(lambda fw: fw.get_doc("Webhook", name).delete())
 
 
-async def test_writing_the_secret_needs_the_key(tmp_path: Path) -> None:
+async def test_webhook_secret_requires_site_key(tmp_path: Path) -> None:
     """The write fails without FW_SECRET_KEY (B-21)."""
     async with open_office(tmp_path, secrets={}) as office:
         with pytest.raises(ValidationError) as refusal:
@@ -141,9 +141,7 @@ async def test_writing_the_secret_needs_the_key(tmp_path: Path) -> None:
     assert refusal.value.extra == {"field": "secret"}
 
 
-async def test_without_the_key_all_but_the_secret_may_change(
-    office: Office, tmp_path: Path
-) -> None:
+async def test_webhook_saves_other_fields_without_key(office: Office, tmp_path: Path) -> None:
     hook = await office.subscribe()
 
     def change(fw: Any) -> None:
@@ -157,7 +155,7 @@ async def test_without_the_key_all_but_the_secret_may_change(
     assert (doc.timeout, doc.vault("secret")) == (5, "a signing secret")
 
 
-async def test_the_secret_is_never_returned_by_a_read(office: Office) -> None:
+async def test_webhook_read_never_returns_secret(office: Office) -> None:
     """The secret is encrypted at rest and never returned by a read (B-20)."""
     hook = await office.subscribe()
     shown = await office.do(lambda fw: fw.get_doc("Webhook", hook).as_dict())
@@ -165,7 +163,7 @@ async def test_the_secret_is_never_returned_by_a_read(office: Office) -> None:
     assert "signing" not in str(await office.sql("SELECT * FROM doc_webhook"))
 
 
-async def test_nobody_but_a_system_manager_writes_or_reads_webhooks(office: Office) -> None:
+async def test_webhooks_are_restricted_to_system_managers(office: Office) -> None:
     """Webhooks are managed by System Managers without access scopes (B-10)."""
     sam = await office.hire("sam", "Seller", "Event Publisher")
     hook = await office.subscribe()
