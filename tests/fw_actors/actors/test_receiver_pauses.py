@@ -15,14 +15,14 @@ from fw_actors.actors.dispatcher import Pause, Resume
 from fw_actors.config import ProcessPlace
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime.testing import restarted
-from tests.fw_actors.actors.delivery_kit import Receiver, delivering
+from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
 
 ORIGIN = "https://hook.example:443"
 
 
 async def test_dispatcher_restart_keeps_pauses(tmp_path: Path, autojump_clock: MockClock) -> None:
     """Neither is a pause forgotten, nor one that was ended remembered."""
-    receiver = Receiver(["200"])
+    receiver = ScriptedReceiver(["200"])
     async with delivering(tmp_path, receiver) as post:
         await post.webhook("https://hook.example/")
         dispatcher = post.runtime.ref("dispatcher")

@@ -19,7 +19,7 @@ import trio.testing
 from fw_actors.runtime import SystemClock, SystemEntropy
 from fw_actors.store import Store, executor, sqlite_engine, trio_sqlite
 from fw_actors.store.trio_sqlite import CommitNotices, open_sqlite
-from tests.fw_actors.store.store_kit import Gate
+from tests.fw_actors.store.store_kit import TransactionGate
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,7 @@ async def test_notice_during_write_is_heard_after_group(
 ) -> None:
     """The group of the write goes on meanwhile, and takes further writes (O-17)."""
     monkeypatch.setattr(sqlite_engine, "MAX_SECONDS", 60.0)
-    path, noticed, gate = tmp_path / "fw.db", trio.Event(), Gate()
+    path, noticed, gate = tmp_path / "fw.db", trio.Event(), TransactionGate()
     async with opened(path) as store:
         store.on_external_commit(noticed.set)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
