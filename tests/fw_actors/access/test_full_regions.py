@@ -46,7 +46,7 @@ async def counters(office: Office) -> set[bytes]:
     return {bytes(each) for (each,) in await office.sql("SELECT key FROM fw_login_attempt")}
 
 
-async def test_who_has_no_counter_shares_one_and_nobody_elses_gives_way(office: Office) -> None:
+async def test_full_region_gives_new_keys_its_shared_counter(office: Office) -> None:
     victim = await fill(office)
     before = await counters(office)
     for number in range(10):
@@ -56,7 +56,7 @@ async def test_who_has_no_counter_shares_one_and_nobody_elses_gives_way(office: 
     assert await victim.charge() == 15 * MINUTE
 
 
-async def test_those_who_share_are_refused_together_and_open_together(office: Office) -> None:
+async def test_shared_counter_refuses_and_opens_for_all_its_keys(office: Office) -> None:
     await fill(office)
     for number in range(SHARED_TRIES):
         assert await Counter(office, key=key(10**6 + number)).failure() is None
@@ -71,13 +71,13 @@ async def test_those_who_share_are_refused_together_and_open_together(office: Of
     assert key(10**7) in await counters(office), "the region has room again"
 
 
-async def test_a_counter_that_is_there_goes_on_as_ever(office: Office) -> None:
+async def test_existing_counter_keeps_counting_in_a_full_region(office: Office) -> None:
     await fill(office)
     known = Counter(office, key=key(2))
     assert [await known.failure() for _ in range(4)] == [None] * 3 + [900.0]
 
 
-async def test_a_lock_in_a_full_region_holds_to_its_end(office: Office) -> None:
+async def test_lock_in_a_full_region_holds_to_its_end(office: Office) -> None:
     """The lock holds even after its failures have left the window; a hash takes time."""
     victim = Counter(office, key=VICTIM)
     flying = [await victim.charge() for _ in range(5)]
@@ -89,7 +89,7 @@ async def test_a_lock_in_a_full_region_holds_to_its_end(office: Office) -> None:
     assert await victim.charge() == 10
 
 
-async def test_a_success_takes_back_its_own_charge_of_the_shared_counter(office: Office) -> None:
+async def test_success_releases_its_own_charge_of_the_shared_counter(office: Office) -> None:
     await fill(office)
     one, other = Counter(office, key=key(10**6)), Counter(office, key=key(10**7))
     await other.failure()
@@ -103,7 +103,7 @@ async def test_a_success_takes_back_its_own_charge_of_the_shared_counter(office:
     assert await shared() == [(1,)]
 
 
-async def test_nobody_is_locked_by_the_shared_counter(office: Office) -> None:
+async def test_shared_counter_never_locks(office: Office) -> None:
     """A limit of one would lock at once; the others in the region have done nothing."""
     await fill(office)
     one = Counter(office, Budget(1, FIVE.window), key(10**6))

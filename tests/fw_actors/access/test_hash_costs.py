@@ -80,7 +80,7 @@ async def kept(office: Office) -> dict[HashCost | None, int]:
     return dict[HashCost | None, int]((await office.site.store.read(stored_costs)).counts)
 
 
-async def test_names_that_nobody_has_cost_what_the_stored_hashes_cost_in_their_proportion(
+async def test_unknown_names_cost_as_the_stored_hashes_in_proportion(
     office: Office,
 ) -> None:
     users = await hire_many(office, 6)
@@ -100,7 +100,7 @@ async def test_names_that_nobody_has_cost_what_the_stored_hashes_cost_in_their_p
     assert {await door.cost_of_a_try(name) for name in names[40:80]} == {RAISED}
 
 
-async def test_a_wrong_try_at_an_account_costs_what_its_own_hash_costs(office: Office) -> None:
+async def test_wrong_password_costs_as_the_stored_hash_of_its_account(office: Office) -> None:
     old, new = await hire_many(office, 2)
     door = RaisedDoor(office)
     await door.told(new)
@@ -109,7 +109,7 @@ async def test_a_wrong_try_at_an_account_costs_what_its_own_hash_costs(office: O
         assert await door.cost_of_a_try(new, password) == RAISED
 
 
-async def test_before_the_first_new_hash_every_try_costs_what_the_old_ones_do(
+async def test_refusals_cost_as_the_old_hashes_before_any_rehash(
     office: Office,
 ) -> None:
     """The moment after the restart: no account is told from what is unknown, disabled, invited
@@ -126,11 +126,11 @@ async def test_before_the_first_new_hash_every_try_costs_what_the_old_ones_do(
     assert {await door.cost_of_a_try(usr, pwd) for usr, pwd in tries} == {CHEAP}
 
 
-async def test_without_a_stored_hash_a_try_costs_what_a_new_one_would(office: Office) -> None:
+async def test_refusal_costs_as_a_new_hash_if_none_is_stored(office: Office) -> None:
     assert await RaisedDoor(office).cost_of_a_try("nobody") == RAISED
 
 
-async def test_the_counts_follow_every_way_that_a_hash_is_written_or_goes(office: Office) -> None:
+async def test_stored_costs_follow_all_changes_of_hashes(office: Office) -> None:
     users = await hire_many(office, 5)
     door = RaisedDoor(office)
     for user in users[:3]:
@@ -144,7 +144,7 @@ async def test_the_counts_follow_every_way_that_a_hash_is_written_or_goes(office
     assert await kept(office) == await counted(office) == {CHEAP: 2, RAISED: 2}
 
 
-async def test_many_changes_are_put_together(office: Office) -> None:
+async def test_stored_costs_are_compacted_beyond_a_page_of_changes(office: Office) -> None:
     """Bounded: no sign-in reads more than a page of changes."""
     stored = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43
 
@@ -162,7 +162,7 @@ async def test_many_changes_are_put_together(office: Office) -> None:
         ]
 
 
-async def test_the_counts_are_read_every_ten_seconds_and_after_a_clock_was_set_back(
+async def test_recent_costs_are_cached_ten_seconds_or_until_the_clock_jumps(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await office.hire("ada")
@@ -183,7 +183,7 @@ async def test_the_counts_are_read_every_ten_seconds_and_after_a_clock_was_set_b
     assert reads == 3
 
 
-async def test_a_change_of_the_own_password_at_a_damaged_hash_costs_a_decoy(
+async def test_password_change_with_a_damaged_hash_costs_a_decoy(
     office: Office,
 ) -> None:
     await hire_many(office, 2)

@@ -45,7 +45,7 @@ async def known(door: Door, usr: str, address: str, pwd: str = "wrong") -> bool:
     return door.hasher.asked[-1].known
 
 
-async def test_an_address_is_known_to_the_account_that_signed_in_from_it(door: Door) -> None:
+async def test_address_is_known_to_the_account_that_signed_in_there(door: Door) -> None:
     assert not await known(door, "ada", "192.0.2.1")
     assert await door.told("ada", address="192.0.2.1") == "ada"
     assert await known(door, "ADA@x.test", "192.0.2.1")
@@ -56,7 +56,7 @@ async def test_an_address_is_known_to_the_account_that_signed_in_from_it(door: D
     assert await known(door, "ada", "2001:db8::2"), "the same /64"
 
 
-async def test_an_address_is_known_for_thirty_days_after_its_last_sign_in(door: Door) -> None:
+async def test_address_is_known_for_thirty_days_after_its_last_sign_in(door: Door) -> None:
     await door.told("ada", address="192.0.2.1")
     await trio.sleep(29 * DAY)
     assert await door.told("ada", address="192.0.2.1") == "ada"
@@ -66,7 +66,7 @@ async def test_an_address_is_known_for_thirty_days_after_its_last_sign_in(door: 
     assert not await known(door, "ada", "192.0.2.1")
 
 
-async def test_it_is_noted_once_a_day_without_the_address_itself(door: Door) -> None:
+async def test_known_address_is_noted_once_a_day_as_a_hash(door: Door) -> None:
     for wait in (0.0, 1.0, DAY - 2):
         await trio.sleep(wait)
         await door.told("ada", address="192.0.2.1")
@@ -79,7 +79,7 @@ async def test_it_is_noted_once_a_day_without_the_address_itself(door: Door) -> 
     assert row[0] == 1_800_000_000_000 + DAY * 1000
 
 
-async def test_an_account_has_so_many_known_addresses_the_latest(door: Door) -> None:
+async def test_known_addresses_are_limited_to_the_latest(door: Door) -> None:
     for number in range(MAX_OF_A_USER + 2):
         await trio.sleep(1)
         await door.told("ada", address=f"192.0.2.{number}")
@@ -88,7 +88,7 @@ async def test_an_account_has_so_many_known_addresses_the_latest(door: Door) -> 
     assert await known(door, "ada", "192.0.2.2")
 
 
-async def test_known_addresses_follow_and_go_with_their_account(door: Door) -> None:
+async def test_known_addresses_follow_rename_and_deletion_of_their_account(door: Door) -> None:
     await door.told("ada", address="192.0.2.1")
     await door.office.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
     assert await known(door, "lovelace", "192.0.2.1")
@@ -96,7 +96,7 @@ async def test_known_addresses_follow_and_go_with_their_account(door: Door) -> N
     assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(0,)]
 
 
-async def test_who_asks_is_a_network_not_an_address(door: Door) -> None:
+async def test_requester_is_a_network_rather_than_an_address(door: Door) -> None:
     """A client may have all of a /48, and rents a /24."""
     assert isinstance(door.hasher, RecordedRequesters)
     pairs = [("2001:db8:7::1", "2001:db8:7:ffff::1"), ("192.0.2.1", "192.0.2.254")]

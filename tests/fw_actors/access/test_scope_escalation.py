@@ -132,7 +132,7 @@ async def open_door(office: Office) -> None:
     await office.subscribe()
 
 
-async def test_no_sequence_of_calls_by_a_scoped_manager_ends_with_a_reader_of_webhooks(
+async def test_scoped_manager_never_gains_a_reader_of_webhooks(
     office: Office,
 ) -> None:
     await open_door(office)
@@ -160,7 +160,7 @@ def try_all(site: Site, fw: Fw, chosen_hash: str) -> None:
     tried()
 
 
-async def test_the_intruder_gets_in_where_nothing_stops_him(office: Office) -> None:
+async def test_unscoped_intruder_gets_into_other_accounts(office: Office) -> None:
     """The same calls by a System Manager without scopes: what is looked for is found."""
     await open_door(office)
     chosen = await office.site.hash_password(CHOSEN, "x", "x@x.test")
