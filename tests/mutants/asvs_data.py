@@ -344,7 +344,7 @@ ASVS_DATA: Final = (
         "moved(await self._store.write(partial(self._move, page)))",
         "moved(len(page))",
         "tests/fw_actors/ops/test_rekeying.py::"
-        "test_every_value_opens_with_the_new_key_and_nothing_else_has_changed",
+        "test_rekeying_moves_all_secrets_and_changes_nothing_else",
     ),
     Mutation(
         "/proc shows the secrets",

@@ -108,7 +108,7 @@ ASVS_HOUSE: Final = (
         "fw_actors/documents/core.py",
         'name="Audit Event", naming="random", read_only=True',
         'name="Audit Event", naming="random", read_only=False',
-        "tests/fw_actors/ops/test_audit.py::test_nobody_writes_one_as_a_document",
+        "tests/fw_actors/ops/test_audit.py::test_audit_event_cannot_be_inserted_as_a_document",
     ),
     Mutation(
         "the database gets the service's key",

@@ -55,14 +55,14 @@ async def listed(office: Office, *filters: Any, **more: Any) -> ListPage:
         ([["status", "!=", "Sent"], ["status", "=", None]], 0),
     ],
 )
-def test_split_gives_an_index_what_it_answers_in_the_order_of_creation(
+def test_split_by_index_separates_filters_that_an_index_answers(
     filters: list[Any], sought: int
 ) -> None:
     found, rest = split_by_index(WebhookDelivery.meta, filters)
     assert (len(found), len(rest)) == (sought, len(filters) - sought)
 
 
-def test_split_knows_the_indexes_of_other_records() -> None:
+def test_split_by_index_uses_the_indexes_of_each_doctype() -> None:
     one = [["ref_doctype", "=", "Note"], ["docname", "=", "N"]]
     assert split_by_index(Version.meta, one) == (one, [])
     assert split_by_index(ErrorLogEntry.meta, one[:1]) == ([], one[:1])
