@@ -54,7 +54,7 @@ ASVS_ACCESS: Final = (
         "            if stored is None:\n                return PasswordCheck(False)\n"
         "            return self._verify(stored, password",
         "tests/fw_actors/hashing/test_hasher.py::"
-        "test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run",
+        "test_missing_or_damaged_hash_costs_one_run_and_fails",
     ),
     Mutation(
         "a try is let through when its counter can't be written",
@@ -148,7 +148,7 @@ ASVS_ACCESS: Final = (
         _HASHER,
         'return password.encode("utf-8", "surrogatepass")',
         'return password.strip().lower().encode("utf-8", "surrogatepass")[:72]',
-        "tests/fw_actors/hashing/test_hasher.py::test_a_password_is_hashed_as_it_came",
+        "tests/fw_actors/hashing/test_hasher.py::test_password_is_hashed_as_received",
     ),
     Mutation(
         "a password ends after a year",
@@ -400,7 +400,7 @@ ASVS_ACCESS: Final = (
         "fw_actors/hashing/hasher.py",
         "queue: FairQueue(place.share(queue.value), ",
         "queue: FairQueue(queue.value * 1000, ",
-        "tests/fw_actors/hashing/test_slots.py::test_who_finds_the_queue_full_is_refused_at_once",
+        "tests/fw_actors/hashing/test_slots.py::test_hash_slots_refuse_at_once_if_the_queue_is_full",
     ),
     Mutation(
         "common passwords are taken",

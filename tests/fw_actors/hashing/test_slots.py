@@ -56,13 +56,13 @@ async def until(condition: Callable[[], bool]) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def test_what_was_run_is_returned(gate: Gate) -> None:
+async def test_hash_slots_return_the_result_of_the_work(gate: Gate) -> None:
     gate.open(3)
     assert [await gate.run(name) for name in "abc"] == ["a", "b", "c"]
     assert (gate.places.running, gate.places.waiting, gate.places.begun) == (0, 0, 3)
 
 
-async def test_no_more_run_at_once_than_there_are_places() -> None:
+async def test_hash_slots_limit_parallel_hashes() -> None:
     """At most one hash per core runs at a time (A-112)."""
     gate = Gate(HashSlots(2))
     async with trio.open_nursery() as nursery:
@@ -77,7 +77,7 @@ async def test_no_more_run_at_once_than_there_are_places() -> None:
 
 
 @pytest.mark.parametrize(("lane", "most"), [(HashQueue.SIGN_IN, 64), (HashQueue.RECOVERY, 16)])
-async def test_who_finds_the_queue_full_is_refused_at_once(
+async def test_hash_slots_refuse_at_once_if_the_queue_is_full(
     gate: Gate, lane: HashQueue, most: int
 ) -> None:
     """At most 64 sign-ins wait, and 16 recoveries and password changes, then 503 (A-113, A-114)."""
@@ -93,7 +93,7 @@ async def test_who_finds_the_queue_full_is_refused_at_once(
     assert "one too many" not in gate.entered
 
 
-async def test_a_flood_of_sign_ins_does_not_starve_recovery(gate: Gate) -> None:
+async def test_recovery_is_not_starved_by_sign_ins(gate: Gate) -> None:
     """Recovery and password change have a queue of their own (A-114)."""
     async with trio.open_nursery() as nursery:
         for number in range(9):
@@ -105,7 +105,7 @@ async def test_a_flood_of_sign_ins_does_not_starve_recovery(gate: Gate) -> None:
     assert gate.entered.index("recovery") <= 2
 
 
-async def test_those_who_wait_in_one_queue_come_in_their_order(gate: Gate) -> None:
+async def test_hash_queue_runs_waiting_work_in_order(gate: Gate) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(5):
             nursery.start_soon(gate.run, f"{number}")
@@ -114,7 +114,7 @@ async def test_those_who_wait_in_one_queue_come_in_their_order(gate: Gate) -> No
     assert gate.entered == ["0", "1", "2", "3", "4"]
 
 
-async def test_who_stops_waiting_is_never_run_and_takes_no_place(gate: Gate) -> None:
+async def test_cancelled_waiter_is_never_run_and_frees_its_slot(gate: Gate) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gate.run, "first")
         await until(lambda: gate.entered == ["first"])
@@ -132,14 +132,14 @@ async def cancel_when_blocked(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_who_was_cancelled_before_is_not_run(gate: Gate) -> None:
+async def test_work_cancelled_at_the_call_is_not_run(gate: Gate) -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
         await gate.run("cancelled")
     assert (gate.places.begun, gate.places.running) == (0, 0)
 
 
-async def test_who_is_begun_in_the_moment_of_a_cancel_is_waited_for(gate: Gate) -> None:
+async def test_work_begun_at_a_cancellation_is_finished(gate: Gate) -> None:
     done: list[str] = []
 
     async def fickle(scope: trio.CancelScope) -> None:
@@ -160,7 +160,7 @@ async def test_who_is_begun_in_the_moment_of_a_cancel_is_waited_for(gate: Gate) 
     assert gate.places.running == 0
 
 
-async def test_the_place_is_held_until_the_thread_ends_also_when_the_client_has_gone(
+async def test_hash_slot_is_held_until_the_thread_ends(
     gate: Gate,
 ) -> None:
     """The place is held until the thread ends, also when the client has gone (A-115)."""
@@ -175,7 +175,7 @@ async def test_the_place_is_held_until_the_thread_ends_also_when_the_client_has_
     assert gate.places.running == 0
 
 
-async def test_a_hash_gives_way_to_other_requests_and_nothing_else_does() -> None:
+async def test_hash_thread_has_a_lower_priority() -> None:
     """A request that hashes nothing stays quick under a flood of sign-ins (A-112)."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
 
@@ -186,7 +186,7 @@ async def test_a_hash_gives_way_to_other_requests_and_nothing_else_does() -> Non
     assert await trio.to_thread.run_sync(priority) == own
 
 
-async def test_where_the_system_gives_no_thread_nothing_is_begun_and_no_place_is_taken(
+async def test_hash_slots_refuse_if_no_thread_can_start(
     gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(self: threading.Thread) -> None:
@@ -201,7 +201,7 @@ async def test_where_the_system_gives_no_thread_nothing_is_begun_and_no_place_is
     assert await gate.run("later") == "later"
 
 
-async def test_a_defect_fails_its_caller_alone_and_gives_the_place_to_the_next() -> None:
+async def test_hash_slot_of_failed_work_goes_to_the_next_waiter() -> None:
     places = HashSlots(1)
     gate = Gate(places)
 
