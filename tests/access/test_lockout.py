@@ -315,7 +315,7 @@ async def test_refusals_of_a_locked_identifier_write_nothing(site: HttpSite) -> 
     assert after.reads - before.reads < 50  # one read answers those that wait for it
 
 
-async def test_an_unlock_beside_the_actor_ends_its_known_lock(site: HttpSite) -> None:
+async def test_unlock_by_another_process_ends_the_known_lock(site: HttpSite) -> None:
     """Another process may unlock an identifier at any time; the rows decide (A-82)."""
     await site.hire("ann")
     await lock(site)

@@ -177,7 +177,7 @@ async def test_openapi_names_no_rule_of_the_contract(site: HttpSite) -> None:
     assert "\\n  " not in text
 
 
-def test_examples_of_bodies_are_taken_by_their_structs() -> None:
+def test_request_examples_are_decoded_by_their_structs() -> None:
     """By the decoder of the service; none is left of a struct that went away."""
     structs = {
         rule.kind.__name__: rule
@@ -193,7 +193,7 @@ def test_examples_of_bodies_are_taken_by_their_structs() -> None:
 
 
 @pytest.mark.parametrize("doctype", DOCUMENTS)
-async def test_examples_of_documents_can_be_made(site: HttpSite, doctype: str) -> None:
+async def test_document_examples_can_be_inserted(site: HttpSite, doctype: str) -> None:
     sid = await site.sid(await site.hire("boss", "System Manager"))
     document = (await site.ask("GET", "/api/openapi.json", sid=sid)).json
     path = f"/api/resource/{quote(doctype)}"

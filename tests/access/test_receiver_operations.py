@@ -46,7 +46,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
         yield Desk(site, boss, made.json["data"]["name"], delivery)
 
 
-async def test_a_rotated_secret_is_shown_once_and_never_read(desk: Desk) -> None:
+async def test_rotated_secret_is_shown_once_and_never_read(desk: Desk) -> None:
     """The one that the service made; neither it nor the old one is in any answer after (B-354)."""
     rotated = await desk.op("rotate", webhook=desk.hook, overlap=24)
     assert rotated.status == 200
@@ -58,7 +58,7 @@ async def test_a_rotated_secret_is_shown_once_and_never_read(desk: Desk) -> None
         assert secret.encode() not in shown.body + exported.body
 
 
-async def test_an_erased_body_is_in_no_answer(desk: Desk) -> None:
+async def test_erase_removes_the_body_and_refuses_replay(desk: Desk) -> None:
     """The record stays, a replay is refused with 409 (B-360, B-361)."""
     erased = await desk.op("erase", delivery=desk.delivery)
     again = await desk.op("erase", delivery=desk.delivery)
@@ -71,7 +71,7 @@ async def test_an_erased_body_is_in_no_answer(desk: Desk) -> None:
     assert erased.json["erased"] in replay.error["message"]
 
 
-async def test_a_canceled_delivery_says_by_whom(desk: Desk) -> None:
+async def test_canceled_delivery_names_its_user(desk: Desk) -> None:
     """One that waits becomes Failed; one that has ended is refused with 409 (B-365, B-366)."""
     refused = await desk.op("cancel", delivery=desk.delivery)
     assert (refused.status, refused.error["message"]) == (
@@ -88,7 +88,7 @@ async def test_a_canceled_delivery_says_by_whom(desk: Desk) -> None:
     assert missing.status == 404
 
 
-async def test_bad_input_is_refused_with_its_field(desk: Desk) -> None:
+async def test_webhook_operations_refuse_bad_input_with_its_field(desk: Desk) -> None:
     """Values by 422, forms by 400, names that nothing has by 404; nothing changes."""
     bad: list[tuple[str, dict[str, Any], int, str | None]] = [
         ("rotate", {"webhook": desk.hook, "overlap": -1}, 422, "overlap"),
@@ -118,7 +118,7 @@ async def test_bad_input_is_refused_with_its_field(desk: Desk) -> None:
     assert not await desk.site.rows(f"SELECT 1 FROM doc_audit_event WHERE action IN {acts}")
 
 
-async def test_nobody_else_may_and_what_is_refused_is_on_record(desk: Desk) -> None:
+async def test_webhook_operations_require_a_manager_and_record_refusals(desk: Desk) -> None:
     """Users without the role, managers with access scopes, and guests (B-304, B-350, B-360)."""
     await desk.site.hire("ann")
     await desk.site.hire("sam", "System Manager")

@@ -218,7 +218,7 @@ async def test_member_without_a_handler_makes_no_storm(
         assert told(events) == [(K.STARTED, "a"), (K.DEAD_LETTER, "absent")]
 
 
-async def test_no_member_makes_the_runtime_wait(runtime: Runtime) -> None:
+async def test_runtime_never_waits_for_members_of_events(runtime: Runtime) -> None:
     """R-107."""
     with pytest.raises(ValueError, match="the runtime waits for no member"):
         runtime.events.listening(slow=Slow.WAIT)

@@ -145,7 +145,7 @@ async def test_refusal_passes_through_a_keyed_actor(runtime: Runtime) -> None:
     assert await pool["k"].ask(Add(1), deadline=1.0) == 2
 
 
-async def test_other_error_still_fails_the_instance(runtime: Runtime) -> None:
+async def test_undeclared_error_fails_the_instance(runtime: Runtime) -> None:
     """R-12."""
     pool = KeyedPool(runtime, "p", lambda key: Till())
     assert await pool["k"].ask(Add(1), deadline=1.0) == 1
@@ -177,7 +177,7 @@ async def test_failure_of_another_actor_passes_through_a_nursery(runtime: Runtim
         assert await middle.ask(Add(1), deadline=1.0) == 1
 
 
-async def test_other_faults_pass_through(runtime: Runtime) -> None:
+async def test_faults_of_other_actors_pass_through(runtime: Runtime) -> None:
     """R-18."""
     gone = runtime.ref("gone")
     async with runtime.running("a", Sample) as a, runtime.running("b", Sample) as b:

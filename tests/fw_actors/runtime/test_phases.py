@@ -205,7 +205,7 @@ def test_phases_that_do_not_fit_are_refused_with_the_class() -> None:
             def other(self, message: Note) -> None: ...
 
 
-async def test_each_phase_may_have_a_handler_of_its_own(runtime: Runtime) -> None:
+async def test_phases_may_have_different_handlers(runtime: Runtime) -> None:
     """R-25."""
 
     class Door(Actor):

@@ -61,7 +61,7 @@ async def test_publication_reaches_all_members(runtime: Runtime) -> None:
     assert (first, second) == ([1, 2, 3], [2, 3])
 
 
-async def test_all_members_get_all_publications_in_one_order(
+async def test_members_get_all_publications_in_one_order(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     """R-100: also when publishers have to wait for one of the members."""

@@ -68,7 +68,7 @@ async def test_context_in_a_constructor_says_where_it_is(runtime: Runtime) -> No
     )
 
 
-def test_another_missing_attribute_is_named() -> None:
+def test_actor_names_a_missing_attribute() -> None:
     with pytest.raises(AttributeError, match="'Doer' object has no attribute 'missing'"):
         Doer().missing  # type: ignore[attr-defined]  # noqa: B018
 
@@ -123,7 +123,7 @@ async def test_work_takes_a_function_not_a_coroutine(runtime: Runtime) -> None:
         lambda context: context.every(1, Note(1), first=nan),
     ],
 )
-async def test_a_timer_needs_a_number_of_seconds(
+async def test_timer_requires_a_number_of_seconds(
     runtime: Runtime, act: Callable[[Context], Any]
 ) -> None:
     assert isinstance(await failure_of(runtime, act), ValueError)
@@ -152,7 +152,7 @@ async def test_limits_of_pools_and_topics_are_checked(runtime: Runtime) -> None:
         Topic[Note](runtime, "t", max_members=0)
 
 
-async def test_a_runtime_that_has_ended_says_so() -> None:
+async def test_ended_runtime_refuses_actors_and_pools() -> None:
     async with open_runtime(clock=SystemClock(), entropy=SeededEntropy(1)) as runtime:
         pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=1)
     with pytest.raises(RuntimeError, match="The runtime has ended"):
@@ -164,7 +164,7 @@ async def test_a_runtime_that_has_ended_says_so() -> None:
         KeyedPool(runtime, "q", lambda key: Sample(), capacity=1)
 
 
-async def test_a_pool_is_opened_only_after_its_close(runtime: Runtime) -> None:
+async def test_pool_cannot_be_opened_while_it_closes(runtime: Runtime) -> None:
     """A second close that was waiting does not close a pool opened since."""
     pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=4)
     async with trio.open_nursery() as nursery:
@@ -220,7 +220,7 @@ class Narrow(Actor):
             self._waited.append(trio.current_time() - began)
 
 
-async def test_a_deadline_runs_while_the_asker_waits_for_room(runtime: Runtime) -> None:
+async def test_deadline_runs_while_the_asker_waits_for_room(runtime: Runtime) -> None:
     """A handler that begins such a request at once may ask no longer than is left."""
     waited: list[float] = []
     async with (
