@@ -81,14 +81,14 @@ PLATFORM: Final = (
         "supervisors/service/front.py",
         "            await self._started.wait()\n",
         "            pass\n",
-        f"{_START}::test_a_request_that_comes_early_is_served_once_the_service_has_started",
+        f"{_START}::test_early_request_is_served_after_the_start",
     ),
     Mutation(
         "any number of requests wait for a start",
         "supervisors/service/front.py",
         "max_requests=min(STARTING_REQUESTS, config.web.max_requests)",
         "max_requests=config.web.max_requests",
-        f"{_START}::test_at_most_a_hundred_requests_wait_for_a_start",
+        f"{_START}::test_early_requests_are_limited_to_a_hundred",
     ),
     Mutation(
         "outcomes lock their jobs in any order",

@@ -118,7 +118,7 @@ async def test_start_that_takes_too_long_says_where_it_is(
 
 
 @in_many_orders
-async def test_start_that_is_in_time_is_none(runtime: Runtime) -> None:
+async def test_start_limit_ends_with_the_start(runtime: Runtime) -> None:
     """R-77: the limit ends with the start."""
     async with open_supervisor(runtime, "top", [actor_child("a", Sample, start_seconds=3.0)]):
         assert await runtime.ref("a").ask(Nap(30.0)) == 1

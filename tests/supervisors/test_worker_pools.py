@@ -82,7 +82,7 @@ async def test_free_workers_take_the_next_messages(runtime: Runtime) -> None:
 
 
 @in_many_orders
-async def test_worker_that_is_busy_delays_nobody(runtime: Runtime) -> None:
+async def test_busy_worker_delays_no_message(runtime: Runtime) -> None:
     """R-110."""
     async with working(runtime, WorkerPool(runtime, "naps", Sample, size=2)) as pool:
         pool.tell(Nap(100.0))
@@ -123,7 +123,9 @@ async def test_pool_of_one_whose_worker_fails_keeps_its_messages(runtime: Runtim
 
 @pytest.mark.parametrize("overflow", list(Overflow))
 @in_many_orders
-async def test_full_mailbox_does_as_its_policy_says(runtime: Runtime, overflow: Overflow) -> None:
+async def test_full_mailbox_follows_its_overflow_policy(
+    runtime: Runtime, overflow: Overflow
+) -> None:
     """R-112."""
     policy = MailboxPolicy(capacity=2, overflow=overflow)
     pool = WorkerPool(runtime, "naps", Sample, size=2, mailbox=policy)
@@ -144,7 +146,7 @@ async def test_full_mailbox_does_as_its_policy_says(runtime: Runtime, overflow: 
 
 
 @in_many_orders
-async def test_deadline_is_that_of_an_ask(runtime: Runtime) -> None:
+async def test_deadline_of_an_ask_skips_and_cancels_its_request(runtime: Runtime) -> None:
     """R-113: a request that nobody waits for any more is skipped."""
     diary: list[Any] = []
     pool = WorkerPool(runtime, "naps", lambda: Sample(diary), size=2)

@@ -71,7 +71,7 @@ class Log:
 
 
 @pytest.mark.parametrize("traced", [True, False])
-def test_an_entry_names_the_trace_that_it_belongs_to(traced: bool) -> None:
+def test_log_entry_names_its_trace(traced: bool) -> None:
     """B-427; one that names a trace itself keeps it."""
     log = Log(traced=traced)
     with in_trace(TraceContext("1" * 32, "2" * 16)):
@@ -83,7 +83,7 @@ def test_an_entry_names_the_trace_that_it_belongs_to(traced: bool) -> None:
     assert [json.loads(line).get("trace_id") for line in log.lines] == [own, "3" * 32, own, None]
 
 
-def test_a_json_entry_has_time_level_event_and_fields() -> None:
+def test_json_entry_has_time_level_event_and_fields() -> None:
     log = Log()
     log.logger.info("delivery.sent", delivery="msg_1", status=204, parts=["a", 1])
     assert log.entry == {
@@ -96,7 +96,7 @@ def test_a_json_entry_has_time_level_event_and_fields() -> None:
     }
 
 
-def test_a_text_entry_is_one_readable_line() -> None:
+def test_text_entry_is_one_readable_line() -> None:
     log = Log("text")
     log.logger.warning(
         "delivery.failed", delivery="msg_1", status=503, error="went away", none=None
@@ -109,7 +109,7 @@ def test_a_text_entry_is_one_readable_line() -> None:
 
 @pytest.mark.parametrize("style", ["text", "json"])
 @pytest.mark.parametrize("evil", ["\r", "\n", "\x1b", "\u2028", "\x85", "\x9b", "\u202e", "\ud800"])
-def test_no_value_breaks_a_line_or_commands_a_terminal(style: str, evil: str) -> None:
+def test_log_escapes_line_ends_and_terminal_commands(style: str, evil: str) -> None:
     log = Log(style)
     log.logger.info(f"event{evil}", **{f"name{evil}": f"value{evil}forged", "deep": [{"a": evil}]})
     written = log.stream.getvalue()
@@ -118,7 +118,7 @@ def test_no_value_breaks_a_line_or_commands_a_terminal(style: str, evil: str) ->
     assert written.count("\n") == 1
 
 
-def test_json_gives_back_what_was_logged() -> None:
+def test_json_entry_decodes_to_the_logged_value() -> None:
     log = Log()
     log.logger.info("x", value="line\nline\u2028ü\x1b")
     assert log.entry["value"] == "line\nline\u2028ü\x1b"
@@ -133,7 +133,7 @@ PLAIN = ["event", "user", "monkey", "keyboard", "tokens_left", "inside", "webhoo
 
 @pytest.mark.parametrize("name", SECRET)
 @pytest.mark.parametrize("style", ["text", "json"])
-def test_a_field_named_like_a_secret_is_scrubbed_at_any_depth(name: str, style: str) -> None:
+def test_log_scrubs_fields_with_secret_names_at_any_depth(name: str, style: str) -> None:
     log = Log(style)
     fields: dict[str, Any] = {name: "hunter2", "deep": {"list": [{name: ["hunter2"]}]}}
     log.logger.info("x", **fields)
@@ -142,7 +142,7 @@ def test_a_field_named_like_a_secret_is_scrubbed_at_any_depth(name: str, style: 
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_other_fields_are_not_scrubbed(name: str) -> None:
+def test_log_keeps_fields_with_plain_names(name: str) -> None:
     assert not is_secret(name)
 
 
@@ -150,7 +150,7 @@ def test_other_fields_are_not_scrubbed(name: str) -> None:
     ("links", "event", "shown"),
     [(True, "mail.sent", True), (False, "mail.sent", False), (True, "mail.failed", False)],
 )
-def test_a_link_stands_in_mail_sent_of_the_transport_log_alone(
+def test_log_shows_links_in_mail_sent_of_transport_log_only(
     links: bool, event: str, shown: bool
 ) -> None:
     """A mail is one log line with event `mail.sent` and the link (O-54, O-102)."""
@@ -169,7 +169,7 @@ def test_a_link_stands_in_mail_sent_of_the_transport_log_alone(
         ("error", ["error"]),
     ],
 )
-def test_the_level_holds_for_both_kinds_of_loggers(level: str, written: list[str]) -> None:
+def test_log_level_applies_to_standard_library_loggers(level: str, written: list[str]) -> None:
     log = Log(level=level)
     for logger in (log.logger, logging.getLogger("some.library")):
         for name in ("debug", "info", "warning", "error"):
@@ -177,7 +177,7 @@ def test_the_level_holds_for_both_kinds_of_loggers(level: str, written: list[str
     assert [json.loads(line)["level"] for line in log.lines] == written * 2
 
 
-def test_loggers_of_the_standard_library_come_out_alike() -> None:
+def test_standard_library_loggers_write_the_same_form() -> None:
     log = Log()
     logging.getLogger("hypercorn.error").warning("bad %s", "line\n\x1b")
     entry = log.entry
@@ -188,7 +188,7 @@ def test_loggers_of_the_standard_library_come_out_alike() -> None:
     assert set(entry) == {"timestamp", "level", "event", "logger"}
 
 
-def test_hypercorn_tells_what_it_does_at_level_debug_only() -> None:
+def test_hypercorn_info_is_logged_at_level_debug_only() -> None:
     quiet = Log(level="info")
     logging.getLogger("hypercorn.error").info("Running on …")
     assert quiet.lines == []
@@ -197,7 +197,7 @@ def test_hypercorn_tells_what_it_does_at_level_debug_only() -> None:
     assert loud.entry["event"] == "Running on …"
 
 
-def test_warnings_of_python_are_logged() -> None:
+def test_python_warnings_are_logged() -> None:
     log = Log()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -206,7 +206,7 @@ def test_warnings_of_python_are_logged() -> None:
 
 
 @pytest.mark.parametrize("library", [False, True])
-def test_a_traceback_is_marked_line_by_line(library: bool) -> None:
+def test_traceback_is_marked_line_by_line(library: bool) -> None:
     log = Log("text")
     logger: Any = logging.getLogger("lib") if library else log.logger
     try:
@@ -221,7 +221,7 @@ def test_a_traceback_is_marked_line_by_line(library: bool) -> None:
 
 
 @pytest.mark.parametrize("library", [False, True])
-def test_what_was_raised_is_written_without_its_secrets(library: bool) -> None:
+def test_traceback_is_scrubbed_of_secrets(library: bool) -> None:
     """No password, token or key is written, nor the query string of any URL (O-101)."""
     log = Log("text")
     logger: Any = logging.getLogger("lib") if library else log.logger
@@ -234,26 +234,26 @@ def test_what_was_raised_is_written_without_its_secrets(library: bool) -> None:
     assert not [word for word in ("=hunter2", "q=private") if word in log.stream.getvalue()]
 
 
-def test_a_broken_template_of_a_library_ends_nothing() -> None:
+def test_log_survives_a_broken_message_template() -> None:
     log = Log()
     logging.getLogger("lib").warning("%d", "no number")
     assert "cannot be shown" in log.lines[0]
 
 
-def test_a_stream_that_went_away_ends_nothing() -> None:
+def test_log_survives_a_closed_stream() -> None:
     log = Log()
     log.stream.close()
     log.logger.error("nobody reads this")
     logging.getLogger("lib").error("nor this")
 
 
-def test_configuring_again_replaces_the_first_setup() -> None:
+def test_configure_again_replaces_the_first_setup() -> None:
     first, second = Log(), Log()
     logging.getLogger("lib").error("once")
     assert (len(first.lines), len(second.lines)) == (0, 1)
 
 
-def test_bound_fields_and_context_variables_are_in_the_entry() -> None:
+def test_log_entry_has_bound_fields_and_context_variables() -> None:
     log = Log()
     with structlog.contextvars.bound_contextvars(request_id="r1"):
         log.logger.bind(user="u").info("x")

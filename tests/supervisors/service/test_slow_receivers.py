@@ -87,7 +87,7 @@ def deliver(folder: Path, url: str, events: int, counted: Counting) -> None:
         eventually(lambda: counted.answered == events)
 
 
-def test_a_head_that_takes_over_a_second_sets_a_receiver_back_to_one_place(tmp_path: Path) -> None:
+def test_slow_response_head_reduces_a_receiver_to_one_slot(tmp_path: Path) -> None:
     """An attempt that waits over 1 s for an answer's head sets its receiver back to one place
     (B-232)."""
     quick, slow = 8, 10
@@ -97,7 +97,7 @@ def test_a_head_that_takes_over_a_second_sets_a_receiver_back_to_one_place(tmp_p
     assert counted.at_once[-(slow - PLACES - 1) :] == [1] * (slow - PLACES - 1)
 
 
-def test_a_body_that_takes_over_a_second_does_not(tmp_path: Path) -> None:
+def test_slow_response_body_keeps_the_slots_of_a_receiver(tmp_path: Path) -> None:
     """The head has decided by then."""
     with counting(lambda number: (0.0, SLOW_SECONDS)) as (counted, url):
         deliver(tmp_path, url, 12, counted)

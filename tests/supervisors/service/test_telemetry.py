@@ -85,7 +85,7 @@ def ids(span: ReadableSpan) -> tuple[str, str, str]:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
     ],
 )
-def test_the_variables_of_opentelemetry_say_whether_spans_are_exported(
+def test_is_exporting_follows_the_opentelemetry_variables(
     environ: dict[str, str], exports: bool
 ) -> None:
     """O-348."""
@@ -96,7 +96,7 @@ def test_the_variables_of_opentelemetry_say_whether_spans_are_exported(
     ("variables", "name"),
     [({}, "fw"), ({"OTEL_SERVICE_NAME": "desk"}, "desk")],
 )
-def test_the_service_has_its_name_and_version(
+def test_resource_has_service_name_and_version(
     variables: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in variables.items():
@@ -106,7 +106,7 @@ def test_the_service_has_its_name_and_version(
     assert resource["service.version"]
 
 
-def test_a_request_is_a_child_of_its_caller_and_the_state_stays() -> None:
+def test_server_span_is_a_child_and_keeps_the_tracestate() -> None:
     recording = Recording()
     span = recording.tracer.server("GET /x", CALLER)
     span.note({"http.response.status_code": 200})
@@ -118,7 +118,7 @@ def test_a_request_is_a_child_of_its_caller_and_the_state_stays() -> None:
     assert dict(recorded.attributes or {}) == {"http.response.status_code": 200}
 
 
-def test_a_job_is_a_consumer_and_a_child_of_what_queued_it() -> None:
+def test_consumer_span_is_a_child_of_the_queueing_trace() -> None:
     """B-429."""
     recording = Recording()
     span = recording.tracer.consumer("notes.report", CALLER)
@@ -128,7 +128,7 @@ def test_a_job_is_a_consumer_and_a_child_of_what_queued_it() -> None:
     assert recorded.kind is SpanKind.CONSUMER
 
 
-def test_an_error_is_the_status_of_its_span() -> None:
+def test_client_span_has_the_error_as_status() -> None:
     recording = Recording()
     recording.tracer.client("POST", CALLER).end("timeout")
     recorded = recording.spans["POST"]
@@ -147,7 +147,7 @@ def test_an_error_is_the_status_of_its_span() -> None:
         ("always_on", 0, True),
     ],
 )
-def test_the_sampler_decides_what_is_recorded(
+def test_sampler_decides_which_spans_are_recorded(
     sampler: str, flags: int, sampled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its decision is the flag that goes on; the other flag stays as it came (O-350)."""
@@ -163,7 +163,7 @@ def test_the_sampler_decides_what_is_recorded(
     assert bool(recording.spans) is sampled
 
 
-async def test_a_transaction_is_a_child_of_its_request() -> None:
+async def test_transaction_span_is_a_child_of_its_request() -> None:
     recording = Recording()
 
     async def execute(fn: Any) -> Any:
@@ -205,7 +205,7 @@ class Looking(Actor):
         return CURRENT_TRACE.get()
 
 
-async def test_messages_are_spans_below_one_another() -> None:
+async def test_message_spans_are_nested_by_asks() -> None:
     """With the time in the mailbox; those outside of a sampled trace have none (O-349)."""
     recording = Recording()
     async with (
@@ -235,9 +235,7 @@ async def test_messages_are_spans_below_one_another() -> None:
     assert attributes == {"fw.actor": "b", "fw.message": "Look", "fw.outcome": "handled"}
 
 
-async def test_without_the_setting_there_is_no_tracer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tracer_is_absent_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     async with open_tracer(make_config(tmp_path), SystemEntropy(), Log()) as tracer:
         assert tracer is None
@@ -250,7 +248,7 @@ async def test_without_the_setting_there_is_no_tracer(
         (False, {"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, "telemetry.not_started"),
     ],
 )
-async def test_what_hinders_the_export_is_a_warning_and_no_failed_start(
+async def test_failed_export_setup_is_a_warning_at_start(
     tmp_path: Path,
     hidden: bool,
     variables: dict[str, str],
@@ -273,7 +271,7 @@ async def test_what_hinders_the_export_is_a_warning_and_no_failed_start(
         assert fields["hint"] == "pip install 'fw-actors[opentelemetry]'"
 
 
-async def test_another_protocol_than_http_is_warned_of(
+async def test_unsupported_export_protocol_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
