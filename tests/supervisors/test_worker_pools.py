@@ -113,7 +113,7 @@ async def test_failure_loses_only_the_message_in_hand(runtime: Runtime) -> None:
 
 
 @in_many_orders
-async def test_pool_of_one_whose_worker_fails_keeps_its_messages(runtime: Runtime) -> None:
+async def test_pool_of_one_failed_worker_keeps_its_messages(runtime: Runtime) -> None:
     """R-111: they wait for the restart."""
     async with working(runtime, WorkerPool(runtime, "sums", Sample, size=1)) as pool:
         for _ in range(3):

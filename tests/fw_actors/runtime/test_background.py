@@ -275,9 +275,7 @@ async def test_stop_waits_for_work_without_a_message(runtime: Runtime) -> None:
     assert diary == [1]
 
 
-async def test_work_without_a_message_that_fails_is_logged_and_nothing_else(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_failed_work_without_a_message_is_only_logged(runtime: Runtime, log: LogBook) -> None:
     async with runtime.running("a", Silent) as ref:
         ref.tell(Begin(-1.0))
         await trio.sleep(1)

@@ -78,7 +78,7 @@ class PassingByWork(Passing):
         message.reply.answer(message.outcome.unwrap())
 
 
-async def test_left_is_what_the_asker_still_waits(runtime: Runtime) -> None:
+async def test_context_left_is_the_remaining_time_of_the_asker(runtime: Runtime) -> None:
     """R-47."""
     actor = Passing(runtime.ref("nobody"))
     async with runtime.running("a", lambda: actor) as ref:
@@ -121,7 +121,7 @@ async def test_ask_needs_no_deadline_of_its_own(runtime: Runtime, by_work: bool)
             assert actor.left == ([4.0, 4.0] if by_work else [5.0, 5.0])
 
 
-async def test_question_of_an_asker_that_has_gone_is_not_begun_down_the_chain(
+async def test_request_of_a_departed_asker_is_never_begun(
     runtime: Runtime,
 ) -> None:
     """R-47: also if the asker was cancelled, with an hour left."""
@@ -149,7 +149,7 @@ async def test_question_of_an_asker_that_has_gone_is_not_begun_down_the_chain(
         assert (await store.inspect()).actor.cancelled == 1
 
 
-async def test_question_that_has_to_be_done_is_begun_all_the_same(runtime: Runtime) -> None:
+async def test_uncapped_request_outlives_its_asker(runtime: Runtime) -> None:
     """R-47: on request."""
     pool = KeyedPool(runtime, "p", lambda key: Sample())
     async with runtime.running("middle", lambda: Passing(pool["k"])) as middle:
@@ -263,7 +263,7 @@ async def test_handler_that_gives_up_ends_when_nobody_waits_for_its_answer(
     assert nodes == ()
 
 
-async def test_handler_that_gives_up_goes_on_for_what_was_told(runtime: Runtime) -> None:
+async def test_handler_that_gives_up_finishes_told_messages(runtime: Runtime) -> None:
     """R-142: nobody waits for it from the beginning."""
     cuts: list[float] = []
     async with runtime.running("last", lambda: Yielding(cuts)) as last:

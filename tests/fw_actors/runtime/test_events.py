@@ -207,7 +207,7 @@ async def test_actor_gets_the_events_that_it_chose(runtime: Runtime) -> None:
         assert await ref.ask(Counts(), deadline=1.0) == 1
 
 
-async def test_member_without_a_handler_makes_no_storm(
+async def test_event_member_without_a_handler_causes_no_further_events(
     runtime: Runtime, events: Listener[RuntimeEvent]
 ) -> None:
     """R-107: a dead letter of an event is no event."""

@@ -58,7 +58,7 @@ class Failing(Sample):
         sys.exit(3)
 
 
-async def test_failure_of_a_nursery_is_told_by_its_errors(runtime: Runtime, log: LogBook) -> None:
+async def test_nursery_failure_is_described_by_its_errors(runtime: Runtime, log: LogBook) -> None:
     """R-84."""
     pool = KeyedPool(runtime, "p", lambda key: Failing())
     with pytest.raises(ActorFailed) as raised:

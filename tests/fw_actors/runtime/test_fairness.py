@@ -57,9 +57,7 @@ async def test_actor_with_slow_handlers_lets_others_run(runtime: Runtime) -> Non
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_busy_actor_delays_a_question_to_another_one_by_one_batch(
-    runtime: Runtime, keyed: bool
-) -> None:
+async def test_busy_actor_delays_other_actors_by_one_batch(runtime: Runtime, keyed: bool) -> None:
     """R-14: the question and its answer pass while the busy actor leaves the turn to others."""
     pool = KeyedPool(runtime, "p", lambda key: Busy())
     longest = 0.0

@@ -532,7 +532,9 @@ async def test_context_variables_travel_with_publications(log: LogBook) -> None:
     assert seen == ["request 1"]
 
 
-async def test_task_listens(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_topic_listener_receives_publications_in_order(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
     topic = opened(runtime)
     seen: list[int] = []
 

@@ -94,7 +94,7 @@ async def traced(hooks: Recorder, log: LogBook) -> AsyncIterator[Runtime]:
 HANDLED = TraceOutcome.HANDLED
 
 
-async def test_queueing_and_handling_times_are_told(traced: Runtime, hooks: Recorder) -> None:
+async def test_hooks_report_queueing_and_handling_times(traced: Runtime, hooks: Recorder) -> None:
     """R-120: of told, sent and asked messages alike."""
     async with traced.running("a", Sample) as ref:
         ref.tell(Nap(2.0))
@@ -157,7 +157,7 @@ class Various(Sample):
         message.reply.answer(message.outcome.unwrap())
 
 
-async def test_outcomes_are_told_with_their_errors(traced: Runtime, hooks: Recorder) -> None:
+async def test_hooks_report_outcomes_with_errors(traced: Runtime, hooks: Recorder) -> None:
     """R-120."""
     pool = KeyedPool(traced, "p", lambda key: Various())
     requests: list[Request[int]] = [Add(1), Defy(), Forward((traced.ref("absent"),)), Break()]
@@ -273,7 +273,7 @@ async def test_keyed_actors_are_traced_over_passivations(traced: Runtime, hooks:
     assert [ending[0] for ending in hooks.endings] == ["p/a", "p/b", "p/a", "p/b"]
 
 
-async def test_hook_that_fails_ends_the_tracing_and_nothing_else(log: LogBook) -> None:
+async def test_failed_hook_ends_tracing_only(log: LogBook) -> None:
     """R-122."""
 
     class Fails(Recorder):
@@ -292,9 +292,7 @@ async def test_hook_that_fails_ends_the_tracing_and_nothing_else(log: LogBook) -
     assert entry["error"] == "ZeroDivisionError: the hook"
 
 
-async def test_deadlines_and_kept_replies_are_the_same_under_trace(
-    traced: Runtime, hooks: Recorder
-) -> None:
+async def test_cancelled_request_is_skipped_under_tracing(traced: Runtime, hooks: Recorder) -> None:
     async with traced.running("a", Sample) as ref:
         ref.tell(Nap(2.0))
         await wait_all_tasks_blocked()
@@ -413,7 +411,9 @@ async def test_actor_with_phases_is_traced_in_each(traced: Runtime, hooks: Recor
     ]
 
 
-async def test_handler_that_gives_up_is_told_as_cancelled(traced: Runtime, hooks: Recorder) -> None:
+async def test_handler_that_gives_up_is_traced_as_cancelled(
+    traced: Runtime, hooks: Recorder
+) -> None:
     """R-120, R-142."""
 
     class Yielding(Sample):

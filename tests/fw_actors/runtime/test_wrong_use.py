@@ -55,7 +55,7 @@ async def failure_of(runtime: Runtime, act: Callable[[Context], Any]) -> BaseExc
     raise AssertionError("the handler did not fail")
 
 
-async def test_context_in_a_constructor_says_where_it_is(runtime: Runtime) -> None:
+async def test_context_in_a_constructor_is_refused_with_advice(runtime: Runtime) -> None:
     class Early(Actor):
         def __init__(self) -> None:
             self.name = self.context
