@@ -13,7 +13,7 @@ FIVE = Budget(limit=5, window=15 * MINUTE * 1000)
 KEY = b"k" * 32
 
 
-class Counter:
+class AttemptCounter:
     """One counter, charged and settled by number."""
 
     def __init__(self, office: Office, budget: Budget = FIVE, key: bytes = KEY) -> None:

@@ -16,7 +16,7 @@ from tests.site_kit import dependencies_of
 from tests.staff import PASSWORD
 
 
-class Door:
+class SignInDoor:
     """Sign-in as a use case, without the front end."""
 
     def __init__(self, office: Office, hasher: Hasher | None = None) -> None:

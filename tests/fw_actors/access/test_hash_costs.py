@@ -15,7 +15,7 @@ from fw_actors.access.passwords import PasswordChange, set_password
 from fw_actors.config import Argon2
 from fw_actors.hashing import HashCost, Hasher, cost_of
 from fw_actors.store import Tx
-from tests.fw_actors.access.sign_in_kit import Door
+from tests.fw_actors.access.sign_in_kit import SignInDoor
 from tests.fw_actors.office import Office
 from tests.site_kit import CHEAP
 from tests.staff import PASSWORD
@@ -44,7 +44,7 @@ class RecordedRuns(argon2.PasswordHasher):
         return found
 
 
-class RaisedDoor(Door):
+class RaisedDoor(SignInDoor):
     """Sign-in after FW_ARGON2 was raised."""
 
     def __init__(self, office: Office) -> None:

@@ -106,7 +106,7 @@ EVERY_CALL = st.one_of(
 )
 
 
-class _Undone(Exception):
+class _ExampleUndone(Exception):
     """Takes an example back."""
 
 
@@ -153,8 +153,8 @@ def try_all(site: Site, fw: Fw, chosen_hash: str) -> None:
                 seen = {user for user in intruder.opened() if intruder.sees_webhooks(user)}
                 assert seen == set()
                 assert intruder.sees_webhooks("root")  # and nothing was taken from who has it
-                raise _Undone
-        except _Undone:
+                raise _ExampleUndone
+        except _ExampleUndone:
             pass
 
     tried()

@@ -149,14 +149,14 @@ async def test_over_long_password_is_wrong_despite_a_matching_hash() -> None:
     assert not (await hasher.verify(stored, "x" * 257)).ok
 
 
-class Broken(argon2.PasswordHasher):
+class BrokenArgon2(argon2.PasswordHasher):
     def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
         raise MemoryError
 
 
 async def test_failed_hash_releases_its_slot() -> None:
     hasher = make()
-    hasher.argon2_hasher = Broken()
+    hasher.argon2_hasher = BrokenArgon2()
     with pytest.raises(MemoryError):
         await hasher.rehash("x", queue=HashQueue.SIGN_IN)
     assert hasher.statistics().running == 0

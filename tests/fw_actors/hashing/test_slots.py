@@ -15,7 +15,7 @@ from fw_actors.errors import OverloadedError
 from fw_actors.hashing.hasher import HashQueue, HashSlots
 
 
-class Gate:
+class HashGate:
     """Work whose threads go on when the test says so."""
 
     def __init__(self, places: HashSlots) -> None:
@@ -46,8 +46,8 @@ class Gate:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate(HashSlots(1))
+def gate() -> HashGate:
+    return HashGate(HashSlots(1))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -56,7 +56,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def test_hash_slots_return_the_result_of_the_work(gate: Gate) -> None:
+async def test_hash_slots_return_the_result_of_the_work(gate: HashGate) -> None:
     gate.open(3)
     assert [await gate.run(name) for name in "abc"] == ["a", "b", "c"]
     assert (gate.places.running, gate.places.waiting, gate.places.begun) == (0, 0, 3)
@@ -64,7 +64,7 @@ async def test_hash_slots_return_the_result_of_the_work(gate: Gate) -> None:
 
 async def test_hash_slots_limit_parallel_hashes() -> None:
     """At most one hash per core runs at a time (A-112)."""
-    gate = Gate(HashSlots(2))
+    gate = HashGate(HashSlots(2))
     async with trio.open_nursery() as nursery:
         for number in range(6):
             nursery.start_soon(gate.run, f"{number}")
@@ -78,7 +78,7 @@ async def test_hash_slots_limit_parallel_hashes() -> None:
 
 @pytest.mark.parametrize(("lane", "most"), [(HashQueue.SIGN_IN, 64), (HashQueue.RECOVERY, 16)])
 async def test_hash_slots_refuse_at_once_if_the_queue_is_full(
-    gate: Gate, lane: HashQueue, most: int
+    gate: HashGate, lane: HashQueue, most: int
 ) -> None:
     """At most 64 sign-ins wait, and 16 recoveries and password changes, then 503 (A-113, A-114)."""
     async with trio.open_nursery() as nursery:
@@ -93,7 +93,7 @@ async def test_hash_slots_refuse_at_once_if_the_queue_is_full(
     assert "one too many" not in gate.entered
 
 
-async def test_recovery_is_not_starved_by_sign_ins(gate: Gate) -> None:
+async def test_recovery_is_not_starved_by_sign_ins(gate: HashGate) -> None:
     """Recovery and password change have a queue of their own (A-114)."""
     async with trio.open_nursery() as nursery:
         for number in range(9):
@@ -105,7 +105,7 @@ async def test_recovery_is_not_starved_by_sign_ins(gate: Gate) -> None:
     assert gate.entered.index("recovery") <= 2
 
 
-async def test_hash_queue_runs_waiting_work_in_order(gate: Gate) -> None:
+async def test_hash_queue_runs_waiting_work_in_order(gate: HashGate) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(5):
             nursery.start_soon(gate.run, f"{number}")
@@ -114,7 +114,7 @@ async def test_hash_queue_runs_waiting_work_in_order(gate: Gate) -> None:
     assert gate.entered == ["0", "1", "2", "3", "4"]
 
 
-async def test_cancelled_waiter_is_never_run_and_frees_its_slot(gate: Gate) -> None:
+async def test_cancelled_waiter_is_never_run_and_frees_its_slot(gate: HashGate) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gate.run, "first")
         await until(lambda: gate.entered == ["first"])
@@ -132,14 +132,14 @@ async def cancel_when_blocked(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_work_cancelled_at_the_call_is_not_run(gate: Gate) -> None:
+async def test_work_cancelled_at_the_call_is_not_run(gate: HashGate) -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
         await gate.run("cancelled")
     assert (gate.places.begun, gate.places.running) == (0, 0)
 
 
-async def test_work_begun_at_a_cancellation_is_finished(gate: Gate) -> None:
+async def test_work_begun_at_a_cancellation_is_finished(gate: HashGate) -> None:
     done: list[str] = []
 
     async def fickle(scope: trio.CancelScope) -> None:
@@ -161,7 +161,7 @@ async def test_work_begun_at_a_cancellation_is_finished(gate: Gate) -> None:
 
 
 async def test_hash_slot_is_held_until_the_thread_ends(
-    gate: Gate,
+    gate: HashGate,
 ) -> None:
     """The place is held until the thread ends, also when the client has gone (A-115)."""
     async with trio.open_nursery() as nursery:
@@ -187,7 +187,7 @@ async def test_hash_thread_has_a_lower_priority() -> None:
 
 
 async def test_hash_slots_refuse_if_no_thread_can_start(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
+    gate: HashGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -203,7 +203,7 @@ async def test_hash_slots_refuse_if_no_thread_can_start(
 
 async def test_hash_slot_of_failed_work_goes_to_the_next_waiter() -> None:
     places = HashSlots(1)
-    gate = Gate(places)
+    gate = HashGate(places)
 
     def broken() -> None:
         gate.wait()

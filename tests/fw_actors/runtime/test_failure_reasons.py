@@ -26,9 +26,9 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Break,
-    Sample,
+    SampleActor,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +42,7 @@ class Leave(Request[int], frozen=True):
     """Ends the program."""
 
 
-class Failing(Sample):
+class Failing(SampleActor):
     @handles(Both)
     async def both(self, message: Both) -> int:
         async with trio.open_nursery() as nursery:
@@ -74,13 +74,13 @@ async def test_nursery_failure_is_described_by_its_errors(runtime: Runtime, log:
 async def test_failure_is_chained_for_askers(runtime: Runtime, kept: bool) -> None:
     """R-84: of the request that failed, and of one whose reply was kept."""
 
-    class Keeping(Failing):
-        @handles(Add)
-        async def add(self, message: Add) -> PendingReply[int]:
+    class KeepingFailure(Failing):
+        @handles(AddNumber)
+        async def add(self, message: AddNumber) -> PendingReply[int]:
             return self.context.keep_reply()
 
     causes: list[BaseException | None] = []
-    pool = KeyedPool(runtime, "p", lambda key: Keeping())
+    pool = KeyedPool(runtime, "p", lambda key: KeepingFailure())
 
     async def ask(request: Request[int]) -> None:
         try:
@@ -90,7 +90,7 @@ async def test_failure_is_chained_for_askers(runtime: Runtime, kept: bool) -> No
 
     async with trio.open_nursery() as nursery:
         if kept:
-            nursery.start_soon(ask, Add(1))
+            nursery.start_soon(ask, AddNumber(1))
             await trio.sleep(1)
         nursery.start_soon(ask, Break())
     assert len(causes) == 1 + kept

@@ -23,7 +23,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.testing import task_order
 from supervisors import RestartIntensity, actor_child, open_supervisor, pool_child
-from tests.fw_actors.runtime.sample_actors import Add, Begin, Break, Nap, Sample
+from tests.fw_actors.runtime.sample_actors import AddNumber, Begin, Break, Nap, SampleActor
 
 ROOT = Path(__file__).parents[3]
 
@@ -72,8 +72,8 @@ async def story(trace: list[str]) -> None:
     """Actors of every kind with failures, restarts, work and timeouts; each step is traced."""
     clock = TrioClock(0)
     async with open_runtime(clock=clock, entropy=SeededEntropy(1)) as runtime:
-        pool = KeyedPool(runtime, "pool", lambda key: Sample(), capacity=5, idle_seconds=2.0)
-        children = [actor_child(name, Sample) for name in "abc"]
+        pool = KeyedPool(runtime, "pool", lambda key: SampleActor(), capacity=5, idle_seconds=2.0)
+        children = [actor_child(name, SampleActor) for name in "abc"]
         intensity = RestartIntensity(restarts=1000)
         async with (
             open_supervisor(
@@ -90,7 +90,7 @@ async def tell_the_story(runtime: Runtime, pool: KeyedPool, caller: int, trace: 
     for step in range(30):
         choice = int(dice.uniform(0, 7.99))
         ref: Any = runtime.ref("abc"[choice % 3]) if choice < 4 else pool[str(choice)]
-        request = (Add(caller), Nap(dice.uniform(0, 0.5)), Break())[step % 3]
+        request = (AddNumber(caller), Nap(dice.uniform(0, 0.5)), Break())[step % 3]
         try:
             answer: object = await ref.ask(request, deadline=0.3)
         except ActorFailed as failure:

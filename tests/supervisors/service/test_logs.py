@@ -36,7 +36,7 @@ def put_back() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-class Log:
+class WrittenLog:
     """A configured log, and what was written."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Log:
 @pytest.mark.parametrize("traced", [True, False])
 def test_log_entry_names_its_trace(traced: bool) -> None:
     """B-427; one that names a trace itself keeps it."""
-    log = Log(traced=traced)
+    log = WrittenLog(traced=traced)
     with in_trace(TraceContext("1" * 32, "2" * 16)):
         log.logger.info("web.request")
         log.logger.info("delivery.ended", trace_id="3" * 32)
@@ -84,7 +84,7 @@ def test_log_entry_names_its_trace(traced: bool) -> None:
 
 
 def test_json_entry_has_time_level_event_and_fields() -> None:
-    log = Log()
+    log = WrittenLog()
     log.logger.info("delivery.sent", delivery="msg_1", status=204, parts=["a", 1])
     assert log.entry == {
         "timestamp": "2023-11-14T22:13:20.123Z",
@@ -97,7 +97,7 @@ def test_json_entry_has_time_level_event_and_fields() -> None:
 
 
 def test_text_entry_is_one_readable_line() -> None:
-    log = Log("text")
+    log = WrittenLog("text")
     log.logger.warning(
         "delivery.failed", delivery="msg_1", status=503, error="went away", none=None
     )
@@ -110,7 +110,7 @@ def test_text_entry_is_one_readable_line() -> None:
 @pytest.mark.parametrize("style", ["text", "json"])
 @pytest.mark.parametrize("evil", ["\r", "\n", "\x1b", "\u2028", "\x85", "\x9b", "\u202e", "\ud800"])
 def test_log_escapes_line_ends_and_terminal_commands(style: str, evil: str) -> None:
-    log = Log(style)
+    log = WrittenLog(style)
     log.logger.info(f"event{evil}", **{f"name{evil}": f"value{evil}forged", "deep": [{"a": evil}]})
     written = log.stream.getvalue()
     assert evil not in written.removesuffix("\n")
@@ -119,7 +119,7 @@ def test_log_escapes_line_ends_and_terminal_commands(style: str, evil: str) -> N
 
 
 def test_json_entry_decodes_to_the_logged_value() -> None:
-    log = Log()
+    log = WrittenLog()
     log.logger.info("x", value="line\nline\u2028ü\x1b")
     assert log.entry["value"] == "line\nline\u2028ü\x1b"
 
@@ -134,7 +134,7 @@ PLAIN = ["event", "user", "monkey", "keyboard", "tokens_left", "inside", "webhoo
 @pytest.mark.parametrize("name", SECRET)
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_log_scrubs_fields_with_secret_names_at_any_depth(name: str, style: str) -> None:
-    log = Log(style)
+    log = WrittenLog(style)
     fields: dict[str, Any] = {name: "hunter2", "deep": {"list": [{name: ["hunter2"]}]}}
     log.logger.info("x", **fields)
     assert "hunter2" not in log.stream.getvalue()
@@ -154,7 +154,7 @@ def test_log_shows_links_in_mail_sent_of_transport_log_only(
     links: bool, event: str, shown: bool
 ) -> None:
     """A mail is one log line with event `mail.sent` and the link (O-54, O-102)."""
-    log = Log(links=links)
+    log = WrittenLog(links=links)
     log.logger.info(event, link="http://x/reset-password#token=t", deep={"link": "http://y/#t"})
     assert ("token=t" in log.stream.getvalue()) is shown
     assert "http://y" not in log.stream.getvalue()
@@ -170,7 +170,7 @@ def test_log_shows_links_in_mail_sent_of_transport_log_only(
     ],
 )
 def test_log_level_applies_to_standard_library_loggers(level: str, written: list[str]) -> None:
-    log = Log(level=level)
+    log = WrittenLog(level=level)
     for logger in (log.logger, logging.getLogger("some.library")):
         for name in ("debug", "info", "warning", "error"):
             getattr(logger, name)("x")
@@ -178,7 +178,7 @@ def test_log_level_applies_to_standard_library_loggers(level: str, written: list
 
 
 def test_standard_library_loggers_write_the_same_form() -> None:
-    log = Log()
+    log = WrittenLog()
     logging.getLogger("hypercorn.error").warning("bad %s", "line\n\x1b")
     entry = log.entry
     assert (entry["event"], entry["logger"], entry["level"]) == (
@@ -189,16 +189,16 @@ def test_standard_library_loggers_write_the_same_form() -> None:
 
 
 def test_hypercorn_info_is_logged_at_level_debug_only() -> None:
-    quiet = Log(level="info")
+    quiet = WrittenLog(level="info")
     logging.getLogger("hypercorn.error").info("Running on …")
     assert quiet.lines == []
-    loud = Log(level="debug")
+    loud = WrittenLog(level="debug")
     logging.getLogger("hypercorn.error").info("Running on …")
     assert loud.entry["event"] == "Running on …"
 
 
 def test_python_warnings_are_logged() -> None:
-    log = Log()
+    log = WrittenLog()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("old ways", DeprecationWarning, stacklevel=1)
@@ -207,7 +207,7 @@ def test_python_warnings_are_logged() -> None:
 
 @pytest.mark.parametrize("library", [False, True])
 def test_traceback_is_marked_line_by_line(library: bool) -> None:
-    log = Log("text")
+    log = WrittenLog("text")
     logger: Any = logging.getLogger("lib") if library else log.logger
     try:
         raise ValueError("first\n2023-11-14T22:13:20.123Z info    forged\x1b")
@@ -223,7 +223,7 @@ def test_traceback_is_marked_line_by_line(library: bool) -> None:
 @pytest.mark.parametrize("library", [False, True])
 def test_traceback_is_scrubbed_of_secrets(library: bool) -> None:
     """No password, token or key is written, nor the query string of any URL (O-101)."""
-    log = Log("text")
+    log = WrittenLog("text")
     logger: Any = logging.getLogger("lib") if library else log.logger
     raised = "password=" + "hunter2", "https://x.test/?" + "q=private"
     try:
@@ -235,26 +235,26 @@ def test_traceback_is_scrubbed_of_secrets(library: bool) -> None:
 
 
 def test_log_survives_a_broken_message_template() -> None:
-    log = Log()
+    log = WrittenLog()
     logging.getLogger("lib").warning("%d", "no number")
     assert "cannot be shown" in log.lines[0]
 
 
 def test_log_survives_a_closed_stream() -> None:
-    log = Log()
+    log = WrittenLog()
     log.stream.close()
     log.logger.error("nobody reads this")
     logging.getLogger("lib").error("nor this")
 
 
 def test_configure_again_replaces_the_first_setup() -> None:
-    first, second = Log(), Log()
+    first, second = WrittenLog(), WrittenLog()
     logging.getLogger("lib").error("once")
     assert (len(first.lines), len(second.lines)) == (0, 1)
 
 
 def test_log_entry_has_bound_fields_and_context_variables() -> None:
-    log = Log()
+    log = WrittenLog()
     with structlog.contextvars.bound_contextvars(request_id="r1"):
         log.logger.bind(user="u").info("x")
     assert (log.entry["request_id"], log.entry["user"]) == ("r1", "u")

@@ -22,7 +22,7 @@ SLOW_SECONDS = 1.3  # over the second that makes a receiver slow (B-232)
 
 
 @dataclass
-class Counting:
+class PostCounter:
     """Notes with each POST how many it has at that moment, this one included."""
 
     at_once: list[int] = field(default_factory=list)
@@ -44,11 +44,11 @@ class Counting:
 
 
 @contextmanager
-def counting(delays: Callable[[int], tuple[float, float]]) -> Iterator[tuple[Counting, str]]:
+def counting(delays: Callable[[int], tuple[float, float]]) -> Iterator[tuple[PostCounter, str]]:
     """A receiver; `delays` gives the seconds before the head and the body of each answer."""
-    counted = Counting()
+    counted = PostCounter()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class DelayedAnswer(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -64,7 +64,7 @@ def counting(delays: Callable[[int], tuple[float, float]]) -> Iterator[tuple[Cou
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), DelayedAnswer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield counted, f"http://127.0.0.1:{server.server_port}/hook"
@@ -73,7 +73,7 @@ def counting(delays: Callable[[int], tuple[float, float]]) -> Iterator[tuple[Cou
         server.server_close()
 
 
-def deliver(folder: Path, url: str, events: int, counted: Counting) -> None:
+def deliver(folder: Path, url: str, events: int, counted: PostCounter) -> None:
     """Have a service send `events` to `url` that are due before it starts; wait until all went."""
     with LiveSite(folder, ops={"perReceiverConcurrency": PLACES}) as site:
         made = (

@@ -51,7 +51,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-class Recording:
+class SpanRecording:
     """A tracer whose spans stay in memory."""
 
     def __init__(self) -> None:
@@ -101,13 +101,13 @@ def test_resource_has_service_name_and_version(
 ) -> None:
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    resource = Recording().resource
+    resource = SpanRecording().resource
     assert resource["service.name"] == name
     assert resource["service.version"]
 
 
 def test_server_span_is_a_child_and_keeps_the_tracestate() -> None:
-    recording = Recording()
+    recording = SpanRecording()
     span = recording.tracer.server("GET /x", CALLER)
     span.note({"http.response.status_code": 200})
     span.end()
@@ -120,7 +120,7 @@ def test_server_span_is_a_child_and_keeps_the_tracestate() -> None:
 
 def test_consumer_span_is_a_child_of_the_queueing_trace() -> None:
     """B-429."""
-    recording = Recording()
+    recording = SpanRecording()
     span = recording.tracer.consumer("notes.report", CALLER)
     span.end()
     recorded = recording.spans["notes.report"]
@@ -129,7 +129,7 @@ def test_consumer_span_is_a_child_of_the_queueing_trace() -> None:
 
 
 def test_client_span_has_the_error_as_status() -> None:
-    recording = Recording()
+    recording = SpanRecording()
     recording.tracer.client("POST", CALLER).end("timeout")
     recorded = recording.spans["POST"]
     assert not recorded.status.is_ok
@@ -153,7 +153,7 @@ def test_sampler_decides_which_spans_are_recorded(
     """Its decision is the flag that goes on; the other flag stays as it came (O-350)."""
     if sampler:
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
-    recording = Recording()
+    recording = SpanRecording()
     span = recording.tracer.server("GET /x", TraceContext(TRACE, PARENT, flags))
     span.end()
     assert span.is_recorded is span.context.is_sampled is sampled
@@ -164,7 +164,7 @@ def test_sampler_decides_which_spans_are_recorded(
 
 
 async def test_transaction_span_is_a_child_of_its_request() -> None:
-    recording = Recording()
+    recording = SpanRecording()
 
     async def execute(fn: Any) -> Any:
         return fn("tx")
@@ -190,24 +190,24 @@ async def test_transaction_span_is_a_child_of_its_request() -> None:
     assert failed["error.type"] == "KeyError"
 
 
-class Look(Request[TraceContext | None], frozen=True):
+class TraceQuestion(Request[TraceContext | None], frozen=True):
     """Answered with where the handler stands; of `then`, by asking it."""
 
     then: Any = None
 
 
-class Looking(Actor):
-    @handles(Look)
-    async def look(self, message: Look) -> TraceContext | None:
+class TraceAnswerer(Actor):
+    @handles(TraceQuestion)
+    async def look(self, message: TraceQuestion) -> TraceContext | None:
         if message.then is not None:
-            answer: TraceContext | None = await message.then.ask(Look())
+            answer: TraceContext | None = await message.then.ask(TraceQuestion())
             return answer
         return CURRENT_TRACE.get()
 
 
 async def test_message_spans_are_nested_by_asks() -> None:
     """With the time in the mailbox; those outside of a sampled trace have none (O-349)."""
-    recording = Recording()
+    recording = SpanRecording()
     async with (
         open_runtime(
             clock=TrioClock(0),
@@ -215,16 +215,16 @@ async def test_message_spans_are_nested_by_asks() -> None:
             carry=(CURRENT_TRACE,),
             hooks=recording.tracer.hooks,
         ) as runtime,
-        runtime.running("a", Looking) as a,
-        runtime.running("b", Looking) as b,
+        runtime.running("a", TraceAnswerer) as a,
+        runtime.running("b", TraceAnswerer) as b,
     ):
         with in_trace(CALLER):
-            seen = await a.ask(Look(b), deadline=5)
-        assert await a.ask(Look(), deadline=5) is None
+            seen = await a.ask(TraceQuestion(b), deadline=5)
+        assert await a.ask(TraceQuestion(), deadline=5) is None
         with in_trace(TraceContext(TRACE, PARENT, 0)):
-            unsampled = await a.ask(Look(), deadline=5)
+            unsampled = await a.ask(TraceQuestion(), deadline=5)
     assert unsampled == TraceContext(TRACE, PARENT, 0)
-    outer, inner = recording.spans["a Look"], recording.spans["b Look"]
+    outer, inner = recording.spans["a TraceQuestion"], recording.spans["b TraceQuestion"]
     assert len(recording.spans) == 2
     assert ids(outer)[::2] == (TRACE, PARENT)
     assert ids(inner)[2] == ids(outer)[1]
@@ -232,7 +232,7 @@ async def test_message_spans_are_nested_by_asks() -> None:
     assert seen.parent_id == ids(inner)[1]
     attributes = dict(inner.attributes or {})
     assert attributes.pop("fw.queued_ms") >= 0  # type: ignore[operator]
-    assert attributes == {"fw.actor": "b", "fw.message": "Look", "fw.outcome": "handled"}
+    assert attributes == {"fw.actor": "b", "fw.message": "TraceQuestion", "fw.outcome": "handled"}
 
 
 async def test_tracer_is_absent_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
