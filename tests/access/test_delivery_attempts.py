@@ -1,4 +1,4 @@
-"""The attempts of a delivery over HTTP: who may read them, and what is told (B-189)."""
+"""The attempts of a delivery over HTTP: their readers and their fields (B-189)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXPLAIN = SERVICES + "webhooks.explain"
 
 
 async def emitted(site: HttpSite, sid: str) -> str:
-    """Emit an event to a webhook whose port nobody listens on; its delivery's id."""
+    """Emit an event to a webhook whose port is closed; its delivery's id."""
     hook = {"event_type": "Custom", "custom_event": "a.b", "secret": SECRET,
             "url": "http://127.0.0.1:9/hook?token=hunter2", "max_attempts": 1}  # fmt: skip
     made = await site.ask("POST", "/api/resource/Webhook", hook, sid=sid)

@@ -1,4 +1,4 @@
-"""Pause, rotate and erase over HTTP: who may, and what is refused with which field."""
+"""Pause, rotate and erase over HTTP: the required role, and refusals with their field."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_canceled_delivery_names_its_user(desk: ReceiverDesk) -> None:
 
 
 async def test_webhook_operations_refuse_bad_input_with_its_field(desk: ReceiverDesk) -> None:
-    """Values by 422, forms by 400, names that nothing has by 404; nothing changes."""
+    """Bad values are 422, bad forms 400, unknown names 404; nothing is stored."""
     bad: list[tuple[str, dict[str, Any], int, str | None]] = [
         ("rotate", {"webhook": desk.hook, "overlap": -1}, 422, "overlap"),
         ("rotate", {"webhook": desk.hook, "overlap": 721}, 422, "overlap"),

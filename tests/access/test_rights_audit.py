@@ -268,14 +268,14 @@ def save(fw: Any, doctype: str, name: str, **values: Any) -> None:
 
 
 def filled(desk: AuditDesk, value: Any) -> Any:
-    """Put the names that the desk's documents got by chance into what is expected."""
+    """Put the generated names of the desk's documents into the expected values."""
     if isinstance(value, dict):
         return {key: filled(desk, each) for key, each in value.items()}
     return value.format(**vars(desk)) if isinstance(value, str) else value
 
 
 async def judge(desk: AuditDesk, act: Act, expected: Sequence[Any], actor: str) -> None:
-    """Hold what an act leaves against what is expected: action, target and detail."""
+    """Compare the events of an act with the expected action, target and detail."""
     action, target, detail = (filled(desk, each) for each in expected)
     async with new_events(desk.site) as events:
         made = await act(desk)
@@ -327,7 +327,7 @@ async def test_audit_event_is_undone_with_its_act(desk: AuditDesk) -> None:
 
 
 async def test_audit_is_complete_after_an_error_that_an_app_catches(desk: AuditDesk) -> None:
-    """The keys of a User go along with it without events; those of one that stays do not."""
+    """Keys deleted with their User leave no events; a deletion of a single key leaves one."""
 
     def work(fw: Any) -> None:
         fw.new_doc("User Permission", user="ben", allow="User", for_value="ann").insert()

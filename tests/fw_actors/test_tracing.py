@@ -1,4 +1,4 @@
-"""Contexts of traces: what is taken in, and what is sent on (B-421, B-422)."""
+"""Trace contexts: which are accepted, and which are sent on (B-421, B-422)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_traceparent_must_be_sent_once(parents: list[str]) -> None:
     ],
 )
 def test_traceparent_keeps_known_flags_only(parent: str, flags: int) -> None:
-    """Of a later version what comes first is read, and version 00 is sent on."""
+    """The known fields of a later version are read, and version 00 is sent on."""
     context = read_context([parent])
     assert context == TraceContext(TRACE, PARENT, flags)
     assert context is not None

@@ -110,7 +110,7 @@ async def test_child_that_ended_is_restarted_or_leaves(
 
 @in_many_orders
 async def test_child_temporary_may_fail_any_number_of_times(runtime: Runtime) -> None:
-    """R-73: nothing is restarted, so nothing counts."""
+    """R-73: a temporary child is not restarted, so its failures do not count."""
     async with open_supervisor(runtime, "top", [], intensity=NONE) as supervisor:
         for _ in range(20):
             ref = await supervisor.start_child(
@@ -153,7 +153,7 @@ async def test_children_that_have_ended_leave_nothing(runtime: Runtime, log: Log
 
 @in_many_orders
 async def test_start_child_is_refused_at_the_limit(runtime: Runtime) -> None:
-    """R-79: static children do not count, and a place is free when a child has ended."""
+    """R-79: static children do not count, and a child that has ended no longer counts."""
     once = partial(actor_child, make=SampleActor, restart=Restart.TEMPORARY)
     async with open_supervisor(
         runtime, "top", [actor_child("a", SampleActor)], limit=2

@@ -145,7 +145,7 @@ async def test_sibling_that_takes_too_long_is_cut_and_keeps_its_mailbox(
 
 @in_many_orders
 async def test_sibling_stopped_during_the_delay_settles_its_mailbox(runtime: Runtime) -> None:
-    """R-61: what the next instance would have handled becomes dead letters."""
+    """R-61: the messages for the next instance become dead letters."""
     specs = [actor_child("bad", SampleActor), actor_child("good", SampleActor)]
     async with open_supervisor(
         runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL, intensity=SLOW
@@ -161,7 +161,7 @@ async def test_sibling_stopped_during_the_delay_settles_its_mailbox(runtime: Run
 
 @in_many_orders
 async def test_sibling_temporary_handles_its_mailbox_and_is_gone(runtime: Runtime) -> None:
-    """R-71, R-60: nobody else will handle it."""
+    """R-71, R-60: there is no next instance that would handle it."""
     diary: list[object] = []
     specs = [
         actor_child("bad", SampleActor),
@@ -183,7 +183,7 @@ async def test_sibling_temporary_handles_its_mailbox_and_is_gone(runtime: Runtim
 async def test_supervisor_as_a_sibling_keeps_the_mailboxes_below_it(
     runtime: Runtime, strategy: Strategy
 ) -> None:
-    """R-76, also where nobody else keeps a ref."""
+    """R-76, also if no other ref exists."""
     diary: list[object] = []
     inner = supervisor_child("inner", [actor_child("deep", lambda: SampleActor(diary))])
     async with open_supervisor(

@@ -144,7 +144,7 @@ async def test_pool_that_takes_too_long_is_cut_and_keeps_its_mailboxes(
 
             nursery.start_soon(ask, "a")
             nursery.start_soon(ask, "b")
-            for _ in range(3):  # one more than `max_work`: the mailbox is left alone
+            for _ in range(3):  # one more than `max_work`: the mailbox is not read
                 pool["work"].tell(Begin(1000.0))
                 await wait_all_tasks_blocked()
             pool["work"].tell(DiaryNote(1))
@@ -160,7 +160,7 @@ async def test_pool_that_takes_too_long_is_cut_and_keeps_its_mailboxes(
 
 @in_many_orders
 async def test_pool_stopped_during_the_delay_settles_its_mailboxes(runtime: Runtime) -> None:
-    """R-61: what the next instances would have handled."""
+    """R-61: the messages for the next instances become dead letters."""
     pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     inner = supervisor_child("inner", [pool_child("p", pool)])
     specs = [actor_child("bad", SampleActor), inner]
@@ -208,7 +208,7 @@ async def test_pool_holds_a_key_that_fails_until_the_restart_is_over(runtime: Ru
 
 @in_many_orders
 async def test_pool_is_restarted_while_a_key_without_messages_fails(runtime: Runtime) -> None:
-    """R-76: before the failed instance has left, and in whatever order."""
+    """R-76: before the failed instance has left, and in any order."""
     pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     specs = [actor_child("bad", SampleActor), pool_child("p", pool, shutdown_seconds=2.0)]
     async with open_supervisor(runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL):
@@ -224,7 +224,7 @@ async def test_pool_is_restarted_while_a_key_without_messages_fails(runtime: Run
 
 @in_many_orders
 async def test_pool_is_restarted_after_work_alone_was_cut(runtime: Runtime) -> None:
-    """R-61, R-76: the key waits for nothing but its work, and has no messages."""
+    """R-61, R-76: the key waits only for its work, and has no messages."""
     pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     specs = [actor_child("bad", SampleActor), pool_child("p", pool, shutdown_seconds=2.0)]
     async with open_supervisor(runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL):

@@ -54,7 +54,7 @@ CREW_MAILBOXES = [MailboxPolicy(capacity=4, overflow=overflow) for overflow in O
 
 
 class Storm:
-    """Callers that ask and send whatever comes to their minds."""
+    """Callers that ask and send at random."""
 
     def __init__(self, runtime: Runtime, seed: int) -> None:
         self.runtime = runtime

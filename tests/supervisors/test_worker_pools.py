@@ -63,7 +63,7 @@ async def working(
 
 @in_many_orders
 async def test_free_workers_take_the_next_messages(runtime: Runtime) -> None:
-    """R-110: so many at once as there are workers, the others in their order."""
+    """R-110: as many at once as there are workers, the others in their order."""
     taken: list[tuple[float, int]] = []
 
     class Naps(Actor):
@@ -147,7 +147,7 @@ async def test_full_mailbox_follows_its_overflow_policy(
 
 @in_many_orders
 async def test_deadline_of_an_ask_skips_and_cancels_its_request(runtime: Runtime) -> None:
-    """R-113: a request that nobody waits for any more is skipped."""
+    """R-113: a request whose asker has gone is skipped."""
     diary: list[Any] = []
     pool = WorkerPool(runtime, "naps", lambda: SampleActor(diary), size=2)
     async with working(runtime, pool):

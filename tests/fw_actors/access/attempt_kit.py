@@ -21,7 +21,7 @@ class AttemptCounter:
         self._made = 0
 
     async def charge(self) -> float | str:
-        """Charge a try: its id, or the seconds to wait."""
+        """Charge an attempt: its id, or the seconds to wait."""
         self._made += 1
         made = f"{self._key.hex()}-{self._made}"
         wait = await self._store.write(
@@ -36,7 +36,7 @@ class AttemptCounter:
         return await self._store.write(settle)
 
     async def failure(self) -> float | None:
-        """A try that fails: the seconds of the lock that it began."""
+        """Fail an attempt: the seconds of the lock that it began."""
         return await self.fail(await self.charge())
 
     async def success(self, made: float | str) -> None:

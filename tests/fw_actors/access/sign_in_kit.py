@@ -26,7 +26,7 @@ class SignInDoor:
         self.sign_in = SignIn(dependencies_of(site, self.hasher))
         self.changes = PasswordChanges(dependencies_of(site, self.hasher), site.passwords)
         self.log = Log()
-        self.tries = AttemptLog(Outcomes(()), self.log)
+        self.attempt_log = AttemptLog(Outcomes(()), self.log)
 
     async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
         attempt = asked(usr, pwd, **given)
@@ -43,7 +43,7 @@ class SignInDoor:
         return await self.sign_in.verify(attempt, admitted)
 
     async def told(self, *args: str, **given: Any) -> str | int:
-        """401, or the seconds to wait of a 429, or the user who is in."""
+        """401, or the seconds to wait of a 429, or the user that is signed in."""
         answer = await self.enter(*args, **given)
         if isinstance(answer, SignedIn):
             return answer.user

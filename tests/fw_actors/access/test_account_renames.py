@@ -77,7 +77,7 @@ async def test_queued_job_runs_as_the_renamed_user(office: Office) -> None:
 
 @pytest.mark.parametrize("role", ["System Manager", "Event Publisher", "Seller"])
 async def test_role_defined_by_the_site_cannot_be_renamed(office: Office, role: str) -> None:
-    """Permissions are looked up by it: a renamed one would grant nothing, or be made anew."""
+    """Permissions refer to its name: a renamed role would grant nothing, or be made again."""
     with pytest.raises(ConflictError):
         await rename(office, "Role", role, "Other")
 

@@ -149,7 +149,7 @@ async def chosen(office: Office, condition: AccountCondition) -> list[str]:
 
 
 async def test_account_condition_filter_agrees_with_the_states(office: Office) -> None:
-    """Exactly those that `of` says so of (O-306)."""
+    """The filter finds exactly the accounts whose state has the condition (O-306)."""
     await fill(office)
     everybody = await office.do(lambda fw: [row["name"] for row in fw.get_all("User")])
     states = await office.site.store.read(partial(states_of(office).of, names=everybody))

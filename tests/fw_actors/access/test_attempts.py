@@ -1,4 +1,4 @@
-"""The durable counters of tries (A-63 to A-81)."""
+"""The durable counters of attempts (A-63 to A-81)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_failures_older_than_the_window_do_not_count(office: Office) -> No
 
 
 async def test_attempts_in_flight_use_the_budget_without_a_lock(office: Office) -> None:
-    """Tries in flight get others 429 with `Retry-After: 1`, and lock nobody (A-68)."""
+    """Attempts in flight cause a 429 with `Retry-After: 1` for others, and no lock (A-68)."""
     counter = AttemptCounter(office)
     flying = [await counter.charge() for _ in range(5)]
     assert [await counter.charge() for _ in range(95)] == [1.0] * 95
@@ -161,7 +161,7 @@ async def test_rolling_budget_opens_when_its_oldest_failure_leaves_the_window(
 
 
 async def test_wait_of_reads_the_same_refusals_as_charge(office: Office) -> None:
-    """A read refuses just what a charge would refuse, tries in flight or not (A-82,
+    """A read refuses just what a charge would refuse, attempts in flight or not (A-82,
     A-42)."""
 
     async def known(budget: Budget) -> float | None:

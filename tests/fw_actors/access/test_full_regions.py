@@ -106,7 +106,7 @@ async def test_success_releases_its_own_charge_of_the_shared_counter(office: Off
 
 
 async def test_shared_counter_never_locks(office: Office) -> None:
-    """A limit of one would lock at once; the others in the region have done nothing."""
+    """A limit of 1 would lock at once, and with it the other identifiers of the region."""
     await fill(office)
     one = AttemptCounter(office, Budget(1, FIVE.window), key(10**6))
     assert await one.failure() is None

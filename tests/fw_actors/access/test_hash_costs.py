@@ -1,4 +1,4 @@
-"""The cost of a try tells nothing of an account, also after FW_ARGON2 was raised: one verification
+"""The cost of an attempt reveals no account, even after FW_ARGON2 was raised: one verification
 for each refusal (A-44), of the stored hashes' costs (A-47)."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RAISED = Argon2(96, 1, 1)
 
 
 class RecordedRuns(argon2.PasswordHasher):
-    """An argon2 that notes what each verification that it computes costs."""
+    """An argon2 that records the cost of each verification that it computes."""
 
     def __init__(self, cost: Argon2) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class RaisedDoor(SignInDoor):
         self._tries = 0
 
     async def cost_of_a_try(self, usr: str, pwd: str = "wrong") -> HashCost | None:
-        """Return what the one argon2 run of a refused try costs."""
+        """Return the cost of the one argon2 run of a refused attempt."""
         self.runs.costs.clear()
         self._tries += 1
         assert await self.told(usr, pwd, address=f"192.0.2.{self._tries // 20}") == 401
@@ -112,8 +112,8 @@ async def test_wrong_password_costs_as_the_stored_hash_of_its_account(office: Of
 async def test_refusals_cost_as_the_old_hashes_before_any_rehash(
     office: Office,
 ) -> None:
-    """The moment after the restart: no account is told from what is unknown, disabled, invited
-    or damaged, nor by an over-long identifier or password."""
+    """After the restart, an account is indistinguishable from unknown, disabled, invited
+    and damaged ones, also by an over-long identifier or password."""
     await hire_many(office, 3)
     await office.hire("invited", password=None)
     await office.sql("UPDATE doc_user SET enabled = 0 WHERE name = 'user0'")

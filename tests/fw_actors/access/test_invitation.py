@@ -28,7 +28,7 @@ async def site(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[MailS
 
 
 async def invited(site: MailSite, name: str = "ida") -> str:
-    """Invite somebody, the link handed back; its token."""
+    """Invite a user with a returned link; its token."""
     made = await site.do(
         partial(recovery.invite, link_mail=site.by_log, email=f"{name}@example.test", name=name)
     )

@@ -1,4 +1,4 @@
-"""From which addresses an account has signed in: who waits when hashes are scarce."""
+"""The addresses from which an account has signed in; they have reserved slots for hashes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 86_400.0
 
 
 class RecordedRequesters(Hasher):
-    """Notes who had a share of the queue."""
+    """Records the requesters of hashes."""
 
     asked: list[Requester]
 
@@ -39,7 +39,7 @@ async def door(office: Office) -> SignInDoor:
 
 
 async def known(door: SignInDoor, usr: str, address: str, pwd: str = "wrong") -> bool:
-    """Whether a try of this account from this address has a place that is kept."""
+    """Whether an attempt of this account from this address has a reserved slot."""
     assert isinstance(door.hasher, RecordedRequesters)
     await door.told(usr, pwd, address=address)
     return door.hasher.asked[-1].known

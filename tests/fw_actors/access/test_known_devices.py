@@ -81,7 +81,7 @@ def test_new_device_mail_shows_time_address_and_advice() -> None:
 async def test_new_device_mail_follows_a_successful_sign_in_only(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """One mail; without the setting none, and nothing is written (A-363, A-366)."""
+    """One mail is sent; without the setting, none is sent and nothing is stored (A-363, A-366)."""
     mails: dict[bool, list[str]] = {}
     rows: dict[bool, int] = {}
     for setting in (True, False):

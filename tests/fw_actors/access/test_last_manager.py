@@ -1,4 +1,4 @@
-"""Somebody without access scopes can always administer the site (A-22, A-23)."""
+"""At least one System Manager without access scopes always remains (A-22, A-23)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_managers_beyond_the_last_are_scoped_and_deleted_freely(scene: Off
 async def test_administrator_repairs_a_site_whose_managers_all_have_scopes(
     scene: Office,
 ) -> None:
-    """Older sites may be so; the command line runs as Administrator."""
+    """An older site may be in this state; the command line runs as Administrator."""
     name = await scope(scene, "cid", "Seller")
     await scene.sql("UPDATE doc_user_permission SET \"user\" = 'ada' WHERE name = :name", name=name)
     await scene.do(lambda fw: rest.save(fw, "User", "ada", {"fullName": "Ada"}))

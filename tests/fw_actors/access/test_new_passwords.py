@@ -111,7 +111,7 @@ async def test_new_password_null_changes_nothing(office: Office) -> None:
 
 async def test_new_password_ends_sessions_and_locks_and_mails_the_owner(office: Office) -> None:
     """Sessions end (A-162), the locks of name and e-mail are lifted (A-76), and
-    the owner is told (A-297)."""
+    the owner gets a mail (A-297)."""
     await office.hire("ada")
 
     def furnish(fw: Any) -> None:

@@ -68,7 +68,7 @@ async def test_recovery_link_sets_a_new_password(site: MailSite, autojump_clock:
 async def test_reset_ends_all_sessions_and_mails_the_owner(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """All sessions end (A-221), and the owner is told (A-297)."""
+    """All sessions end (A-221), and the owner gets a mail (A-297)."""
     await site.hire("anna")
     await site.hire("bert")
     for number, user in enumerate(("anna", "anna", "bert")):
@@ -118,7 +118,7 @@ async def test_reset_ends_api_keys_and_lists_them_in_the_mail(
 async def test_api_key_creation_is_mailed_to_its_owner(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """A key outlives the session that made it: its owner has to hear of it."""
+    """A key outlives the session that made it: its owner must get a mail about it."""
     await site.hire("anna")
     made = await make_key(site, "anna", "CI", address="192.0.2.7")
     await site.postbox.wait(1)
@@ -242,7 +242,7 @@ async def test_link_spend_succeeds_once(site: MailSite, autojump_clock: MockCloc
 async def test_link_of_a_disabled_account_is_refused(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """A link is for who may sign in with what it sets; judged at use (A-194)."""
+    """A link works only for an account that may sign in with its result; judged at use (A-194)."""
     await site.hire("anna")
     token = await site.recover("anna")
     await site.rows("UPDATE doc_user SET enabled = 0 WHERE name = 'anna'")
@@ -416,7 +416,7 @@ async def test_token_is_never_stored_in_plain_text(
         assert len(set(tokens)) == 4
         data = b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
     data += b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
-    assert b"anna@example.test" in data  # it is the right place to look
+    assert b"anna@example.test" in data  # the data folder is the searched one
     for token in tokens:
         assert token.encode() not in data
         assert token[:12].encode() not in data

@@ -1,4 +1,4 @@
-"""Remembered refusals: a hint that saves a write and decides nothing."""
+"""Remembered refusals: a hint that saves a write and is never the decision."""
 
 from __future__ import annotations
 

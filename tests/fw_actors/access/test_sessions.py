@@ -1,4 +1,4 @@
-"""Sessions: their `sid`, their life and their use (A-150 to A-163)."""
+"""Sessions: their `sid`, their expiry and their use (A-150 to A-163)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_unknown_sid_is_no_session(office: Office, sid: str) -> None:
 
 
 async def test_idle_session_ends_if_the_policy_limits_idleness(office: Office) -> None:
-    """ASVS 7.3.1; each use begins the days anew, and the end of its days stays."""
+    """ASVS 7.3.1; each use restarts the idle days, and the expiry stays."""
     await office.hire("ada")
     await begin(office, days=5)
     store = office.site.store

@@ -161,7 +161,7 @@ async def test_parallel_guesses_are_hashed_up_to_the_limit(door: SignInDoor) -> 
 
 
 async def guesses(door: SignInDoor, passwords: list[str], usr: str = "ada") -> Counter[str]:
-    """Try all passwords at once through the identifier's LockoutActor; the answers by kind."""
+    """Send all passwords at once through the identifier's LockoutActor; the answers by kind."""
     answers: list[str] = []
     async with lockouts(door) as pool:
 
@@ -188,14 +188,14 @@ async def lockouts(door: SignInDoor) -> AsyncIterator[KeyedPool]:
         yield KeyedPool(
             runtime,
             "lockouts",
-            make=lambda key: LockoutActor(key, door.sign_in, door.changes, door.tries),
+            make=lambda key: LockoutActor(key, door.sign_in, door.changes, door.attempt_log),
             capacity=100,
             idle_seconds=60.0,
         )
 
 
 async def test_parallel_valid_sign_ins_lock_no_account(door: SignInDoor) -> None:
-    """Honest sign-ins at one moment lock nobody (A-68)."""
+    """Valid sign-ins at the same moment cause no lock (A-68)."""
     answers = await guesses(door, [PASSWORD] * 20)
     assert sum(answers.values()) == 20
     assert set(answers) <= {"in", "429 after 1 s"}
@@ -213,7 +213,7 @@ async def test_parallel_sign_ins_succeed_during_a_rehash(door: SignInDoor) -> No
 
 
 async def test_imported_hash_is_replaced_at_the_first_sign_in(door: SignInDoor) -> None:
-    """Nobody has to choose a new password after an import (C-164)."""
+    """An import requires no new passwords (C-164)."""
     digest = pbkdf2_hmac("sha256", OTHER.encode(), b"salt", 10).hex()
     stored = usable_hash(f"pbkdf2:sha256:10$salt${digest}")
     await door.office.site.write(
@@ -228,7 +228,7 @@ async def test_imported_hash_is_replaced_at_the_first_sign_in(door: SignInDoor) 
 
 
 class BusyHasher(Hasher):
-    """Has no place for anybody."""
+    """Has no free slot."""
 
     async def verify(self, *args: Any, **given: Any) -> Any:
         raise OverloadedError
@@ -261,7 +261,7 @@ async def test_busy_hasher_releases_the_charge_of_a_password_change(door: SignIn
 async def test_password_change_of_a_disabled_account_is_refused_uncharged(
     door: SignInDoor,
 ) -> None:
-    """Disabling ends sessions at once (A-20); that was no try (A-65)."""
+    """Disabling ends sessions at once (A-20); the refusal is no attempt (A-65)."""
     change = PasswordChange("ada", "no session", PASSWORD, OTHER)
     counter = door.changes.counter("ada")
     admitted = await door.changes.admit(change, counter)
@@ -275,10 +275,10 @@ async def test_password_change_of_a_disabled_account_is_refused_uncharged(
 
 
 async def test_attempt_is_not_hashed_after_its_charge_expired(door: SignInDoor) -> None:
-    """No more than `maxLoginAttempts` tries in a window are verified (A-64, A-67).
+    """No more than `maxLoginAttempts` attempts in a window are verified (A-64, A-67).
 
     A process that is stopped between charge and hash, and goes on after the window, would verify
-    one that nobody counts.
+    an attempt that is not counted.
     """
     attempt = asked("ada", PASSWORD)
     identified = door.sign_in.identify(attempt)
@@ -305,7 +305,7 @@ async def test_attempt_is_not_hashed_after_its_charge_expired(door: SignInDoor) 
 async def test_departed_client_leaves_its_charge_settled(
     door: SignInDoor, pwd: str, outcome: str, failures: int
 ) -> None:
-    """A success takes its charge back, and a failure counts, whoever still waits for it (A-54)."""
+    """A success releases its charge, and a failure counts, even if the client has gone (A-54)."""
     begun, may_end = trio.Event(), trio.Event()
 
     class SlowHasher(Hasher):
@@ -429,7 +429,7 @@ async def test_account_changed_during_the_hash_is_not_signed_in(door: SignInDoor
 
 
 async def test_password_set_in_the_same_millisecond_ends_the_old_one(door: SignInDoor) -> None:
-    """Virtual time stands still here: an old password opens nothing beside a new one."""
+    """Virtual time stands still here: an old password fails once a new one is set."""
     site = door.office.site
     attempt = asked("ada", PASSWORD)
     admitted = await door.sign_in.admit(door.sign_in.identify(attempt))
@@ -459,7 +459,7 @@ def test_sign_in_values_hide_password_and_sid_in_repr() -> None:
 
 
 class RealClock(trio.abc.Clock):
-    """Real time, for what runs in threads."""
+    """Real time, for code that runs in threads."""
 
     def start_clock(self) -> None:
         """Runs already."""

@@ -65,7 +65,7 @@ def test_key_may_be_a_credential_of_systemd(site: Path) -> None:
 
 
 def test_key_from_two_sources_is_refused(site: Path) -> None:
-    """Which of two is meant nobody knows, and the wrong one opens nothing."""
+    """The intended one of two keys is unknown, and the wrong one opens no value."""
     named = str(put(site / "named", "a key"))
     both = problem(site, FW_SECRET_KEY="x" * 40, FW_SECRET_KEY_FILE=named)
     assert both == (

@@ -309,7 +309,7 @@ def secret_site(site: Path) -> Config:
 
 
 def test_secrets_are_process_variables_by_lower_case_name(site: Path) -> None:
-    """An app reads only variables with that prefix (C-83), of the process alone (C-80)."""
+    """An app reads only variables with that prefix (C-83), of the process only (C-80)."""
     secrets = secret_site(site).secrets
     assert (secrets.key, secrets.get("pay_2")) == (None, "sk_1")
     for name in (

@@ -78,7 +78,7 @@ def test_breached_file_malformed_is_refused_at_the_start(
 
 
 def test_breached_password_is_refused_by_the_hasher(tmp_path: Path) -> None:
-    """Wherever one is hashed."""
+    """Both hash methods refuse it."""
     breached = BreachedPasswords(written(tmp_path))
     hasher = Hasher(Argon2(64, 1, 1), 8, SeededEntropy(1), breached=breached, inline=True)
 

@@ -26,7 +26,7 @@ def test_decoys_have_the_stored_costs_in_proportion() -> None:
 
 
 def test_decoys_share_the_cost_of_a_single_account() -> None:
-    """The last old hash of a site must not stand out among names that nobody has."""
+    """The last old hash of a site must not stand out among unknown names."""
     costs = StoredCosts.of({OLD: 1, NEW: 999})
     assert 3 <= [costs.draw(key(number)) for number in range(10_000)].count(OLD) <= 20
 

@@ -1,4 +1,4 @@
-"""How the stores carry out what is asked of many Audit Events."""
+"""The query plans of the stores for many Audit Events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists for people take the same time with a million records: what is counted and searched ends."""
+"""Lists on pages take the same time with a million records: counts and searches are limited."""
 
 from __future__ import annotations
 

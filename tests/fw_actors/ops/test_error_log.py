@@ -49,7 +49,7 @@ async def test_error_log_has_traceback_and_request_id(office: Office) -> None:
 
 
 async def test_error_log_keeps_paths_that_resemble_secrets(office: Office) -> None:
-    """A site may lie in any folder; only what was raised holds what an app put into it."""
+    """A site may lie in any folder; only the message of the error is scrubbed."""
     place = "/srv/token=releases/0123456789abcdef0123456789abcdef01/app.py"
     code = compile("raise RuntimeError('token=hunter2')", place, "exec")
     office.site.errors.note("m", raised(lambda: exec(code)), "r")

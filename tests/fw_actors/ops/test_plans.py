@@ -63,7 +63,7 @@ async def plans_of(office: Office, *works: Work) -> list[Access]:
 
 
 def _whatever_comes(work: Work, tx: Tx) -> None:
-    with suppress(FwError):  # an unknown session or link is looked for like a known one
+    with suppress(FwError):  # an unknown session or link runs the same query as a known one
         work(tx)
 
 
@@ -254,7 +254,7 @@ async def test_sweep_reads_only_rows_that_it_deletes(office: Office) -> None:
 async def test_document_is_read_by_name_and_its_links_by_index(
     office: Office,
 ) -> None:
-    """Link fields have an index of their own: a delete asks each for who links to it."""
+    """Each Link field has an index: a delete searches each for links to the document."""
     await office.do(lambda fw: fw.new_doc("Notebook", title="ours").insert())
 
     def explained(fw: Any) -> list[Access]:

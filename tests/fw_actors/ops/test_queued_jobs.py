@@ -29,7 +29,7 @@ def write(tx: Tx, function: str = REPORT, **fields: Any) -> int:
 
 
 def fail(tx: Tx, number: int) -> None:
-    """Have a worker lease all due jobs, and give this one up for good."""
+    """Have a worker lease all due jobs, and fail this one permanently."""
     for job in jobs.claim(tx, "app", "", 100, LEASE_MS, "token"):
         if job.id == number:
             jobs.fail(tx, job.id, "token", "ValueError: no paper")

@@ -129,7 +129,7 @@ async def test_rekeying_resumes_and_keeps_the_site_closed_until_done(
 async def test_site_refuses_the_old_key_after_rekeying(
     tmp_path: Path, secrets: dict[str, str]
 ) -> None:
-    """A service with the old key would end every delivery for good (B-167: no retries)."""
+    """A service with the old key would fail every delivery permanently (B-167: no retries)."""
     async with open_office(tmp_path) as office:
         await rekeying_of(office).run(lambda _: None)
     with pytest.raises(ConfigurationError, match="moved to another FW_SECRET_KEY"):

@@ -32,7 +32,7 @@ class DiaryNote(Message, frozen=True):
 
 
 class Nap(Request[int], frozen=True):
-    """Answered with 1 after so many seconds."""
+    """Answered with 1 after these seconds."""
 
     seconds: float
 
@@ -52,7 +52,7 @@ class Give(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """Starts work that takes so many seconds."""
+    """Starts work that takes these seconds."""
 
     seconds: float
 
@@ -62,7 +62,7 @@ class Finished(Message, frozen=True):
 
 
 class Later(Message, frozen=True):
-    """Sends a DiaryNote to itself in so many seconds."""
+    """Makes the actor send itself a DiaryNote after these seconds."""
 
     seconds: float
     number: int

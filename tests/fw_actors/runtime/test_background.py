@@ -59,7 +59,7 @@ async def test_work_answers_a_kept_reply(runtime: Runtime) -> None:
 
 
 class Burst(Message, frozen=True):
-    """Begins so many pieces of work, of a second each."""
+    """Begins these pieces of work, of a second each."""
 
     pieces: int
     wait: bool = True
@@ -90,7 +90,7 @@ class TwoWorks(SampleThatWaits):
 
 @pytest.mark.parametrize("keyed", [False, True])
 async def test_work_beyond_its_limit_holds_the_mailbox(runtime: Runtime, keyed: bool) -> None:
-    """R-38: forty callers at once are served one after the other; nothing fails."""
+    """R-38: ten senders at once are served two at a time; nothing fails."""
     actor = TwoWorks()
     pool = KeyedPool(runtime, "p", lambda key: actor)
     began = trio.current_time()
@@ -111,7 +111,7 @@ async def test_work_beyond_its_limit_holds_the_mailbox(runtime: Runtime, keyed: 
 
 
 async def test_work_at_its_limit_does_not_hold_the_mailbox_yet(runtime: Runtime) -> None:
-    """R-38: an actor that counts its work by itself hears all that it is told."""
+    """R-38: at the limit, the actor still handles other messages."""
     diary: list[Any] = []
     async with runtime.running("a", lambda: SampleThatWaits(diary)) as ref:
         for _ in range(2):
@@ -227,7 +227,7 @@ async def test_completion_without_message_fails_the_actor(runtime: Runtime, log:
 
 
 class SilentWorker(SampleActor):
-    """An actor that hears nothing of its work."""
+    """An actor that gets no message about its work."""
 
     @handles(Begin)
     def begin(self, message: Begin) -> None:

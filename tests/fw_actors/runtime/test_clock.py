@@ -143,7 +143,7 @@ async def test_deadlines_of_a_time_expire_then(deadlines: Deadlines) -> None:
 async def test_deadlines_of_many_lengths_take_steps_in_proportion(
     deadlines: Deadlines, pending: int
 ) -> None:
-    """R-46: a distinct deadline costs about what an equal one does, however many there are."""
+    """R-46: a distinct deadline costs about as much as an equal one, for any number of them."""
     comparisons = 0
 
     class Seconds(float):

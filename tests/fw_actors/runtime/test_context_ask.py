@@ -51,7 +51,7 @@ class AnswerArrived(Message, frozen=True):
 
 
 class Asker(Actor):
-    """Asks another actor, and keeps what comes back."""
+    """Asks another actor, and keeps the outcomes."""
 
     mailbox = MailboxPolicy(max_work=2)
 

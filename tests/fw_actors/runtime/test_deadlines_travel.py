@@ -1,4 +1,4 @@
-"""Deadlines travel down a chain of asks, and what nobody waits for is not begun."""
+"""Deadlines travel down a chain of asks, and an abandoned request is not begun."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PassingEnded(Message, frozen=True):
 
 
 class Passing(Actor):
-    """Passes a job to the next actor; records what it had left."""
+    """Passes a job to the next actor; records the time that was left."""
 
     def __init__(self, following: Ref) -> None:
         self.following = following
@@ -90,7 +90,7 @@ async def test_context_left_is_the_remaining_time_of_the_asker(runtime: Runtime)
 
 
 async def test_ask_in_a_handler_is_capped_by_what_is_left(runtime: Runtime) -> None:
-    """R-47: nobody down the chain works on when the asker has gone; the next question is served."""
+    """R-47: the chain stops when the asker has gone; the next request is served."""
     async with (
         runtime.running("store", SampleActor) as store,
         runtime.running("middle", lambda: Passing(store)) as middle,
@@ -106,7 +106,7 @@ async def test_ask_in_a_handler_is_capped_by_what_is_left(runtime: Runtime) -> N
 
 @pytest.mark.parametrize("by_work", [False, True])
 async def test_ask_needs_no_deadline_of_its_own(runtime: Runtime, by_work: bool) -> None:
-    """R-40, R-47: what is left is the default, in work for a kept reply too."""
+    """R-40, R-47: the time left is the default, in work for a kept reply too."""
     kind = PassingByWork if by_work else Passing
     async with runtime.running("store", SampleActor) as store:
         actor = kind(store)
@@ -162,7 +162,7 @@ async def test_uncapped_request_outlives_its_asker(runtime: Runtime) -> None:
 
 
 async def test_ask_after_the_answer_is_not_capped(runtime: Runtime) -> None:
-    """R-47: the asker waits no more, since it has what it wanted."""
+    """R-47: the asker has its answer and waits no longer."""
     naps: list[int] = []
 
     class EarlyAnswer(Passing):
@@ -187,7 +187,7 @@ class Cut(Exception):
 
 
 class YieldingNap(SampleActor):
-    """Naps only while somebody waits for it; records the times at which it was cut short."""
+    """Naps only while its asker waits; records the times at which it was cut short."""
 
     @handles(Nap, give_up=True)
     async def nap(self, message: Nap) -> int:
@@ -266,7 +266,7 @@ async def test_handler_that_gives_up_ends_when_nobody_waits_for_its_answer(
 
 
 async def test_handler_that_gives_up_finishes_told_messages(runtime: Runtime) -> None:
-    """R-142: nobody waits for it from the beginning."""
+    """R-142: a told message has no asker that could go away."""
     cuts: list[float] = []
     async with runtime.running("last", lambda: YieldingNap(cuts)) as last:
         last.tell(Nap(5.0))
@@ -276,7 +276,7 @@ async def test_handler_that_gives_up_finishes_told_messages(runtime: Runtime) ->
 
 
 async def test_handler_that_gives_up_may_still_fail(runtime: Runtime) -> None:
-    """R-142: another error than the cancellation is a failure, as ever."""
+    """R-142: an error other than the cancellation is a failure."""
     pool = KeyedPool(runtime, "p", lambda key: YieldingNap())
     with pytest.raises(AskTimeout):
         await pool["k"].ask(Nap(13.0), deadline=1.0)

@@ -128,7 +128,7 @@ async def test_deadlock_includes_waits_for_a_stop(runtime: Runtime) -> None:
 
 
 class Closing(Actor):
-    """Closes a pool; answers how many actors would have waited for each other."""
+    """Closes a pool; answers with the number of actors in the refused cycle."""
 
     def __init__(self, pool: KeyedPool) -> None:
         self.pool = pool
@@ -201,7 +201,7 @@ async def test_deadlock_is_found_through_work_for_a_kept_reply(runtime: Runtime)
 
 
 async def test_wait_in_work_is_no_deadlock_once_the_asker_has_gone(runtime: Runtime) -> None:
-    """R-44: an asker that timed out waits for nobody."""
+    """R-44: an asker that timed out is in no cycle."""
 
     class SlowForwardInWork(ForwardInWork):
         async def _forward(self, message: Forward) -> int:
@@ -221,7 +221,7 @@ async def test_wait_in_work_is_no_deadlock_once_the_asker_has_gone(runtime: Runt
 async def test_task_in_an_outer_nursery_is_not_its_starter(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
-    """R-44: nobody waits for a task that outlives the handler; it may ask without a deadline."""
+    """R-44: a task that outlives the handler blocks no actor; it may ask without a deadline."""
     answers: list[int] = []
 
     class StartingTask(SampleActor):
@@ -245,7 +245,7 @@ async def test_task_in_an_outer_nursery_is_not_its_starter(
 async def test_deadlock_is_found_if_all_work_asks_an_actor_that_is_full_of_it(
     runtime: Runtime,
 ) -> None:
-    """R-44: the last piece is told, and the others go on."""
+    """R-44: the last piece of work gets the error, and the others go on."""
     cycles: list[tuple[str, ...]] = []
 
     class Own(SampleActor):

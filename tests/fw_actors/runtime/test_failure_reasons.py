@@ -126,7 +126,7 @@ async def test_exit_in_a_handler_reaches_the_block_as_itself(runtime: Runtime) -
 async def test_failure_is_written_to_stderr_unless_silence_is_asked_for(
     capsys: pytest.CaptureFixture[str], log: StderrLog | SilentLog | None
 ) -> None:
-    """R-84: with its traceback, although nobody passed a log."""
+    """R-84: with its traceback, although no log was passed."""
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         pool = KeyedPool(runtime, "p", lambda key: Failing())
         pool["k"].tell(Break())

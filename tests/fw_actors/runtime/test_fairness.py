@@ -17,7 +17,7 @@ from tests.fw_actors.runtime.sample_actors import (
 
 
 class BusyNotes(Actor):
-    """Each note takes so many ms of the processor."""
+    """Each note takes its number of ms of processor time."""
 
     mailbox = MailboxPolicy(capacity=10_000)
 
@@ -50,7 +50,7 @@ async def longest_pause(told: int, refs: list[Ref], milliseconds: int) -> float:
 
 
 async def test_actor_with_slow_handlers_lets_others_run(runtime: Runtime) -> None:
-    """R-14: after the first few messages, the clock is looked at after each."""
+    """R-14: after the first few messages, the clock is read after each."""
     async with runtime.running("busy", BusyNotes) as ref:
         assert await longest_pause(200, [ref], 5) <= 0.05
         assert await longest_pause(200, [ref], 5) <= 0.01
@@ -79,7 +79,7 @@ async def test_busy_actor_delays_other_actors_by_one_batch(runtime: Runtime, key
 
 
 async def test_keyed_actors_with_slow_handlers_let_others_run(runtime: Runtime) -> None:
-    """R-14: workers look at the clock between their jobs, too."""
+    """R-14: workers read the clock between their jobs, too."""
     pool = KeyedPool(runtime, "p", lambda key: BusyNotes())
     assert await longest_pause(1, [pool[str(number)] for number in range(200)], 5) < 0.5
     await pool.close()

@@ -32,7 +32,7 @@ from tests.fw_actors.runtime.sample_actors import (
 
 
 async def occupy(ref: ActorRef, nursery: trio.Nursery, seconds: float = 10.0) -> None:
-    """Have the actor handle something for a while, with nothing in its mailbox."""
+    """Keep the actor busy for a while, with an empty mailbox."""
 
     async def nap() -> None:
         await ref.ask(Nap(seconds))
@@ -72,7 +72,7 @@ async def test_mailbox_given_to_an_actor_takes_the_place_of_its_class(runtime: R
         with pytest.raises(MailboxFull):
             await ref.ask(AddNumber(1))
         ref.resume()
-    async with runtime.running("a", SampleActor, 60) as ref:  # the name alone keeps nothing
+    async with runtime.running("a", SampleActor, 60) as ref:  # the name does not keep the mailbox
         ref.suspend()
         assert all(ref.tell(DiaryNote(n)) for n in range(3))
         ref.resume()

@@ -89,7 +89,7 @@ class Till(Actor):
 
 
 class AskingRelay(Actor):
-    """Asks another one, and catches nothing."""
+    """Asks another actor, and catches no error."""
 
     def __init__(self, other: Ref) -> None:
         self.other = other
@@ -137,7 +137,7 @@ async def test_refusal_reaches_the_asker_and_the_actor_goes_on(
 
 
 async def test_refusal_passes_through_a_keyed_actor(runtime: Runtime) -> None:
-    """R-17: the instance lives."""
+    """R-17: the instance continues."""
     pool = KeyedPool(runtime, "p", lambda key: Till())
     assert await pool["k"].ask(AddNumber(1), deadline=1.0) == 1
     with pytest.raises(NoSuchUser):

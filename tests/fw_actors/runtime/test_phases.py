@@ -1,4 +1,4 @@
-"""Phases and the stash: what an actor is not ready for waits, in order and in bounded number."""
+"""Phases and the stash: messages of another phase wait, in order and in bounded number."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ConnectingClient(Actor):
 
 
 class Sorter(Actor):
-    """Sets odd numbers aside until it is told of 0."""
+    """Sets odd numbers aside until it gets 0."""
 
     mailbox = MailboxPolicy(max_stash=2)
 
@@ -113,7 +113,7 @@ class Sorter(Actor):
 
 
 async def test_phase_sets_aside_what_only_another_phase_handles(runtime: Runtime) -> None:
-    """R-25: told and asked, in order, ahead of what came later."""
+    """R-25: told and asked messages, in order, ahead of later ones."""
     diary: list[Any] = []
     async with (
         runtime.running("client", lambda: ConnectingClient(diary)) as ref,
@@ -235,7 +235,7 @@ async def test_stash_keeps_the_order_of_messages(runtime: Runtime) -> None:
 
 
 async def test_stash_at_its_limit_refuses(runtime: Runtime) -> None:
-    """R-26: the asker gets MailboxFull, what was told becomes a dead letter, the actor goes on."""
+    """R-26: the asker gets MailboxFull, a told message is a dead letter, the actor goes on."""
     diary: list[Any] = []
     async with runtime.running("sorter", lambda: Sorter(diary)) as ref:
         for number in (1, 3, 5):
@@ -328,7 +328,7 @@ async def test_stash_of_a_keyed_actor_that_fails_comes_back(runtime: Runtime) ->
 async def test_stash_of_a_keyed_actor_is_settled_with_its_pool(
     runtime: Runtime, nursery: trio.Nursery, log: LogBook
 ) -> None:
-    """R-61: it waits for a message that nobody can send any more."""
+    """R-61: it waits for a message that can no longer be sent."""
     pool = KeyedPool(runtime, "p", lambda key: Sorter([]))
     pool["a"].tell(DiaryNote(1))
 

@@ -287,7 +287,7 @@ async def test_pool_inspects_existing_actors_only(runtime: Runtime) -> None:
 
 
 class StubbornInPool(SampleActor):
-    """Goes on with its message whatever is cancelled, and takes long to stop."""
+    """Ignores cancellation in its handler, and takes long to stop."""
 
     async def nap(self, message: Nap) -> int:
         with trio.CancelScope(shield=True):
@@ -328,7 +328,7 @@ class LeavingSlowly(Leaving):
 async def test_pool_at_capacity_refuses_nobody_while_an_actor_is_idle(
     runtime: Runtime, kind: type[Leaving]
 ) -> None:
-    """R-52: an actor that still runs its `stopping` has given up its place."""
+    """R-52: an actor that still runs its `stopping` does not count."""
     gone: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: kind(gone), capacity=100)
     for number in range(200):
@@ -363,7 +363,7 @@ async def test_pool_bounds_the_actors_that_are_leaving(runtime: Runtime) -> None
 
 
 async def test_pool_counts_an_actor_again_that_a_message_called_back(runtime: Runtime) -> None:
-    """R-54: the next instance takes a place once more."""
+    """R-54: the next instance counts again."""
     pool = KeyedPool(runtime, "p", lambda key: LeavingSlowly([]), capacity=2)
     for key in "abc":
         assert await pool[key].ask(AddNumber(1), deadline=0.5) == 1

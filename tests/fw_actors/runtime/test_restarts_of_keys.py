@@ -1,4 +1,4 @@
-"""Keys whose actors fail again and again: delayed, then refused for a time, each key alone."""
+"""Keys whose actors fail repeatedly: delayed, then refused for a time, independently."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_key_that_fails_too_often_is_refused_with_its_reason(runtime: Runt
 async def test_key_that_is_refused_settles_what_waits_for_it(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
-    """R-59: asked, told, and waiting for room."""
+    """R-59: asked and told messages, and senders that wait for room."""
     pool = KeyedPool(
         runtime, "p", lambda key: SampleThatWaits(), intensity=RestartIntensity(restarts=0)
     )
@@ -183,7 +183,7 @@ async def test_key_that_fails_leaves_other_keys_alone(runtime: Runtime) -> None:
 
 @pytest.mark.parametrize("phase", ["construct", "start"])
 async def test_key_that_never_starts_is_refused(runtime: Runtime, phase: str) -> None:
-    """R-59: whatever fails."""
+    """R-59: in the constructor or in `started`."""
     tries: list[float] = []
 
     class UnstartedKey(SampleActor):
@@ -216,7 +216,7 @@ async def test_keys_that_fail_are_forgotten(runtime: Runtime) -> None:
 
 
 async def test_pool_closes_without_waiting_for_delays(runtime: Runtime) -> None:
-    """R-60: what waits is handled at once."""
+    """R-60: waiting messages are handled at once."""
     diary: list[object] = []
     pool = KeyedPool(runtime, "p", lambda key: SampleActor(diary), intensity=PLAIN)
     for message in (Break(), Break(), DiaryNote(1), Break(), DiaryNote(2)):

@@ -156,7 +156,7 @@ async def test_tables_are_empty_after_a_mixture_with_failures(runtime: Runtime) 
         for first in range(CALLERS):
             nursery.start_soon(caller, first)
     assert done == ROUNDS
-    # Kept replies that nobody answers keep their actors from passivation; a failure ends them.
+    # Unanswered kept replies keep their actors from passivation; a failure ends them.
     await trio.sleep(1)
     for cell in pool.cells():
         pool.tell(cell.key, Break())

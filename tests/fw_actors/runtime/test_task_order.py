@@ -1,4 +1,4 @@
-"""The order of tasks is decided by the seed, and by nothing else."""
+"""The order of tasks is decided by the seed only."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ MAX_FROM_THREADS = 10_000
 
 
 async def in_thread(function: Any, *args: Any) -> Any:
-    """Run a function in a thread that trio knows nothing of, as a library's callback would."""
+    """Run a function in a thread outside of trio, as a library's callback would."""
     results: list[Any] = []
 
     def run() -> None:
@@ -94,7 +94,7 @@ async def test_tell_from_thread_delivers_in_order(runtime: Runtime, keyed: bool)
 
 
 async def test_tell_from_thread_records_what_is_refused(runtime: Runtime) -> None:
-    """R-31: what the mailbox refuses is a dead letter."""
+    """R-31: a message that the mailbox refuses is a dead letter."""
     async with runtime.running("a", SampleThatWaits) as ref:
         ref.suspend()
         for number in range(5):

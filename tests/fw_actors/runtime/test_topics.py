@@ -86,7 +86,7 @@ async def test_members_get_all_publications_in_one_order(
 
 
 async def test_publisher_waits_for_a_slow_member(runtime: Runtime, nursery: trio.Nursery) -> None:
-    """R-101: Slow.WAIT, and nobody has the publication before all can have it."""
+    """R-101: Slow.WAIT, and no member gets the publication before all can get it."""
     topic = opened(runtime)
     seen: list[Any] = []
     async with (
@@ -154,7 +154,7 @@ async def test_full_queue_drops_as_chosen(
 
 
 async def test_slow_member_is_unsubscribed_and_told(runtime: Runtime, log: LogBook) -> None:
-    """R-102: what it has is handled first."""
+    """R-102: its queued publications are handled first."""
     topic = opened(runtime)
     seen: list[Any] = []
     async with runtime.running("a", lambda: SampleActor(seen)) as ref:
@@ -272,7 +272,7 @@ async def test_handler_subscribes_its_own_actor(runtime: Runtime) -> None:
 
 
 async def test_single_actor_stays_a_member_over_a_restart(runtime: Runtime) -> None:
-    """R-104: with what is in its queue."""
+    """R-104: with the publications in its queue."""
     topic = opened(runtime)
     seen: list[Any] = []
     intensity = RestartIntensity(backoff=1.0, jitter=0.0)
@@ -340,7 +340,7 @@ async def test_keyed_member_is_not_passivated_until_it_leaves(runtime: Runtime) 
 
 
 async def test_keyed_member_leaves_when_its_instance_fails(runtime: Runtime) -> None:
-    """R-104: what is in its queue is handled by the next instance."""
+    """R-104: the publications in its queue are handled by the next instance."""
     topic = opened(runtime)
     seen: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: SampleActor(seen), idle_seconds=5.0)
@@ -381,7 +381,7 @@ async def test_keyed_actor_that_ends_itself_leaves(runtime: Runtime) -> None:
 
 
 async def test_accept_chooses_publications(runtime: Runtime, log: LogBook) -> None:
-    """A member whose `accept` fails leaves, and harms nobody."""
+    """A member whose `accept` fails leaves, and no other member is affected."""
     topic = opened(runtime)
     seen: list[Any] = []
     async with (

@@ -52,7 +52,7 @@ from tests.fw_actors.runtime.sample_actors import (
 
 
 class HookRecorder:
-    """Hooks that keep what they are told."""
+    """Hooks that record their calls."""
 
     def __init__(self) -> None:
         self.queued: list[tuple[str, str]] = []
@@ -185,7 +185,7 @@ async def test_hooks_report_outcomes_with_errors(traced: Runtime, hooks: HookRec
 async def test_cause_is_the_message_whose_handler_or_work_sends(
     traced: Runtime, hooks: HookRecorder
 ) -> None:
-    """R-121: through asks, work, and what its end sends."""
+    """R-121: through asks, work, and the message of its end."""
     other = traced.ref("other")
 
     class AskingVarious(Various):
@@ -345,7 +345,7 @@ class FakeTracer:
 async def test_spans_of_the_page_are_children_of_their_causes(
     log: LogBook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's code runs against stand-ins for OpenTelemetry, which show what it calls."""
+    """The page's code runs against stand-ins for OpenTelemetry, which record its calls."""
     current: ContextVar[FakeSpan | None] = ContextVar("span", default=None)
     package, context, trace = (
         ModuleType(name)

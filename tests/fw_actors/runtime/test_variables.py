@@ -214,7 +214,7 @@ async def in_request(name: str, ref: Ref, request: Request[str], answers: dict[s
 
 
 async def test_listed_variables_travel_with_asks(carrying: Runtime) -> None:
-    """R-19: down a chain, each with its own, and nothing stays behind."""
+    """R-19: down a chain, each request with its own value, and no value remains."""
     pool = KeyedPool(carrying, "p", lambda key: VariableSetter())
     answers: dict[str, str] = {}
     async with carrying.running("a", VariableSetter) as ref, trio.open_nursery() as nursery:
@@ -240,7 +240,7 @@ async def test_listed_variables_travel_with_work(carrying: Runtime) -> None:
 
 
 async def test_listed_variables_travel_with_sent_messages(carrying: Runtime) -> None:
-    """R-19: a sent message that is not handled is a dead letter as ever."""
+    """R-19: a sent message that is not handled is a dead letter."""
     diary: list[str] = []
 
     async def send(ref: Ref) -> None:

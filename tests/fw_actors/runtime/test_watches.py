@@ -1,4 +1,4 @@
-"""Watches: one Down for each life that ends, of single and keyed actors."""
+"""Watches: one Down for each incarnation that ends, of single and keyed actors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong use of the runtime is refused where it happens, with what to do instead (R-140, R-141)."""
+"""Wrong use of the runtime is refused where it happens, with the right use (R-140, R-141)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Do(Message, frozen=True):
 
 
 class Doer(Actor):
-    """Does what it is told."""
+    """Calls the function of each message."""
 
     @handles(Do)
     async def do(self, message: Do) -> None:
@@ -185,7 +185,7 @@ async def _suppressed_ask(pool: KeyedPool) -> None:
 
 
 class Sleep(Message, frozen=True):
-    """Keeps the actor busy for so many seconds."""
+    """Keeps the actor busy for these seconds."""
 
     seconds: float
 

@@ -1,4 +1,4 @@
-"""One of several processes of a service that serves nothing: it is ready, and answers.
+"""One of several processes of a service without requests: it is ready, and answers.
 
 It ends when the channel does, or is asked to. Reads the assignment as the real one does.
 """

@@ -44,5 +44,5 @@ def test_assignment_of_another_version_is_refused(assignment: Assignment) -> Non
 
 
 def test_first_process_is_assigned_as_alone(assignment: Assignment) -> None:
-    """Until one of them is ready."""
+    """It does so until another process is ready."""
     assert assignment.alone

@@ -62,7 +62,7 @@ def test_service_facts_measure_the_background_log(tmp_path: Path) -> None:
 def test_service_facts_detect_an_untrusted_https_proxy(
     tmp_path: Path, url: str | None, trust: ProxyTrustPolicy, warned: bool
 ) -> None:
-    """TLS ends in a proxy: there is one."""
+    """TLS ends in a proxy, so an https URL implies one."""
     config = make_config(tmp_path, public_url=url, trust_proxy=trust)
     SitePaths(tmp_path).prepare()
     assert service_facts(config, "1.0").untrusted_proxy is warned

@@ -69,7 +69,7 @@ def test_serve_lock_is_not_inherited_by_children(paths: SitePaths) -> None:
     first.kill()
     first.communicate()
     try:
-        os.kill(child, 0)  # it lives
+        os.kill(child, 0)  # it still runs
         assert not is_held(paths.lock)
     finally:
         os.kill(child, signal.SIGKILL)

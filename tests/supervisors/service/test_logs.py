@@ -1,4 +1,4 @@
-"""The log of a process: one line an event, nothing dangerous, nothing secret (O-100, O-101)."""
+"""The log of a process: one line per event, escaped and without secrets (O-100, O-101)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put_back() -> Iterator[None]:
 
 
 class WrittenLog:
-    """A configured log, and what was written."""
+    """A configured log, and the lines that it wrote."""
 
     def __init__(
         self,

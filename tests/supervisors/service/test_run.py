@@ -13,7 +13,7 @@ from tests.supervisors.service.conftest import Fakes
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for its end; the exit code, and what it wrote on stderr."""
+    """Wait for its end; the exit code, and its stderr."""
     _, stderr = process.communicate(timeout=30)
     return process.returncode, stderr
 

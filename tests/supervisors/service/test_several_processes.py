@@ -130,7 +130,7 @@ def test_metrics_omit_a_process_that_does_not_answer(
 def test_saved_webhook_applies_to_the_next_write_of_another_process(
     site: LiveSite, cookie: dict[str, str], saver: int, writer: int
 ) -> None:
-    """The save needs nothing of the other process, and that one's next write sees it (B-46)."""
+    """The save needs no other process, and the next write of that process uses it (B-46)."""
     event = f"saved.by_{saver}"
     custom = {"event_type": "Custom", "custom_event": event, "secret": SECRET}
     with client_of(site, cookie, saver) as saving, client_of(site, cookie, writer) as writing:

@@ -44,7 +44,7 @@ async def test_signal_during_the_start_stops_at_once() -> None:
 async def test_drain_is_cut_after_fifteen_seconds(
     autojump_clock: MockClock,
 ) -> None:
-    """10 s for what is in flight, and 5 s to give back and close."""
+    """10 s for work in progress, and 5 s to release leases and close."""
     async with stop_on_signals() as stop:
         stop.accepting()
         stop.signalled()

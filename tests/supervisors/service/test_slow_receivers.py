@@ -17,7 +17,7 @@ from tests.live_site import SECRET, LiveSite, eventually
 
 pytestmark = pytest.mark.timeout(300)  # several processes start and end, on a slow machine too
 
-PLACES = 4
+SLOTS = 4
 SLOW_SECONDS = 1.3  # over the second that makes a receiver slow (B-232)
 
 
@@ -75,7 +75,7 @@ def counting(delays: Callable[[int], tuple[float, float]]) -> Iterator[tuple[Pos
 
 def deliver(folder: Path, url: str, events: int, counted: PostCounter) -> None:
     """Have a service send `events` to `url` that are due before it starts; wait until all went."""
-    with LiveSite(folder, ops={"perReceiverConcurrency": PLACES}) as site:
+    with LiveSite(folder, ops={"perReceiverConcurrency": SLOTS}) as site:
         made = (
             f'fw.new_doc("Webhook", url="{url}", event_type="Custom", custom_event="a.b", '
             f'timeout=60, secret="{SECRET}").insert().name'
@@ -88,17 +88,17 @@ def deliver(folder: Path, url: str, events: int, counted: PostCounter) -> None:
 
 
 def test_slow_response_head_reduces_a_receiver_to_one_slot(tmp_path: Path) -> None:
-    """An attempt that waits over 1 s for an answer's head sets its receiver back to one place
+    """An attempt that waits over 1 s for an answer's head sets its receiver back to one slot
     (B-232)."""
     quick, slow = 8, 10
     with counting(lambda number: (SLOW_SECONDS if number >= quick else 0.0, 0.0)) as (counted, url):
         deliver(tmp_path, url, quick + slow, counted)
-    assert max(counted.at_once) == PLACES, "it had grown to all that it may have"
-    assert counted.at_once[-(slow - PLACES - 1) :] == [1] * (slow - PLACES - 1)
+    assert max(counted.at_once) == SLOTS, "it had grown to all that it may have"
+    assert counted.at_once[-(slow - SLOTS - 1) :] == [1] * (slow - SLOTS - 1)
 
 
 def test_slow_response_body_keeps_the_slots_of_a_receiver(tmp_path: Path) -> None:
-    """The head has decided by then."""
+    """Only the time to the head counts."""
     with counting(lambda number: (0.0, SLOW_SECONDS)) as (counted, url):
         deliver(tmp_path, url, 12, counted)
-    assert max(counted.at_once) == PLACES
+    assert max(counted.at_once) == SLOTS

@@ -113,7 +113,7 @@ def test_doctor_describes_a_worker(found: WorkerFacts, level: Level, text: str) 
 
 
 def test_service_facts_find_the_workers_of_the_site(tmp_path: Path, paths: SitePaths) -> None:
-    """One that starts does not answer yet, and one whose configuration is older says so."""
+    """A starting worker does not answer yet, and one with an older configuration is found."""
     config = make_config(tmp_path)
     config.file.write_text("{}")
     with registered(paths, "1.0", "http://127.0.0.1:9"):

@@ -66,7 +66,7 @@ def test_doctor_warns_of_enabled_webhooks_while_they_are_off() -> None:
 
 @pytest.mark.parametrize("off", [True, False])
 def test_doctor_shows_webhook_counts_on_and_off(off: bool) -> None:
-    """The counts are told whether webhooks are off or on (O-131)."""
+    """The counts are shown whether webhooks are off or on (O-131)."""
     told = " ".join(evaluate_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
     assert f"are {'off' if off else 'on'}; enabled webhooks: 12, deliveries retrying: 34" in told
 
@@ -119,7 +119,7 @@ def test_doctor_names_up_to_five_misconfigured_webhooks(kind: str) -> None:
 def test_doctor_shows_and_evaluates_the_mail_transport(
     mail: Mail, facts: MailFacts, host: str | None, level: str, word: str
 ) -> None:
-    """The live mail transport is told (O-133), and clear-text sign-in warned of (O-134)."""
+    """The live mail transport is shown (O-133), and clear-text sign-in warned of (O-134)."""
     found = evaluate_mail(mail, facts, host).findings
     assert [finding.level.value for finding in found if word in finding.text] == [level]
 
@@ -243,7 +243,7 @@ LOG = (
 def test_doctor_advises_to_start_a_stopped_service_only(
     queue: str, leased: int, service: ServiceState, todo: str
 ) -> None:
-    """`webhook of none`: what is due is for Webhooks that are gone, so no receiver is named."""
+    """`webhook of none`: the Webhooks of the due jobs are deleted, so no receiver is named."""
     late = LATE._replace(queue=queue.split(maxsplit=1)[0], leased=leased, failed=0)
     receiver = "" if queue == "webhook of none" else HOST
     behind = (replace(BEHIND, receiver=receiver),) if late.queue == "webhook" else ()
