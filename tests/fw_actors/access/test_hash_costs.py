@@ -178,9 +178,15 @@ async def test_recent_costs_are_cached_ten_seconds_or_until_the_clock_jumps(
         await trio.sleep(wait)
         await office.site.store.write(recent.get)
     assert reads == 2
-    await office.site.store.write(lambda tx: setattr(recent, "_read_at", tx.now + 3_600_000))
-    await office.site.store.write(recent.get)
+
+    def get_an_hour_ahead(tx: Tx) -> None:
+        tx.now += 3_600_000
+        recent.get(tx)
+
+    await office.site.store.write(get_an_hour_ahead)
     assert reads == 3
+    await office.site.store.write(recent.get)
+    assert reads == 4
 
 
 async def test_password_change_with_a_damaged_hash_costs_a_decoy(

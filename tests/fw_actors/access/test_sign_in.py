@@ -342,21 +342,23 @@ async def test_interrupted_attempt_stays_charged(door: SignInDoor) -> None:
     assert await door.told() == 870
 
 
-async def test_throttle_precedes_user_lookup_and_hash(door: SignInDoor) -> None:
+async def test_throttle_precedes_user_lookup_and_hash(
+    door: SignInDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The throttle runs before the user lookup and before any hashing (A-42)."""
     for _ in range(5):
         await door.told(pwd="wrong")
-    looked: list[str] = []
+    lookups: list[str] = []
+    find_account = Accounts.find
 
-    class Watched(Accounts):
-        def find(self, tx: Tx, key: str) -> Account | None:
-            looked.append(key)
-            return super().find(tx, key)
+    def find(accounts: Accounts, tx: Tx, key: str) -> Account | None:
+        lookups.append(key)
+        return find_account(accounts, tx, key)
 
-    door.sign_in._directory = Watched(door.office.site.registry)
+    monkeypatch.setattr(Accounts, "find", find)
     before = door.hasher.statistics().hashes
     await door.told()
-    assert (looked, door.hasher.statistics().hashes) == ([], before)
+    assert (lookups, door.hasher.statistics().hashes) == ([], before)
 
 
 async def fail_for_many(door: SignInDoor, number: int, address: str) -> list[str | int]:
