@@ -225,7 +225,7 @@ async def test_start_child_raises_a_failed_start_and_leaves_nothing(
 
 
 @in_many_orders
-async def test_start_child_of_one_that_ends_before_it_is_ready_raises_actor_gone(
+async def test_start_child_that_ends_too_early_raises_actor_gone(
     runtime: Runtime,
 ) -> None:
     """R-78: an actor that is stopped meanwhile, or a task that returns."""
@@ -248,7 +248,7 @@ async def test_start_child_of_one_that_ends_before_it_is_ready_raises_actor_gone
 
 
 @in_many_orders
-async def test_start_child_of_a_task_that_takes_too_long_raises_actor_failed(
+async def test_start_child_of_a_slow_task_raises_actor_failed(
     runtime: Runtime,
 ) -> None:
     """R-77, R-78."""
@@ -345,9 +345,7 @@ async def test_children_dynamic_are_restarted_with_their_group(
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 1.0])
 @in_many_orders
-async def test_start_child_during_a_restart_of_its_group_is_ready_in_the_end(
-    runtime: Runtime, at: float
-) -> None:
+async def test_start_child_during_a_group_restart_gets_ready(runtime: Runtime, at: float) -> None:
     """R-78."""
     async with open_supervisor(
         runtime,

@@ -115,9 +115,7 @@ async def test_sibling_finishes_its_work_before_it_ends(runtime: Runtime) -> Non
 
 
 @in_many_orders
-async def test_sibling_that_takes_too_long_is_cut_and_keeps_its_mailbox(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_slow_sibling_is_cut_and_keeps_its_mailbox(runtime: Runtime, log: LogBook) -> None:
     """R-61, R-76: only the message in hand is lost."""
     diary: list[object] = []
     specs = [

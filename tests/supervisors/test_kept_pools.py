@@ -128,9 +128,7 @@ async def test_pool_lets_work_finish_before_instances_end(runtime: Runtime) -> N
 
 
 @in_many_orders
-async def test_pool_that_takes_too_long_is_cut_and_keeps_its_mailboxes(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_slow_pool_is_cut_and_keeps_its_mailboxes(runtime: Runtime, log: LogBook) -> None:
     """R-61, R-76: only the message in hand, and the work, are lost."""
     diary: list[object] = []
     pool = KeyedPool(runtime, "p", lambda key: SampleThatWaits(diary))
@@ -185,7 +183,7 @@ async def test_pool_stopped_during_the_delay_settles_its_mailboxes(runtime: Runt
 
 
 @in_many_orders
-async def test_pool_holds_a_key_that_fails_until_the_restart_is_over(runtime: Runtime) -> None:
+async def test_pool_holds_a_failed_key_until_its_restart(runtime: Runtime) -> None:
     """R-58, R-76: and then until its own delay is over."""
     diary: list[object] = []
     intensity = RestartIntensity(backoff=3.0, backoff_cap=3.0, jitter=0.0)

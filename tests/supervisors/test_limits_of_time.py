@@ -166,7 +166,7 @@ def test_start_limit_must_be_positive(seconds: float) -> None:
 
 @pytest.mark.parametrize("kind", [DeafNapper, Swallower, SampleActor])
 @in_many_orders
-async def test_stop_of_a_single_actor_past_its_deadline_says_where_it_is(
+async def test_late_stop_of_a_single_actor_logs_its_location(
     runtime: Runtime, log: LogBook, kind: type[SampleActor]
 ) -> None:
     """R-63."""
@@ -180,7 +180,7 @@ async def test_stop_of_a_single_actor_past_its_deadline_says_where_it_is(
 
 
 @in_many_orders
-async def test_stop_of_a_supervised_actor_past_its_deadline_is_logged_once(
+async def test_late_stop_of_a_supervised_actor_is_logged_once(
     runtime: Runtime, log: LogBook
 ) -> None:
     """R-63."""
@@ -192,9 +192,7 @@ async def test_stop_of_a_supervised_actor_past_its_deadline_is_logged_once(
 
 
 @in_many_orders
-async def test_stop_of_a_task_past_its_deadline_says_where_it_is(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_late_stop_of_a_task_logs_its_location(runtime: Runtime, log: LogBook) -> None:
     """R-63."""
 
     async def deaf(*, task_status: TaskStatus) -> None:
@@ -221,9 +219,7 @@ async def test_stop_in_time_is_not_logged(runtime: Runtime, log: LogBook) -> Non
 
 
 @in_many_orders
-async def test_start_of_a_keyed_actor_that_takes_too_long_is_a_failure(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_slow_start_of_a_keyed_actor_is_a_failure(runtime: Runtime, log: LogBook) -> None:
     """R-77: its asker learns where the start was, and the key is held back as after any failure."""
     pool = KeyedPool(runtime, "p", lambda key: Hanging(), start_seconds=3.0)
     line = linecache.getline(HERE, 48)
@@ -236,7 +232,7 @@ async def test_start_of_a_keyed_actor_that_takes_too_long_is_a_failure(
 
 
 @in_many_orders
-async def test_start_without_a_supervisor_that_takes_too_long_is_a_failure(
+async def test_slow_start_without_a_supervisor_is_a_failure(
     runtime: Runtime,
 ) -> None:
     """R-77."""

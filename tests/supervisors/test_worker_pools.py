@@ -281,7 +281,7 @@ async def test_deadline_of_a_stop_ends_all_askers(runtime: Runtime) -> None:
 
 
 @in_many_orders
-async def test_pool_that_fails_too_often_keeps_its_mailbox_for_its_restart(
+async def test_failed_pool_keeps_its_mailbox_for_its_restart(
     runtime: Runtime, log: LogBook
 ) -> None:
     """R-111."""
@@ -394,7 +394,7 @@ async def test_cycle_over_a_pool_needs_all_its_workers(runtime: Runtime) -> None
 
 
 @in_many_orders
-async def test_full_pool_whose_workers_all_wait_for_the_sender_is_a_cycle(runtime: Runtime) -> None:
+async def test_full_pool_waiting_for_its_sender_is_a_cycle(runtime: Runtime) -> None:
     """R-115: with one worker that does not, it is none."""
     pool = WorkerPool(runtime, "w", Router, size=2, mailbox=MailboxPolicy(capacity=1))
 

@@ -22,7 +22,7 @@ async def find(office: Office, key: str) -> str | None:
     return None if account is None else account.user
 
 
-async def test_renamed_account_is_found_by_its_new_name_and_e_mail(office: Office) -> None:
+async def test_renamed_account_is_found_by_new_name_and_e_mail(office: Office) -> None:
     await office.hire("ada", email="ada@x.test")
     await rename(office, "User", "ada", "Lovelace")
     keys = ("ada", "lovelace", "ada@x.test")

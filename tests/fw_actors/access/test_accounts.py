@@ -57,7 +57,7 @@ async def test_identifier_belongs_to_one_account(
     assert refusal.value.extra == {"field": field}
 
 
-async def test_e_mail_equal_to_the_name_of_another_account_is_refused(office: Office) -> None:
+async def test_e_mail_may_not_be_a_name_in_use(office: Office) -> None:
     await office.hire("info@x.test", email="boss@x.test")
     with pytest.raises(DuplicateError):
         await office.hire("other", email="INFO@x.test", password=None)
@@ -94,7 +94,7 @@ async def test_account_refuses_hidden_reserved_and_blank_identifiers(
     assert refusal.value.extra == {"field": field}
 
 
-async def test_changed_e_mail_is_the_new_identifier_and_frees_the_old(
+async def test_e_mail_change_replaces_the_identifier(
     office: Office,
 ) -> None:
     await office.hire("ada")

@@ -69,7 +69,7 @@ async def test_attempts_in_flight_that_all_fail_lock_once(office: Office) -> Non
     assert [await counter.fail(each) for each in flying] == [None] * 4 + [900.0]
 
 
-async def test_charge_left_by_a_crash_counts_as_failure_after_30_seconds(
+async def test_abandoned_charge_counts_as_failure_after_30_seconds(
     office: Office,
 ) -> None:
     """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
@@ -179,7 +179,7 @@ async def test_wait_of_reads_the_same_refusals_as_charge(office: Office) -> None
     assert await known(ROLLING) is None
 
 
-async def test_wait_of_counts_charges_left_by_a_crash_after_30_seconds(office: Office) -> None:
+async def test_wait_of_counts_abandoned_charges_after_30_seconds(office: Office) -> None:
     """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
     counter = AttemptCounter(office)
     for _ in range(5):

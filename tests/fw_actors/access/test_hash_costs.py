@@ -162,7 +162,7 @@ async def test_stored_costs_are_compacted_beyond_a_page_of_changes(office: Offic
         ]
 
 
-async def test_recent_costs_are_cached_ten_seconds_or_until_the_clock_jumps(
+async def test_recent_costs_are_read_again_after_ten_seconds(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await office.hire("ada")

@@ -56,7 +56,7 @@ async def test_address_is_known_to_the_account_that_signed_in_there(door: SignIn
     assert await known(door, "ada", "2001:db8::2"), "the same /64"
 
 
-async def test_address_is_known_for_thirty_days_after_its_last_sign_in(door: SignInDoor) -> None:
+async def test_known_address_expires_thirty_days_after_its_last_use(door: SignInDoor) -> None:
     await door.told("ada", address="192.0.2.1")
     await trio.sleep(29 * DAY)
     assert await door.told("ada", address="192.0.2.1") == "ada"

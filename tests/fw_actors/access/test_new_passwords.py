@@ -142,7 +142,7 @@ async def test_new_password_accepts_any_character_but_lone_surrogates(office: Of
         await save(office, "ada", new_password="half \ud800 of a pair")
 
 
-async def test_new_password_cannot_be_listed_filtered_or_written_by_db_set(office: Office) -> None:
+async def test_new_password_is_refused_in_lists_filters_and_db_set(office: Office) -> None:
     await office.hire("ada")
     for verb in (
         lambda fw: fw.get_all("User", fields=["new_password"]),

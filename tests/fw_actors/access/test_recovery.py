@@ -338,7 +338,7 @@ async def test_recovery_writes_the_same_two_rows_for_any_identifier(
 
 
 @pytest.mark.parametrize("usr", ["nobody@nowhere.test", "off", "ida", "Administrator", "\u202e"])
-async def test_recovery_of_an_account_that_cannot_sign_in_leaves_no_rows(
+async def test_recovery_of_an_unusable_account_leaves_no_rows(
     site: MailSite, autojump_clock: MockClock, usr: str
 ) -> None:
     """The mailer fills the recipient in, or deletes both for nobody (A-214, A-218)."""

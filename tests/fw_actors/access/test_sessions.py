@@ -32,7 +32,7 @@ async def live(office: Office, sid: str = "a sid", idle_days: int = 0) -> LiveSe
     return await office.site.store.read(lambda tx: found.live(tx, sid))
 
 
-async def test_session_is_found_by_its_sid_and_named_by_its_handle(office: Office) -> None:
+async def test_session_is_found_by_sid_and_named_by_handle(office: Office) -> None:
     await office.hire("ada")
     await begin(office)
     assert await live(office) == LiveSession("h-a sid", "ada", START)

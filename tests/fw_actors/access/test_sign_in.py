@@ -478,7 +478,7 @@ def real_clock() -> RealClock:
     return RealClock()
 
 
-async def test_parallel_guesses_on_real_threads_are_hashed_up_to_the_limit(
+async def test_parallel_guesses_on_real_threads_meet_the_limit(
     tmp_path: Path, real_clock: RealClock
 ) -> None:
     config = make_config(APPS, database=database_of(tmp_path))

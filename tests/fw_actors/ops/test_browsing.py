@@ -80,7 +80,7 @@ async def test_list_page_counts_no_further_than_it_must(ten: Office) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_list_page_searches_the_newest_records_for_what_no_index_finds(ten: Office) -> None:
+async def test_list_page_without_an_index_searches_the_newest_records(ten: Office) -> None:
     """H-200."""
     page = await listed(ten, ["event", "=", "note.new"])
     assert (len(page.rows), page.total, page.more, page.newest_only) == (3, 4, False, True)

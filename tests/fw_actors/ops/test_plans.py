@@ -155,7 +155,7 @@ async def test_link_is_found_by_the_hash_of_its_token(office: Office) -> None:
     assert unsought(found, fw_token="hash user") == []
 
 
-async def test_jobs_are_claimed_by_queue_and_partition_and_settled_by_number(
+async def test_jobs_are_claimed_by_queue_and_settled_by_number(
     office: Office,
 ) -> None:
     found = await plans_of(

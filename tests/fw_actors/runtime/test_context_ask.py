@@ -269,7 +269,7 @@ async def test_context_ask_that_closes_a_ring_brings_ask_cycle(runtime: Runtime)
     assert asker.outcomes == [AskCycle]
 
 
-async def test_context_ask_of_itself_by_an_actor_full_of_work_brings_ask_cycle(
+async def test_context_ask_of_itself_at_full_work_brings_ask_cycle(
     runtime: Runtime,
 ) -> None:
     refs: list[Ref] = []

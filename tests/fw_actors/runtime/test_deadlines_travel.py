@@ -240,7 +240,7 @@ class PassingByQuestion(PassingInWork):
 
 @pytest.mark.parametrize("cancelled", [False, True])
 @pytest.mark.parametrize("passing", [PassingInHandler, PassingInWork, PassingByQuestion])
-async def test_handler_that_gives_up_ends_when_nobody_waits_for_its_answer(
+async def test_handler_that_gives_up_ends_without_an_asker(
     runtime: Runtime, passing: type[Passing], cancelled: bool
 ) -> None:
     """R-142: down the chain, and the next question finds the actors free."""

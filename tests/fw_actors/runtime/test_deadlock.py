@@ -200,7 +200,7 @@ async def test_deadlock_is_found_through_work_for_a_kept_reply(runtime: Runtime)
         assert await b.ask(Forward((a,)), deadline=60.0) == 2
 
 
-async def test_wait_in_work_is_no_deadlock_once_the_asker_has_gone(runtime: Runtime) -> None:
+async def test_wait_in_work_for_a_departed_asker_is_no_deadlock(runtime: Runtime) -> None:
     """R-44: an asker that timed out is in no cycle."""
 
     class SlowForwardInWork(ForwardInWork):
@@ -242,7 +242,7 @@ async def test_task_in_an_outer_nursery_is_not_its_starter(
     await pool.close()
 
 
-async def test_deadlock_is_found_if_all_work_asks_an_actor_that_is_full_of_it(
+async def test_deadlock_is_found_if_all_work_asks_its_own_actor(
     runtime: Runtime,
 ) -> None:
     """R-44: the last piece of work gets the error, and the others go on."""

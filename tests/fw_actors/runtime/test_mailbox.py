@@ -63,7 +63,7 @@ async def test_mailbox_of_more_than_a_batch_yields_between_batches(runtime: Runt
     assert len(diary) == 300
 
 
-async def test_mailbox_given_to_an_actor_takes_the_place_of_its_class(runtime: Runtime) -> None:
+async def test_mailbox_given_to_an_actor_replaces_that_of_its_class(runtime: Runtime) -> None:
     """R-123: capacity and overflow of one actor, of a class that would have room and wait."""
     refusing = MailboxPolicy(capacity=2, overflow=Overflow.REFUSE)
     async with runtime.running("a", SampleActor, 60, mailbox=refusing) as ref:

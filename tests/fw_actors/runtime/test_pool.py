@@ -337,7 +337,7 @@ async def test_pool_at_capacity_refuses_nobody_while_an_actor_is_idle(
     assert sorted(gone, key=int) == [str(number) for number in range(200)]
 
 
-async def test_pool_at_capacity_refuses_no_tell_while_an_actor_is_idle(runtime: Runtime) -> None:
+async def test_pool_at_capacity_accepts_tells_with_an_idle_actor(runtime: Runtime) -> None:
     """R-52."""
     gone: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: Leaving(gone), capacity=10)

@@ -106,7 +106,7 @@ async def test_key_without_messages_is_made_after_the_delay(runtime: Runtime) ->
     assert made == [0.0, 0.0, 1.0]
 
 
-async def test_key_in_its_delay_keeps_the_deadlines_and_overflow_of_its_mailbox(
+async def test_key_in_its_delay_keeps_mailbox_deadlines_and_overflow(
     runtime: Runtime,
 ) -> None:
     """R-58."""

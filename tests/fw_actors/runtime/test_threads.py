@@ -47,7 +47,7 @@ async def in_thread(function: Any, *args: Any) -> Any:
     return results[0]
 
 
-async def test_tell_from_another_thread_is_refused_and_the_actor_goes_on(runtime: Runtime) -> None:
+async def test_tell_from_another_thread_is_refused_without_harm(runtime: Runtime) -> None:
     """R-36."""
     diary: list[Any] = []
     async with runtime.running("a", lambda: SampleActor(diary)) as ref:

@@ -312,7 +312,7 @@ async def test_actor_that_stops_leaves_after_its_queue(runtime: Runtime) -> None
         topic.subscribe(ref)
 
 
-async def test_publications_of_an_actor_that_is_cut_off_are_dead_letters(runtime: Runtime) -> None:
+async def test_queued_publications_of_a_cut_actor_are_dead_letters(runtime: Runtime) -> None:
     topic = opened(runtime)
     async with runtime.running("a", SampleActor) as ref:
         topic.subscribe(ref)

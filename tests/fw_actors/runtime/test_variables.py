@@ -144,7 +144,7 @@ async def test_precision_set_for_one_key_is_not_seen_by_another(
     assert decimal.getcontext().prec == PRECISION
 
 
-async def test_precision_set_by_a_constructor_is_not_seen_by_the_sender(runtime: Runtime) -> None:
+async def test_precision_set_by_a_constructor_is_hidden_from_senders(runtime: Runtime) -> None:
     """R-19: it runs in the task that sends the first message of a key."""
 
     class Rounded(VariableSetter):
@@ -160,7 +160,7 @@ async def test_precision_set_by_a_constructor_is_not_seen_by_the_sender(runtime:
     await pool.close()
 
 
-async def test_variable_set_by_a_handler_is_not_seen_by_the_child_that_it_starts(
+async def test_variable_set_by_a_handler_is_hidden_from_children(
     runtime: Runtime,
 ) -> None:
     """R-19."""

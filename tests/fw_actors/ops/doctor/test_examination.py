@@ -104,7 +104,7 @@ async def test_queue_facts_count_a_lease_as_stuck_after_a_minute(office: Office)
 @pytest.mark.parametrize(
     ("user", "roles"), [("DEMO", ("System Manager",)), ("demo@x.test", ("System Manager",))]
 )
-async def test_sign_in_facts_find_the_demo_account_as_sign_in_does(
+async def test_sign_in_facts_find_the_demo_account_by_identifier(
     office: Office, user: str, roles: tuple[str, ...]
 ) -> None:
     await office.hire("demo", "System Manager")
