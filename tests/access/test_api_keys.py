@@ -68,7 +68,7 @@ async def test_api_key_is_stored_as_sha_256(site: HttpSite, sid: str) -> None:
     ],
 )
 async def test_api_key_errors_are_alike(site: HttpSite, sid: str, presented: str) -> None:
-    """A bad key is 401 (A-263); the body never says whose it is (A-262)."""
+    """A bad key is 401 (A-263); the body never names its user (A-262)."""
     made = await site.key(sid)
     secret = made["key"].rpartition("_")[2]
     text = presented.format(

@@ -1,4 +1,4 @@
-"""The attempts of a delivery over HTTP: who may read them, and what is told (B-189)."""
+"""The attempts of a delivery over HTTP: their readers and their fields (B-189)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXPLAIN = SERVICES + "webhooks.explain"
 
 
 async def emitted(site: HttpSite, sid: str) -> str:
-    """Emit an event to a webhook whose port nobody listens on; its delivery's id."""
+    """Emit an event to a webhook whose port is closed; its delivery's id."""
     hook = {"event_type": "Custom", "custom_event": "a.b", "secret": SECRET,
             "url": "http://127.0.0.1:9/hook?token=hunter2", "max_attempts": 1}  # fmt: skip
     made = await site.ask("POST", "/api/resource/Webhook", hook, sid=sid)
@@ -24,7 +24,7 @@ async def emitted(site: HttpSite, sid: str) -> str:
     return delivery
 
 
-async def test_a_manager_reads_the_attempts_and_what_comes_next(tmp_path: Path) -> None:
+async def test_explain_shows_a_manager_the_attempts(tmp_path: Path) -> None:
     async with http_site(tmp_path) as site:
         await site.hire("boss", "System Manager")
         sid = await site.sid("boss")
@@ -37,7 +37,7 @@ async def test_a_manager_reads_the_attempts_and_what_comes_next(tmp_path: Path) 
     assert "hunter2" not in reply.body.decode()
 
 
-async def test_nobody_else_reads_them(tmp_path: Path) -> None:
+async def test_explain_requires_a_manager(tmp_path: Path) -> None:
     """The refusal is that of the delivery itself, also for one that does not exist (A-314)."""
     async with http_site(tmp_path) as site:
         await site.hire("boss", "System Manager")
@@ -67,9 +67,7 @@ async def test_nobody_else_reads_them(tmp_path: Path) -> None:
         ("since=x", "since"),
     ],
 )
-async def test_a_list_of_attempts_refuses_wrong_values(
-    tmp_path: Path, query: str, field: str
-) -> None:
+async def test_attempt_list_names_a_bad_parameter(tmp_path: Path, query: str, field: str) -> None:
     """The refusal names the field (O-302)."""
     async with http_site(tmp_path) as site:
         sid = await site.sid(await site.hire("boss", "System Manager"))

@@ -18,7 +18,7 @@ def fail_two(tx: Tx) -> list[int]:
     return numbers
 
 
-async def test_failed_jobs_are_listed_without_their_arguments_retried_and_cancelled(
+async def test_jobs_operations_list_retry_and_cancel_failed_jobs(
     site: HttpSite,
 ) -> None:
     await site.hire("boss", "System Manager")
@@ -38,7 +38,7 @@ async def test_failed_jobs_are_listed_without_their_arguments_retried_and_cancel
     assert (await site.op("jobs.cancel", {"job": first}, sid=boss)).status == 404
 
 
-async def test_jobs_are_for_system_managers_and_wrong_arguments_are_named(site: HttpSite) -> None:
+async def test_jobs_operations_require_a_manager_and_name_bad_arguments(site: HttpSite) -> None:
     await site.hire("ann")
     await site.hire("boss", "System Manager")
     ann, boss = await site.sid("ann"), await site.sid("boss")

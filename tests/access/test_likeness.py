@@ -1,6 +1,6 @@
-"""Nothing tells which accounts there are (A-46, A-212).
+"""No answer and no time reveals which accounts exist (A-46, A-212).
 
-What is compared is the work, which is exact, and then the time, of tries that take turns: a rank
+The tests compare the work, which is exact, and then the time of alternating attempts: a rank
 test with room for any machine.
 """
 
@@ -16,7 +16,7 @@ from tests.http_site import HttpSite, http_site
 
 NAMES = ("ann", "nobody-at-all", "off", "invited")
 ROUNDS, SAMPLES = 60, 4
-LEAST, MOST = 0.2, 0.8  # alike means 0.5; 60 against 60 by chance alone stays within 0.25 to 0.75
+LEAST, MOST = 0.2, 0.8  # alike means 0.5; 60 against 60 by chance stays within 0.25 to 0.75
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def test_forgot_password_responds_alike_and_hashes_nothing(wide: HttpSite)
 async def test_sign_in_times_of_known_and_unknown_names_rank_alike(
     wide: HttpSite, path: str
 ) -> None:
-    """A name that takes longer does so in each sample; what else runs here does not."""
+    """A name that takes longer does so in each sample; the load of other programs varies."""
     shares: list[float] = []
     while len(shares) < SAMPLES and not (shares and LEAST < shares[-1] < MOST):
         shares.append(await share_of_later(wide, path))

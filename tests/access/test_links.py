@@ -183,7 +183,7 @@ PATHS = (by_form, by_code, by_recovery, by_self_service, by_a_managers_link)
 async def test_password_change_of_any_kind_ends_other_sessions(site: HttpSite, path: Path) -> None:
     """Each path ends the sessions (A-162); the command line's own is in
     `tests/fw_cli/test_user.py`. Links end as well (A-194), keys unless the owner set it by the old
-    one (A-274), and the owner is told (A-297)."""
+    one (A-274), and the owner gets a mail (A-297)."""
     await site.hire("ann")
     await site.hire("boss", "System Manager")
     sids = [await site.sid("ann") for _ in range(2)]

@@ -79,7 +79,7 @@ async def test_lockout_survives_a_restart(tmp_path: Path) -> None:
 
 
 async def test_lockout_that_is_known_needs_no_write(site: HttpSite) -> None:
-    """A flood at a locked name makes nobody wait for the writer."""
+    """A flood of attempts at a locked name does not occupy the writer."""
     await lock(site, "ann")
     seconds(await site.login("ann", PASSWORD))
     before = site.site.store.statistics()
@@ -90,7 +90,7 @@ async def test_lockout_that_is_known_needs_no_write(site: HttpSite) -> None:
 
 
 async def test_sign_in_takes_two_writes_and_no_read(site: HttpSite) -> None:
-    """Charge and look-up; settlement and session."""
+    """Charge and lookup in one write; settlement and session in the other."""
     await site.hire("ann")
     before = site.site.store.statistics()
     assert (await site.login("ann")).status == 200
@@ -158,7 +158,7 @@ async def test_lockout_does_not_count_malformed_requests(site: HttpSite) -> None
 
 
 async def test_sign_in_accepts_any_other_text(site: HttpSite) -> None:
-    """Passwords may have control characters (H-14); an empty one is a try (A-35); a name
+    """Passwords may have control characters (H-14); an empty one is an attempt (A-35); a name
     that no account can have takes the decoy path (A-33, A-43, A-119, A-42)."""
     await site.hire("ann")
     tries = [
@@ -204,7 +204,7 @@ async def test_sign_in_hashes_once_and_never_for_429(site: HttpSite) -> None:
 async def test_sign_in_fails_if_its_counter_cannot_be_written(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, str]
 ) -> None:
-    """A counter that cannot be written refuses the try with 503 (A-78)."""
+    """A counter that cannot be written refuses the attempt with 503 (A-78)."""
     await site.hire("ann")
     hashes = site.site.hasher.statistics().hashes
 
@@ -275,7 +275,7 @@ async def test_sign_in_sets_the_cookie_of_the_contract(tmp_path: Path) -> None:
 async def test_sign_in_of_a_client_that_disconnects_is_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pwd: str, outcome: str
 ) -> None:
-    """The outcome is recorded though nobody waits for it (A-54): the failure locks."""
+    """The outcome is recorded though the client has gone (A-54): the failure locks."""
     async with http_site(tmp_path, max_login_attempts=1) as site:
         await site.hire("ann")
         hashing, may_end, verify = trio.Event(), trio.Event(), site.site.hasher.verify
@@ -302,7 +302,7 @@ async def test_sign_in_of_a_client_that_disconnects_is_settled(
 
 
 async def test_refusals_of_a_locked_identifier_write_nothing(site: HttpSite) -> None:
-    """A refusal by a lock may be decided by a read alone (A-82)."""
+    """A refusal by a lock may be decided by a read only (A-82)."""
     await site.hire("ann")
     await lock(site)
     before = site.site.store.statistics()
@@ -315,7 +315,7 @@ async def test_refusals_of_a_locked_identifier_write_nothing(site: HttpSite) -> 
     assert after.reads - before.reads < 50  # one read answers those that wait for it
 
 
-async def test_an_unlock_beside_the_actor_ends_its_known_lock(site: HttpSite) -> None:
+async def test_unlock_by_another_process_ends_the_known_lock(site: HttpSite) -> None:
     """Another process may unlock an identifier at any time; the rows decide (A-82)."""
     await site.hire("ann")
     await lock(site)

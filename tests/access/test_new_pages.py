@@ -1,4 +1,4 @@
-"""The form for a new document is shown to whom could make one by it (H-159)."""
+"""The form for a new document is shown to users that may create the document (H-159)."""
 
 from __future__ import annotations
 

@@ -177,8 +177,8 @@ async def test_openapi_names_no_rule_of_the_contract(site: HttpSite) -> None:
     assert "\\n  " not in text
 
 
-def test_examples_of_bodies_are_taken_by_their_structs() -> None:
-    """By the decoder of the service; none is left of a struct that went away."""
+def test_request_examples_are_decoded_by_their_structs() -> None:
+    """The decoder of the service reads them; each belongs to an existing struct."""
     structs = {
         rule.kind.__name__: rule
         for route in api_routes(NO_GATEWAY, SITE, Traffic())
@@ -193,7 +193,7 @@ def test_examples_of_bodies_are_taken_by_their_structs() -> None:
 
 
 @pytest.mark.parametrize("doctype", DOCUMENTS)
-async def test_examples_of_documents_can_be_made(site: HttpSite, doctype: str) -> None:
+async def test_document_examples_can_be_inserted(site: HttpSite, doctype: str) -> None:
     sid = await site.sid(await site.hire("boss", "System Manager"))
     document = (await site.ask("GET", "/api/openapi.json", sid=sid)).json
     path = f"/api/resource/{quote(doctype)}"
@@ -205,7 +205,7 @@ async def test_examples_of_documents_can_be_made(site: HttpSite, doctype: str) -
 
 
 async def test_openapi_describes_responses(site: HttpSite) -> None:
-    """A tour of the access operations, and each answer held against the document."""
+    """Each answer of the access operations fits the document."""
     document = await document_of(site)
     await site.hire("boss", "System Manager")
     sid = await site.sid("boss")

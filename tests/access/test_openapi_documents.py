@@ -1,6 +1,6 @@
 """The fields of each DocType in /api/openapi.json (H-105).
 
-What the document says and what the service does are held against each other, in both directions.
+The document and the behaviour of the service are compared in both directions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A password is good until somebody sets another one."""
+"""A password is valid until another one is set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pause, rotate and erase over HTTP: who may, and what is refused with which field."""
+"""Pause, rotate and erase over HTTP: the required role, and refusals with their field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOOK = "/api/resource/Webhook"
 
 
 @dataclass
-class Desk:
+class ReceiverDesk:
     """A site with a Webhook and a delivery that has failed, seen by `boss`."""
 
     site: HttpSite
@@ -30,7 +30,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def desk(tmp_path: Path) -> AsyncIterator[ReceiverDesk]:
     async with http_site(tmp_path) as site:
         await site.hire("boss", "System Manager")
         boss = await site.sid("boss")
@@ -43,10 +43,10 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
             "UPDATE doc_webhook_delivery SET status = 'Failed', attempts = 1, next_attempt = NULL"
         )
         await site.rows("DELETE FROM fw_job")
-        yield Desk(site, boss, made.json["data"]["name"], delivery)
+        yield ReceiverDesk(site, boss, made.json["data"]["name"], delivery)
 
 
-async def test_a_rotated_secret_is_shown_once_and_never_read(desk: Desk) -> None:
+async def test_rotated_secret_is_shown_once_and_never_read(desk: ReceiverDesk) -> None:
     """The one that the service made; neither it nor the old one is in any answer after (B-354)."""
     rotated = await desk.op("rotate", webhook=desk.hook, overlap=24)
     assert rotated.status == 200
@@ -58,7 +58,7 @@ async def test_a_rotated_secret_is_shown_once_and_never_read(desk: Desk) -> None
         assert secret.encode() not in shown.body + exported.body
 
 
-async def test_an_erased_body_is_in_no_answer(desk: Desk) -> None:
+async def test_erase_removes_the_body_and_refuses_replay(desk: ReceiverDesk) -> None:
     """The record stays, a replay is refused with 409 (B-360, B-361)."""
     erased = await desk.op("erase", delivery=desk.delivery)
     again = await desk.op("erase", delivery=desk.delivery)
@@ -71,7 +71,7 @@ async def test_an_erased_body_is_in_no_answer(desk: Desk) -> None:
     assert erased.json["erased"] in replay.error["message"]
 
 
-async def test_a_canceled_delivery_says_by_whom(desk: Desk) -> None:
+async def test_canceled_delivery_names_its_user(desk: ReceiverDesk) -> None:
     """One that waits becomes Failed; one that has ended is refused with 409 (B-365, B-366)."""
     refused = await desk.op("cancel", delivery=desk.delivery)
     assert (refused.status, refused.error["message"]) == (
@@ -88,8 +88,8 @@ async def test_a_canceled_delivery_says_by_whom(desk: Desk) -> None:
     assert missing.status == 404
 
 
-async def test_bad_input_is_refused_with_its_field(desk: Desk) -> None:
-    """Values by 422, forms by 400, names that nothing has by 404; nothing changes."""
+async def test_webhook_operations_refuse_bad_input_with_its_field(desk: ReceiverDesk) -> None:
+    """Bad values are 422, bad forms 400, unknown names 404; nothing is stored."""
     bad: list[tuple[str, dict[str, Any], int, str | None]] = [
         ("rotate", {"webhook": desk.hook, "overlap": -1}, 422, "overlap"),
         ("rotate", {"webhook": desk.hook, "overlap": 721}, 422, "overlap"),
@@ -118,7 +118,7 @@ async def test_bad_input_is_refused_with_its_field(desk: Desk) -> None:
     assert not await desk.site.rows(f"SELECT 1 FROM doc_audit_event WHERE action IN {acts}")
 
 
-async def test_nobody_else_may_and_what_is_refused_is_on_record(desk: Desk) -> None:
+async def test_webhook_operations_require_a_manager_and_record_refusals(desk: ReceiverDesk) -> None:
     """Users without the role, managers with access scopes, and guests (B-304, B-350, B-360)."""
     await desk.site.hire("ann")
     await desk.site.hire("sam", "System Manager")

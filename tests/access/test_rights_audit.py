@@ -28,17 +28,17 @@ MADE = "?"
 
 ID = ("X-Request-Id", "r-7")
 
-Act = Callable[["Desk"], Awaitable[Any]]
+Act = Callable[["AuditDesk"], Awaitable[Any]]
 
 
-class Desk:
+class AuditDesk:
     """A System Manager's session, and a user `ann` with a session, an API key and a scope."""
 
     def __init__(self, site: HttpSite) -> None:
         self.site = site
         self.boss = self.ann = self.key = self.key_text = self.scope = self.hook = ""
 
-    async def furnish(self) -> Desk:
+    async def furnish(self) -> AuditDesk:
         await self.site.hire("boss", "System Manager")
         await self.site.hire("ann", "Event Publisher")
         await self.site.hire("ben", "Event Publisher")
@@ -89,8 +89,8 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(site: HttpSite) -> Desk:
-    return await Desk(site).furnish()
+async def desk(site: HttpSite) -> AuditDesk:
+    return await AuditDesk(site).furnish()
 
 
 def hook(**changes: Any) -> dict[str, Any]:
@@ -197,7 +197,7 @@ BY_OWNER: dict[str, tuple[Act, str, str, Any]] = {
     ),
 }  # fmt: skip
 
-IN_PYTHON: dict[str, tuple[Callable[[Desk, Any], Any], str, str, Any]] = {
+IN_PYTHON: dict[str, tuple[Callable[[AuditDesk, Any], Any], str, str, Any]] = {
     "an account": (
         lambda d, fw: fw.new_doc("User", name="new", email="new@example.test").insert(),
         "user.create", "new", {"roles": []},
@@ -267,15 +267,15 @@ def save(fw: Any, doctype: str, name: str, **values: Any) -> None:
     doc.save()
 
 
-def filled(desk: Desk, value: Any) -> Any:
-    """Put the names that the desk's documents got by chance into what is expected."""
+def filled(desk: AuditDesk, value: Any) -> Any:
+    """Put the generated names of the desk's documents into the expected values."""
     if isinstance(value, dict):
         return {key: filled(desk, each) for key, each in value.items()}
     return value.format(**vars(desk)) if isinstance(value, str) else value
 
 
-async def judge(desk: Desk, act: Act, expected: Sequence[Any], actor: str) -> None:
-    """Hold what an act leaves against what is expected: action, target and detail."""
+async def judge(desk: AuditDesk, act: Act, expected: Sequence[Any], actor: str) -> None:
+    """Compare the events of an act with the expected action, target and detail."""
     action, target, detail = (filled(desk, each) for each in expected)
     async with new_events(desk.site) as events:
         made = await act(desk)
@@ -283,25 +283,25 @@ async def judge(desk: Desk, act: Act, expected: Sequence[Any], actor: str) -> No
 
 
 @pytest.mark.parametrize("name", BY_MANAGER)
-async def test_audit_has_one_event_for_each_act_of_a_manager(desk: Desk, name: str) -> None:
+async def test_audit_has_one_event_for_each_act_of_a_manager(desk: AuditDesk, name: str) -> None:
     act, *expected = BY_MANAGER[name]
     await judge(desk, act, expected, "boss")
 
 
 @pytest.mark.parametrize("name", BY_OWNER)
-async def test_audit_has_one_event_for_each_act_of_an_owner(desk: Desk, name: str) -> None:
+async def test_audit_has_one_event_for_each_act_of_an_owner(desk: AuditDesk, name: str) -> None:
     act, *expected = BY_OWNER[name]
     await judge(desk, act, expected, "ann")
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)
-async def test_audit_has_one_event_for_each_act_in_python(desk: Desk, name: str) -> None:
+async def test_audit_has_one_event_for_each_act_in_python(desk: AuditDesk, name: str) -> None:
     act, *expected = IN_PYTHON[name]
     actor = "boss" if name == "permissions ignored" else "Administrator"
     await judge(desk, lambda d: d.site.do(partial(act, d)), expected, actor)
 
 
-async def test_audit_has_the_invited_user_as_actor(desk: Desk) -> None:
+async def test_audit_has_the_invited_user_as_actor(desk: AuditDesk) -> None:
     body = {"email": "ida@example.test", "name": "ida"}
     invited = await desk.site.op("users.invite", body, sid=desk.boss)
     token = str(invited.json["link"]).partition("#token=")[2]
@@ -312,13 +312,13 @@ async def test_audit_has_the_invited_user_as_actor(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("name", NO_CHANGE_OF_RIGHTS)
-async def test_audit_has_no_event_without_a_change_of_rights(desk: Desk, name: str) -> None:
+async def test_audit_has_no_event_without_a_change_of_rights(desk: AuditDesk, name: str) -> None:
     async with new_events(desk.site) as events:
         await NO_CHANGE_OF_RIGHTS[name](desk)
     assert events == []
 
 
-async def test_audit_event_is_undone_with_its_act(desk: Desk) -> None:
+async def test_audit_event_is_undone_with_its_act(desk: AuditDesk) -> None:
     async with new_events(desk.site) as events:
         await desk.site.site.rollback(
             "Administrator", lambda fw: save(fw, "User", "ann", new_password=OTHER)
@@ -326,8 +326,8 @@ async def test_audit_event_is_undone_with_its_act(desk: Desk) -> None:
     assert events == []
 
 
-async def test_audit_is_complete_after_an_error_that_an_app_catches(desk: Desk) -> None:
-    """The keys of a User go along with it without events; those of one that stays do not."""
+async def test_audit_is_complete_after_an_error_that_an_app_catches(desk: AuditDesk) -> None:
+    """Keys deleted with their User leave no events; a deletion of a single key leaves one."""
 
     def work(fw: Any) -> None:
         fw.new_doc("User Permission", user="ben", allow="User", for_value="ann").insert()
@@ -340,7 +340,7 @@ async def test_audit_is_complete_after_an_error_that_an_app_catches(desk: Desk) 
     assert sorted(event[0] for event in events) == ["api_key.delete", "user_permission.create"]
 
 
-async def test_audit_events_of_passwords_have_the_request_id(desk: Desk) -> None:
+async def test_audit_events_of_passwords_have_the_request_id(desk: AuditDesk) -> None:
     token, site = await token_for(desk.site, "ann"), desk.site
     await site.ask("POST", RESET, {"token": token, "password": OTHER}, headers=[ID], csrf=False)
     ann = await site.sid("ann", OTHER)
@@ -353,7 +353,7 @@ async def test_audit_events_of_passwords_have_the_request_id(desk: Desk) -> None
     ]  # fmt: skip
 
 
-async def test_audit_events_hold_no_secrets(desk: Desk) -> None:
+async def test_audit_events_hold_no_secrets(desk: AuditDesk) -> None:
     await desk.put("ann", {"new_password": OTHER, "email": "anna@example.test"})
     await desk.recover()
     await desk.send("PUT", f"{HOOK}/{desk.hook}", {"url": URL + "/2", "secret": SECRET + "2"})
@@ -363,7 +363,7 @@ async def test_audit_events_hold_no_secrets(desk: Desk) -> None:
         assert value not in text
 
 
-async def test_version_is_not_written_for_a_password(desk: Desk) -> None:
+async def test_version_is_not_written_for_a_password(desk: AuditDesk) -> None:
     """A password is not a stored field; only its Audit Event records the change."""
     await desk.put("ann", {"new_password": OTHER})
     versions = "SELECT name FROM doc_version WHERE ref_doctype = 'User' AND docname = 'ann'"

@@ -51,7 +51,7 @@ class Bureau:
         return await self.site.op(name, body, sid=self.sam)
 
     async def rows(self) -> dict[str, list[dict[str, Any]]]:
-        """All that makes somebody a System Manager."""
+        """All rows that make an account a System Manager."""
         found = {}
         for table in WATCHED:
             rows = await self.site.rows(f'SELECT * FROM "{table}"')
@@ -102,7 +102,7 @@ async def bureau(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 async def test_scoped_manager_cannot_use_a_puppet_account(bureau: Bureau) -> None:
-    """A System Manager of one's own making would be without scopes."""
+    """A System Manager made by a scoped one would have no scopes."""
     before = await bureau.rows()
     made = {"name": "puppet", "email": "puppet@x.test", "roles": MANAGER, "new_password": OTHER}
     await bureau.refused(await bureau.ask("POST", "/api/resource/User", made))
@@ -243,7 +243,7 @@ RECORDS = ("Version", "Audit Event", "Email Delivery", "Error Log")
 
 
 async def leave_records(bureau: Bureau) -> None:
-    """Have every kind of record tell of the Webhook, and of a customer beyond the scopes."""
+    """Have every kind of record name the Webhook, and a customer outside of the scopes."""
     site = bureau.site
     await site.ask("PUT", f"/api/resource/Webhook/{bureau.hook}", {"timeout": 5}, sid=bureau.boss)
     url = {"url": f"https://receiver.test/{TOKEN}/2"}
@@ -286,7 +286,7 @@ async def test_scoped_manager_sees_no_hidden_records_on_pages(bureau: Bureau) ->
     for sid, shown in ((bureau.boss, True), (bureau.sam, False)):
         page = await bureau.site.ask("GET", "/app/Customer/Near", sid=sid, headers=BROWSER)
         told = [part in page.body for part in (b"<p>Created</p>", b"<ins>")]
-        assert (page.status, told) == (200, [True, shown])  # who created it is told to both
+        assert (page.status, told) == (200, [True, shown])  # the creation is shown to both
     home = await bureau.ask("GET", "/app", headers=BROWSER)
     assert not any(f"/app/{quote(doctype)}".encode() in home.body for doctype in RECORDS)
     described = await bureau.ask("GET", "/api/openapi.json")
@@ -294,7 +294,7 @@ async def test_scoped_manager_sees_no_hidden_records_on_pages(bureau: Bureau) ->
 
 
 async def test_scoped_manager_sees_only_own_scopes(bureau: Bureau) -> None:
-    """Another's would name documents beyond the own scopes."""
+    """Scopes of other users would name documents outside of the own scopes."""
     other = {"user": "ann", "allow": "Customer", "for_value": "Far"}
     foreign = await bureau.site.do(lambda fw: fw.new_doc("User Permission", **other).insert().name)
     fields = quote('["name","user","for_value"]')

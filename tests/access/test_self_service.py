@@ -312,7 +312,7 @@ async def test_session_last_seen_is_written_once_a_minute(site: HttpSite) -> Non
 async def test_session_is_read_while_the_store_takes_no_writes(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`lastSeen` and `lastUsed` are notes: without them a full disk would sign everybody out."""
+    """`lastSeen` and `lastUsed` are optional, so that a full disk signs no user out."""
     await site.hire("ann")
     sid = await site.sid("ann")
     key = (await site.key(sid))["key"]

@@ -1,4 +1,4 @@
-"""Each try at a password is one line of the log (A-55, A-253)."""
+"""Each attempt at a password is one line of the log (A-55, A-253)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site in virtual time with the apps `shop` and `examples.notes`, and who works on it."""
+"""A site in virtual time with the apps `shop` and `examples.notes`, and its users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ APPS = Path(__file__).parent / "documents" / "apps"
 
 
 class Office(Staffed):
-    """A site and the shortest ways to what the tests need of it."""
+    """A site with shortcuts for the tests."""
 
     domain = "x.test"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fw_actors.errors import NotFoundError
 
 
-def test_half_a_character_is_told_and_not_handed_on() -> None:
+def test_error_message_escapes_a_lone_surrogate() -> None:
     """App code may ask for anything by name; JSON in UTF-8 can't hold a lone surrogate."""
     refusal = NotFoundError("There is no Note a\ud800b.")
     assert refusal.message == str(refusal) == "There is no Note a\\ud800b."
 
 
-def test_every_other_character_stays_as_it_is() -> None:
+def test_error_message_keeps_other_characters() -> None:
     assert NotFoundError("Ünïcode ☃ 𝄞").message == "Ünïcode ☃ 𝄞"

@@ -1,4 +1,4 @@
-"""Contexts of traces: what is taken in, and what is sent on (B-421, B-422)."""
+"""Trace contexts: which are accepted, and which are sent on (B-421, B-422)."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ _IDS = st.binary(min_size=24, max_size=24).map(new_context)
         f"{VALID},{VALID}",
     ],
 )
-def test_a_traceparent_that_is_not_valid_is_ignored(parent: str) -> None:
+def test_invalid_traceparent_is_ignored(parent: str) -> None:
     assert read_context([parent], ["a=1"]) is None
 
 
 @pytest.mark.parametrize("parents", [[], [VALID, VALID], [VALID, ""]])
-def test_one_header_traceparent_is_taken_alone(parents: list[str]) -> None:
+def test_traceparent_must_be_sent_once(parents: list[str]) -> None:
     assert read_context(parents) is None
 
 
@@ -84,8 +84,8 @@ def test_one_header_traceparent_is_taken_alone(parents: list[str]) -> None:
         (f"cc-{TRACE}-{PARENT}-00-", 0),
     ],
 )
-def test_known_flags_are_kept_and_others_are_not(parent: str, flags: int) -> None:
-    """Of a later version what comes first is read, and version 00 is sent on."""
+def test_traceparent_keeps_known_flags_only(parent: str, flags: int) -> None:
+    """The known fields of a later version are read, and version 00 is sent on."""
     context = read_context([parent])
     assert context == TraceContext(TRACE, PARENT, flags)
     assert context is not None
@@ -120,12 +120,12 @@ def test_known_flags_are_kept_and_others_are_not(parent: str, flags: int) -> Non
         (["a=1\r\nx: y"], ""),
     ],
 )
-def test_a_tracestate_is_kept_unchanged_or_dropped_whole(lines: list[str], state: str) -> None:
+def test_tracestate_is_kept_unchanged_or_dropped_whole(lines: list[str], state: str) -> None:
     assert read_context([VALID], lines) == TraceContext(TRACE, PARENT, 1, state)
 
 
 @given(_IDS, st.sampled_from([0, 1, 2, 3]), _STATES)
-def test_a_context_is_read_as_it_was_sent_and_stored(
+def test_trace_context_round_trips_headers_and_storage(
     ids: TraceContext, flags: int, state: str
 ) -> None:
     context = TraceContext(ids.trace_id, ids.parent_id, flags, state)
@@ -137,7 +137,7 @@ def test_a_context_is_read_as_it_was_sent_and_stored(
 
 
 @given(st.text(max_size=80), st.lists(st.text(max_size=600), max_size=3))
-def test_any_text_is_taken_without_an_error(parent: str, states: list[str]) -> None:
+def test_read_context_accepts_any_text(parent: str, states: list[str]) -> None:
     assert read_context([parent], states) is None or parent.strip(" \t").isascii()
     context = read_context([VALID], states)
     assert context is not None
@@ -147,18 +147,18 @@ def test_any_text_is_taken_without_an_error(parent: str, states: list[str]) -> N
 
 
 @pytest.mark.parametrize("text", [None, "", "garbage", VALID[:-1], f"{VALID.upper()} a=1"])
-def test_what_is_stored_and_not_valid_is_no_context(text: str | None) -> None:
+def test_stored_context_ignores_invalid_text(text: str | None) -> None:
     assert stored_context(text) is None
 
 
-def test_ids_are_never_zero() -> None:
+def test_trace_ids_are_never_zero() -> None:
     """Random bytes that are all zero make ids that receivers take."""
     context = new_context(bytes(24))
     assert read_context([context.parent]) == context
     assert int(new_parent_id(bytes(8)), 16) > 0
 
 
-def test_an_operation_keeps_the_trace_and_gets_an_id_of_its_own() -> None:
+def test_followed_by_keeps_the_trace_with_a_new_parent() -> None:
     context = TraceContext(TRACE, PARENT, 1, "a=1")
     assert context.followed_by("00f067aa0ba902b7") == TraceContext(
         TRACE, "00f067aa0ba902b7", 1, "a=1"

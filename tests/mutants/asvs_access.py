@@ -29,14 +29,14 @@ ASVS_ACCESS: Final = (
         _SIGN_IN,
         "Budget(policy.max_login_attempts, ",
         "Budget(policy.max_login_attempts + 100_000, ",
-        _TEST_SIGN_IN + "five_failures_lock_and_the_fifth_is_told_so_itself",
+        _TEST_SIGN_IN + "fifth_failure_locks_and_is_answered_429",
     ),
     Mutation(
         "an address has 100,000 failures more than the limit",
         _SIGN_IN,
         "Budget(self._policy.address_attempts, ",
         "Budget(self._policy.address_attempts + 100_000, ",
-        _TEST_SIGN_IN + "an_address_has_50_failures_in_15_minutes",
+        _TEST_SIGN_IN + "address_is_limited_to_50_failures_in_15_minutes",
     ),
     Mutation(
         "an unknown name is refused without a hash",
@@ -45,7 +45,7 @@ ASVS_ACCESS: Final = (
         "        account = admitted.account\n        if account is None:\n"
         "            return await self._store.write(lambda tx: self._fail(tx, admitted))\n"
         "        requester = ",
-        _TEST_SIGN_IN + "every_refusal_is_one_message_after_exactly_one_hash",
+        _TEST_SIGN_IN + "sign_in_refusals_share_one_message_after_one_hash",
     ),
     Mutation(
         "an account without a hash costs no argon2 run",
@@ -54,7 +54,7 @@ ASVS_ACCESS: Final = (
         "            if stored is None:\n                return PasswordCheck(False)\n"
         "            return self._verify(stored, password",
         "tests/fw_actors/hashing/test_hasher.py::"
-        "test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run",
+        "test_missing_or_damaged_hash_costs_one_run_and_fails",
     ),
     Mutation(
         "a try is let through when its counter can't be written",
@@ -77,7 +77,7 @@ ASVS_ACCESS: Final = (
         "Budget(MAILS_AN_HOUR, ",
         "Budget(MAILS_AN_HOUR * 1000, ",
         "tests/fw_actors/access/test_recovery.py::"
-        "test_three_mails_an_hour_for_one_identifier_however_it_is_typed",
+        "test_recovery_sends_three_mails_an_hour_per_identifier",
     ),
     Mutation(
         "an address may show any number of wrong API keys",
@@ -148,7 +148,7 @@ ASVS_ACCESS: Final = (
         _HASHER,
         'return password.encode("utf-8", "surrogatepass")',
         'return password.strip().lower().encode("utf-8", "surrogatepass")[:72]',
-        "tests/fw_actors/hashing/test_hasher.py::test_a_password_is_hashed_as_it_came",
+        "tests/fw_actors/hashing/test_hasher.py::test_password_is_hashed_as_received",
     ),
     Mutation(
         "a password ends after a year",
@@ -172,7 +172,7 @@ ASVS_ACCESS: Final = (
         "    if form == canonical(ADMINISTRATOR):\n",
         "    if form is None:\n",
         "tests/fw_actors/access/test_accounts.py::"
-        "test_an_account_gets_no_hidden_reserved_or_blank_identifier",
+        "test_account_refuses_hidden_reserved_and_blank_identifiers",
     ),
     Mutation(
         "an invitation has no end",
@@ -194,7 +194,7 @@ ASVS_ACCESS: Final = (
         _LINKS,
         "    .where(_GOOD, _T.kind == _KIND)\n",
         "    .where(_GOOD, sa.or_(_T.kind == _KIND, _KIND.is_not(None)))\n",
-        "tests/fw_actors/access/test_recovery.py::test_kinds_are_checked_and_neither_try_spends",
+        "tests/fw_actors/access/test_recovery.py::test_link_of_the_wrong_kind_is_refused_and_not_spent",
     ),
     Mutation(
         "a link has its token in the query",
@@ -219,8 +219,7 @@ ASVS_ACCESS: Final = (
         "fw_actors/access/passwords.py",
         "    ended = sessions.end_all(tx, user, except_session, idle_days=idle_days)",
         "    ended = 0",
-        "tests/fw_actors/access/test_accounts.py::"
-        "test_setting_a_password_ends_the_users_sessions_and_nobody_elses",
+        "tests/fw_actors/access/test_accounts.py::test_set_password_ends_sessions_of_its_user_only",
     ),
     Mutation(
         "a disabled account keeps its sessions",
@@ -234,7 +233,7 @@ ASVS_ACCESS: Final = (
         _SIGN_IN,
         "sid = bearer(self._entropy.bytes(BEARER_BYTES))",
         "sid = bearer(bytes(BEARER_BYTES))",
-        _TEST_SIGN_IN + "every_sign_in_gets_a_sid_of_its_own_with_192_bits",
+        _TEST_SIGN_IN + "sign_in_makes_a_new_sid_of_192_bits",
     ),
     Mutation(
         "a sid has 64 bits",
@@ -248,14 +247,14 @@ ASVS_ACCESS: Final = (
         _SIGN_IN,
         "            sessions.end(tx, attempt.old_sid)\n",
         "            pass\n",
-        _TEST_SIGN_IN + "signing_in_with_a_live_sid_ends_that_session",
+        _TEST_SIGN_IN + "sign_in_with_a_live_sid_ends_that_session",
     ),
     Mutation(
         "a session outlives its days",
         _SESSIONS,
         '.where(SESSION.c.expires > sa.bindparam("now"), users.c.enabled == 1)',
         '.where(SESSION.c.expires + 10**12 > sa.bindparam("now"), users.c.enabled == 1)',
-        "tests/fw_actors/access/test_sessions.py::test_a_session_ends_after_its_days",
+        "tests/fw_actors/access/test_sessions.py::test_session_ends_after_its_days",
     ),
     Mutation(
         "a sid is believed without a look at the store",
@@ -264,14 +263,14 @@ ASVS_ACCESS: Final = (
         "        if row is None and sid:\n"
         '            return LiveSession("h", "ada", tx.now)\n'
         '        if row is None:\n            raise AuthenticationError("Your session',
-        "tests/fw_actors/access/test_sessions.py::test_any_other_sid_is_no_session",
+        "tests/fw_actors/access/test_sessions.py::test_unknown_sid_is_no_session",
     ),
     Mutation(
         "a sign-out leaves the session",
         _SESSIONS,
         "    tx.run(_END, sid_hash=digest(sid))\n",
         "    tx.run(_END, sid_hash=digest(sid[1:]))\n",
-        "tests/fw_actors/access/test_sessions.py::test_ending_a_session_ends_that_one",
+        "tests/fw_actors/access/test_sessions.py::test_session_end_ends_that_session_only",
     ),
     Mutation(
         "a manager ends no sessions of a user",
@@ -401,7 +400,7 @@ ASVS_ACCESS: Final = (
         "fw_actors/hashing/hasher.py",
         "queue: FairQueue(place.share(queue.value), ",
         "queue: FairQueue(queue.value * 1000, ",
-        "tests/fw_actors/hashing/test_slots.py::test_who_finds_the_queue_full_is_refused_at_once",
+        "tests/fw_actors/hashing/test_slots.py::test_hash_slots_refuse_at_once_if_the_queue_is_full",
     ),
     Mutation(
         "common passwords are taken",
@@ -424,7 +423,7 @@ ASVS_ACCESS: Final = (
         "self._verify(stored, password, decoy or self._cost)",
         "self._verify(stored, password, self._cost)",
         "tests/fw_actors/access/test_hash_costs.py::"
-        "test_names_that_nobody_has_cost_what_the_stored_hashes_cost_in_their_proportion",
+        "test_unknown_names_cost_as_the_stored_hashes_in_proportion",
     ),
     Mutation(
         "one client guesses from all networks of a /48",
@@ -439,7 +438,7 @@ ASVS_ACCESS: Final = (
         "return now - idle_days * MS_PER_DAY if idle_days else -1",
         "return -1",
         "tests/fw_actors/access/test_sessions.py::"
-        "test_an_idle_session_ends_where_the_policy_says_so",
+        "test_idle_session_ends_if_the_policy_limits_idleness",
     ),
     Mutation(
         "a scoped manager makes a System Manager",

@@ -186,7 +186,7 @@ ASVS_DATA: Final = (
         _MODEL,
         "return None if name == ",
         'return None if name == "not " + ',
-        "tests/fw_actors/config/test_load.py::test_the_sites_own_key_is_nobodys_integration_secret",
+        "tests/fw_actors/config/test_load.py::test_vault_key_is_no_secret_of_apps",
     ),
     Mutation(
         "what an app starts inherits the secrets",
@@ -200,8 +200,7 @@ ASVS_DATA: Final = (
         "fw_actors/config/load.py",
         'parsing.one_of("production", "development"), "production")',
         'parsing.one_of("production", "development"), "development")',
-        "tests/fw_actors/config/test_load.py::"
-        "test_a_site_without_any_setting_has_the_defaults_of_the_contract",
+        "tests/fw_actors/config/test_load.py::test_config_has_the_defaults_of_the_contract",
     ),
     Mutation(
         "a sealed value opens in any place",
@@ -252,22 +251,21 @@ ASVS_DATA: Final = (
         "self.argon2_hasher = argon2.PasswordHasher(\n",
         "self.argon2_hasher = argon2.PasswordHasher(\n            type=argon2.Type.I,\n",
         "tests/fw_actors/hashing/test_hasher.py::"
-        "test_a_hash_is_argon2id_with_the_parameters_of_the_site",
+        "test_hash_is_argon2id_with_the_parameters_of_the_site",
     ),
     Mutation(
         "a hash costs 1 MiB unless the site says otherwise",
         "fw_actors/config/load.py",
         "Argon2(19 * 1024, 2, 1)",
         "Argon2(1024, 1, 1)",
-        "tests/fw_actors/config/test_load.py::"
-        "test_a_site_without_any_setting_has_the_defaults_of_the_contract",
+        "tests/fw_actors/config/test_load.py::test_config_has_the_defaults_of_the_contract",
     ),
     Mutation(
         "hashes of old parameters stay",
         "fw_actors/hashing/hasher.py",
         "outdated=asked != self._live",
         "outdated=False",
-        "tests/fw_actors/hashing/test_hasher.py::test_a_hash_with_other_parameters_is_outdated",
+        "tests/fw_actors/hashing/test_hasher.py::test_hash_with_other_parameters_is_outdated",
     ),
     Mutation(
         "random bytes are zeros",
@@ -340,7 +338,7 @@ ASVS_DATA: Final = (
         "moved(await self._store.write(partial(self._move, page)))",
         "moved(len(page))",
         "tests/fw_actors/ops/test_rekeying.py::"
-        "test_every_value_opens_with_the_new_key_and_nothing_else_has_changed",
+        "test_rekeying_moves_all_secrets_and_changes_nothing_else",
     ),
     Mutation(
         "/proc shows the secrets",

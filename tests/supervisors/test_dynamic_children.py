@@ -35,13 +35,13 @@ from supervisors import (
 )
 from supervisors.children import TaskStatus
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Break,
     Courteous,
-    End,
+    DiaryNote,
     Nap,
-    Note,
-    Sample,
+    SampleActor,
+    StopSelf,
 )
 from tests.supervisors.orders import in_many_orders
 
@@ -57,11 +57,11 @@ def ids(supervisor: Supervisor | DynamicSupervisor) -> list[str]:
 async def test_start_child_returns_its_address_when_it_is_ready(runtime: Runtime) -> None:
     """R-78."""
     diary: list[object] = []
-    async with open_supervisor(runtime, "top", [actor_child("a", Sample)]) as supervisor:
+    async with open_supervisor(runtime, "top", [actor_child("a", SampleActor)]) as supervisor:
         ref = await supervisor.start_child(actor_child("b", lambda: Courteous(diary)))
         assert diary == ["hello"]
         assert ref == runtime.ref("b")
-        assert await ref.ask(Add(2)) == 2
+        assert await ref.ask(AddNumber(2)) == 2
         assert ids(supervisor) == ["a", "b"]
         assert ids(supervisor) == [node.name for node in runtime.snapshot().tree[0].children]
     assert diary == ["hello", "bye"]
@@ -74,22 +74,22 @@ async def test_stop_child_ends_it_in_order_and_frees_its_id(runtime: Runtime) ->
     async with open_supervisor(runtime, "top", []) as supervisor:
         for _ in range(2):
             ref = await supervisor.start_child(actor_child("b", lambda: Courteous(diary)))
-            ref.tell(Note(1))
+            ref.tell(DiaryNote(1))
             assert await supervisor.stop_child("b")
             assert ids(supervisor) == []
             with pytest.raises(ActorGone):
-                await ref.ask(Add(1))
+                await ref.ask(AddNumber(1))
         assert not await supervisor.stop_child("b")
     assert diary == ["hello", 1, "bye"] * 2
 
 
 ENDS = [
     (Restart.TEMPORARY, Break(), False),
-    (Restart.TEMPORARY, End(), False),
+    (Restart.TEMPORARY, StopSelf(), False),
     (Restart.TRANSIENT, Break(), True),
-    (Restart.TRANSIENT, End(), False),
+    (Restart.TRANSIENT, StopSelf(), False),
     (Restart.PERMANENT, Break(), True),
-    (Restart.PERMANENT, End(), True),
+    (Restart.PERMANENT, StopSelf(), True),
 ]
 
 
@@ -100,20 +100,22 @@ async def test_child_that_ended_is_restarted_or_leaves(
 ) -> None:
     """R-71, R-78."""
     async with open_supervisor(runtime, "top", []) as supervisor:
-        ref = await supervisor.start_child(actor_child("b", Sample, restart=restart))
+        ref = await supervisor.start_child(actor_child("b", SampleActor, restart=restart))
         ref.tell(end)
         await trio.sleep(1)
         assert ids(supervisor) == ["b"] * stays
         if stays:
-            assert await ref.ask(Add(1)) == 1
+            assert await ref.ask(AddNumber(1)) == 1
 
 
 @in_many_orders
 async def test_child_temporary_may_fail_any_number_of_times(runtime: Runtime) -> None:
-    """R-73: nothing is restarted, so nothing counts."""
+    """R-73: a temporary child is not restarted, so its failures do not count."""
     async with open_supervisor(runtime, "top", [], intensity=NONE) as supervisor:
         for _ in range(20):
-            ref = await supervisor.start_child(actor_child("b", Sample, restart=Restart.TEMPORARY))
+            ref = await supervisor.start_child(
+                actor_child("b", SampleActor, restart=Restart.TEMPORARY)
+            )
             with pytest.raises(ActorFailed):
                 await ref.ask(Break())
             await wait_all_tasks_blocked()
@@ -126,7 +128,7 @@ async def test_child_that_fails_too_often_escalates(runtime: Runtime) -> None:
 
     async def run() -> None:
         async with open_supervisor(runtime, "top", [], intensity=NONE) as supervisor:
-            ref = await supervisor.start_child(actor_child("b", Sample))
+            ref = await supervisor.start_child(actor_child("b", SampleActor))
             ref.tell(Break())
             await trio.sleep_forever()
 
@@ -139,8 +141,8 @@ async def test_children_that_have_ended_leave_nothing(runtime: Runtime, log: Log
     """R-45."""
     async with open_supervisor(runtime, "top", []) as supervisor:
         for number in range(100):
-            spec = actor_child(f"c{number}", Sample, restart=Restart.TEMPORARY)
-            (await supervisor.start_child(spec)).tell(End() if number % 2 else Break())
+            spec = actor_child(f"c{number}", SampleActor, restart=Restart.TEMPORARY)
+            (await supervisor.start_child(spec)).tell(StopSelf() if number % 2 else Break())
         await wait_all_tasks_blocked()
         assert ids(supervisor) == []
         log.entries.clear()  # tracebacks
@@ -151,15 +153,17 @@ async def test_children_that_have_ended_leave_nothing(runtime: Runtime, log: Log
 
 @in_many_orders
 async def test_start_child_is_refused_at_the_limit(runtime: Runtime) -> None:
-    """R-79: static children do not count, and a place is free when a child has ended."""
-    once = partial(actor_child, make=Sample, restart=Restart.TEMPORARY)
-    async with open_supervisor(runtime, "top", [actor_child("a", Sample)], limit=2) as supervisor:
+    """R-79: static children do not count, and a child that has ended no longer counts."""
+    once = partial(actor_child, make=SampleActor, restart=Restart.TEMPORARY)
+    async with open_supervisor(
+        runtime, "top", [actor_child("a", SampleActor)], limit=2
+    ) as supervisor:
         for id in ("b", "c"):
             await supervisor.start_child(once(id))
         with pytest.raises(TooManyChildren, match="'top' has 2 dynamic children") as caught:
             await supervisor.start_child(once("d"))
         assert (caught.value.supervisor, caught.value.limit) == ("top", 2)
-        runtime.ref("b").tell(End())
+        runtime.ref("b").tell(StopSelf())
         await wait_all_tasks_blocked()
         await supervisor.start_child(once("d"))
         assert ids(supervisor) == ["a", "c", "d"]
@@ -187,13 +191,13 @@ async def test_start_child_counts_those_that_are_starting(runtime: Runtime) -> N
 
 @in_many_orders
 async def test_start_child_refuses_an_id_in_use(runtime: Runtime) -> None:
-    async with open_supervisor(runtime, "top", [actor_child("a", Sample)]) as supervisor:
+    async with open_supervisor(runtime, "top", [actor_child("a", SampleActor)]) as supervisor:
         with pytest.raises(ValueError, match="'top' has a child 'a' already"):
-            await supervisor.start_child(actor_child("a", Sample))
-        async with runtime.running("elsewhere", Sample) as elsewhere:
+            await supervisor.start_child(actor_child("a", SampleActor))
+        async with runtime.running("elsewhere", SampleActor) as elsewhere:
             with pytest.raises(ValueError, match="'elsewhere' is already running"):
-                await supervisor.start_child(actor_child("elsewhere", Sample))
-            assert await elsewhere.ask(Add(1)) == 1
+                await supervisor.start_child(actor_child("elsewhere", SampleActor))
+            assert await elsewhere.ask(AddNumber(1)) == 1
         assert ids(supervisor) == ["a"]
 
 
@@ -203,7 +207,7 @@ async def test_start_child_raises_a_failed_start_and_leaves_nothing(
 ) -> None:
     """R-78: it is logged once and does not count."""
 
-    class Unready(Sample):
+    class Unready(SampleActor):
         async def started(self) -> None:
             raise OSError("no disk")
 
@@ -221,7 +225,7 @@ async def test_start_child_raises_a_failed_start_and_leaves_nothing(
 
 
 @in_many_orders
-async def test_start_child_of_one_that_ends_before_it_is_ready_raises_actor_gone(
+async def test_start_child_that_ends_too_early_raises_actor_gone(
     runtime: Runtime,
 ) -> None:
     """R-78: an actor that is stopped meanwhile, or a task that returns."""
@@ -244,7 +248,7 @@ async def test_start_child_of_one_that_ends_before_it_is_ready_raises_actor_gone
 
 
 @in_many_orders
-async def test_start_child_of_a_task_that_takes_too_long_raises_actor_failed(
+async def test_start_child_of_a_slow_task_raises_actor_failed(
     runtime: Runtime,
 ) -> None:
     """R-77, R-78."""
@@ -271,14 +275,14 @@ async def test_start_child_cancelled_stops_the_child_again(runtime: Runtime) -> 
         assert diary == ["hello", "bye"]
         assert ids(supervisor) == []
         with pytest.raises(ActorGone):
-            await runtime.ref("b").ask(Add(1))
+            await runtime.ref("b").ask(AddNumber(1))
 
 
 @in_many_orders
 async def test_stop_child_cancelled_still_stops_the_child(runtime: Runtime) -> None:
     """R-78: and does not make its caller wait."""
     async with open_supervisor(runtime, "top", []) as supervisor:
-        ref = await supervisor.start_child(actor_child("b", Sample))
+        ref = await supervisor.start_child(actor_child("b", SampleActor))
         ref.tell(Nap(3.0))
         with trio.move_on_after(1.0):
             await supervisor.stop_child("b")
@@ -292,7 +296,7 @@ async def test_stop_child_cancelled_still_stops_the_child(runtime: Runtime) -> N
 async def test_stop_child_during_a_restart_delay_ends_it(runtime: Runtime) -> None:
     """R-78."""
     async with open_supervisor(runtime, "top", [], intensity=SLOW) as supervisor:
-        ref = await supervisor.start_child(actor_child("b", Sample))
+        ref = await supervisor.start_child(actor_child("b", SampleActor))
         for _ in range(2):
             ref.tell(Break())
         await wait_all_tasks_blocked()
@@ -309,7 +313,7 @@ async def test_children_dynamic_stop_at_once_before_the_static_ones(runtime: Run
     specs = [actor_child("a", lambda: Courteous(diary))]
     async with open_supervisor(runtime, "top", specs) as supervisor:
         for number in range(20):
-            await supervisor.start_child(actor_child(f"c{number}", Sample))
+            await supervisor.start_child(actor_child(f"c{number}", SampleActor))
             runtime.ref(f"c{number}").tell(Nap(3.0))
         began = trio.current_time()
         await wait_all_tasks_blocked()
@@ -325,12 +329,12 @@ async def test_children_dynamic_are_restarted_with_their_group(
     """R-76, R-78: those that are temporary leave."""
     diary: list[object] = []
     async with open_supervisor(
-        runtime, "top", [actor_child("a", Sample)], strategy=strategy
+        runtime, "top", [actor_child("a", SampleActor)], strategy=strategy
     ) as supervisor:
-        await supervisor.start_child(actor_child("b", lambda: Sample(diary)))
-        await supervisor.start_child(actor_child("c", Sample, restart=Restart.TEMPORARY))
+        await supervisor.start_child(actor_child("b", lambda: SampleActor(diary)))
+        await supervisor.start_child(actor_child("c", SampleActor, restart=Restart.TEMPORARY))
         runtime.ref("b").tell(Nap(1.0))
-        runtime.ref("b").tell(Note(1))
+        runtime.ref("b").tell(DiaryNote(1))
         await wait_all_tasks_blocked()
         runtime.ref("a").tell(Break())
         await trio.sleep(2)
@@ -341,12 +345,14 @@ async def test_children_dynamic_are_restarted_with_their_group(
 
 @pytest.mark.parametrize("at", [0.0, 0.3, 1.0])
 @in_many_orders
-async def test_start_child_during_a_restart_of_its_group_is_ready_in_the_end(
-    runtime: Runtime, at: float
-) -> None:
+async def test_start_child_during_a_group_restart_gets_ready(runtime: Runtime, at: float) -> None:
     """R-78."""
     async with open_supervisor(
-        runtime, "top", [actor_child("a", Sample)], strategy=Strategy.ONE_FOR_ALL, intensity=SLOW
+        runtime,
+        "top",
+        [actor_child("a", SampleActor)],
+        strategy=Strategy.ONE_FOR_ALL,
+        intensity=SLOW,
     ) as supervisor:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(supervisor.start_child, actor_child("b", Courteous))
@@ -354,7 +360,7 @@ async def test_start_child_during_a_restart_of_its_group_is_ready_in_the_end(
             runtime.ref("a").tell(Break())
         await trio.sleep(10)
         assert ids(supervisor) == ["a", "b"]
-        assert await runtime.ref("b").ask(Add(1), deadline=5.0) == 1
+        assert await runtime.ref("b").ask(AddNumber(1), deadline=5.0) == 1
 
 
 @in_many_orders
@@ -380,7 +386,7 @@ class Open(Request[str], frozen=True):
     number: int
 
 
-class Listener(Actor):
+class ConnectionListener(Actor):
     """Starts an actor for each connection."""
 
     def __init__(self, connections: DynamicSupervisor) -> None:
@@ -391,7 +397,7 @@ class Listener(Actor):
         name = f"connection-{message.number}"
         try:
             ref = await self.connections.start_child(
-                actor_child(name, Sample, restart=Restart.TEMPORARY)
+                actor_child(name, SampleActor, restart=Restart.TEMPORARY)
             )
         except TooManyChildren:
             return "busy"
@@ -403,8 +409,11 @@ async def test_dynamic_supervisor_is_used_by_an_actor(runtime: Runtime) -> None:
     """R-78."""
     connections = DynamicSupervisor("connections", limit=2)
     with pytest.raises(ActorGone):
-        await connections.start_child(actor_child("early", Sample))
-    specs = [dynamic_child(connections), actor_child("listener", lambda: Listener(connections))]
+        await connections.start_child(actor_child("early", SampleActor))
+    specs = [
+        dynamic_child(connections),
+        actor_child("listener", lambda: ConnectionListener(connections)),
+    ]
     async with open_supervisor(runtime, "top", specs):
         listener = runtime.ref("listener")
         answers = [await listener.ask(Open(number), deadline=5.0) for number in range(3)]
@@ -424,14 +433,14 @@ async def test_dynamic_supervisor_is_used_by_an_actor(runtime: Runtime) -> None:
 async def test_dynamic_supervisor_restarted_has_no_children(runtime: Runtime) -> None:
     """R-78: the address stays valid."""
     connections = DynamicSupervisor("connections")
-    specs = [actor_child("a", Sample), dynamic_child(connections)]
+    specs = [actor_child("a", SampleActor), dynamic_child(connections)]
     async with open_supervisor(runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL):
-        await connections.start_child(actor_child("b", Sample))
+        await connections.start_child(actor_child("b", SampleActor))
         runtime.ref("a").tell(Break())
         await trio.sleep(1)
         assert ids(connections) == []
-        await connections.start_child(actor_child("b", Sample))
-        assert await runtime.ref("b").ask(Add(1)) == 1
+        await connections.start_child(actor_child("b", SampleActor))
+        assert await runtime.ref("b").ask(AddNumber(1)) == 1
 
 
 def test_dynamic_supervisor_limit_must_be_positive() -> None:
@@ -444,7 +453,7 @@ async def test_start_child_whose_start_asks_its_starter_is_a_deadlock(runtime: R
     """R-44."""
     connections = DynamicSupervisor("connections")
 
-    class Impatient(Sample):
+    class Impatient(SampleActor):
         async def started(self) -> None:
             await self.context_of_listener()
 
@@ -452,7 +461,7 @@ async def test_start_child_whose_start_asks_its_starter_is_a_deadlock(runtime: R
             with pytest.raises(AskCycle):
                 await runtime.ref("listener").ask(Open(9), deadline=5.0)
 
-    class Greeter(Listener):
+    class Greeter(ConnectionListener):
         async def open(self, message: Open) -> str:
             return (await self.connections.start_child(actor_child("b", Impatient))).name
 

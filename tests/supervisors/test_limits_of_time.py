@@ -29,11 +29,11 @@ from supervisors import (
 )
 from supervisors.children import TaskStatus
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Break,
+    DiaryNote,
     Nap,
-    Note,
-    Sample,
+    SampleActor,
 )
 from tests.supervisors.orders import in_many_orders
 
@@ -41,14 +41,14 @@ QUICK = RestartIntensity(restarts=3, seconds=30.0, backoff=1.0, jitter=0.0)
 HERE = __file__
 
 
-class Hanging(Sample):
+class Hanging(SampleActor):
     """Never starts."""
 
     async def started(self) -> None:
         await trio.sleep_forever()
 
 
-class Stubborn(Sample):
+class StubbornStart(SampleActor):
     """Never starts in time, and does not let itself be cancelled."""
 
     async def started(self) -> None:
@@ -56,7 +56,7 @@ class Stubborn(Sample):
             await trio.sleep(10)
 
 
-class Deaf(Sample):
+class DeafNapper(SampleActor):
     """A nap is not to be disturbed."""
 
     async def nap(self, message: Nap) -> int:
@@ -65,7 +65,7 @@ class Deaf(Sample):
         return 1
 
 
-class Swallower(Sample):
+class Swallower(SampleActor):
     """Takes a cancellation for the end of its nap."""
 
     async def nap(self, message: Nap) -> int:
@@ -118,9 +118,9 @@ async def test_start_that_takes_too_long_says_where_it_is(
 
 
 @in_many_orders
-async def test_start_that_is_in_time_is_none(runtime: Runtime) -> None:
+async def test_start_limit_ends_with_the_start(runtime: Runtime) -> None:
     """R-77: the limit ends with the start."""
-    async with open_supervisor(runtime, "top", [actor_child("a", Sample, start_seconds=3.0)]):
+    async with open_supervisor(runtime, "top", [actor_child("a", SampleActor, start_seconds=3.0)]):
         assert await runtime.ref("a").ask(Nap(30.0)) == 1
 
 
@@ -128,15 +128,15 @@ async def test_start_that_is_in_time_is_none(runtime: Runtime) -> None:
 async def test_restart_that_takes_too_long_counts_and_keeps_the_mailbox(runtime: Runtime) -> None:
     """R-77, R-12."""
     diary: list[object] = []
-    makes = [Sample, Hanging, Sample]
+    makes = [SampleActor, Hanging, SampleActor]
     specs = [actor_child("a", lambda: makes.pop(0)(diary), start_seconds=3.0)]
     async with open_supervisor(runtime, "top", specs, intensity=QUICK):
         runtime.ref("a").tell(Break())
-        runtime.ref("a").tell(Note(1))
+        runtime.ref("a").tell(DiaryNote(1))
         await trio.sleep(2)
         node = runtime.snapshot().tree[0].children[0]
         assert (node.failed, node.state) == (1, "starting")
-        assert await runtime.ref("a").ask(Add(1)) == 1
+        assert await runtime.ref("a").ask(AddNumber(1)) == 1
         node = runtime.snapshot().tree[0].children[0]
         assert (node.failed, node.restarts) == (2, 2)
         assert trio.current_time() == 3.0 + 1.0
@@ -148,7 +148,7 @@ async def test_start_that_ignores_its_cancellation_is_logged(
     runtime: Runtime, log: LogBook
 ) -> None:
     """R-77, R-63: then it is a failure, although it got ready."""
-    spec = actor_child("a", Stubborn, start_seconds=3.0, shutdown_seconds=2.0)
+    spec = actor_child("a", StubbornStart, start_seconds=3.0, shutdown_seconds=2.0)
     with pytest.raises(SupervisorFailed, match="has not started within 3 s"):
         async with open_supervisor(runtime, "top", [spec]):
             raise AssertionError("started")
@@ -161,13 +161,13 @@ async def test_start_that_ignores_its_cancellation_is_logged(
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
 def test_start_limit_must_be_positive(seconds: float) -> None:
     with pytest.raises(ValueError, match="start_seconds must be greater than 0"):
-        actor_child("a", Sample, start_seconds=seconds)
+        actor_child("a", SampleActor, start_seconds=seconds)
 
 
-@pytest.mark.parametrize("kind", [Deaf, Swallower, Sample])
+@pytest.mark.parametrize("kind", [DeafNapper, Swallower, SampleActor])
 @in_many_orders
-async def test_stop_of_a_single_actor_past_its_deadline_says_where_it_is(
-    runtime: Runtime, log: LogBook, kind: type[Sample]
+async def test_late_stop_of_a_single_actor_logs_its_location(
+    runtime: Runtime, log: LogBook, kind: type[SampleActor]
 ) -> None:
     """R-63."""
     async with runtime.running("a", kind, shutdown_seconds=1.0) as ref:
@@ -180,11 +180,11 @@ async def test_stop_of_a_single_actor_past_its_deadline_says_where_it_is(
 
 
 @in_many_orders
-async def test_stop_of_a_supervised_actor_past_its_deadline_is_logged_once(
+async def test_late_stop_of_a_supervised_actor_is_logged_once(
     runtime: Runtime, log: LogBook
 ) -> None:
     """R-63."""
-    specs = [actor_child("a", Deaf, shutdown_seconds=1.0)]
+    specs = [actor_child("a", DeafNapper, shutdown_seconds=1.0)]
     async with open_supervisor(runtime, "top", [supervisor_child("inner", specs)]):
         runtime.ref("a").tell(Nap(3.0))
         await wait_all_tasks_blocked()
@@ -192,9 +192,7 @@ async def test_stop_of_a_supervised_actor_past_its_deadline_is_logged_once(
 
 
 @in_many_orders
-async def test_stop_of_a_task_past_its_deadline_says_where_it_is(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_late_stop_of_a_task_logs_its_location(runtime: Runtime, log: LogBook) -> None:
     """R-63."""
 
     async def deaf(*, task_status: TaskStatus) -> None:
@@ -214,29 +212,27 @@ async def test_stop_of_a_task_past_its_deadline_says_where_it_is(
 @in_many_orders
 async def test_stop_in_time_is_not_logged(runtime: Runtime, log: LogBook) -> None:
     """R-63."""
-    async with runtime.running("a", Sample, shutdown_seconds=2.0) as ref:
+    async with runtime.running("a", SampleActor, shutdown_seconds=2.0) as ref:
         ref.tell(Nap(1.0))
     assert log.named("stop_overdue") == []
     assert len(runtime.deadlines) == 0
 
 
 @in_many_orders
-async def test_start_of_a_keyed_actor_that_takes_too_long_is_a_failure(
-    runtime: Runtime, log: LogBook
-) -> None:
+async def test_slow_start_of_a_keyed_actor_is_a_failure(runtime: Runtime, log: LogBook) -> None:
     """R-77: its asker learns where the start was, and the key is held back as after any failure."""
     pool = KeyedPool(runtime, "p", lambda key: Hanging(), start_seconds=3.0)
     line = linecache.getline(HERE, 48)
     assert "sleep_forever" in line
     with pytest.raises(ActorFailed, match=f"not started within 3 s; it waits at {HERE}:48"):
-        await pool["k"].ask(Add(1), deadline=60.0)
+        await pool["k"].ask(AddNumber(1), deadline=60.0)
     assert trio.current_time() == 3.0
     assert [entry["phase"] for entry in log.named("actor_failed")] == ["start"]
     await pool.close()
 
 
 @in_many_orders
-async def test_start_without_a_supervisor_that_takes_too_long_is_a_failure(
+async def test_slow_start_without_a_supervisor_is_a_failure(
     runtime: Runtime,
 ) -> None:
     """R-77."""
@@ -252,14 +248,14 @@ async def test_passivation_that_takes_too_long_is_cancelled_and_logged(
 ) -> None:
     """R-63: and the key's messages are handled by the next instance."""
 
-    class Lingering(Sample):
+    class Lingering(SampleActor):
         async def stopping(self) -> None:
             await trio.sleep_forever()
 
     pool = KeyedPool(runtime, "p", lambda key: Lingering(), idle_seconds=1.0, shutdown_seconds=3.0)
-    assert await pool["k"].ask(Add(1), deadline=1.0) == 1
+    assert await pool["k"].ask(AddNumber(1), deadline=1.0) == 1
     await trio.sleep(2)
-    assert await pool["k"].ask(Add(1), deadline=10.0) == 1
+    assert await pool["k"].ask(AddNumber(1), deadline=10.0) == 1
     assert trio.current_time() == 4.0
     overdue = log.named("stop_overdue")
     assert [entry["child"] for entry in overdue] == ["p/k"]
@@ -275,7 +271,7 @@ def test_limits_of_time_of_a_pool_must_be_positive(limit: str) -> None:
         clock, entropy = TrioClock(0), SeededEntropy(1)
         async with open_runtime(clock=clock, entropy=entropy) as runtime:
             limits: dict[str, Any] = {limit: 0.0}
-            KeyedPool(runtime, "p", lambda key: Sample(), **limits)
+            KeyedPool(runtime, "p", lambda key: SampleActor(), **limits)
 
     with pytest.raises(ValueError, match="must be above 0"):
         trio.run(make)

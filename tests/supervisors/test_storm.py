@@ -34,17 +34,17 @@ from supervisors import (
     worker_pool_child,
 )
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Begin,
     Break,
     Courteous,
-    End,
+    DiaryNote,
     Keep,
     Later,
     Nap,
-    Note,
-    Sample,
-    Waits,
+    SampleActor,
+    SampleThatWaits,
+    StopSelf,
 )
 from tests.supervisors.orders import in_many_orders
 
@@ -54,7 +54,7 @@ CREW_MAILBOXES = [MailboxPolicy(capacity=4, overflow=overflow) for overflow in O
 
 
 class Storm:
-    """Callers that ask and send whatever comes to their minds."""
+    """Callers that ask and send at random."""
 
     def __init__(self, runtime: Runtime, seed: int) -> None:
         self.runtime = runtime
@@ -62,21 +62,21 @@ class Storm:
         self.pool = KeyedPool(runtime, "pool", self._make, capacity=40, idle_seconds=2.0)
         self.guests = DynamicSupervisor("guests", limit=8)
         self.crew = WorkerPool(
-            runtime, "crew", Sample, size=3, mailbox=self.dice.choice(CREW_MAILBOXES)
+            runtime, "crew", SampleActor, size=3, mailbox=self.dice.choice(CREW_MAILBOXES)
         )
-        self.topic: Topic[Note] = Topic(runtime, "topic")
+        self.topic: Topic[DiaryNote] = Topic(runtime, "topic")
         self.top: Supervisor | None = None
 
     def tree(self) -> list[ChildSpec]:
         inner = supervisor_child(
             "inner",
-            [actor_child("b", Courteous), actor_child("c", Sample)],
+            [actor_child("b", Courteous), actor_child("c", SampleActor)],
             strategy=self.dice.choice(list(Strategy)),
             intensity=RestartIntensity(restarts=2),
         )
         return [
-            actor_child("a", Sample),
-            actor_child("w", Waits, restart=Restart.TRANSIENT),
+            actor_child("a", SampleActor),
+            actor_child("w", SampleThatWaits, restart=Restart.TRANSIENT),
             inner,
             pool_child("pool", self.pool),
             dynamic_child(self.guests, intensity=RestartIntensity(restarts=10)),
@@ -88,20 +88,20 @@ class Storm:
             for _ in range(CALLERS):
                 nursery.start_soon(self._call)
 
-    def _make(self, key: str) -> Sample:
-        return Courteous() if int(key) % 3 == 0 else Sample()
+    def _make(self, key: str) -> SampleActor:
+        return Courteous() if int(key) % 3 == 0 else SampleActor()
 
     async def _call(self) -> None:
         dice = self.dice
         while True:
             with suppress(ActorError), trio.move_on_after(dice.uniform(0, 2)):
                 fatal = [Break()] if dice.random() < 0.02 else []
-                request = dice.choice([Add(1), Nap(0.3), Keep(), Nap(3.0), *fatal])
+                request = dice.choice([AddNumber(1), Nap(0.3), Keep(), Nap(3.0), *fatal])
                 await self._someone().ask(request, deadline=dice.uniform(0.1, 1.5))
             with suppress(ActorError), trio.move_on_after(dice.uniform(0, 0.5)):
-                final = [End()] if dice.random() < 0.05 else []
+                final = [StopSelf()] if dice.random() < 0.05 else []
                 await self._someone().send(
-                    dice.choice([Note(1), Begin(0.2), Later(0.2, 1), *final])
+                    dice.choice([DiaryNote(1), Begin(0.2), Later(0.2, 1), *final])
                 )
             with suppress(ActorError, ValueError), trio.move_on_after(dice.uniform(0, 2)):
                 await self._invite_or_send_away()
@@ -109,7 +109,7 @@ class Storm:
                 self.topic.subscribe(
                     self._someone(), slow=dice.choice(list(Slow)), capacity=dice.randrange(1, 4)
                 )
-                await self.topic.publish(Note(1))
+                await self.topic.publish(DiaryNote(1))
             await trio.sleep(dice.uniform(0, 0.2))
             self.runtime.snapshot()
 
@@ -120,7 +120,7 @@ class Storm:
         if dice.random() < 0.4:
             await host.stop_child(name)
         else:
-            make = dice.choice([Sample, Courteous])
+            make = dice.choice([SampleActor, Courteous])
             await host.start_child(actor_child(name, make, restart=dice.choice(list(Restart))))
 
     def _someone(self) -> Ref:

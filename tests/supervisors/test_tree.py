@@ -25,14 +25,14 @@ from supervisors import (
 )
 from supervisors.children import TaskFunction, TaskStatus
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Break,
     Courteous,
-    End,
+    DiaryNote,
     Nap,
-    Note,
-    Sample,
-    Waits,
+    SampleActor,
+    SampleThatWaits,
+    StopSelf,
 )
 from tests.supervisors.orders import in_many_orders
 
@@ -109,12 +109,12 @@ async def test_child_that_ends_before_started_has_failed(runtime: Runtime) -> No
 @in_many_orders
 async def test_restart_keeps_address_and_mailbox(runtime: Runtime, log: LogBook) -> None:
     diary: Diary = []
-    specs = [actor_child("a", lambda: Sample(diary))]
+    specs = [actor_child("a", lambda: SampleActor(diary))]
     async with open_supervisor(runtime, "top", specs):
         ref = runtime.ref("a")
-        for message in (Note(1), Break(), Note(2)):
+        for message in (DiaryNote(1), Break(), DiaryNote(2)):
             ref.tell(message)
-        assert await ref.ask(Add(1)) == 1
+        assert await ref.ask(AddNumber(1)) == 1
         node = runtime.snapshot().tree[0].children[0]
     assert diary == [1, 2]
     assert (node.name, node.failed, node.restarts) == ("a", 1, 1)
@@ -127,16 +127,16 @@ async def test_restart_delay_keeps_the_mailbox_open(
     runtime: Runtime,
 ) -> None:
     diary: Diary = []
-    specs = [actor_child("a", lambda: Sample(diary))]
+    specs = [actor_child("a", lambda: SampleActor(diary))]
     async with open_supervisor(runtime, "top", specs, intensity=NO_JITTER):
         ref = runtime.ref("a")
         ref.tell(Break())
         ref.tell(Break())
         await wait_all_tasks_blocked()
         assert runtime.snapshot().tree[0].children[0].state == "waiting"
-        assert ref.tell(Note(1))
+        assert ref.tell(DiaryNote(1))
         start = trio.current_time()
-        assert await ref.ask(Add(1), deadline=5.0) == 1
+        assert await ref.ask(AddNumber(1), deadline=5.0) == 1
         assert trio.current_time() - start == 1.0
     assert diary == [1]
 
@@ -181,17 +181,17 @@ async def test_restart_counts_start_failures(runtime: Runtime) -> None:
 @in_many_orders
 async def test_child_transient_may_end_and_temporary_may_fail(runtime: Runtime) -> None:
     specs = [
-        actor_child("done", Sample, restart=Restart.TRANSIENT),
-        actor_child("gone", Sample, restart=Restart.TEMPORARY),
+        actor_child("done", SampleActor, restart=Restart.TRANSIENT),
+        actor_child("gone", SampleActor, restart=Restart.TEMPORARY),
     ]
     async with open_supervisor(runtime, "top", specs):
-        runtime.ref("done").tell(End())
+        runtime.ref("done").tell(StopSelf())
         runtime.ref("gone").tell(Break())
         await wait_all_tasks_blocked()
         for name in ("done", "gone"):
             with pytest.raises(ActorGone):
-                await runtime.ref(name).ask(Add(1))
-        runtime.ref("done").tell(Note(1))
+                await runtime.ref(name).ask(AddNumber(1))
+        runtime.ref("done").tell(DiaryNote(1))
     assert runtime.snapshot().dead_letters[DeadLetterReason.GONE] == 1
 
 
@@ -202,10 +202,10 @@ async def test_child_significant_ends_the_block_normally(
     diary: Diary = []
     specs = [
         task_child("a", task(diary, "a")),
-        actor_child("main", Sample, restart=Restart.TRANSIENT, significant=True),
+        actor_child("main", SampleActor, restart=Restart.TRANSIENT, significant=True),
     ]
     async with open_supervisor(runtime, "top", specs):
-        runtime.ref("main").tell(End())
+        runtime.ref("main").tell(StopSelf())
         await trio.sleep(1000)
     assert diary == ["a up", "a down"]
     assert trio.current_time() == 2.0
@@ -226,7 +226,7 @@ async def test_restart_follows_the_strategy_in_order(
     diary: Diary = []
     specs = [
         task_child("a", task(diary, "a")),
-        actor_child("b", Sample),
+        actor_child("b", SampleActor),
         task_child("c", task(diary, "c")),
     ]
     async with open_supervisor(runtime, "top", specs, strategy=strategy):
@@ -234,7 +234,7 @@ async def test_restart_follows_the_strategy_in_order(
         runtime.ref("b").tell(Break())
         await trio.sleep(10)
         assert diary == seen
-        assert await runtime.ref("b").ask(Add(1)) == 1
+        assert await runtime.ref("b").ask(AddNumber(1)) == 1
 
 
 @in_many_orders
@@ -248,7 +248,7 @@ async def test_supervisor_cancelled_stops_in_order(runtime: Runtime) -> None:
     with trio.move_on_after(10) as scope:
         async with open_supervisor(runtime, "top", specs):
             runtime.ref("b").tell(Nap(9.5))
-            runtime.ref("b").tell(Note(1))
+            runtime.ref("b").tell(DiaryNote(1))
             await trio.sleep_forever()
     assert scope.cancelled_caught
     assert diary == ["a up", "hello", "c up", "c down", 1, "bye", "a down"]
@@ -279,9 +279,11 @@ async def test_supervisor_cancelled_during_start_stops_what_began(runtime: Runti
 async def test_restart_delay_cut_by_a_stop_settles_the_mailbox(
     runtime: Runtime,
 ) -> None:
-    async with open_supervisor(runtime, "top", [actor_child("a", Sample)], intensity=NO_JITTER):
+    async with open_supervisor(
+        runtime, "top", [actor_child("a", SampleActor)], intensity=NO_JITTER
+    ):
         ref = runtime.ref("a")
-        for message in (Break(), Break(), Note(1)):
+        for message in (Break(), Break(), DiaryNote(1)):
             ref.tell(message)
         await wait_all_tasks_blocked()
     assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
@@ -319,7 +321,7 @@ async def test_child_task_is_cancelled_after_shutdown_seconds(
 @in_many_orders
 async def test_supervisor_stop_has_one_deadline(runtime: Runtime) -> None:
     def slow(id: str) -> ChildSpec:
-        return actor_child(id, Sample, shutdown_seconds=60.0)
+        return actor_child(id, SampleActor, shutdown_seconds=60.0)
 
     specs = [
         slow("a"),
@@ -336,7 +338,7 @@ async def test_supervisor_stop_has_one_deadline(runtime: Runtime) -> None:
 @in_many_orders
 async def test_escalation_is_a_failure_for_the_parent(runtime: Runtime) -> None:
     diary: Diary = []
-    inner = [task_child("x", task(diary, "x")), actor_child("bad", Sample)]
+    inner = [task_child("x", task(diary, "x")), actor_child("bad", SampleActor)]
     specs = [
         task_child("a", task(diary, "a")),
         supervisor_child("inner", inner, intensity=RestartIntensity(restarts=0)),
@@ -345,7 +347,7 @@ async def test_escalation_is_a_failure_for_the_parent(runtime: Runtime) -> None:
         await trio.sleep(1)
         runtime.ref("bad").tell(Break())
         await trio.sleep(5)
-        assert await runtime.ref("bad").ask(Add(1)) == 1
+        assert await runtime.ref("bad").ask(AddNumber(1)) == 1
         tree = runtime.snapshot().tree[0]
         names = [(node.name, node.kind, node.state) for node in tree.walk()]
     assert diary == ["a up", "x up", "x down", "x up", "x down", "a down"]
@@ -365,7 +367,7 @@ async def test_child_pool_is_closed_in_order(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "pool", lambda key: Courteous(diary))
     specs = [task_child("a", task(diary, "a")), pool_child("pool", pool)]
     async with open_supervisor(runtime, "top", specs):
-        pool["k"].tell(Note(1))
+        pool["k"].tell(DiaryNote(1))
         await trio.sleep(2)
         pool["k"].tell(Nap(2.0))
         assert [node.name for node in runtime.snapshot().tree[0].children] == ["a", "pool"]
@@ -379,8 +381,8 @@ async def test_supervisor_stop_from_its_own_child_is_a_deadlock(
 ) -> None:
     cycles: list[tuple[str, ...]] = []
 
-    class Rebel(Sample):
-        async def add(self, message: Add) -> int:
+    class Rebel(SampleActor):
+        async def add(self, message: AddNumber) -> int:
             try:
                 await supervisor.stop(trio.current_time() + 5.0)
             except AskCycle as cycle:
@@ -388,9 +390,11 @@ async def test_supervisor_stop_from_its_own_child_is_a_deadlock(
             return 1
 
     inner = supervisor_child("inner", [actor_child("rebel", Rebel)])
-    async with open_supervisor(runtime, "top", [actor_child("a", Sample), inner]) as supervisor:
-        assert await runtime.ref("rebel").ask(Add(1), deadline=1.0) == 1
-        assert await runtime.ref("a").ask(Add(1), deadline=1.0) == 1
+    async with open_supervisor(
+        runtime, "top", [actor_child("a", SampleActor), inner]
+    ) as supervisor:
+        assert await runtime.ref("rebel").ask(AddNumber(1), deadline=1.0) == 1
+        assert await runtime.ref("a").ask(AddNumber(1), deadline=1.0) == 1
     assert cycles == [("rebel", "rebel")]
 
 
@@ -399,7 +403,7 @@ async def test_restart_delay_keeps_mailbox_limit_and_deadlines(
     runtime: Runtime,
 ) -> None:
     slow = RestartIntensity(restarts=9, backoff=10.0, backoff_cap=10.0, jitter=0.0)
-    async with open_supervisor(runtime, "top", [actor_child("a", Waits)], intensity=slow):
+    async with open_supervisor(runtime, "top", [actor_child("a", SampleThatWaits)], intensity=slow):
         ref = runtime.ref("a")
         for _ in range(2):
             ref.tell(Break())
@@ -407,10 +411,10 @@ async def test_restart_delay_keeps_mailbox_limit_and_deadlines(
         assert runtime.snapshot().tree[0].children[0].state == "waiting"
         start = trio.current_time()
         with pytest.raises(AskTimeout):
-            await ref.ask(Add(1), deadline=4.0)
+            await ref.ask(AddNumber(1), deadline=4.0)
         assert trio.current_time() - start == 4.0
-        assert ref.tell(Note(1))
-        assert not ref.tell(Note(2))  # the withdrawn request still takes its room
+        assert ref.tell(DiaryNote(1))
+        assert not ref.tell(DiaryNote(2))  # the withdrawn request still takes its room
     assert runtime.snapshot().dead_letters[DeadLetterReason.FULL] == 1
 
 
@@ -418,7 +422,7 @@ async def test_restart_delay_keeps_mailbox_limit_and_deadlines(
 async def test_supervisor_rejects_duplicate_ids(runtime: Runtime) -> None:
     with pytest.raises(ValueError, match="must have different ids"):
         async with open_supervisor(
-            runtime, "top", [actor_child("a", Sample), actor_child("a", Sample)]
+            runtime, "top", [actor_child("a", SampleActor), actor_child("a", SampleActor)]
         ):
             pass
 
@@ -438,14 +442,14 @@ async def test_restart_of_a_group_covers_a_simultaneous_end(
 ) -> None:
     """Both end at once: the restart of the group covers the second end, whichever it is."""
     specs = [
-        actor_child("a", Sample),
-        actor_child("t", Sample, restart=Restart.TRANSIENT),
+        actor_child("a", SampleActor),
+        actor_child("t", SampleActor, restart=Restart.TRANSIENT),
     ]
     async with open_supervisor(runtime, "top", specs, strategy=Strategy.ONE_FOR_ALL):
         runtime.ref("a").tell(Break())
-        runtime.ref("t").tell(End())
+        runtime.ref("t").tell(StopSelf())
         await wait_all_tasks_blocked()
-        assert await runtime.ref("t").ask(Add(1)) == 1
+        assert await runtime.ref("t").ask(AddNumber(1)) == 1
         assert runtime.snapshot().tree[0].children[1].state == "running"
 
 

@@ -38,14 +38,14 @@ from supervisors import (
     worker_pool_child,
 )
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Begin,
     Break,
+    DiaryNote,
     Forward,
     Keep,
     Nap,
-    Note,
-    Sample,
+    SampleActor,
 )
 from tests.supervisors.orders import in_many_orders
 
@@ -63,28 +63,28 @@ async def working(
 
 @in_many_orders
 async def test_free_workers_take_the_next_messages(runtime: Runtime) -> None:
-    """R-110: so many at once as there are workers, the others in their order."""
+    """R-110: as many at once as there are workers, the others in their order."""
     taken: list[tuple[float, int]] = []
 
     class Naps(Actor):
-        @handles(Note)
-        async def note(self, message: Note) -> None:
+        @handles(DiaryNote)
+        async def note(self, message: DiaryNote) -> None:
             taken.append((trio.current_time(), message.number))
             await trio.sleep(1)
 
     async with working(runtime, WorkerPool(runtime, "naps", Naps, size=3)) as pool:
         began = trio.current_time()
         for number in range(7):
-            assert pool.tell(Note(number))
+            assert pool.tell(DiaryNote(number))
         await trio.sleep(10)
         assert pool.free == 3
     assert sorted(taken) == [(began + number // 3, number) for number in range(7)]
 
 
 @in_many_orders
-async def test_worker_that_is_busy_delays_nobody(runtime: Runtime) -> None:
+async def test_busy_worker_delays_no_message(runtime: Runtime) -> None:
     """R-110."""
-    async with working(runtime, WorkerPool(runtime, "naps", Sample, size=2)) as pool:
+    async with working(runtime, WorkerPool(runtime, "naps", SampleActor, size=2)) as pool:
         pool.tell(Nap(100.0))
         await wait_all_tasks_blocked()
         for _ in range(50):
@@ -103,7 +103,7 @@ async def test_failure_loses_only_the_message_in_hand(runtime: Runtime) -> None:
         except ActorFailed as failure:
             answers.append(failure.error)
 
-    pool = WorkerPool(runtime, "sums", Sample, size=3)
+    pool = WorkerPool(runtime, "sums", SampleActor, size=3)
     async with trio.open_nursery() as nursery, working(runtime, pool):
         requests: list[Request[int]] = [Nap(0.5), Break(), Nap(0.1), Break(), Nap(0.2)]
         for request in requests * 4:
@@ -113,41 +113,43 @@ async def test_failure_loses_only_the_message_in_hand(runtime: Runtime) -> None:
 
 
 @in_many_orders
-async def test_pool_of_one_whose_worker_fails_keeps_its_messages(runtime: Runtime) -> None:
+async def test_pool_of_one_failed_worker_keeps_its_messages(runtime: Runtime) -> None:
     """R-111: they wait for the restart."""
-    async with working(runtime, WorkerPool(runtime, "sums", Sample, size=1)) as pool:
+    async with working(runtime, WorkerPool(runtime, "sums", SampleActor, size=1)) as pool:
         for _ in range(3):
             pool.tell(Break())
-        assert await pool.ask(Add(5), deadline=5.0) == 5
+        assert await pool.ask(AddNumber(5), deadline=5.0) == 5
 
 
 @pytest.mark.parametrize("overflow", list(Overflow))
 @in_many_orders
-async def test_full_mailbox_does_as_its_policy_says(runtime: Runtime, overflow: Overflow) -> None:
+async def test_full_mailbox_follows_its_overflow_policy(
+    runtime: Runtime, overflow: Overflow
+) -> None:
     """R-112."""
     policy = MailboxPolicy(capacity=2, overflow=overflow)
-    pool = WorkerPool(runtime, "naps", Sample, size=2, mailbox=policy)
+    pool = WorkerPool(runtime, "naps", SampleActor, size=2, mailbox=policy)
     async with working(runtime, pool):
         for _ in range(2):
             pool.tell(Nap(1.0))
         await wait_all_tasks_blocked()
-        assert pool.tell(Note(1))
-        assert pool.tell(Note(2))
-        assert pool.tell(Note(3)) is (overflow is Overflow.DROP_OLDEST)
+        assert pool.tell(DiaryNote(1))
+        assert pool.tell(DiaryNote(2))
+        assert pool.tell(DiaryNote(3)) is (overflow is Overflow.DROP_OLDEST)
         before = trio.current_time()
         if overflow is Overflow.REFUSE:
             with pytest.raises(MailboxFull):
-                await pool.send(Note(4))
+                await pool.send(DiaryNote(4))
         else:
-            await pool.send(Note(4))
+            await pool.send(DiaryNote(4))
         assert trio.current_time() - before == (1.0 if overflow is Overflow.WAIT else 0.0)
 
 
 @in_many_orders
-async def test_deadline_is_that_of_an_ask(runtime: Runtime) -> None:
-    """R-113: a request that nobody waits for any more is skipped."""
+async def test_deadline_of_an_ask_skips_and_cancels_its_request(runtime: Runtime) -> None:
+    """R-113: a request whose asker has gone is skipped."""
     diary: list[Any] = []
-    pool = WorkerPool(runtime, "naps", lambda: Sample(diary), size=2)
+    pool = WorkerPool(runtime, "naps", lambda: SampleActor(diary), size=2)
     async with working(runtime, pool):
         for _ in range(2):
             pool.tell(Nap(2.0))
@@ -164,8 +166,8 @@ async def test_deadline_is_that_of_an_ask(runtime: Runtime) -> None:
 @in_many_orders
 async def test_deadlines_travel_through_a_pool(runtime: Runtime) -> None:
     """R-113."""
-    pool = WorkerPool(runtime, "front", Sample, size=2)
-    children = [actor_child("slow", Sample), worker_pool_child(pool)]
+    pool = WorkerPool(runtime, "front", SampleActor, size=2)
+    children = [actor_child("slow", SampleActor), worker_pool_child(pool)]
     async with open_supervisor(runtime, "top", children):
         runtime.ref("slow").tell(Nap(100.0))
         began = trio.current_time()
@@ -179,7 +181,7 @@ async def test_deadlines_travel_through_a_pool(runtime: Runtime) -> None:
 async def test_kept_replies_and_work_belong_to_the_worker(runtime: Runtime) -> None:
     """A failure ends those of its own instance only."""
     answers: list[Any] = []
-    pool = WorkerPool(runtime, "keeps", Sample, size=2)
+    pool = WorkerPool(runtime, "keeps", SampleActor, size=2)
 
     async def ask() -> None:
         with pytest.raises((ActorFailed, ActorGone)) as raised:
@@ -198,11 +200,11 @@ async def test_kept_replies_and_work_belong_to_the_worker(runtime: Runtime) -> N
 
 @in_many_orders
 async def test_worker_full_of_work_leaves_messages_to_others(runtime: Runtime) -> None:
-    class Narrow(Sample):
+    class OneWork(SampleActor):
         mailbox = MailboxPolicy(max_work=1)
 
     diary: list[Any] = []
-    async with working(runtime, WorkerPool(runtime, "w", lambda: Narrow(diary), size=2)) as pool:
+    async with working(runtime, WorkerPool(runtime, "w", lambda: OneWork(diary), size=2)) as pool:
         first = pool.workers[0]
         first.tell(Begin(5.0))
         await wait_all_tasks_blocked()
@@ -217,11 +219,11 @@ async def test_worker_full_of_work_leaves_messages_to_others(runtime: Runtime) -
 
 @in_many_orders
 async def test_suspended_worker_leaves_messages_to_others(runtime: Runtime) -> None:
-    async with working(runtime, WorkerPool(runtime, "w", Sample, size=2)) as pool:
+    async with working(runtime, WorkerPool(runtime, "w", SampleActor, size=2)) as pool:
         pool.workers[0].suspend()
         pool.workers[1].suspend()
         for _ in range(3):
-            pool.tell(Note(1))
+            pool.tell(DiaryNote(1))
         await wait_all_tasks_blocked()
         assert pool.depth == 3
         pool.workers[1].resume()
@@ -233,7 +235,7 @@ async def test_suspended_worker_leaves_messages_to_others(runtime: Runtime) -> N
 async def test_stop_empties_the_mailbox_with_all_workers(runtime: Runtime) -> None:
     """R-114: within the time of one worker, and senders are refused at once."""
     answers: list[Any] = []
-    pool = WorkerPool(runtime, "naps", Sample, size=2)
+    pool = WorkerPool(runtime, "naps", SampleActor, size=2)
 
     async def ask() -> None:
         answers.append(await pool.ask(Nap(1.0), deadline=60.0))
@@ -249,16 +251,16 @@ async def test_stop_empties_the_mailbox_with_all_workers(runtime: Runtime) -> No
 
 async def tell_when_stopping(pool: WorkerPool[Any]) -> None:
     await trio.sleep(0.5)
-    assert not pool.tell(Note(1))
+    assert not pool.tell(DiaryNote(1))
     with pytest.raises(ActorGone):
-        await pool.ask(Add(1), deadline=1.0)
+        await pool.ask(AddNumber(1), deadline=1.0)
 
 
 @in_many_orders
 async def test_deadline_of_a_stop_ends_all_askers(runtime: Runtime) -> None:
     """R-114."""
     answers: list[Any] = []
-    pool = WorkerPool(runtime, "naps", Sample, size=2)
+    pool = WorkerPool(runtime, "naps", SampleActor, size=2)
 
     async def ask() -> None:
         with pytest.raises(ActorGone):
@@ -270,7 +272,7 @@ async def test_deadline_of_a_stop_ends_all_askers(runtime: Runtime) -> None:
         for _ in range(5):
             nursery.start_soon(ask)
         await wait_all_tasks_blocked()
-        pool.tell(Note(1))
+        pool.tell(DiaryNote(1))
     assert trio.current_time() - began == 3.0
     await wait_all_tasks_blocked()
     assert answers == ["gone"] * 5
@@ -279,17 +281,17 @@ async def test_deadline_of_a_stop_ends_all_askers(runtime: Runtime) -> None:
 
 
 @in_many_orders
-async def test_pool_that_fails_too_often_keeps_its_mailbox_for_its_restart(
+async def test_failed_pool_keeps_its_mailbox_for_its_restart(
     runtime: Runtime, log: LogBook
 ) -> None:
     """R-111."""
-    pool = WorkerPool(runtime, "sums", Sample, size=2)
+    pool = WorkerPool(runtime, "sums", SampleActor, size=2)
     child = worker_pool_child(pool, intensity=RestartIntensity(restarts=1))
     async with open_supervisor(runtime, "top", [child], intensity=PATIENT):
         for _ in range(3):
             pool.tell(Break())
-        pool.tell(Note(1))
-        assert await pool.ask(Add(3), deadline=9.0) == 3
+        pool.tell(DiaryNote(1))
+        assert await pool.ask(AddNumber(3), deadline=9.0) == 3
     assert log.named("supervisor_gave_up") == [
         {"supervisor": "sums", "child": log.named("supervisor_gave_up")[0]["child"]}
     ]
@@ -298,32 +300,32 @@ async def test_pool_that_fails_too_often_keeps_its_mailbox_for_its_restart(
 @in_many_orders
 async def test_pool_that_is_restarted_with_a_sibling_keeps_its_mailbox(runtime: Runtime) -> None:
     """R-76."""
-    pool = WorkerPool(runtime, "sums", Sample, size=2)
+    pool = WorkerPool(runtime, "sums", SampleActor, size=2)
     async with open_supervisor(
         runtime,
         "top",
-        [actor_child("a", Sample), worker_pool_child(pool)],
+        [actor_child("a", SampleActor), worker_pool_child(pool)],
         strategy=Strategy.ONE_FOR_ALL,
         intensity=RestartIntensity(backoff=1.0, jitter=0.0),
     ):
         for _ in range(2):
             runtime.ref("a").tell(Break())
             await wait_all_tasks_blocked()
-        assert pool.tell(Note(1))
-        assert await pool.ask(Add(2), deadline=5.0) == 2
+        assert pool.tell(DiaryNote(1))
+        assert await pool.ask(AddNumber(2), deadline=5.0) == 2
 
 
 @in_many_orders
 async def test_worker_that_ends_itself_is_replaced(runtime: Runtime) -> None:
-    class Ends(Sample):
-        @handles(Note)
-        def note(self, message: Note) -> None:
+    class Ends(SampleActor):
+        @handles(DiaryNote)
+        def note(self, message: DiaryNote) -> None:
             self.context.stop()
 
     async with working(runtime, WorkerPool(runtime, "w", Ends, size=2)) as pool:
         for number in range(5):
-            assert pool.tell(Note(number))
-        assert await pool.ask(Add(1), deadline=5.0) == 1
+            assert pool.tell(DiaryNote(number))
+        assert await pool.ask(AddNumber(1), deadline=5.0) == 1
         await trio.sleep(1)
         assert (pool.depth, pool.free) == (0, 2)
         assert sum(worker.restarts for worker in pool.workers) == 5
@@ -331,7 +333,7 @@ async def test_worker_that_ends_itself_is_replaced(runtime: Runtime) -> None:
 
 @in_many_orders
 async def test_failing_start_fails_the_supervisor(runtime: Runtime) -> None:
-    def make() -> Sample:
+    def make() -> SampleActor:
         raise ValueError("no such file")
 
     with pytest.raises(SupervisorFailed, match="no such file"):
@@ -341,7 +343,7 @@ async def test_failing_start_fails_the_supervisor(runtime: Runtime) -> None:
 
 @in_many_orders
 async def test_pool_is_shown_with_its_workers(runtime: Runtime) -> None:
-    async with working(runtime, WorkerPool(runtime, "w", Sample, size=2)) as pool:
+    async with working(runtime, WorkerPool(runtime, "w", SampleActor, size=2)) as pool:
         for _ in range(3):
             pool.tell(Nap(1.0))
         await wait_all_tasks_blocked()
@@ -392,13 +394,13 @@ async def test_cycle_over_a_pool_needs_all_its_workers(runtime: Runtime) -> None
 
 
 @in_many_orders
-async def test_full_pool_whose_workers_all_wait_for_the_sender_is_a_cycle(runtime: Runtime) -> None:
+async def test_full_pool_waiting_for_its_sender_is_a_cycle(runtime: Runtime) -> None:
     """R-115: with one worker that does not, it is none."""
     pool = WorkerPool(runtime, "w", Router, size=2, mailbox=MailboxPolicy(capacity=1))
 
     class Sends(Router):
-        @handles(Note)
-        async def note(self, message: Note) -> None:
+        @handles(DiaryNote)
+        async def note(self, message: DiaryNote) -> None:
             await trio.sleep(message.number)
             for _ in range(3):
                 await pool.send(AskPool(()))
@@ -406,7 +408,7 @@ async def test_full_pool_whose_workers_all_wait_for_the_sender_is_a_cycle(runtim
     children = [actor_child("a", Sends), worker_pool_child(pool)]
     async with open_supervisor(runtime, "top", children) as top:
         a = runtime.ref("a")
-        a.tell(Note(1))
+        a.tell(DiaryNote(1))
         await wait_all_tasks_blocked()
         for _ in range(2):
             pool.tell(AskPool((a,)))
@@ -419,12 +421,14 @@ async def test_full_pool_whose_workers_all_wait_for_the_sender_is_a_cycle(runtim
 @in_many_orders
 async def test_topic_publishes_to_a_pool(runtime: Runtime) -> None:
     """One worker handles each publication."""
-    topic: Topic[Note] = Topic(runtime, "news")
+    topic: Topic[DiaryNote] = Topic(runtime, "news")
     diary: list[Any] = []
-    async with working(runtime, WorkerPool(runtime, "w", lambda: Sample(diary), size=2)) as pool:
+    async with working(
+        runtime, WorkerPool(runtime, "w", lambda: SampleActor(diary), size=2)
+    ) as pool:
         topic.subscribe(pool)
         for number in range(5):
-            await topic.publish(Note(number))
+            await topic.publish(DiaryNote(number))
         await wait_all_tasks_blocked()
         assert sorted(diary) == [0, 1, 2, 3, 4]
     assert len(topic) == 0
@@ -432,29 +436,29 @@ async def test_topic_publishes_to_a_pool(runtime: Runtime) -> None:
 
 @in_many_orders
 async def test_injector_sees_the_messages_of_all_workers(runtime: Runtime) -> None:
-    async with working(runtime, WorkerPool(runtime, "w", Sample, size=2)) as pool:
+    async with working(runtime, WorkerPool(runtime, "w", SampleActor, size=2)) as pool:
         with injecting(pool, nth({2: Crash()})) as injector:
-            assert await pool.ask(Add(1), deadline=1.0) == 1
+            assert await pool.ask(AddNumber(1), deadline=1.0) == 1
             with pytest.raises(ActorFailed, match="InjectedCrash"):
-                await pool.ask(Add(1), deadline=1.0)
+                await pool.ask(AddNumber(1), deadline=1.0)
         assert injector.seen == 2
 
 
 @in_many_orders
 async def test_pool_has_no_single_state(runtime: Runtime) -> None:
-    async with working(runtime, WorkerPool(runtime, "w", Sample, size=2)) as pool:
+    async with working(runtime, WorkerPool(runtime, "w", SampleActor, size=2)) as pool:
         with pytest.raises(TypeError, match="'w' is a worker pool, which cannot be inspected"):
             await pool.inspect()
         with pytest.raises(TypeError, match="cannot be watched"):
             pool.presence()
-        assert await trio.to_thread.run_sync(pool.tell_from_thread, Note(1))
+        assert await trio.to_thread.run_sync(pool.tell_from_thread, DiaryNote(1))
     with pytest.raises(ValueError, match="size must be at least 1"):
-        WorkerPool(runtime, "w", Sample, size=0)
+        WorkerPool(runtime, "w", SampleActor, size=0)
 
 
 @in_many_orders
 async def test_pool_that_does_not_run_refuses(runtime: Runtime) -> None:
-    pool = WorkerPool(runtime, "w", Sample, size=2)
-    assert not pool.tell(Note(1))
+    pool = WorkerPool(runtime, "w", SampleActor, size=2)
+    assert not pool.tell(DiaryNote(1))
     with pytest.raises(ActorGone):
-        await pool.ask(Add(1), deadline=1.0)
+        await pool.ask(AddNumber(1), deadline=1.0)

@@ -13,7 +13,7 @@ FIVE = Budget(limit=5, window=15 * MINUTE * 1000)
 KEY = b"k" * 32
 
 
-class Counter:
+class AttemptCounter:
     """One counter, charged and settled by number."""
 
     def __init__(self, office: Office, budget: Budget = FIVE, key: bytes = KEY) -> None:
@@ -21,7 +21,7 @@ class Counter:
         self._made = 0
 
     async def charge(self) -> float | str:
-        """Charge a try: its id, or the seconds to wait."""
+        """Charge an attempt: its id, or the seconds to wait."""
         self._made += 1
         made = f"{self._key.hex()}-{self._made}"
         wait = await self._store.write(
@@ -36,7 +36,7 @@ class Counter:
         return await self._store.write(settle)
 
     async def failure(self) -> float | None:
-        """A try that fails: the seconds of the lock that it began."""
+        """Fail an attempt: the seconds of the lock that it began."""
         return await self.fail(await self.charge())
 
     async def success(self, made: float | str) -> None:

@@ -1,6 +1,6 @@
-"""A System Manager with access scopes who tries, by any call there is, to get rid of them.
+"""A System Manager with access scopes attempts, by any call, to get rid of them.
 
-He keeps whatever his calls hand him: passwords that he chose, links, API keys. What these open is
+The intruder keeps the results of all calls: chosen passwords, links, API keys. What these open is
 read from the store itself, so that no rule of the service decides what counts as an escape.
 """
 
@@ -30,7 +30,7 @@ SCOPE: Final = "User Permission"
 
 @dataclass
 class Intruder:
-    """`fw` gives the transaction in which all happens; `acting` is the account at hand."""
+    """`fw` gives the transaction in which all happens; `acting` is the current account."""
 
     site: Site
     fw: Fw
@@ -46,7 +46,7 @@ class Intruder:
         self._mail = LinkMail(self._links, self.site.outbox, LogTransport(Log()))
 
     def run(self, calls: list[Callable[[Intruder], None]]) -> None:
-        """Make the calls, one after the other; a refusal undoes its call alone."""
+        """Make the calls in order; a refusal undoes only its call."""
         for call in calls:
             try:
                 with self.fw.tx.savepoint():
@@ -55,14 +55,14 @@ class Intruder:
                 continue
 
     def handle(self) -> Fw:
-        """The handle of the account at hand, or of whom an app's code acts for in its name."""
+        """The handle of the current account, or of the user that an app's code acts as."""
         own = self.site.handle(self.fw.tx, self.acting)
         if self.borrowed is None or not own.rights.scoped:
             return own
         return own.as_user(self.borrowed)
 
     def opened(self) -> set[str]:
-        """Return every account into which he gets at this moment."""
+        """Return every account that the intruder can use at this moment."""
         tx, found = self.fw.tx, {self._start}
         for row in self.fw.db.sql('SELECT "user", hash FROM fw_password'):
             if _fits(row["hash"]):
@@ -88,10 +88,10 @@ class Intruder:
             return False
 
     # The calls. An app that ignores permissions, or acts as another user, for a user without
-    # scopes may do anything: `ignore` and `borrow` count within scopes alone.
+    # scopes may do anything: `ignore` and `borrow` count within scopes only.
 
     def become(self, number: int) -> None:
-        """Go on as another account that is open to him."""
+        """Continue as another account that is open to the intruder."""
         known = sorted(self.opened())
         self.acting = known[number % len(known)]
 
@@ -130,7 +130,7 @@ class Intruder:
         doc.rename(new, ignore_permissions=ignore and fw.rights.scoped)
 
     def any_of(self, doctype: str, number: int) -> str:
-        """Return the name of a document that is there."""
+        """Return the name of an existing document."""
         names = [row["name"] for row in self.fw.get_all(doctype, order_by="creation asc")]
         if not names:
             raise NotFoundError(f"There is no {doctype}.")
@@ -155,7 +155,7 @@ class Intruder:
         users.set_enabled(self.handle(), self.site.accounts, user, enabled)
 
     def spend(self, number: int) -> None:
-        """Choose a password by a link that he was handed."""
+        """Choose a password by a link that a call returned."""
         if not self.links:
             raise InvalidTokenError
         token = self.links[number % len(self.links)]
@@ -166,7 +166,7 @@ class Intruder:
         )
 
     def make_key(self) -> None:
-        """Make an API key of the account that he has signed in to."""
+        """Make an API key of the current account."""
         own = self.site.handle(self.fw.tx, self.acting)
         self.keys.append(self.site.api_keys.make(own, "mine", None, 0).key)
 

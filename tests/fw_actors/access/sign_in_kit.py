@@ -16,7 +16,7 @@ from tests.site_kit import dependencies_of
 from tests.staff import PASSWORD
 
 
-class Door:
+class SignInDoor:
     """Sign-in as a use case, without the front end."""
 
     def __init__(self, office: Office, hasher: Hasher | None = None) -> None:
@@ -26,7 +26,7 @@ class Door:
         self.sign_in = SignIn(dependencies_of(site, self.hasher))
         self.changes = PasswordChanges(dependencies_of(site, self.hasher), site.passwords)
         self.log = Log()
-        self.tries = AttemptLog(Outcomes(()), self.log)
+        self.attempt_log = AttemptLog(Outcomes(()), self.log)
 
     async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:
         attempt = asked(usr, pwd, **given)
@@ -43,7 +43,7 @@ class Door:
         return await self.sign_in.verify(attempt, admitted)
 
     async def told(self, *args: str, **given: Any) -> str | int:
-        """401, or the seconds to wait of a 429, or the user who is in."""
+        """401, or the seconds to wait of a 429, or the user that is signed in."""
         answer = await self.enter(*args, **given)
         if isinstance(answer, SignedIn):
             return answer.user

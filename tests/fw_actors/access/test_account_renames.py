@@ -22,7 +22,7 @@ async def find(office: Office, key: str) -> str | None:
     return None if account is None else account.user
 
 
-async def test_an_account_is_found_by_its_new_name_and_its_e_mail(office: Office) -> None:
+async def test_renamed_account_is_found_by_new_name_and_e_mail(office: Office) -> None:
     await office.hire("ada", email="ada@x.test")
     await rename(office, "User", "ada", "Lovelace")
     keys = ("ada", "lovelace", "ada@x.test")
@@ -30,7 +30,7 @@ async def test_an_account_is_found_by_its_new_name_and_its_e_mail(office: Office
 
 
 @pytest.mark.parametrize("name", ["BOB", "bob@x.test"])
-async def test_another_accounts_identifier_is_no_new_name(office: Office, name: str) -> None:
+async def test_rename_refuses_an_identifier_in_use(office: Office, name: str) -> None:
     """No user's name is another's e-mail (A-13)."""
     await office.hire("ada")
     await office.hire("bob")
@@ -39,19 +39,19 @@ async def test_another_accounts_identifier_is_no_new_name(office: Office, name: 
     assert await find(office, "ada") == "ada"
 
 
-async def test_administrator_stays_reserved(office: Office) -> None:
+async def test_rename_to_administrator_is_refused(office: Office) -> None:
     await office.hire("ada")
     with pytest.raises(ValidationError):
         await rename(office, "User", "ada", "administrator")
 
 
-async def test_the_own_e_mail_may_be_the_new_name(office: Office) -> None:
+async def test_rename_to_the_own_e_mail_is_allowed(office: Office) -> None:
     await office.hire("ada", email="ada@x.test")
     await rename(office, "User", "ada", "ada@x.test")
     assert await find(office, "ada@x.test") == "ada@x.test"
 
 
-async def test_password_sessions_and_roles_come_along(office: Office) -> None:
+async def test_rename_keeps_password_sessions_and_roles(office: Office) -> None:
     await office.hire("ada", "System Manager")
 
     def open_session(fw: Any) -> None:
@@ -68,7 +68,7 @@ async def test_password_sessions_and_roles_come_along(office: Office) -> None:
     assert await office.do(lambda fw: fw.rights.roles, "lovelace") == {"System Manager"}
 
 
-async def test_a_job_that_waits_runs_as_the_renamed_user(office: Office) -> None:
+async def test_queued_job_runs_as_the_renamed_user(office: Office) -> None:
     await office.hire("ada", password=None)
     await office.do(lambda fw: fw.enqueue(notes.share, note="n", with_whom="w"), "ada")
     await rename(office, "User", "ada", "lovelace")
@@ -76,13 +76,13 @@ async def test_a_job_that_waits_runs_as_the_renamed_user(office: Office) -> None
 
 
 @pytest.mark.parametrize("role", ["System Manager", "Event Publisher", "Seller"])
-async def test_a_role_that_the_site_names_keeps_its_name(office: Office, role: str) -> None:
-    """Permissions are looked up by it: a renamed one would grant nothing, or be made anew."""
+async def test_role_defined_by_the_site_cannot_be_renamed(office: Office, role: str) -> None:
+    """Permissions refer to its name: a renamed role would grant nothing, or be made again."""
     with pytest.raises(ConflictError):
         await rename(office, "Role", role, "Other")
 
 
-async def test_any_other_role_is_renamed_for_those_who_have_it(office: Office) -> None:
+async def test_renamed_role_stays_assigned_to_its_users(office: Office) -> None:
     await office.do(lambda fw: fw.new_doc("Role", name="Guide").insert())
     await office.hire("ada", "Guide", password=None)
     await rename(office, "Role", "Guide", "Leader")

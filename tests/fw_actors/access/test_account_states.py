@@ -51,7 +51,7 @@ def begin(tx: Tx, name: str, handle: str = "one") -> None:
     sessions.begin(tx, handle=handle, sid=handle, user=name, ip="", user_agent="", days=5)
 
 
-async def test_an_invited_account_tells_until_when_its_link_works(office: Office) -> None:
+async def test_invited_account_shows_the_expiry_of_its_link(office: Office) -> None:
     name, now = await user(office, "nina"), office.site.clock.now()
     await office.site.store.write(lambda tx: invite(tx, name, now + 1000))
     found = await state(office, name)
@@ -62,7 +62,7 @@ async def test_an_invited_account_tells_until_when_its_link_works(office: Office
 
 
 @pytest.mark.parametrize("typed", ["Wendy", "WENDY@x.test"])
-async def test_a_lock_of_name_or_e_mail_is_that_of_the_account(office: Office, typed: str) -> None:
+async def test_account_is_locked_by_its_name_or_e_mail(office: Office, typed: str) -> None:
     name, key = await user(office, "wendy"), office.site.installation_key
     budget = Budget(1, 60_000, locks=True)
     counter = counter_key(key, attempts.IDENTIFIER, typed.lower())
@@ -80,7 +80,7 @@ async def test_a_lock_of_name_or_e_mail_is_that_of_the_account(office: Office, t
     assert (await state(office, name)).condition == "active"
 
 
-async def test_sessions_that_are_over_or_idle_too_long_are_not_counted(office: Office) -> None:
+async def test_account_state_omits_expired_and_idle_sessions(office: Office) -> None:
     name = await user(office, "ada")
     await office.site.store.write(lambda tx: begin(tx, name))
     began = office.site.clock.now()
@@ -91,7 +91,7 @@ async def test_sessions_that_are_over_or_idle_too_long_are_not_counted(office: O
     assert (await state(office, name, idle_days=1)).sessions == 0
 
 
-async def test_the_last_sign_in_is_remembered_when_its_session_has_ended(office: Office) -> None:
+async def test_last_sign_in_outlives_its_session(office: Office) -> None:
     name = await user(office, "ada")
     assert (await state(office, name)).last_sign_in is None
     key = attempts.address_key(office.site.installation_key, "192.0.2.1")
@@ -101,13 +101,13 @@ async def test_the_last_sign_in_is_remembered_when_its_session_has_ended(office:
     assert (await state(office, name)).last_sign_in == noted
 
 
-async def test_a_disabled_account_is_told_as_disabled_with_its_roles(office: Office) -> None:
+async def test_disabled_account_shows_its_condition_and_roles(office: Office) -> None:
     name = await user(office, "bea", enabled=0, roles=[{"role": "System Manager"}])
     found = await state(office, name)
     assert (found.condition, found.roles, found.keys) == ("disabled", ("System Manager",), 0)
 
 
-async def test_states_of_many_accounts_are_found_by_indexes(office: Office) -> None:
+async def test_account_states_are_read_by_indexes(office: Office) -> None:
     name = await user(office, "ada")
     states = states_of(office)
 
@@ -148,8 +148,8 @@ async def chosen(office: Office, condition: AccountCondition) -> list[str]:
     return await office.do(names)
 
 
-async def test_accounts_are_chosen_by_their_condition(office: Office) -> None:
-    """Exactly those that `of` says so of (O-306)."""
+async def test_account_condition_filter_agrees_with_the_states(office: Office) -> None:
+    """The filter finds exactly the accounts whose state has the condition (O-306)."""
     await fill(office)
     everybody = await office.do(lambda fw: [row["name"] for row in fw.get_all("User")])
     states = await office.site.store.read(partial(states_of(office).of, names=everybody))

@@ -31,7 +31,7 @@ async def change(office: Office, user: str, **fields: Any) -> None:
     await office.do(work)
 
 
-async def test_an_account_is_found_by_name_and_by_e_mail_in_canonical_form(office: Office) -> None:
+async def test_account_is_found_by_canonical_name_and_e_mail(office: Office) -> None:
     await office.hire("Ada", email="Ada.L@X.test")
     assert [await find(office, key) for key in ("ada", "ada.l@x.test", "Ada", "l@x.test")] == [
         "Ada", "Ada", None, None,
@@ -47,7 +47,7 @@ TAKEN = [  # name, e-mail, the field to blame
 
 
 @pytest.mark.parametrize(("name", "email", "field"), TAKEN)
-async def test_an_identifier_belongs_to_one_account(
+async def test_identifier_belongs_to_one_account(
     office: Office, name: str, email: str, field: str
 ) -> None:
     """Name and e-mail are unique in canonical form, and no name is another's e-mail (A-13)."""
@@ -57,13 +57,13 @@ async def test_an_identifier_belongs_to_one_account(
     assert refusal.value.extra == {"field": field}
 
 
-async def test_an_e_mail_that_is_anothers_name_is_taken(office: Office) -> None:
+async def test_e_mail_may_not_be_a_name_in_use(office: Office) -> None:
     await office.hire("info@x.test", email="boss@x.test")
     with pytest.raises(DuplicateError):
         await office.hire("other", email="INFO@x.test", password=None)
 
 
-async def test_a_name_that_is_ones_own_e_mail_is_fine(office: Office) -> None:
+async def test_name_may_equal_the_own_e_mail(office: Office) -> None:
     """`users.invite` without `name` takes the canonical e-mail (A-233)."""
     await office.hire("ada@x.test", email="Ada@x.test")
     assert await find(office, "ada@x.test") == "ada@x.test"
@@ -85,7 +85,7 @@ UNUSABLE = [  # name, e-mail, the field to blame
 
 
 @pytest.mark.parametrize(("name", "email", "field"), UNUSABLE)
-async def test_an_account_gets_no_hidden_reserved_or_blank_identifier(
+async def test_account_refuses_hidden_reserved_and_blank_identifiers(
     office: Office, name: str, email: str, field: str
 ) -> None:
     """A hidden character is 422 (A-14), and `Administrator` is reserved (A-16)."""
@@ -94,7 +94,7 @@ async def test_an_account_gets_no_hidden_reserved_or_blank_identifier(
     assert refusal.value.extra == {"field": field}
 
 
-async def test_a_changed_e_mail_is_the_new_identifier_and_the_old_one_is_free(
+async def test_e_mail_change_replaces_the_identifier(
     office: Office,
 ) -> None:
     await office.hire("ada")
@@ -105,7 +105,7 @@ async def test_a_changed_e_mail_is_the_new_identifier_and_the_old_one_is_free(
     await office.hire("bob", email="ada@x.test")
 
 
-async def test_db_set_gives_nobody_anothers_identifier(office: Office) -> None:
+async def test_db_set_refuses_an_identifier_in_use(office: Office) -> None:
     await office.hire("ada")
     await office.hire("bob")
     with pytest.raises(DuplicateError):
@@ -114,7 +114,7 @@ async def test_db_set_gives_nobody_anothers_identifier(office: Office) -> None:
     assert await find(office, "new@x.test") == "bob"
 
 
-async def test_a_refused_change_leaves_the_identifiers_as_they_were(office: Office) -> None:
+async def test_refused_change_keeps_the_identifiers(office: Office) -> None:
     await office.hire("ada")
     await office.hire("bob")
     with pytest.raises(DuplicateError):
@@ -122,7 +122,7 @@ async def test_a_refused_change_leaves_the_identifiers_as_they_were(office: Offi
     assert await find(office, "bob@x.test") == "bob"
 
 
-async def test_a_deleted_account_leaves_nothing_behind(office: Office) -> None:
+async def test_account_deletion_removes_all_its_belongings(office: Office) -> None:
     """Deleting a User takes sessions, keys, tokens and scopes along (A-21)."""
     await office.hire("boss", "System Manager")
     await office.hire("ada")
@@ -154,7 +154,7 @@ async def test_disabling_an_account_ends_its_sessions(office: Office) -> None:
     assert await office.sql("SELECT count(*) FROM fw_session") == [(0,)]
 
 
-async def test_setting_a_password_ends_the_users_sessions_and_nobody_elses(office: Office) -> None:
+async def test_set_password_ends_sessions_of_its_user_only(office: Office) -> None:
     """Every path that sets a password ends the user's other sessions (A-162)."""
     for name in ("ada", "bob"):
         await office.hire(name)
@@ -163,7 +163,7 @@ async def test_setting_a_password_ends_the_users_sessions_and_nobody_elses(offic
     assert await office.sql('SELECT "user" FROM fw_session') == [("bob",)]
 
 
-async def test_a_rehash_ends_no_session(office: Office) -> None:
+async def test_rehash_ends_no_session(office: Office) -> None:
     await office.hire("ada")
     await sessions_of(office, "ada", 1)
 
@@ -177,7 +177,7 @@ async def test_a_rehash_ends_no_session(office: Office) -> None:
     assert await office.sql("SELECT count(*) FROM fw_session") == [(1,)]
 
 
-async def test_an_invited_account_has_no_hash(office: Office) -> None:
+async def test_invited_account_has_no_hash(office: Office) -> None:
     """An invited account has no hash, null (A-230)."""
     await office.hire("ada", password=None)
     account = await office.site.store.read(lambda tx: office.site.accounts.find(tx, "ada"))
@@ -189,7 +189,7 @@ LOSSES: list[dict[str, Any]] = [{"enabled": 0}, {"roles": []}, {"roles": [{"role
 
 
 @pytest.mark.parametrize("change_to", LOSSES)
-async def test_the_last_enabled_system_manager_stays_one(
+async def test_last_system_manager_cannot_be_disabled_deleted_or_demoted(
     office: Office, change_to: dict[str, Any]
 ) -> None:
     """The last System Manager is not disabled, deleted or deprived of the role (A-22)."""
@@ -205,13 +205,13 @@ async def test_the_last_enabled_system_manager_stays_one(
         await change(office, "second", **change_to)
 
 
-async def test_the_last_one_is_not_disabled_by_db_set_either(office: Office) -> None:
+async def test_last_system_manager_cannot_be_disabled_by_db_set(office: Office) -> None:
     await office.hire("boss", "System Manager")
     with pytest.raises(ConflictError):
         await office.do(lambda fw: fw.get_doc("User", "boss").db_set("enabled", 0))
 
 
-async def test_a_disabled_system_manager_is_no_other_one(office: Office) -> None:
+async def test_disabled_system_manager_does_not_count(office: Office) -> None:
     await office.hire("boss", "System Manager")
     await office.hire("second", "System Manager")
     await change(office, "second", enabled=0)
@@ -219,20 +219,20 @@ async def test_a_disabled_system_manager_is_no_other_one(office: Office) -> None
         await change(office, "boss", enabled=0)
 
 
-async def test_the_last_one_may_change_all_else(office: Office) -> None:
+async def test_last_system_manager_may_change_other_fields(office: Office) -> None:
     await office.hire("boss", "System Manager")
     await change(
         office, "boss", language="de", roles=[{"role": "Seller"}, {"role": "System Manager"}]
     )
 
 
-async def test_without_any_system_manager_others_still_change(office: Office) -> None:
+async def test_account_changes_freely_if_the_site_has_no_manager(office: Office) -> None:
     await office.hire("ada", "Seller")
     await change(office, "ada", enabled=0)
     await office.do(lambda fw: fw.get_doc("User", "ada").delete())
 
 
-async def test_rights_are_those_of_the_roles_of_this_moment(office: Office) -> None:
+async def test_rights_follow_the_current_roles_of_an_enabled_account(office: Office) -> None:
     await office.hire("ada", "Seller", "Reader")
     site = office.site
     rights = await site.store.read(lambda tx: site.accounts.rights(tx, "ada"))
@@ -243,7 +243,7 @@ async def test_rights_are_those_of_the_roles_of_this_moment(office: Office) -> N
             await site.store.read(lambda tx, name=name: site.accounts.rights(tx, name))  # type: ignore[misc]
 
 
-async def test_rights_are_those_of_ones_own_account_alone(office: Office) -> None:
+async def test_rights_ignore_roles_of_other_documents(office: Office) -> None:
     """The table `roles` holds the user's own rows, and no other document's (A-12)."""
     await office.hire("ada", "Seller")
     await office.hire("bob", "Reader", "System Manager")
@@ -265,7 +265,7 @@ async def test_rights_are_those_of_ones_own_account_alone(office: Office) -> Non
         await change(office, "bob", enabled=0)
 
 
-async def test_a_document_of_the_same_name_takes_nothing_of_an_account_along(
+async def test_document_deletion_spares_the_account_of_the_same_name(
     office: Office,
 ) -> None:
     """Deleting a User takes its own things along, and no other's (A-21)."""
@@ -281,7 +281,7 @@ async def test_a_document_of_the_same_name_takes_nothing_of_an_account_along(
     assert await office.sql('SELECT "user" FROM fw_session') == [("ada",)]
 
 
-async def test_a_password_is_set_and_forgotten_for_one_account_alone(office: Office) -> None:
+async def test_set_password_and_delete_affect_one_account_only(office: Office) -> None:
     """Each account has a password hash of its own (A-12)."""
     for name in ("ada", "bob", "eve"):
         await office.hire(name)
@@ -296,7 +296,7 @@ async def test_a_password_is_set_and_forgotten_for_one_account_alone(office: Off
     assert await hashes() == {name: before[name] for name in ("ada", "eve")}
 
 
-async def test_a_role_that_there_is_not_is_no_role(office: Office) -> None:
+async def test_unknown_role_is_refused(office: Office) -> None:
     """An unknown role is 422 (A-234)."""
     with pytest.raises(ValidationError) as refusal:
         await office.hire("ada", "Nothing")

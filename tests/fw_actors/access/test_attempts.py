@@ -1,4 +1,4 @@
-"""The durable counters of tries (A-63 to A-81)."""
+"""The durable counters of attempts (A-63 to A-81)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import trio
 
 from fw_actors.access import attempts
 from fw_actors.rules.lockout import Budget
-from tests.fw_actors.access.attempt_kit import FIVE, KEY, MINUTE, Counter
+from tests.fw_actors.access.attempt_kit import FIVE, KEY, MINUTE, AttemptCounter
 from tests.fw_actors.office import Office
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -15,16 +15,16 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 ROLLING = Budget(limit=3, window=15 * MINUTE * 1000, locks=False)
 
 
-async def test_the_failure_that_reaches_the_limit_locks(office: Office) -> None:
+async def test_failure_that_reaches_the_limit_locks(office: Office) -> None:
     """The failure that reaches `maxLoginAttempts` locks (A-69)."""
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
     assert await counter.charge() == 900
 
 
-async def test_a_lock_ends_after_its_minutes_with_a_full_budget(office: Office) -> None:
+async def test_lock_ends_after_its_minutes_with_a_full_budget(office: Office) -> None:
     """A lock ends after `lockoutMinutes` (A-72)."""
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     for _ in range(5):
         await counter.failure()
         await trio.sleep(10)
@@ -34,9 +34,9 @@ async def test_a_lock_ends_after_its_minutes_with_a_full_budget(office: Office) 
     assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
 
 
-async def test_refused_tries_do_not_prolong_a_lock(office: Office) -> None:
+async def test_refused_attempts_do_not_prolong_a_lock(office: Office) -> None:
     """Attempts during a lock do not prolong it (A-73)."""
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     for _ in range(5):
         await counter.failure()
     for left in range(900, 0, -60):
@@ -47,33 +47,33 @@ async def test_refused_tries_do_not_prolong_a_lock(office: Office) -> None:
 
 async def test_failures_older_than_the_window_do_not_count(office: Office) -> None:
     """Failures older than `lockoutMinutes` do not count (A-74)."""
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     for _ in range(4):
         assert await counter.failure() is None
     await trio.sleep(15 * MINUTE)
     assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
 
 
-async def test_tries_in_flight_take_places_but_lock_nobody(office: Office) -> None:
-    """Tries in flight get others 429 with `Retry-After: 1`, and lock nobody (A-68)."""
-    counter = Counter(office)
+async def test_attempts_in_flight_use_the_budget_without_a_lock(office: Office) -> None:
+    """Attempts in flight cause a 429 with `Retry-After: 1` for others, and no lock (A-68)."""
+    counter = AttemptCounter(office)
     flying = [await counter.charge() for _ in range(5)]
     assert [await counter.charge() for _ in range(95)] == [1.0] * 95
     await counter.take_back(flying[0])
     assert isinstance(await counter.charge(), str)
 
 
-async def test_all_in_flight_that_fail_lock_once(office: Office) -> None:
-    counter = Counter(office)
+async def test_attempts_in_flight_that_all_fail_lock_once(office: Office) -> None:
+    counter = AttemptCounter(office)
     flying = [await counter.charge() for _ in range(5)]
     assert [await counter.fail(each) for each in flying] == [None] * 4 + [900.0]
 
 
-async def test_a_charge_left_by_a_crash_counts_as_a_failure_after_30_seconds(
+async def test_abandoned_charge_counts_as_failure_after_30_seconds(
     office: Office,
 ) -> None:
     """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     for _ in range(5):
         await counter.charge()
     await trio.sleep(29.999)
@@ -85,16 +85,16 @@ async def test_a_charge_left_by_a_crash_counts_as_a_failure_after_30_seconds(
 
 
 async def test_crashes_and_failures_together_reach_the_limit(office: Office) -> None:
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     for _ in range(4):
         await counter.charge()
     await trio.sleep(30)
     assert await counter.failure() == 900
 
 
-async def test_a_try_whose_hash_took_long_counts_once(office: Office) -> None:
+async def test_attempt_with_a_slow_hash_counts_once(office: Office) -> None:
     """The failures that reach the limit are counted once: the fourth is no fifth (A-69)."""
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     for _ in range(3):
         await counter.failure()
     slow = await counter.charge()
@@ -103,17 +103,17 @@ async def test_a_try_whose_hash_took_long_counts_once(office: Office) -> None:
     assert await counter.failure() == 900
 
 
-async def test_a_success_clears_the_failures_and_its_own_charge(office: Office) -> None:
+async def test_success_clears_the_failures_and_its_own_charge(office: Office) -> None:
     """A success clears the typed spelling (A-75, A-65)."""
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     for _ in range(4):
         await counter.failure()
     await counter.success(await counter.charge())
     assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
 
 
-async def test_a_success_clears_what_crashes_left(office: Office) -> None:
-    counter = Counter(office)
+async def test_success_clears_charges_left_by_crashes(office: Office) -> None:
+    counter = AttemptCounter(office)
     for _ in range(4):
         await counter.charge()
     await trio.sleep(30)
@@ -121,8 +121,8 @@ async def test_a_success_clears_what_crashes_left(office: Office) -> None:
     assert await office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
-async def test_a_success_leaves_other_tries_in_flight_charged(office: Office) -> None:
-    counter = Counter(office)
+async def test_success_leaves_other_attempts_in_flight_charged(office: Office) -> None:
+    counter = AttemptCounter(office)
     flying = [await counter.charge() for _ in range(4)]
     await counter.success(await counter.charge())
     assert isinstance(await counter.charge(), str)
@@ -130,14 +130,14 @@ async def test_a_success_leaves_other_tries_in_flight_charged(office: Office) ->
     assert await counter.fail(flying[0]) is None
 
 
-async def test_a_limit_of_one_locks_with_the_first_failure(office: Office) -> None:
+async def test_limit_of_one_locks_with_the_first_failure(office: Office) -> None:
     """`maxLoginAttempts: 1` answers the first failure with 429 (A-70)."""
-    assert await Counter(office, Budget(limit=1, window=60_000)).failure() == 60
+    assert await AttemptCounter(office, Budget(limit=1, window=60_000)).failure() == 60
 
 
-async def test_an_unlock_forgets_all(office: Office) -> None:
+async def test_unlock_clears_failures_and_charges(office: Office) -> None:
     """An unlock opens the lock (A-76)."""
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     flying = await counter.charge()
     for _ in range(4):
         await counter.failure()
@@ -146,11 +146,11 @@ async def test_an_unlock_forgets_all(office: Office) -> None:
     assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
 
 
-async def test_a_budget_that_never_locks_opens_when_the_oldest_leaves_the_window(
+async def test_rolling_budget_opens_when_its_oldest_failure_leaves_the_window(
     office: Office,
 ) -> None:
     """The address is refused until the oldest failure leaves the window (A-90)."""
-    counter = Counter(office, ROLLING)
+    counter = AttemptCounter(office, ROLLING)
     for _ in range(3):
         assert await counter.failure() is None
         await trio.sleep(100)
@@ -160,14 +160,14 @@ async def test_a_budget_that_never_locks_opens_when_the_oldest_leaves_the_window
     assert await counter.charge() == 100
 
 
-async def test_what_is_closed_for_certain_is_known_by_a_read(office: Office) -> None:
-    """A read refuses just what a charge would refuse, tries in flight or not (A-82,
+async def test_wait_of_reads_the_same_refusals_as_charge(office: Office) -> None:
+    """A read refuses just what a charge would refuse, attempts in flight or not (A-82,
     A-42)."""
 
     async def known(budget: Budget) -> float | None:
         return await office.site.store.read(lambda tx: attempts.wait_of(tx, KEY, budget))
 
-    counter = Counter(office, ROLLING)
+    counter = AttemptCounter(office, ROLLING)
     flying = [await counter.charge() for _ in range(3)]
     assert (await known(ROLLING), await counter.charge()) == (None, 1)
     for each in flying:
@@ -179,9 +179,9 @@ async def test_what_is_closed_for_certain_is_known_by_a_read(office: Office) -> 
     assert await known(ROLLING) is None
 
 
-async def test_charges_that_a_crash_left_close_a_door_after_30_seconds(office: Office) -> None:
+async def test_wait_of_counts_abandoned_charges_after_30_seconds(office: Office) -> None:
     """A charge still in flight after 30 s (a crash) is a failure (A-66)."""
-    counter = Counter(office)
+    counter = AttemptCounter(office)
     for _ in range(5):
         await counter.charge()
 
@@ -194,14 +194,14 @@ async def test_charges_that_a_crash_left_close_a_door_after_30_seconds(office: O
     assert await known() == await counter.charge() == 870
 
 
-async def test_counters_do_not_touch_each_other(office: Office) -> None:
-    one, other = Counter(office), Counter(office, key=b"o" * 32)
+async def test_counters_of_different_keys_are_independent(office: Office) -> None:
+    one, other = AttemptCounter(office), AttemptCounter(office, key=b"o" * 32)
     for _ in range(5):
         await one.failure()
     assert await other.failure() is None
 
 
-async def test_a_clock_that_goes_back_gives_no_negative_wait_and_no_early_end(
+async def test_lock_holds_if_the_clock_was_set_back(
     office: Office,
 ) -> None:
     """A clock that jumps gives no negative Retry-After and no early unlock (A-81)."""
@@ -209,10 +209,10 @@ async def test_a_clock_that_goes_back_gives_no_negative_wait_and_no_early_end(
         "INSERT INTO fw_login_attempt (id, key, at, state, until) VALUES ('a', :key, :at, 1, :to)",
         key=KEY, at=1_800_000_100_000, to=1_800_001_000_000,
     )  # fmt: skip
-    assert await Counter(office).charge() == 1000
+    assert await AttemptCounter(office).charge() == 1000
 
 
-def test_no_counter_holds_what_somebody_typed() -> None:
+def test_counter_key_is_a_keyed_hash_of_kind_and_text() -> None:
     """People type passwords into the name field, so a counter's key is an HMAC (A-80)."""
     keys = {
         attempts.counter_key(b"i", "identifier", "ab"),

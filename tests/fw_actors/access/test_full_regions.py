@@ -11,7 +11,7 @@ from fw_actors.access import attempts
 from fw_actors.access.attempts import MAX_IN_REGION, Region
 from fw_actors.rules.lockout import SHARED_TRIES, Budget
 from fw_actors.store import Tx
-from tests.fw_actors.access.attempt_kit import FIVE, MINUTE, Counter
+from tests.fw_actors.access.attempt_kit import FIVE, MINUTE, AttemptCounter
 from tests.fw_actors.office import Office
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -26,9 +26,9 @@ def key(number: int, beginning: bytes = BEGINNING) -> bytes:
 VICTIM, STRANGER = key(1), key(10**6)
 
 
-async def fill(office: Office) -> Counter:
+async def fill(office: Office) -> AttemptCounter:
     """Fill a region with counters; the first of them is a locked victim's."""
-    victim = Counter(office, key=VICTIM)
+    victim = AttemptCounter(office, key=VICTIM)
     for _ in range(FIVE.limit):
         await victim.failure()
 
@@ -46,52 +46,54 @@ async def counters(office: Office) -> set[bytes]:
     return {bytes(each) for (each,) in await office.sql("SELECT key FROM fw_login_attempt")}
 
 
-async def test_who_has_no_counter_shares_one_and_nobody_elses_gives_way(office: Office) -> None:
+async def test_full_region_gives_new_keys_its_shared_counter(office: Office) -> None:
     victim = await fill(office)
     before = await counters(office)
     for number in range(10):
-        assert await Counter(office, key=key(10**6 + number)).failure() is None
+        assert await AttemptCounter(office, key=key(10**6 + number)).failure() is None
     assert await counters(office) - before == {Region.of(STRANGER).shared}
     assert before < await counters(office)
     assert await victim.charge() == 15 * MINUTE
 
 
-async def test_those_who_share_are_refused_together_and_open_together(office: Office) -> None:
+async def test_shared_counter_refuses_and_opens_for_all_its_keys(office: Office) -> None:
     await fill(office)
     for number in range(SHARED_TRIES):
-        assert await Counter(office, key=key(10**6 + number)).failure() is None
-    stranger = Counter(office, key=key(10**7))
+        assert await AttemptCounter(office, key=key(10**6 + number)).failure() is None
+    stranger = AttemptCounter(office, key=key(10**7))
     assert await stranger.charge() == 1, "those in flight may yet be taken back"
     await trio.sleep(60)
     assert await stranger.charge() == 14 * MINUTE
-    assert isinstance(await Counter(office, key=key(1, b"\x01\x00")).charge(), str), "next door"
+    assert isinstance(await AttemptCounter(office, key=key(1, b"\x01\x00")).charge(), str), (
+        "next door"
+    )
     await trio.sleep(14 * MINUTE)
     assert isinstance(await stranger.charge(), str)
     assert STRANGER not in await counters(office)
     assert key(10**7) in await counters(office), "the region has room again"
 
 
-async def test_a_counter_that_is_there_goes_on_as_ever(office: Office) -> None:
+async def test_existing_counter_keeps_counting_in_a_full_region(office: Office) -> None:
     await fill(office)
-    known = Counter(office, key=key(2))
+    known = AttemptCounter(office, key=key(2))
     assert [await known.failure() for _ in range(4)] == [None] * 3 + [900.0]
 
 
-async def test_a_lock_in_a_full_region_holds_to_its_end(office: Office) -> None:
+async def test_lock_in_a_full_region_holds_to_its_end(office: Office) -> None:
     """The lock holds even after its failures have left the window; a hash takes time."""
-    victim = Counter(office, key=VICTIM)
+    victim = AttemptCounter(office, key=VICTIM)
     flying = [await victim.charge() for _ in range(5)]
     await trio.sleep(20)
     assert [await victim.fail(each) for each in flying] == [None] * 4 + [900.0]
     await trio.sleep(890)
     for number in range(2, MAX_IN_REGION + 2):
-        await Counter(office, key=key(number)).failure()
+        await AttemptCounter(office, key=key(number)).failure()
     assert await victim.charge() == 10
 
 
-async def test_a_success_takes_back_its_own_charge_of_the_shared_counter(office: Office) -> None:
+async def test_success_releases_its_own_charge_of_the_shared_counter(office: Office) -> None:
     await fill(office)
-    one, other = Counter(office, key=key(10**6)), Counter(office, key=key(10**7))
+    one, other = AttemptCounter(office, key=key(10**6)), AttemptCounter(office, key=key(10**7))
     await other.failure()
     made = await one.charge()
     shared = partial(
@@ -103,10 +105,10 @@ async def test_a_success_takes_back_its_own_charge_of_the_shared_counter(office:
     assert await shared() == [(1,)]
 
 
-async def test_nobody_is_locked_by_the_shared_counter(office: Office) -> None:
-    """A limit of one would lock at once; the others in the region have done nothing."""
+async def test_shared_counter_never_locks(office: Office) -> None:
+    """A limit of 1 would lock at once, and with it the other identifiers of the region."""
     await fill(office)
-    one = Counter(office, Budget(1, FIVE.window), key(10**6))
+    one = AttemptCounter(office, Budget(1, FIVE.window), key(10**6))
     assert await one.failure() is None
     assert await office.sql(
         "SELECT until FROM fw_login_attempt WHERE key = :key", key=Region.of(STRANGER).shared

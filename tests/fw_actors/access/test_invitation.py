@@ -28,14 +28,14 @@ async def site(tmp_path: Path, autojump_clock: MockClock) -> AsyncIterator[MailS
 
 
 async def invited(site: MailSite, name: str = "ida") -> str:
-    """Invite somebody, the link handed back; its token."""
+    """Invite a user with a returned link; its token."""
     made = await site.do(
         partial(recovery.invite, link_mail=site.by_log, email=f"{name}@example.test", name=name)
     )
     return token_of(str(made.sent.url))
 
 
-async def test_an_invited_account_gets_its_password_and_name_by_the_link(
+async def test_invitation_link_sets_password_and_name(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     token = await invited(site)
@@ -52,7 +52,7 @@ async def test_an_invited_account_gets_its_password_and_name_by_the_link(
         await site.invitation.accept(token, "a third passphrase", None, ADDRESS)
 
 
-async def test_a_first_password_is_no_changed_one(
+async def test_first_password_sends_no_password_changed_mail(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """`password_changed` is for an account that had a password (A-297)."""
@@ -61,7 +61,7 @@ async def test_a_first_password_is_no_changed_one(
     assert site.postbox.taken == []
 
 
-async def test_an_unusable_name_leaves_the_link_good(
+async def test_invitation_with_an_unusable_name_leaves_the_link_valid(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     token = await invited(site)
@@ -71,7 +71,7 @@ async def test_an_unusable_name_leaves_the_link_good(
     await site.invitation.accept(token, OTHER, None, ADDRESS)
 
 
-async def test_an_invitation_by_mail_hands_back_no_link(
+async def test_invitation_by_mail_returns_no_link(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     made = await site.do(
@@ -84,7 +84,7 @@ async def test_an_invitation_by_mail_hands_back_no_link(
     await site.invitation.accept(token_of(str(message.link)), OTHER, None, ADDRESS)
 
 
-async def test_an_invitation_sent_again_ends_the_first(
+async def test_invitation_sent_again_ends_the_first_link(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     first = await invited(site)
@@ -109,7 +109,7 @@ async def test_an_invitation_sent_again_ends_the_first(
         ("", None, (), ValidationError),
     ],
 )
-async def test_a_refused_invitation_leaves_nothing(
+async def test_refused_invitation_stores_and_sends_nothing(
     site: MailSite,
     autojump_clock: MockClock,
     email: str,
@@ -126,7 +126,9 @@ async def test_a_refused_invitation_leaves_nothing(
     assert len(await site.rows("SELECT * FROM doc_user")) == 1
 
 
-async def test_only_a_manager_invites(site: MailSite, autojump_clock: MockClock) -> None:
+async def test_invitation_requires_a_system_manager(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
     await site.hire("anna")
     await site.hire("maria", "System Manager")
     invite = partial(recovery.invite, link_mail=site.link_mail, email="ida@example.test")

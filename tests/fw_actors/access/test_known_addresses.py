@@ -1,4 +1,4 @@
-"""From which addresses an account has signed in: who waits when hashes are scarce."""
+"""The addresses from which an account has signed in; they have reserved slots for hashes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 from fw_actors.access.attempts import MAX_OF_A_USER
 from fw_actors.hashing import Hasher
 from fw_actors.rules.concurrency import Requester
-from tests.fw_actors.access.sign_in_kit import Door
+from tests.fw_actors.access.sign_in_kit import SignInDoor
 from tests.fw_actors.office import Office
 from tests.site_kit import CHEAP
 
@@ -20,7 +20,7 @@ DAY = 86_400.0
 
 
 class RecordedRequesters(Hasher):
-    """Notes who had a share of the queue."""
+    """Records the requesters of hashes."""
 
     asked: list[Requester]
 
@@ -30,22 +30,22 @@ class RecordedRequesters(Hasher):
 
 
 @pytest.fixture
-async def door(office: Office) -> Door:
+async def door(office: Office) -> SignInDoor:
     for name in ("ada", "bob"):
         await office.hire(name)
     hasher = RecordedRequesters(CHEAP, 8, office.site.entropy, inline=True)
     hasher.asked = []
-    return Door(office, hasher)
+    return SignInDoor(office, hasher)
 
 
-async def known(door: Door, usr: str, address: str, pwd: str = "wrong") -> bool:
-    """Whether a try of this account from this address has a place that is kept."""
+async def known(door: SignInDoor, usr: str, address: str, pwd: str = "wrong") -> bool:
+    """Whether an attempt of this account from this address has a reserved slot."""
     assert isinstance(door.hasher, RecordedRequesters)
     await door.told(usr, pwd, address=address)
     return door.hasher.asked[-1].known
 
 
-async def test_an_address_is_known_to_the_account_that_signed_in_from_it(door: Door) -> None:
+async def test_address_is_known_to_the_account_that_signed_in_there(door: SignInDoor) -> None:
     assert not await known(door, "ada", "192.0.2.1")
     assert await door.told("ada", address="192.0.2.1") == "ada"
     assert await known(door, "ADA@x.test", "192.0.2.1")
@@ -56,7 +56,7 @@ async def test_an_address_is_known_to_the_account_that_signed_in_from_it(door: D
     assert await known(door, "ada", "2001:db8::2"), "the same /64"
 
 
-async def test_an_address_is_known_for_thirty_days_after_its_last_sign_in(door: Door) -> None:
+async def test_known_address_expires_thirty_days_after_its_last_use(door: SignInDoor) -> None:
     await door.told("ada", address="192.0.2.1")
     await trio.sleep(29 * DAY)
     assert await door.told("ada", address="192.0.2.1") == "ada"
@@ -66,7 +66,7 @@ async def test_an_address_is_known_for_thirty_days_after_its_last_sign_in(door: 
     assert not await known(door, "ada", "192.0.2.1")
 
 
-async def test_it_is_noted_once_a_day_without_the_address_itself(door: Door) -> None:
+async def test_known_address_is_noted_once_a_day_as_a_hash(door: SignInDoor) -> None:
     for wait in (0.0, 1.0, DAY - 2):
         await trio.sleep(wait)
         await door.told("ada", address="192.0.2.1")
@@ -79,7 +79,7 @@ async def test_it_is_noted_once_a_day_without_the_address_itself(door: Door) -> 
     assert row[0] == 1_800_000_000_000 + DAY * 1000
 
 
-async def test_an_account_has_so_many_known_addresses_the_latest(door: Door) -> None:
+async def test_known_addresses_are_limited_to_the_latest(door: SignInDoor) -> None:
     for number in range(MAX_OF_A_USER + 2):
         await trio.sleep(1)
         await door.told("ada", address=f"192.0.2.{number}")
@@ -88,7 +88,9 @@ async def test_an_account_has_so_many_known_addresses_the_latest(door: Door) -> 
     assert await known(door, "ada", "192.0.2.2")
 
 
-async def test_known_addresses_follow_and_go_with_their_account(door: Door) -> None:
+async def test_known_addresses_follow_rename_and_deletion_of_their_account(
+    door: SignInDoor,
+) -> None:
     await door.told("ada", address="192.0.2.1")
     await door.office.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
     assert await known(door, "lovelace", "192.0.2.1")
@@ -96,7 +98,7 @@ async def test_known_addresses_follow_and_go_with_their_account(door: Door) -> N
     assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(0,)]
 
 
-async def test_who_asks_is_a_network_not_an_address(door: Door) -> None:
+async def test_requester_is_a_network_rather_than_an_address(door: SignInDoor) -> None:
     """A client may have all of a /48, and rents a /24."""
     assert isinstance(door.hasher, RecordedRequesters)
     pairs = [("2001:db8:7::1", "2001:db8:7:ffff::1"), ("192.0.2.1", "192.0.2.254")]

@@ -22,7 +22,7 @@ def key(agent: str = FIREFOX, address: str = "192.0.2.7", version: int = 130) ->
     return device_key(b"k" * 32, address, agent.format(v=version))
 
 
-def test_a_device_is_a_kind_of_browser_in_a_network() -> None:
+def test_device_key_is_browser_kind_and_network() -> None:
     """An update and another address nearby leave it the same one (A-364)."""
     assert key() == key(version=131) == key(address="192.0.2.200")
     assert len({key(), key(CHROME), key(address="198.51.100.7"), key(address="2001:db8::1")}) == 4
@@ -31,7 +31,7 @@ def test_a_device_is_a_kind_of_browser_in_a_network() -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_the_first_device_is_not_new_and_each_other_is_once(
+async def test_note_device_reports_later_devices_once_as_new(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with inline_site(tmp_path) as site:
@@ -52,7 +52,9 @@ async def test_the_first_device_is_not_new_and_each_other_is_once(
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_the_latest_devices_are_kept(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_known_devices_are_limited_to_the_latest(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     """At most 50, and none of an account that is gone (A-365)."""
 
     def work(tx: Tx) -> None:
@@ -68,7 +70,7 @@ async def test_the_latest_devices_are_kept(tmp_path: Path, autojump_clock: MockC
     assert (kept["n"], left["n"]) == (MAX_DEVICES, 0)
 
 
-def test_the_mail_says_when_from_where_and_what_to_do() -> None:
+def test_new_device_mail_shows_time_address_and_advice() -> None:
     device = NewDevice(START_MS, "192.0.2.7", "Firefox")
     values = TemplateValues("tests", "ann", "Ann", "ann@x.test", notice=Notice(new_device=device))
     text = render(Template.NEW_DEVICE, values).text
@@ -76,10 +78,10 @@ def test_the_mail_says_when_from_where_and_what_to_do() -> None:
         assert part in text
 
 
-async def test_a_sign_in_from_a_new_device_is_told_and_a_failed_one_is_not(
+async def test_new_device_mail_follows_a_successful_sign_in_only(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """One mail; without the setting none, and nothing is written (A-363, A-366)."""
+    """One mail is sent; without the setting, none is sent and nothing is stored (A-363, A-366)."""
     mails: dict[bool, list[str]] = {}
     rows: dict[bool, int] = {}
     for setting in (True, False):

@@ -1,4 +1,4 @@
-"""Somebody without access scopes can always administer the site (A-22, A-23)."""
+"""At least one System Manager without access scopes always remains (A-22, A-23)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LOSSES: list[Callable[[Any], Any]] = [
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-async def test_the_last_manager_without_scopes_stays_one(
+async def test_last_unscoped_manager_cannot_be_disabled_deleted_or_demoted(
     scene: Office, lose: Callable[[Any], Any]
 ) -> None:
     """Bob is a System Manager too, but could not lift a scope."""
@@ -58,7 +58,7 @@ async def test_the_last_manager_without_scopes_stays_one(
     await scene.do(lose)
 
 
-async def test_the_last_manager_without_scopes_gets_none(scene: Office) -> None:
+async def test_last_unscoped_manager_cannot_be_scoped(scene: Office) -> None:
     values = {"user": "ada", "allow": "Role", "for_value": ROLE}
     for user in ("Administrator", "ada"):
         await refused(scene, lambda fw: rest.insert(fw, SCOPE, values), user)
@@ -70,14 +70,14 @@ async def test_the_last_manager_without_scopes_gets_none(scene: Office) -> None:
     await refused(scene, lambda fw: rest.insert(fw, SCOPE, {**values, "user": "eve"}))
 
 
-async def test_a_disabled_manager_does_not_count(scene: Office) -> None:
+async def test_disabled_manager_does_not_count_as_unscoped_manager(scene: Office) -> None:
     await scene.hire("eve", ROLE, password=None)
     await scene.do(lambda fw: rest.save(fw, "User", "eve", {"enabled": 0}))
     await refused(scene, LOSSES[0])
     await scope(scene, "eve")  # takes nothing from the site
 
 
-async def test_others_are_scoped_and_leave_as_ever(scene: Office) -> None:
+async def test_managers_beyond_the_last_are_scoped_and_deleted_freely(scene: Office) -> None:
     await scope(scene, "bob", "Seller")
     await scope(scene, "cid")
     await scene.do(lambda fw: rest.save(fw, "User", "bob", {"roles": []}))
@@ -85,10 +85,10 @@ async def test_others_are_scoped_and_leave_as_ever(scene: Office) -> None:
     await scene.do(lambda fw: rest.delete(fw, "User", "cid"))
 
 
-async def test_a_site_on_which_all_have_scopes_is_mended_by_the_administrator(
+async def test_administrator_repairs_a_site_whose_managers_all_have_scopes(
     scene: Office,
 ) -> None:
-    """Older sites may be so; the command line runs as Administrator."""
+    """An older site may be in this state; the command line runs as Administrator."""
     name = await scope(scene, "cid", "Seller")
     await scene.sql("UPDATE doc_user_permission SET \"user\" = 'ada' WHERE name = :name", name=name)
     await scene.do(lambda fw: rest.save(fw, "User", "ada", {"fullName": "Ada"}))

@@ -27,7 +27,7 @@ async def save(office: Office, user: str, **body: Any) -> dict[str, Any]:
     return await office.do(lambda fw: rest.save(fw, "User", user, body))
 
 
-async def test_it_sets_the_password_and_is_read_by_nobody(office: Office) -> None:
+async def test_new_password_is_set_and_never_shown(office: Office) -> None:
     await office.hire("ada")
     shown = await save(office, "ada", new_password=NEW)
     assert shown["new_password"] is None
@@ -38,14 +38,14 @@ async def test_it_sets_the_password_and_is_read_by_nobody(office: Office) -> Non
     assert "new_password" not in columns
 
 
-async def test_an_insert_sets_it_too(office: Office) -> None:
+async def test_new_password_is_set_by_an_insert(office: Office) -> None:
     body = {"name": "bob", "email": "bob@x.test", "new_password": NEW}
     shown = await office.do(lambda fw: rest.insert(fw, "User", body))
     assert shown["new_password"] is None
     assert await opens(office, "bob", NEW)
 
 
-async def test_code_of_an_app_sets_it_as_an_attribute(office: Office) -> None:
+async def test_new_password_is_set_as_an_attribute_by_app_code(office: Office) -> None:
     await office.hire("ada")
 
     def work(fw: Any) -> Any:
@@ -57,7 +57,9 @@ async def test_code_of_an_app_sets_it_as_an_attribute(office: Office) -> None:
     assert await opens(office, "ada", NEW)
 
 
-async def test_what_was_hashed_before_is_not_hashed_again(office: Office) -> None:
+async def test_new_password_hashed_before_the_transaction_is_not_hashed_again(
+    office: Office,
+) -> None:
     """Over HTTP it is hashed before the transaction (A-295)."""
     await office.hire("ada")
     stored = await office.site.store.read(
@@ -80,7 +82,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("password", "rule"), REFUSED)
-async def test_the_policy_holds(office: Office, password: str, rule: str) -> None:
+async def test_new_password_must_meet_the_policy(office: Office, password: str, rule: str) -> None:
     """The policy holds (A-130); `new_password: \"\"` is 422 blank (A-296)."""
     await office.hire("adalovelace", email="ada@example.test")
     with pytest.raises(PasswordPolicyError) as refusal:
@@ -94,22 +96,22 @@ async def test_the_policy_holds(office: Office, password: str, rule: str) -> Non
     assert await office.do(lambda fw: fw.get_value("User", "adalovelace", "fullName")) != "Ada"
 
 
-async def test_it_is_judged_against_the_account_as_it_will_be(office: Office) -> None:
+async def test_new_password_is_compared_with_the_new_e_mail(office: Office) -> None:
     await office.hire("ada")
     body = {"email": "lovelace@example.test", "new_password": "Lovelace@example.test"}
     with pytest.raises(PasswordPolicyError):
         await save(office, "ada", **body)
 
 
-async def test_null_leaves_the_password(office: Office) -> None:
+async def test_new_password_null_changes_nothing(office: Office) -> None:
     await office.hire("ada")
     await save(office, "ada", new_password=None, fullName="Ada L.")
     assert await opens(office, "ada", PASSWORD)
 
 
-async def test_sessions_and_lockouts_end_and_the_owner_is_told(office: Office) -> None:
+async def test_new_password_ends_sessions_and_locks_and_mails_the_owner(office: Office) -> None:
     """Sessions end (A-162), the locks of name and e-mail are lifted (A-76), and
-    the owner is told (A-297)."""
+    the owner gets a mail (A-297)."""
     await office.hire("ada")
 
     def furnish(fw: Any) -> None:
@@ -130,7 +132,7 @@ async def test_sessions_and_lockouts_end_and_the_owner_is_told(office: Office) -
     assert mails == [("ada@x.test", "password_changed")]
 
 
-async def test_any_character_but_half_a_pair_is_taken(office: Office) -> None:
+async def test_new_password_accepts_any_character_but_lone_surrogates(office: Office) -> None:
     """Control characters pass, lone surrogates do not (H-14)."""
     await office.hire("ada")
     odd = "tab\t nul\x00 esc\x1b line\n"
@@ -140,7 +142,7 @@ async def test_any_character_but_half_a_pair_is_taken(office: Office) -> None:
         await save(office, "ada", new_password="half \ud800 of a pair")
 
 
-async def test_it_is_no_field_to_list_nor_to_write_directly(office: Office) -> None:
+async def test_new_password_is_refused_in_lists_filters_and_db_set(office: Office) -> None:
     await office.hire("ada")
     for verb in (
         lambda fw: fw.get_all("User", fields=["new_password"]),
@@ -152,7 +154,7 @@ async def test_it_is_no_field_to_list_nor_to_write_directly(office: Office) -> N
             await office.do(verb)
 
 
-async def test_no_event_no_version_and_no_export_holds_it(office: Office) -> None:
+async def test_new_password_is_absent_from_events_versions_and_exports(office: Office) -> None:
     """No event, Version or export holds it (A-294, B-92)."""
     await office.watch("User", "on_insert", "on_update")
     await office.hire("ada")

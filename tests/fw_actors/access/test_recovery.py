@@ -55,9 +55,7 @@ async def session(site: MailSite, user: str, handle: str) -> None:
     )
 
 
-async def test_a_link_by_mail_sets_a_new_password(
-    site: MailSite, autojump_clock: MockClock
-) -> None:
+async def test_recovery_link_sets_a_new_password(site: MailSite, autojump_clock: MockClock) -> None:
     await site.hire("anna")
     token = await site.recover("ANNA@example.test")
     facts = await site.recovery.link_facts(token, ADDRESS)
@@ -67,10 +65,10 @@ async def test_a_link_by_mail_sets_a_new_password(
     assert await password_is(site, "anna", OTHER)
 
 
-async def test_a_reset_ends_all_sessions_and_tells_the_owner(
+async def test_reset_ends_all_sessions_and_mails_the_owner(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """All sessions end (A-221), and the owner is told (A-297)."""
+    """All sessions end (A-221), and the owner gets a mail (A-297)."""
     await site.hire("anna")
     await site.hire("bert")
     for number, user in enumerate(("anna", "anna", "bert")):
@@ -98,7 +96,7 @@ async def make_key(site: MailSite, user: str, label: str, address: str = "") -> 
     return await site.do(work, user)
 
 
-async def test_a_reset_ends_api_keys_and_names_them_to_the_owner(
+async def test_reset_ends_api_keys_and_lists_them_in_the_mail(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """A thief with a session of the old password may have made keys (A-221)."""
@@ -117,10 +115,10 @@ async def test_a_reset_ends_api_keys_and_names_them_to_the_owner(
     assert "backup" not in told.text
 
 
-async def test_a_key_that_is_made_is_told_to_its_owner(
+async def test_api_key_creation_is_mailed_to_its_owner(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """A key outlives the session that made it: its owner has to hear of it."""
+    """A key outlives the session that made it: its owner must get a mail about it."""
     await site.hire("anna")
     made = await make_key(site, "anna", "CI", address="192.0.2.7")
     await site.postbox.wait(1)
@@ -132,7 +130,7 @@ async def test_a_key_that_is_made_is_told_to_its_owner(
     assert made.key.rpartition("_")[2] not in told.text + told.html
 
 
-async def test_a_reset_lifts_the_lock_of_both_spellings(
+async def test_reset_lifts_the_locks_of_name_and_e_mail(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """A completed recovery clears name and e-mail (A-76)."""
@@ -150,7 +148,7 @@ async def test_a_reset_lifts_the_lock_of_both_spellings(
     assert [row["id"] for row in left] == ["try2"]
 
 
-async def test_of_two_submissions_of_one_link_one_succeeds(
+async def test_link_succeeds_once_if_submitted_in_parallel(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """A token is spent in one statement (A-181, A-182)."""
@@ -176,7 +174,7 @@ async def test_of_two_submissions_of_one_link_one_succeeds(
 
 
 @pytest.mark.parametrize("password", ["short", "", " " * 10, "x" * 257, "anna@example.test"])
-async def test_a_refused_password_leaves_the_link_good(
+async def test_refused_password_leaves_the_link_valid(
     site: MailSite, autojump_clock: MockClock, password: str
 ) -> None:
     await site.hire("anna")
@@ -186,7 +184,7 @@ async def test_a_refused_password_leaves_the_link_good(
     await site.recovery.reset(token, OTHER, ADDRESS)
 
 
-async def test_the_token_is_judged_before_the_password(
+async def test_reset_checks_the_token_before_the_password(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """The token is judged before the password that comes with it (A-186, A-187)."""
@@ -195,7 +193,7 @@ async def test_the_token_is_judged_before_the_password(
     assert site.site.hasher.statistics().hashes == 0
 
 
-async def test_kinds_are_checked_and_neither_try_spends(
+async def test_link_of_the_wrong_kind_is_refused_and_not_spent(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """The kind is judged (A-184), before the password (A-186)."""
@@ -213,7 +211,7 @@ async def test_kinds_are_checked_and_neither_try_spends(
     await site.invitation.accept(invitation, OTHER, None, ADDRESS)
 
 
-async def test_a_link_expires(site: MailSite, autojump_clock: MockClock) -> None:
+async def test_link_expires_after_its_minutes(site: MailSite, autojump_clock: MockClock) -> None:
     """A link ends after `resetMinutes`; expiry is part of the read (A-183)."""
     await site.hire("anna")
     token = await site.recover("anna")
@@ -229,9 +227,7 @@ async def test_a_link_expires(site: MailSite, autojump_clock: MockClock) -> None
     assert await password_is(site, "anna", PASSWORD)
 
 
-async def test_a_link_is_spent_once_by_whatever_spends_it(
-    site: MailSite, autojump_clock: MockClock
-) -> None:
+async def test_link_spend_succeeds_once(site: MailSite, autojump_clock: MockClock) -> None:
     """A token is valid until used or expired; it is spent in one statement (A-181)."""
     await site.hire("anna")
     token = await site.recover("anna")
@@ -243,10 +239,10 @@ async def test_a_link_is_spent_once_by_whatever_spends_it(
         await site.recovery.link_facts(token, ADDRESS)
 
 
-async def test_no_link_works_for_an_account_disabled_behind_all_rules(
+async def test_link_of_a_disabled_account_is_refused(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """A link is for who may sign in with what it sets; judged at use (A-194)."""
+    """A link works only for an account that may sign in with its result; judged at use (A-194)."""
     await site.hire("anna")
     token = await site.recover("anna")
     await site.rows("UPDATE doc_user SET enabled = 0 WHERE name = 'anna'")
@@ -254,7 +250,7 @@ async def test_no_link_works_for_an_account_disabled_behind_all_rules(
         await site.recovery.reset(token, OTHER, ADDRESS)
 
 
-async def test_an_account_that_is_renamed_while_the_hash_runs_gets_the_password(
+async def test_reset_follows_a_rename_during_the_hash(
     site: MailSite, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A completed recovery clears name and e-mail: the name of by then (A-76)."""
@@ -277,7 +273,7 @@ async def test_an_account_that_is_renamed_while_the_hash_runs_gets_the_password(
 
 
 @pytest.mark.parametrize("change", ["password", "email", "disabled", "newer", "deleted"])
-async def test_what_a_link_was_good_for_ends_it(
+async def test_link_ends_with_a_change_of_its_account(
     site: MailSite, autojump_clock: MockClock, change: str
 ) -> None:
     """A password set, an e-mail changed, an account disabled, a newer link (A-194, A-193)."""
@@ -305,7 +301,7 @@ async def test_what_a_link_was_good_for_ends_it(
         await site.recovery.link_facts(token, ADDRESS)
 
 
-async def test_a_save_that_changes_nothing_of_it_leaves_a_link_good(
+async def test_link_survives_an_unrelated_save_of_its_account(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     await site.hire("anna")
@@ -323,7 +319,7 @@ async def test_a_save_that_changes_nothing_of_it_leaves_a_link_good(
 @pytest.mark.parametrize(
     "usr", ["anna", "nobody@nowhere.test", "off", "ida", "\u202ejunk", "x" * 999]
 )
-async def test_every_identifier_writes_the_same_two_rows(
+async def test_recovery_writes_the_same_two_rows_for_any_identifier(
     site: MailSite, autojump_clock: MockClock, usr: str
 ) -> None:
     """The same two rows are written always, with no recipient (A-214)."""
@@ -342,7 +338,7 @@ async def test_every_identifier_writes_the_same_two_rows(
 
 
 @pytest.mark.parametrize("usr", ["nobody@nowhere.test", "off", "ida", "Administrator", "\u202e"])
-async def test_nobody_gets_no_mail_and_leaves_no_trace(
+async def test_recovery_of_an_unusable_account_leaves_no_rows(
     site: MailSite, autojump_clock: MockClock, usr: str
 ) -> None:
     """The mailer fills the recipient in, or deletes both for nobody (A-214, A-218)."""
@@ -356,7 +352,7 @@ async def test_nobody_gets_no_mail_and_leaves_no_trace(
     assert await site.rows("SELECT * FROM fw_token") == []
 
 
-async def test_three_mails_an_hour_for_one_identifier_however_it_is_typed(
+async def test_recovery_sends_three_mails_an_hour_per_identifier(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """At most 3 recovery mails an hour per typed identifier, known or not (A-97)."""
@@ -374,7 +370,7 @@ async def test_three_mails_an_hour_for_one_identifier_however_it_is_typed(
     assert len(site.postbox.links()) == 5
 
 
-async def test_the_routes_share_the_bucket_of_an_address(
+async def test_recovery_routes_share_the_budget_of_an_address(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """The four routes share an address's budget (A-95); IPv6 is one per /64 (A-93)."""
@@ -402,7 +398,9 @@ async def test_the_routes_share_the_bucket_of_an_address(
             await site.recovery.link_facts("A" * 32, here)
 
 
-async def test_no_token_rests_anywhere(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_token_is_never_stored_in_plain_text(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
     """Plain tokens rest nowhere (A-192)."""
     async with mail_site(tmp_path) as site:
         await site.hire("anna")
@@ -418,7 +416,7 @@ async def test_no_token_rests_anywhere(tmp_path: Path, autojump_clock: MockClock
         assert len(set(tokens)) == 4
         data = b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
     data += b"".join(file.read_bytes() for file in (tmp_path / "data").iterdir())
-    assert b"anna@example.test" in data  # it is the right place to look
+    assert b"anna@example.test" in data  # the data folder is the searched one
     for token in tokens:
         assert token.encode() not in data
         assert token[:12].encode() not in data
@@ -428,7 +426,9 @@ async def test_no_token_rests_anywhere(tmp_path: Path, autojump_clock: MockClock
 URL_START = b"https://desk.example/"
 
 
-async def test_a_manager_sends_a_reset(site: MailSite, autojump_clock: MockClock) -> None:
+async def test_send_reset_mails_a_link_for_a_manager(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
     """`users.sendPasswordReset` (A-291) is 409 for an invited or disabled account."""
     await site.hire("anna")
     await site.hire("ida", password=None)
@@ -450,7 +450,7 @@ async def test_a_manager_sends_a_reset(site: MailSite, autojump_clock: MockClock
         await site.do(lambda fw: recovery.send_reset(fw, site.link_mail, "anna"), user="anna")
 
 
-async def test_a_link_that_is_handed_back_is_the_one_in_the_log(
+async def test_returned_link_equals_the_link_in_the_log(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
     """The request writes the `mail.sent` line after the commit, and leaves no job (A-196)."""
@@ -466,7 +466,9 @@ async def test_a_link_that_is_handed_back_is_the_one_in_the_log(
     await site.recovery.reset(token_of(str(sent.url)), OTHER, ADDRESS)
 
 
-async def test_what_is_rolled_back_sends_nothing(site: MailSite, autojump_clock: MockClock) -> None:
+async def test_send_reset_rolled_back_sends_no_mail(
+    site: MailSite, autojump_clock: MockClock
+) -> None:
     """A message is queued only if the request commits (O-51)."""
     await site.hire("anna")
 

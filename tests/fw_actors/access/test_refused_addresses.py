@@ -1,11 +1,11 @@
-"""Remembered refusals: a hint that saves a write and decides nothing."""
+"""Remembered refusals: a hint that saves a write and is never the decision."""
 
 from __future__ import annotations
 
 from fw_actors.access.attempts import RefusedAddresses
 
 
-def test_a_refused_counter_is_remembered_until_it_is_found_open() -> None:
+def test_refused_addresses_remember_a_counter_until_it_opens() -> None:
     addresses = RefusedAddresses()
     assert b"a" not in addresses
     addresses.remember(b"a")
@@ -15,7 +15,7 @@ def test_a_refused_counter_is_remembered_until_it_is_found_open() -> None:
     assert b"a" not in addresses
 
 
-def test_the_least_recently_refused_is_forgotten_first() -> None:
+def test_refused_addresses_forget_the_least_recent_first() -> None:
     addresses = RefusedAddresses(most=2)
     for key in (b"a", b"b", b"a", b"c"):
         addresses.remember(key)

@@ -52,7 +52,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("user", "doctype", "value", "field"), WRONG)
-async def test_a_scope_names_what_is_there(
+async def test_scope_requires_an_existing_user_doctype_and_document(
     scene: Office, user: str, doctype: str, value: str, field: str
 ) -> None:
     with pytest.raises(ValidationError) as refusal:
@@ -60,12 +60,12 @@ async def test_a_scope_names_what_is_there(
     assert refusal.value.extra == {"field": field}
 
 
-async def test_the_same_scope_twice_is_refused(scene: Office) -> None:
+async def test_scope_refuses_a_duplicate(scene: Office) -> None:
     with pytest.raises(DuplicateError):
         await allow(scene, "ada", "Customer", "Near")
 
 
-async def test_a_scope_holds_for_webhooks_from_the_next_call_on(scene: Office) -> None:
+async def test_scope_denies_webhooks_from_the_next_call(scene: Office) -> None:
     """The refusal holds for System Managers as well (A-314)."""
     await scene.subscribe()
     assert await scene.do(lambda fw: len(fw.get_all("Webhook")), "boss") == 1
@@ -84,7 +84,7 @@ async def test_a_scope_holds_for_webhooks_from_the_next_call_on(scene: Office) -
             await scene.do(verb, "boss")
 
 
-async def test_who_is_scoped_changes_no_scope(scene: Office) -> None:
+async def test_scoped_user_cannot_write_scopes(scene: Office) -> None:
     """A scoped user is refused every write of User Permission, whatever the roles (A-319)."""
     name = (await scene.sql("SELECT name FROM doc_user_permission"))[0][0]
     values = {"user": "boss", "allow": "Customer", "for_value": "Near"}
@@ -114,19 +114,19 @@ async def test_scopes_follow_a_renamed_user(scene: Office) -> None:
     assert await scene.do(lambda fw: fw.rights.scopes, "lovelace") == {"Customer": {"Near"}}
 
 
-async def test_scopes_go_with_their_user(scene: Office) -> None:
+async def test_scopes_are_deleted_with_their_user(scene: Office) -> None:
     """Deleting a User takes sessions, keys, tokens and scopes along (A-21)."""
     await scene.do(lambda fw: fw.get_doc("User", "ada").delete())
     assert await scene.sql("SELECT name FROM doc_user_permission") == []
 
 
-async def test_what_a_scope_names_is_not_deleted(scene: Office) -> None:
+async def test_document_named_by_a_scope_cannot_be_deleted(scene: Office) -> None:
     with pytest.raises(ConflictError, match="names Customer Near"):
         await scene.do(lambda fw: fw.get_doc("Customer", "Near").delete())
     await scene.do(lambda fw: fw.get_doc("Customer", "Far").delete())
 
 
-async def test_who_is_scoped_still_queues_deliveries(scene: Office) -> None:
+async def test_scoped_user_write_queues_deliveries(scene: Office) -> None:
     """The document writes of a scoped user still queue deliveries (A-318)."""
     await scene.watch("Customer", "on_update")
     await scene.do(lambda fw: rest.save(fw, "Customer", "Near", {"vat": "1"}), "ada")

@@ -1,4 +1,4 @@
-"""Sessions: their `sid`, their life and their use (A-150 to A-163)."""
+"""Sessions: their `sid`, their expiry and their use (A-150 to A-163)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ async def live(office: Office, sid: str = "a sid", idle_days: int = 0) -> LiveSe
     return await office.site.store.read(lambda tx: found.live(tx, sid))
 
 
-async def test_a_session_is_found_by_its_sid_and_told_by_its_handle(office: Office) -> None:
+async def test_session_is_found_by_sid_and_named_by_handle(office: Office) -> None:
     await office.hire("ada")
     await begin(office)
     assert await live(office) == LiveSession("h-a sid", "ada", START)
 
 
-async def test_the_sid_rests_nowhere_but_as_its_sha_256(office: Office) -> None:
+async def test_sid_is_stored_as_its_sha_256_only(office: Office) -> None:
     """A `sid` is stored as its SHA-256 only (A-150)."""
     await begin(office, handle="handle")
     (row,) = await office.sql("SELECT * FROM fw_session")
@@ -47,15 +47,15 @@ async def test_the_sid_rests_nowhere_but_as_its_sha_256(office: Office) -> None:
 
 
 @pytest.mark.parametrize("sid", ["", "another", "h-a sid", "\ud800", "x" * 10_000])
-async def test_any_other_sid_is_no_session(office: Office, sid: str) -> None:
+async def test_unknown_sid_is_no_session(office: Office, sid: str) -> None:
     await office.hire("ada")
     await begin(office)
     with pytest.raises(AuthenticationError):
         await live(office, sid)
 
 
-async def test_an_idle_session_ends_where_the_policy_says_so(office: Office) -> None:
-    """ASVS 7.3.1; each use begins the days anew, and the end of its days stays."""
+async def test_idle_session_ends_if_the_policy_limits_idleness(office: Office) -> None:
+    """ASVS 7.3.1; each use restarts the idle days, and the expiry stays."""
     await office.hire("ada")
     await begin(office, days=5)
     store = office.site.store
@@ -75,14 +75,14 @@ async def test_an_idle_session_ends_where_the_policy_says_so(office: Office) -> 
         await live(office, idle_days=2)
 
 
-async def test_without_such_a_policy_a_session_is_never_idle(office: Office) -> None:
+async def test_session_never_idles_by_default(office: Office) -> None:
     await office.hire("ada")
     await begin(office)
     await trio.sleep(30 * DAY - 1)
     await live(office)
 
 
-async def test_a_user_has_so_many_sessions_and_the_least_used_goes(
+async def test_session_limit_ends_the_least_recently_used(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_OF_A_USER", 3)
@@ -97,7 +97,7 @@ async def test_a_user_has_so_many_sessions_and_the_least_used_goes(
     assert rows == [("h-a",), ("h-c",), ("h-d",), ("h-of bob",)]
 
 
-async def test_a_session_ends_after_its_days(office: Office) -> None:
+async def test_session_ends_after_its_days(office: Office) -> None:
     """One lifetime is used for the stored expiry and the cookie (A-152)."""
     await office.hire("ada")
     assert await begin(office, days=2) == START + 2 * DAY * 1000
@@ -108,7 +108,7 @@ async def test_a_session_ends_after_its_days(office: Office) -> None:
         await live(office)
 
 
-async def test_a_session_that_ends_now_is_none_that_its_user_has(office: Office) -> None:
+async def test_ended_session_is_not_listed_revoked_or_counted(office: Office) -> None:
     """A session that has ended is not listed, revoked or counted (A-250)."""
     await office.hire("ada")
     await begin(office, "brief", days=1)
@@ -127,7 +127,7 @@ async def test_a_session_that_ends_now_is_none_that_its_user_has(office: Office)
     assert await store.write(partial(sessions.end_all, user="ada", idle_days=0)) == 1
 
 
-async def test_a_session_that_was_idle_too_long_is_not_counted_when_all_end(
+async def test_idle_session_is_not_counted_by_revoke_other_sessions(
     office: Office,
 ) -> None:
     """A session that has expired by `sessionIdleDays` has ended before (A-252)."""
@@ -144,7 +144,7 @@ async def test_a_session_that_was_idle_too_long_is_not_counted_when_all_end(
     assert await office.sql("SELECT id FROM fw_session") == [("h-own",)]
 
 
-async def test_the_session_of_a_disabled_or_deleted_user_is_none(office: Office) -> None:
+async def test_session_of_a_disabled_or_deleted_user_is_refused(office: Office) -> None:
     """Expiry, disabling and deletion are judged at every use (A-153)."""
     await office.hire("ada")
     await begin(office)
@@ -156,7 +156,7 @@ async def test_the_session_of_a_disabled_or_deleted_user_is_none(office: Office)
         await live(office)
 
 
-async def test_ending_a_session_ends_that_one(office: Office) -> None:
+async def test_session_end_ends_that_session_only(office: Office) -> None:
     await office.hire("ada")
     for sid in ("one", "two"):
         await begin(office, sid)
@@ -167,7 +167,7 @@ async def test_ending_a_session_ends_that_one(office: Office) -> None:
     await live(office, "two")
 
 
-async def test_seen_moves_the_time_of_the_last_use(office: Office) -> None:
+async def test_session_seen_updates_the_last_use(office: Office) -> None:
     await office.hire("ada")
     await begin(office)
     await trio.sleep(90)
@@ -175,6 +175,6 @@ async def test_seen_moves_the_time_of_the_last_use(office: Office) -> None:
     assert (await live(office)).last_seen == START + 90_000
 
 
-async def test_a_user_agent_of_any_length_is_cut(office: Office) -> None:
+async def test_user_agent_is_cut_to_512_characters(office: Office) -> None:
     await begin(office, user_agent="x" * 10_000)
     assert await office.sql("SELECT length(user_agent) FROM fw_session") == [(512,)]

@@ -25,7 +25,7 @@ from fw_actors.hashing import Hasher, usable_hash
 from fw_actors.ops.site import open_site
 from fw_actors.runtime import KeyedPool, SystemClock, open_runtime
 from fw_actors.store import Tx
-from tests.fw_actors.access.sign_in_kit import Door, asked
+from tests.fw_actors.access.sign_in_kit import SignInDoor, asked
 from tests.fw_actors.office import APPS, Office, open_office
 from tests.site_kit import database_of, make_config
 from tests.staff import PASSWORD
@@ -37,12 +37,12 @@ OTHER = "another decent passphrase"
 
 
 @pytest.fixture
-async def door(office: Office) -> Door:
+async def door(office: Office) -> SignInDoor:
     await office.hire("ada", email="Ada.L@x.test")
-    return Door(office)
+    return SignInDoor(office)
 
 
-async def test_the_right_password_makes_a_session(door: Door) -> None:
+async def test_sign_in_with_the_right_password_makes_a_session(door: SignInDoor) -> None:
     """The session's lifetime is one value of the policy (A-152, A-41)."""
     answer = await door.enter()
     assert isinstance(answer, SignedIn)
@@ -53,11 +53,11 @@ async def test_the_right_password_makes_a_session(door: Door) -> None:
 
 
 @pytest.mark.parametrize("usr", ["ada", "ADA", " ada ", "ada.l@x.test", "ADA.L@X.TEST", "\uff41da"])
-async def test_every_spelling_of_name_and_e_mail_signs_in(door: Door, usr: str) -> None:
+async def test_sign_in_accepts_all_spellings_of_name_and_e_mail(door: SignInDoor, usr: str) -> None:
     assert await door.told(usr) == "ada"
 
 
-async def test_every_sign_in_gets_a_sid_of_its_own_with_192_bits(door: Door) -> None:
+async def test_sign_in_makes_a_new_sid_of_192_bits(door: SignInDoor) -> None:
     """A `sid` has 192 random bits and is new at every sign-in (A-150)."""
     sids = set()
     for _ in range(5):
@@ -68,7 +68,7 @@ async def test_every_sign_in_gets_a_sid_of_its_own_with_192_bits(door: Door) -> 
     assert len(sids) == 5
 
 
-async def test_signing_in_with_a_live_sid_ends_that_session(door: Door) -> None:
+async def test_sign_in_with_a_live_sid_ends_that_session(door: SignInDoor) -> None:
     """Signing in with a live `sid` ends that session (A-53)."""
     first = await door.enter()
     assert isinstance(first, SignedIn)
@@ -95,7 +95,7 @@ async def refusals(office: Office) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-async def test_every_refusal_is_one_message_after_exactly_one_hash(door: Door) -> None:
+async def test_sign_in_refusals_share_one_message_after_one_hash(door: SignInDoor) -> None:
     """An unknown identifier is verified against a decoy (A-43): one message, 401 (A-45, A-44)."""
     told = set()
     for usr, pwd in await refusals(door.office):
@@ -107,13 +107,13 @@ async def test_every_refusal_is_one_message_after_exactly_one_hash(door: Door) -
     assert told == {"The name or the password is wrong."}
 
 
-async def test_five_failures_lock_and_the_fifth_is_told_so_itself(door: Door) -> None:
+async def test_fifth_failure_locks_and_is_answered_429(door: SignInDoor) -> None:
     """The failure that reaches the limit locks and is answered 429 itself (A-69)."""
     answers = [await door.told(pwd="wrong") for _ in range(6)]
     assert answers == [401, 401, 401, 401, 900, 900]
 
 
-async def test_the_correct_password_is_no_way_out_of_a_lock(door: Door) -> None:
+async def test_locked_identifier_refuses_the_correct_password(door: SignInDoor) -> None:
     """A locked identifier refuses the correct password too (A-71)."""
     for _ in range(5):
         await door.told(pwd="wrong")
@@ -126,14 +126,14 @@ async def test_the_correct_password_is_no_way_out_of_a_lock(door: Door) -> None:
     assert await door.told() == "ada"
 
 
-async def test_an_unknown_identifier_locks_like_a_known_one(door: Door) -> None:
+async def test_unknown_identifier_locks_like_a_known_one(door: SignInDoor) -> None:
     """Failures are counted per typed identifier, known or not (A-60)."""
     for usr in ("nobody", "a\u202eda", "y" * 400):
         answers = [await door.told(usr, "wrong") for _ in range(6)]
         assert answers == [401, 401, 401, 401, 900, 900]
 
 
-async def test_all_spellings_share_one_budget_and_the_e_mail_has_its_own(door: Door) -> None:
+async def test_name_and_e_mail_have_separate_budgets(door: SignInDoor) -> None:
     """Name and e-mail have budgets of their own (A-62)."""
     for usr in ("ada", "ADA", "\uff41da", " ada", "Ada"):
         await door.told(usr, "wrong")
@@ -141,7 +141,7 @@ async def test_all_spellings_share_one_budget_and_the_e_mail_has_its_own(door: D
     assert await door.told("ada.l@x.test") == "ada"
 
 
-async def test_a_success_clears_the_typed_spelling_alone(door: Door) -> None:
+async def test_success_clears_the_typed_identifier_only(door: SignInDoor) -> None:
     """A success clears the typed spelling (A-75, A-65)."""
     for usr in ("ada", "ada.l@x.test"):
         for _ in range(4):
@@ -150,7 +150,7 @@ async def test_a_success_clears_the_typed_spelling_alone(door: Door) -> None:
     assert [await door.told("ada", "wrong"), await door.told("ada.l@x.test", "wrong")] == [401, 900]
 
 
-async def test_of_100_parallel_guesses_at_most_five_are_hashed(door: Door) -> None:
+async def test_parallel_guesses_are_hashed_up_to_the_limit(door: SignInDoor) -> None:
     """Parallel guesses never hash more than `maxLoginAttempts` (A-64)."""
     before = door.hasher.statistics().hashes
     answers = await guesses(door, ["wrong"] * 100)
@@ -160,8 +160,8 @@ async def test_of_100_parallel_guesses_at_most_five_are_hashed(door: Door) -> No
     assert sum(answers.values()) == 96
 
 
-async def guesses(door: Door, passwords: list[str], usr: str = "ada") -> Counter[str]:
-    """Try all passwords at once through the identifier's LockoutActor; the answers by kind."""
+async def guesses(door: SignInDoor, passwords: list[str], usr: str = "ada") -> Counter[str]:
+    """Send all passwords at once through the identifier's LockoutActor; the answers by kind."""
     answers: list[str] = []
     async with lockouts(door) as pool:
 
@@ -182,20 +182,20 @@ async def guesses(door: Door, passwords: list[str], usr: str = "ada") -> Counter
 
 
 @asynccontextmanager
-async def lockouts(door: Door) -> AsyncIterator[KeyedPool]:
+async def lockouts(door: SignInDoor) -> AsyncIterator[KeyedPool]:
     site = door.office.site
     async with open_runtime(clock=site.clock, entropy=site.entropy) as runtime:
         yield KeyedPool(
             runtime,
             "lockouts",
-            make=lambda key: LockoutActor(key, door.sign_in, door.changes, door.tries),
+            make=lambda key: LockoutActor(key, door.sign_in, door.changes, door.attempt_log),
             capacity=100,
             idle_seconds=60.0,
         )
 
 
-async def test_honest_sign_ins_at_once_lock_nobody(door: Door) -> None:
-    """Honest sign-ins at one moment lock nobody (A-68)."""
+async def test_parallel_valid_sign_ins_lock_no_account(door: SignInDoor) -> None:
+    """Valid sign-ins at the same moment cause no lock (A-68)."""
     answers = await guesses(door, [PASSWORD] * 20)
     assert sum(answers.values()) == 20
     assert set(answers) <= {"in", "429 after 1 s"}
@@ -203,17 +203,17 @@ async def test_honest_sign_ins_at_once_lock_nobody(door: Door) -> None:
     assert await door.told() == "ada"
 
 
-async def test_parallel_sign_ins_survive_that_one_of_them_rehashes(door: Door) -> None:
+async def test_parallel_sign_ins_succeed_during_a_rehash(door: SignInDoor) -> None:
     """A hash is made anew at sign-in when the parameters have changed (A-50)."""
     hasher = Hasher(Argon2(72, 1, 1), 8, door.office.site.entropy, slots=1, inline=True)
-    answers = await guesses(Door(door.office, hasher), [PASSWORD] * 4)
+    answers = await guesses(SignInDoor(door.office, hasher), [PASSWORD] * 4)
     assert answers == {"in": 4}
     (row,) = await door.office.sql("SELECT hash FROM fw_password")
     assert "m=72" in row[0]
 
 
-async def test_an_imported_hash_is_made_anew_at_the_first_sign_in(door: Door) -> None:
-    """Nobody has to choose a new password after an import (C-164)."""
+async def test_imported_hash_is_replaced_at_the_first_sign_in(door: SignInDoor) -> None:
+    """An import requires no new passwords (C-164)."""
     digest = pbkdf2_hmac("sha256", OTHER.encode(), b"salt", 10).hex()
     stored = usable_hash(f"pbkdf2:sha256:10$salt${digest}")
     await door.office.site.write(
@@ -227,27 +227,29 @@ async def test_an_imported_hash_is_made_anew_at_the_first_sign_in(door: Door) ->
     assert await door.told("eve", OTHER) == "eve"
 
 
-class Busy(Hasher):
-    """Has no place for anybody."""
+class BusyHasher(Hasher):
+    """Has no free slot."""
 
     async def verify(self, *args: Any, **given: Any) -> Any:
         raise OverloadedError
 
 
-async def test_a_busy_hasher_takes_the_charges_back(door: Door) -> None:
+async def test_busy_hasher_releases_the_charges_of_sign_ins(door: SignInDoor) -> None:
     """A charge is taken back on success and on 503 (A-65, A-113)."""
     site = door.office.site
-    busy = Door(door.office, Busy(Argon2(64, 1, 1), 8, site.entropy, inline=True))
+    busy = SignInDoor(door.office, BusyHasher(Argon2(64, 1, 1), 8, site.entropy, inline=True))
     for _ in range(10):
         assert await busy.told() == 503
     assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
-async def test_a_busy_hasher_takes_the_charge_of_a_password_change_back(door: Door) -> None:
+async def test_busy_hasher_releases_the_charge_of_a_password_change(door: SignInDoor) -> None:
     """A charge is taken back on 503 (A-65); a change of the password shares the name's budget
     (A-245)."""
     site = door.office.site
-    changes = Door(door.office, Busy(Argon2(64, 1, 1), 8, site.entropy, inline=True)).changes
+    changes = SignInDoor(
+        door.office, BusyHasher(Argon2(64, 1, 1), 8, site.entropy, inline=True)
+    ).changes
     change = PasswordChange("ada", "no session", PASSWORD, OTHER)
     for _ in range(10):
         admitted = await changes.admit(change, changes.counter("ada"))
@@ -256,10 +258,10 @@ async def test_a_busy_hasher_takes_the_charge_of_a_password_change_back(door: Do
     assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
-async def test_who_was_disabled_meanwhile_changes_no_password_and_is_charged_for_none(
-    door: Door,
+async def test_password_change_of_a_disabled_account_is_refused_uncharged(
+    door: SignInDoor,
 ) -> None:
-    """Disabling ends sessions at once (A-20); that was no try (A-65)."""
+    """Disabling ends sessions at once (A-20); the refusal is no attempt (A-65)."""
     change = PasswordChange("ada", "no session", PASSWORD, OTHER)
     counter = door.changes.counter("ada")
     admitted = await door.changes.admit(change, counter)
@@ -272,11 +274,11 @@ async def test_who_was_disabled_meanwhile_changes_no_password_and_is_charged_for
     assert await door.office.sql("SELECT hash FROM fw_password") == before
 
 
-async def test_a_try_is_hashed_while_its_charge_counts_and_no_later(door: Door) -> None:
-    """No more than `maxLoginAttempts` tries in a window are verified (A-64, A-67).
+async def test_attempt_is_not_hashed_after_its_charge_expired(door: SignInDoor) -> None:
+    """No more than `maxLoginAttempts` attempts in a window are verified (A-64, A-67).
 
     A process that is stopped between charge and hash, and goes on after the window, would verify
-    one that nobody counts.
+    an attempt that is not counted.
     """
     attempt = asked("ada", PASSWORD)
     identified = door.sign_in.identify(attempt)
@@ -300,19 +302,21 @@ async def test_a_try_is_hashed_while_its_charge_counts_and_no_later(door: Door) 
 @pytest.mark.parametrize(
     ("pwd", "outcome", "failures"), [("wrong", "wrong", 2), (PASSWORD, "signed_in", 0)]
 )
-async def test_a_client_that_goes_away_leaves_no_charge_unsettled(
-    door: Door, pwd: str, outcome: str, failures: int
+async def test_departed_client_leaves_its_charge_settled(
+    door: SignInDoor, pwd: str, outcome: str, failures: int
 ) -> None:
-    """A success takes its charge back, and a failure counts, whoever still waits for it (A-54)."""
+    """A success releases its charge, and a failure counts, even if the client has gone (A-54)."""
     begun, may_end = trio.Event(), trio.Event()
 
-    class Slow(Hasher):
+    class SlowHasher(Hasher):
         async def verify(self, *args: Any, **given: Any) -> Any:
             begun.set()
             await may_end.wait()
             return await super().verify(*args, **given)
 
-    slow = Door(door.office, Slow(Argon2(64, 1, 1), 8, door.office.site.entropy, inline=True))
+    slow = SignInDoor(
+        door.office, SlowHasher(Argon2(64, 1, 1), 8, door.office.site.entropy, inline=True)
+    )
     attempt = asked("ada", pwd)
     identified = slow.sign_in.identify(attempt)
     async with lockouts(slow) as pool:
@@ -329,7 +333,7 @@ async def test_a_client_that_goes_away_leaves_no_charge_unsettled(
     assert await door.office.sql("SELECT state FROM fw_login_attempt") == [(1,)] * failures
 
 
-async def test_a_try_that_was_cut_off_stays_charged(door: Door) -> None:
+async def test_interrupted_attempt_stays_charged(door: SignInDoor) -> None:
     """A crash between charge and outcome leaves the charge (A-66)."""
     for _ in range(5):
         assert isinstance(await door.admit("ada"), Admitted)
@@ -338,28 +342,30 @@ async def test_a_try_that_was_cut_off_stays_charged(door: Door) -> None:
     assert await door.told() == 870
 
 
-async def test_the_throttle_comes_before_the_look_up_and_the_hash(door: Door) -> None:
+async def test_throttle_precedes_user_lookup_and_hash(
+    door: SignInDoor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The throttle runs before the user lookup and before any hashing (A-42)."""
     for _ in range(5):
         await door.told(pwd="wrong")
-    looked: list[str] = []
+    lookups: list[str] = []
+    find_account = Accounts.find
 
-    class Watched(Accounts):
-        def find(self, tx: Tx, key: str) -> Account | None:
-            looked.append(key)
-            return super().find(tx, key)
+    def find(accounts: Accounts, tx: Tx, key: str) -> Account | None:
+        lookups.append(key)
+        return find_account(accounts, tx, key)
 
-    door.sign_in._directory = Watched(door.office.site.registry)
+    monkeypatch.setattr(Accounts, "find", find)
     before = door.hasher.statistics().hashes
     await door.told()
-    assert (looked, door.hasher.statistics().hashes) == ([], before)
+    assert (lookups, door.hasher.statistics().hashes) == ([], before)
 
 
-async def fail_for_many(door: Door, number: int, address: str) -> list[str | int]:
+async def fail_for_many(door: SignInDoor, number: int, address: str) -> list[str | int]:
     return [await door.told(f"user{n}", "wrong", address=address) for n in range(number)]
 
 
-async def test_an_address_has_50_failures_in_15_minutes(door: Door) -> None:
+async def test_address_is_limited_to_50_failures_in_15_minutes(door: SignInDoor) -> None:
     """The 50th failure of an address is answered 401, the next 429 (A-90, A-91)."""
     assert await fail_for_many(door, 50, "192.0.2.9") == [401] * 50
     assert await door.told(address="192.0.2.9") == 900
@@ -370,7 +376,7 @@ async def test_an_address_has_50_failures_in_15_minutes(door: Door) -> None:
     assert await door.told(address="192.0.2.9") == "ada"
 
 
-async def test_a_success_takes_back_its_own_charge_of_the_address_only(door: Door) -> None:
+async def test_success_releases_only_its_own_charge_of_the_address(door: SignInDoor) -> None:
     """A success takes back its own charge only (A-92)."""
     await fail_for_many(door, 49, "192.0.2.9")
     assert await door.told(address="192.0.2.9") == "ada"
@@ -378,7 +384,9 @@ async def test_a_success_takes_back_its_own_charge_of_the_address_only(door: Doo
     assert await door.told(address="192.0.2.9") == 900
 
 
-async def test_tries_refused_for_the_identifier_do_not_count_for_the_address(door: Door) -> None:
+async def test_attempts_refused_by_identifier_do_not_count_for_the_address(
+    door: SignInDoor,
+) -> None:
     """Only verified attempts count for the address (A-91)."""
     for _ in range(100):
         await door.told(pwd="wrong", address="192.0.2.9")
@@ -386,25 +394,25 @@ async def test_tries_refused_for_the_identifier_do_not_count_for_the_address(doo
     assert rows == [(5,), (5,)]
 
 
-async def test_ipv6_is_counted_per_64(tmp_path: Path) -> None:
+async def test_ipv6_address_is_counted_per_64(tmp_path: Path) -> None:
     """IPv6 is counted per /64 (A-93)."""
     async with open_office(tmp_path, address_attempts=2) as office:
-        door = Door(office)
+        door = SignInDoor(office)
         for host in ("1", "2"):
             assert await door.told("a", "wrong", address=f"2001:db8:1:2::{host}") == 401
         assert await door.told("a", "wrong", address="2001:db8:1:2:ffff::3") == 900
         assert await door.told("a", "wrong", address="2001:db8:1:3::1") == 401
 
 
-async def test_the_first_failure_locks_where_the_policy_says_one(tmp_path: Path) -> None:
+async def test_first_failure_locks_if_the_limit_is_one(tmp_path: Path) -> None:
     """`maxLoginAttempts: 1` answers the first failure with 429 (A-70)."""
     async with open_office(tmp_path, max_login_attempts=1, lockout_minutes=1) as office:
         await office.hire("ada")
-        door = Door(office)
+        door = SignInDoor(office)
         assert [await door.told(pwd="wrong"), await door.told()] == [60, 60]
 
 
-async def test_an_account_that_changes_while_the_hash_runs_is_not_signed_in(door: Door) -> None:
+async def test_account_changed_during_the_hash_is_not_signed_in(door: SignInDoor) -> None:
     attempt = asked("ada", PASSWORD)
     changes = [
         "UPDATE doc_user SET enabled = 0",
@@ -422,8 +430,8 @@ async def test_an_account_that_changes_while_the_hash_runs_is_not_signed_in(door
     assert answers == ["401", "401", "401", "401"]
 
 
-async def test_a_password_that_was_set_in_the_same_millisecond_is_another_one(door: Door) -> None:
-    """Virtual time stands still here: an old password opens nothing beside a new one."""
+async def test_password_set_in_the_same_millisecond_ends_the_old_one(door: SignInDoor) -> None:
+    """Virtual time stands still here: an old password fails once a new one is set."""
     site = door.office.site
     attempt = asked("ada", PASSWORD)
     admitted = await door.sign_in.admit(door.sign_in.identify(attempt))
@@ -438,14 +446,14 @@ async def test_a_password_that_was_set_in_the_same_millisecond_is_another_one(do
     assert isinstance(await door.changes.verify(change, begun), AuthenticationError)
 
 
-async def test_nothing_that_was_typed_rests_in_the_counters(door: Door) -> None:
+async def test_counters_and_sessions_store_no_typed_text(door: SignInDoor) -> None:
     """People type passwords into the name field, so no line holds what was typed (A-55)."""
     await door.told("hunter2-as-a-name", "hunter2")
     for table in ("fw_login_attempt", "fw_session"):
         assert "hunter2" not in str(await door.office.sql(f"SELECT * FROM {table}"))
 
 
-def test_no_value_on_the_way_shows_a_password_or_a_sid() -> None:
+def test_sign_in_values_hide_password_and_sid_in_repr() -> None:
     """No password and no `sid` shows in a repr or a log line (O-101, C-86)."""
     shown = repr(asked("ada", "s3cret", old_sid="t0ken")) + repr(SignedIn("t0ken", "ada", "", 0, 0))
     assert "s3cret" not in shown
@@ -453,7 +461,7 @@ def test_no_value_on_the_way_shows_a_password_or_a_sid() -> None:
 
 
 class RealClock(trio.abc.Clock):
-    """Real time, for what runs in threads."""
+    """Real time, for code that runs in threads."""
 
     def start_clock(self) -> None:
         """Runs already."""
@@ -470,7 +478,7 @@ def real_clock() -> RealClock:
     return RealClock()
 
 
-async def test_store_and_hasher_with_their_threads_count_as_exactly(
+async def test_parallel_guesses_on_real_threads_meet_the_limit(
     tmp_path: Path, real_clock: RealClock
 ) -> None:
     config = make_config(APPS, database=database_of(tmp_path))
@@ -478,6 +486,6 @@ async def test_store_and_hasher_with_their_threads_count_as_exactly(
         office = Office(site)
         await office.hire("ada")
         before = site.hasher.statistics().hashes
-        answers = await guesses(Door(office), ["wrong"] * 100)
+        answers = await guesses(SignInDoor(office), ["wrong"] * 100)
         assert site.hasher.statistics().hashes - before == 5
     assert (answers["401"], sum(answers.values()), "in" in answers) == (4, 100, False)

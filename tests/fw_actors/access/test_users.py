@@ -9,7 +9,7 @@ from fw_actors.errors import DuplicateError, PermissionDeniedError
 from tests.fw_actors.office import Office
 
 
-async def test_an_account_is_made_with_its_roles(office: Office) -> None:
+async def test_add_user_makes_the_account_with_its_roles(office: Office) -> None:
     told = await office.do(
         lambda fw: add_user(fw, "ada", "ada@x.test", "Ada L.", ["Seller", "Reader", "Seller"])
     )
@@ -19,14 +19,14 @@ async def test_an_account_is_made_with_its_roles(office: Office) -> None:
     }  # fmt: skip
 
 
-async def test_accounts_are_listed_by_name(office: Office) -> None:
+async def test_list_users_is_ordered_by_name(office: Office) -> None:
     for name in ("bob", "ada"):
         await office.hire(name)
     listed = await office.do(list_users)
     assert [each["name"] for each in listed] == ["ada", "bob"]
 
 
-async def test_nobody_but_a_system_manager_makes_or_lists_accounts(office: Office) -> None:
+async def test_add_user_and_list_users_require_a_system_manager(office: Office) -> None:
     """Accounts are a System Manager's business (A-290)."""
     ada = await office.hire("ada", "Seller")
     with pytest.raises(PermissionDeniedError):
@@ -35,7 +35,7 @@ async def test_nobody_but_a_system_manager_makes_or_lists_accounts(office: Offic
         await office.do(list_users, ada)
 
 
-async def test_a_taken_name_leaves_nothing_half_made(office: Office) -> None:
+async def test_add_user_with_a_taken_name_stores_nothing(office: Office) -> None:
     await office.hire("ada")
     with pytest.raises(DuplicateError):
         await office.do(lambda fw: add_user(fw, "ada", "new@x.test", password_hash="other"))

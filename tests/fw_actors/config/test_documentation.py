@@ -70,18 +70,18 @@ def hash_cost(cost: Argon2) -> str:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_every_key_has_its_default_and_its_values_on_the_page(section: str) -> None:
+def test_configuration_page_lists_all_keys_with_defaults_and_values(section: str) -> None:
     for path, key in keys_of(section):
         row = ROWS[f"{section}.{path}"]
         assert row[:2] == [json.dumps(key.default), words(key.kind)]
 
 
-def test_the_page_names_no_key_and_no_variable_that_there_is_not() -> None:
+def test_configuration_page_names_existing_keys_and_variables_only() -> None:
     keys = {f"{section}.{path}" for section in SECTIONS for path, _ in keys_of(section)}
     assert set(ROWS) == {*keys, *VARIABLES, "Key", "Variable"}
 
 
-def test_the_defaults_of_variables_stand_on_the_page() -> None:
+def test_configuration_page_shows_the_defaults_of_variables() -> None:
     assert ROWS["FW_BIND"][0] == f"`{DEFAULT_BIND[0]}:{DEFAULT_BIND[1]}`"
     assert ROWS["FW_DATABASE"][0] == f"`{DEFAULT_DATABASE}`"
     assert ROWS["FW_MAIL_FROM"][0] == f"`{DEFAULT_SENDER}`"
@@ -90,5 +90,5 @@ def test_the_defaults_of_variables_stand_on_the_page() -> None:
     assert ROWS["FW_SMTP_PORT"][0] == "{starttls}, {tls} or {none}".format(**PORTS)
 
 
-def test_the_names_that_apps_may_not_have_stand_on_the_page() -> None:
+def test_configuration_page_lists_reserved_app_names() -> None:
     assert ", ".join(f"`{name}`" for name in RESERVED_APPS) in PAGE

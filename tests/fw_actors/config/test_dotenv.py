@@ -32,12 +32,12 @@ from fw_actors.config.parsing import parse_dotenv
         ("A=Größe\u2028x", "Größe\u2028x"),
     ],
 )
-def test_a_line_holds_a_name_and_its_value(line: str, value: str) -> None:
+def test_dotenv_line_has_a_name_and_a_value(line: str, value: str) -> None:
     read = parse_dotenv(line)
     assert (read.problems, read.values) == ((), {"A": value})
 
 
-def test_comments_and_empty_lines_say_nothing_whatever_ends_the_lines() -> None:
+def test_dotenv_skips_comments_and_empty_lines() -> None:
     read = parse_dotenv("# facts\r\n\r\n  # more\rA=1\nB=2\r\n")
     assert (read.problems, read.values) == ((), {"A": "1", "B": "2"})
 
@@ -55,20 +55,20 @@ def test_comments_and_empty_lines_say_nothing_whatever_ends_the_lines() -> None:
         ("B=hidden", "line 2: B is defined twice"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named_without_its_value(line: str, says: str) -> None:
+def test_dotenv_names_a_malformed_line_without_its_value(line: str, says: str) -> None:
     assert parse_dotenv(f"B=1\n{line}\nC=3").problems == (says,)
 
 
-def test_all_lines_that_cannot_be_read_are_named() -> None:
+def test_dotenv_names_all_malformed_lines() -> None:
     assert len(parse_dotenv("x\ny\nA=1\nA=2").problems) == 3
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_dotenv_reads_or_refuses_any_text(text: str) -> None:
     read = parse_dotenv(text)
     assert all(name.isascii() for name in read.values)
 
 
 @given(st.text(st.characters(exclude_characters='"\n\r')))
-def test_what_stands_between_quotes_is_taken_as_it_is(value: str) -> None:
+def test_dotenv_keeps_quoted_text_unchanged(value: str) -> None:
     assert parse_dotenv(f'A="{value}"').values == {"A": value}

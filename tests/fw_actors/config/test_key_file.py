@@ -38,7 +38,7 @@ def problem(site: Path, **environ: str) -> str:
     return only
 
 
-def test_the_sites_own_file_stands_in_for_the_variable(site: Path) -> None:
+def test_key_file_of_the_site_replaces_an_unset_variable(site: Path) -> None:
     """`secret.key` beside fw.json is read where FW_SECRET_KEY is unset (C-81)."""
     assert key(site) is None
     own = put(site / "secret.key", "of the site\n")
@@ -49,7 +49,7 @@ def test_the_sites_own_file_stands_in_for_the_variable(site: Path) -> None:
     assert key(site, FW_SECRET_KEY="") is None
 
 
-def test_a_file_may_be_named(site: Path) -> None:
+def test_key_file_may_be_named_by_a_variable(site: Path) -> None:
     put(site / "secret.key", "of the site")
     named = put(site.parent / f"{site.name}-key", "named\r\n")
     assert key(site, FW_SECRET_KEY_FILE=str(named)) == "named"
@@ -57,15 +57,15 @@ def test_a_file_may_be_named(site: Path) -> None:
     assert key(site, FW_SECRET_KEY_FILE="") == "of the site"
 
 
-def test_systemd_may_give_it_as_a_credential(site: Path) -> None:
+def test_key_may_be_a_credential_of_systemd(site: Path) -> None:
     put(site / "secret.key", "of the site")
     assert key(site, **credential(site, "of systemd\n")) == "of systemd"
     assert key(site, CREDENTIALS_DIRECTORY=str(site / "nothing")) == "of the site"
     assert key(site, **credential(site, "of systemd", mode=0o444)) == "of systemd"
 
 
-def test_a_key_that_is_given_twice_is_refused(site: Path) -> None:
-    """Which of two is meant nobody knows, and the wrong one opens nothing."""
+def test_key_from_two_sources_is_refused(site: Path) -> None:
+    """The intended one of two keys is unknown, and the wrong one opens no value."""
     named = str(put(site / "named", "a key"))
     both = problem(site, FW_SECRET_KEY="x" * 40, FW_SECRET_KEY_FILE=named)
     assert both == (
@@ -79,14 +79,14 @@ def test_a_key_that_is_given_twice_is_refused(site: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o604, 0o602, 0o620, 0o644, 0o666])
 @pytest.mark.parametrize("name", ["secret.key", "named"])
-def test_a_file_that_is_open_to_others_is_refused(site: Path, name: str, mode: int) -> None:
+def test_key_file_open_to_other_users_is_refused(site: Path, name: str, mode: int) -> None:
     file = put(site / name, "a key", mode)
     given = {} if name == "secret.key" else {"FW_SECRET_KEY_FILE": name}
     assert problem(site, **given) == f"{file} is open to other users: chmod 600 {file}"
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o440])
-def test_a_file_for_its_owner_and_group_is_taken(site: Path, mode: int) -> None:
+def test_key_file_readable_by_owner_and_group_is_accepted(site: Path, mode: int) -> None:
     put(site / "secret.key", "a key", mode)
     assert key(site) == "a key"
 
@@ -102,14 +102,14 @@ def test_a_file_for_its_owner_and_group_is_taken(site: Path, mode: int) -> None:
         (b"k" * 4097, "larger than 4096 bytes"),
     ],
 )
-def test_a_file_without_a_key_is_refused(site: Path, content: bytes, told: str) -> None:
+def test_key_file_without_a_usable_key_is_refused(site: Path, content: bytes, told: str) -> None:
     file = put(site / "secret.key", content)
     found = problem(site)
     assert found.startswith(str(file))
     assert told in found
 
 
-def test_a_file_that_is_not_there_is_refused(site: Path) -> None:
+def test_key_file_that_cannot_be_read_is_refused(site: Path) -> None:
     assert problem(site, FW_SECRET_KEY_FILE="gone").endswith(
         "can't be read: No such file or directory"
     )
@@ -117,7 +117,7 @@ def test_a_file_that_is_not_there_is_refused(site: Path) -> None:
     assert "can't be read" in problem(site)
 
 
-def test_a_key_of_a_file_is_hidden_as_well_and_no_apps_secret(site: Path) -> None:
+def test_key_of_a_file_is_hidden_and_unavailable_to_apps(site: Path) -> None:
     named = put(site / "named", "a key of a file")
     config = load({"FW_SECRET_KEY_FILE": str(named)}, site)
     assert config.hidden() == ("a key of a file",)
@@ -126,7 +126,7 @@ def test_a_key_of_a_file_is_hidden_as_well_and_no_apps_secret(site: Path) -> Non
     assert config.warnings == ()
 
 
-def test_the_variable_in_the_env_file_is_ignored(site: Path) -> None:
+def test_key_file_variable_in_the_env_file_is_ignored(site: Path) -> None:
     put(site / "named", "a key")
     (site / ".env").write_text("FW_SECRET_KEY_FILE=named\n")
     config = load({}, site)

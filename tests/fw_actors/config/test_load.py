@@ -38,7 +38,7 @@ def only_problem(site: Path, **environ: str) -> str:
     return found[0]
 
 
-def test_all_secrets_are_hidden_wherever_they_come_from(tmp_path: Path) -> None:
+def test_config_hides_secrets_of_all_sources(tmp_path: Path) -> None:
     (tmp_path / "fw.json").write_text("{}")
     environ = {
         "FW_SECRET_KEY": "the vault key", "FW_SECRET_STRIPE": "sk_live", "FW_SMTP_USER": "fw",
@@ -52,7 +52,7 @@ def test_all_secrets_are_hidden_wherever_they_come_from(tmp_path: Path) -> None:
     assert config.scrubber.scrub_known("sk_live and for anyone") == "[scrubbed] and for anyone"
 
 
-def test_a_site_without_any_setting_has_the_defaults_of_the_contract(site: Path) -> None:
+def test_config_has_the_defaults_of_the_contract(site: Path) -> None:
     """The defaults of C-16 to C-42 and of C-54 to C-71, written out again."""
     config = load({}, site)
     auth, ops, deployment = config.auth, config.ops, config.deployment
@@ -80,7 +80,7 @@ def test_a_site_without_any_setting_has_the_defaults_of_the_contract(site: Path)
     assert config.warnings == ()
 
 
-def test_every_variable_is_read(site: Path) -> None:
+def test_config_reads_all_variables(site: Path) -> None:
     config = load(
         {
             "FW_PUBLIC_URL": "https://fw.example.test",
@@ -124,7 +124,7 @@ def test_every_variable_is_read(site: Path) -> None:
     )
 
 
-def test_policy_values_arrive_under_their_python_names(site: Path) -> None:
+def test_policy_values_have_python_names(site: Path) -> None:
     policy(
         site,
         {
@@ -141,7 +141,7 @@ def test_policy_values_arrive_under_their_python_names(site: Path) -> None:
     assert (config.ops.backoff_seconds, type(config.ops.backoff_seconds)) == (1.0, float)
 
 
-def test_the_configuration_is_frozen(site: Path) -> None:
+def test_config_is_frozen(site: Path) -> None:
     config = load({}, site)
     with pytest.raises(FrozenInstanceError):
         config.auth.session_days = 5  # type: ignore[misc]
@@ -151,7 +151,7 @@ def test_the_configuration_is_frozen(site: Path) -> None:
 
 
 @pytest.mark.parametrize("absolute", [True, False])
-def test_fw_config_names_another_file_whose_folder_is_the_site(site: Path, absolute: bool) -> None:
+def test_fw_config_names_a_file_whose_folder_is_the_site(site: Path, absolute: bool) -> None:
     """The site is the folder of fw.json; FW_CONFIG names another file (C-10)."""
     other = site / "sites" / "shop.json"
     other.parent.mkdir()
@@ -160,23 +160,23 @@ def test_fw_config_names_another_file_whose_folder_is_the_site(site: Path, absol
     assert (config.site.name, config.file, config.folder) == ("shop", other, other.parent)
 
 
-def test_an_empty_fw_config_is_an_unset_one(site: Path) -> None:
+def test_fw_config_empty_counts_as_unset(site: Path) -> None:
     assert load({"FW_CONFIG": ""}, site).file == site / "fw.json"
 
 
 @pytest.mark.parametrize("name", ["none.json", ".", "none/fw.json", "zero\0.json"])
-def test_a_file_that_is_not_there_is_refused(site: Path, name: str) -> None:
+def test_policy_file_missing_is_refused(site: Path, name: str) -> None:
     assert str(site / name) in only_problem(site, FW_CONFIG=name)
 
 
-def test_a_file_that_is_not_utf_8_or_too_large_is_refused(site: Path) -> None:
+def test_policy_file_must_be_utf_8_of_limited_size(site: Path) -> None:
     (site / "fw.json").write_bytes(b'{"site": {"name": "\xff"}}')
     assert "not UTF-8 at byte 19" in only_problem(site)
     (site / "fw.json").write_bytes(b"{}" + b" " * (1 << 20))
     assert "larger than 1 MiB" in only_problem(site)
 
 
-def test_a_byte_order_mark_is_passed_over(site: Path) -> None:
+def test_policy_and_env_file_may_begin_with_a_bom(site: Path) -> None:
     (site / "fw.json").write_bytes(b'\xef\xbb\xbf{"site": {"name": "bb"}}')
     (site / ".env").write_bytes(b"\xef\xbb\xbfFW_LOG=json\n")
     config = load({}, site)
@@ -186,7 +186,7 @@ def test_a_byte_order_mark_is_passed_over(site: Path) -> None:
 # -- problems
 
 
-def test_problems_of_file_env_file_and_environment_come_together(site: Path) -> None:
+def test_problems_of_all_sources_are_reported_together(site: Path) -> None:
     """All problems are reported at once, with file and key (C-14)."""
     policy(site, {"auth": {"sessionDays": 0, "sesionDays": 1}, "login": {"notice": 5}})
     (site / ".env").write_text("FW_LOG=xml\nnonsense\n")
@@ -204,7 +204,7 @@ def test_problems_of_file_env_file_and_environment_come_together(site: Path) -> 
     assert len(found) == 7
 
 
-def test_the_environment_is_judged_also_without_a_file(tmp_path: Path) -> None:
+def test_environment_is_checked_if_the_policy_file_is_missing(tmp_path: Path) -> None:
     file, variable = problems(tmp_path, FW_LOG="xml")
     assert "there is no such file" in file
     assert "FW_LOG" in variable
@@ -220,7 +220,7 @@ def test_the_environment_is_judged_also_without_a_file(tmp_path: Path) -> None:
         "FW_SMTP_USER", "FW_TRUST_PROXY", "FW_WEBHOOKS",
     ],
 )  # fmt: skip
-def test_bytes_that_are_not_utf_8_are_refused_in_every_variable(site: Path, name: str) -> None:
+def test_variables_refuse_bytes_that_are_not_utf_8(site: Path, name: str) -> None:
     """Such bytes arrive as lone surrogates (PEP 383), which no message shows."""
     mode = {} if name == "FW_MODE" else {"FW_MODE": "development"}
     problem = only_problem(site, **mode, **{name: "hidden\udcff"})
@@ -229,7 +229,7 @@ def test_bytes_that_are_not_utf_8_are_refused_in_every_variable(site: Path, name
     assert "hidden" not in problem
 
 
-def test_a_clock_offset_is_refused_outside_development_mode(site: Path) -> None:
+def test_clock_offset_is_refused_outside_development_mode(site: Path) -> None:
     """A clock offset is for development mode only, and refused at load otherwise (C-63)."""
     assert "FW_CLOCK_OFFSET" in only_problem(site, FW_CLOCK_OFFSET="0")
     assert "FW_CLOCK_OFFSET" in only_problem(site, FW_CLOCK_OFFSET="5", FW_MODE="production")
@@ -237,7 +237,7 @@ def test_a_clock_offset_is_refused_outside_development_mode(site: Path) -> None:
     assert development.deployment.clock_offset == 5
 
 
-def test_a_transport_without_what_it_needs_is_refused(site: Path) -> None:
+def test_mail_transport_requires_its_host_or_function(site: Path) -> None:
     """Transport smtp without a host, or method without a function, is refused (C-67, C-65)."""
     assert "FW_SMTP_HOST" in only_problem(site, FW_MAIL_TRANSPORT="smtp")
     assert "FW_SMTP_HOST" in only_problem(site, FW_MAIL_TRANSPORT="smtp", FW_SMTP_HOST="")
@@ -245,16 +245,14 @@ def test_a_transport_without_what_it_needs_is_refused(site: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["FW_SMTP_USER", "FW_SMTP_PASSWORD"])
-def test_half_an_smtp_account_is_refused_where_it_would_be_used(site: Path, name: str) -> None:
+def test_smtp_account_requires_user_and_password(site: Path, name: str) -> None:
     assert load({name: "x"}, site).mail.transport == "log"
     smtp = {"FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "x.test"}
     assert f"set together with {name}" in only_problem(site, **smtp, **{name: "x"})
 
 
 @pytest.mark.parametrize(("security", "port"), [("starttls", 587), ("tls", 465), ("none", 25)])
-def test_the_smtp_port_follows_the_security_where_it_is_not_set(
-    site: Path, security: str, port: int
-) -> None:
+def test_smtp_port_defaults_by_security(site: Path, security: str, port: int) -> None:
     assert load({"FW_SMTP_SECURITY": security}, site).mail.port == port
     assert load({"FW_SMTP_SECURITY": security, "FW_SMTP_PORT": "26"}, site).mail.port == 26
 
@@ -262,25 +260,25 @@ def test_the_smtp_port_follows_the_security_where_it_is_not_set(
 # -- process and .env
 
 
-def test_the_process_wins_over_the_env_file(site: Path) -> None:
+def test_process_environment_overrides_the_env_file(site: Path) -> None:
     """The process comes first, then the file .env beside fw.json (C-50)."""
     (site / ".env").write_text("# facts\nFW_LOG=json\nFW_LOG_LEVEL=debug\nPATH=/nowhere\n")
     deployment = load({"FW_LOG_LEVEL": "error"}, site).deployment
     assert (deployment.log_format, deployment.log_level) == ("json", "error")
 
 
-def test_an_empty_value_is_an_unset_one_and_wins_over_the_env_file(site: Path) -> None:
+def test_empty_variable_overrides_the_env_file_as_unset(site: Path) -> None:
     (site / ".env").write_text("FW_LOG=json\nFW_BIND=\n")
     deployment = load({"FW_LOG": ""}, site).deployment
     assert (deployment.log_format, deployment.bind_port) == ("text", 8000)
 
 
-def test_an_env_file_that_cannot_be_read_is_a_problem(site: Path) -> None:
+def test_unreadable_env_file_is_a_problem(site: Path) -> None:
     (site / ".env").mkdir()
     assert "/.env: " in only_problem(site)
 
 
-def test_login_values_of_the_environment_win_field_by_field(site: Path) -> None:
+def test_login_variables_override_the_policy_field_by_field(site: Path) -> None:
     r"""The environment wins over the policy file field by field (A-343); `\n` in it is a line break
     (C-71)."""
     policy(site, {"login": {"notice": "file", "demoUser": "file", "demoPassword": "file \\n"}})
@@ -290,7 +288,7 @@ def test_login_values_of_the_environment_win_field_by_field(site: Path) -> None:
     assert login.demo_password == "file \\n"
 
 
-def test_an_empty_login_value_switches_the_field_off(site: Path) -> None:
+def test_empty_login_variable_switches_the_field_off(site: Path) -> None:
     """FW_LOGIN_NOTICE= wins over the file and switches the field off (C-51)."""
     policy(site, {"login": {"notice": "file", "demoUser": "", "demoPassword": "file"}})
     (site / ".env").write_text("FW_LOGIN_DEMO_PASSWORD=\n")
@@ -298,7 +296,7 @@ def test_an_empty_login_value_switches_the_field_off(site: Path) -> None:
     assert (login.notice, login.demo_user, login.demo_password) == (None, None, None)
 
 
-def test_a_login_value_is_judged_as_the_files(site: Path) -> None:
+def test_login_variable_is_checked_like_the_policy(site: Path) -> None:
     assert "FW_LOGIN_DEMO_USER" in only_problem(site, FW_LOGIN_DEMO_USER="a\x07b")
 
 
@@ -310,8 +308,8 @@ def secret_site(site: Path) -> Config:
     return load({"FW_SECRET_PAY_2": "sk_1", "FW_SECRET_": "x", "FW_SECRET_low": "y"}, site)
 
 
-def test_secrets_come_from_the_process_only_by_their_lower_case_name(site: Path) -> None:
-    """An app reads only variables with that prefix (C-83), of the process alone (C-80)."""
+def test_secrets_are_process_variables_by_lower_case_name(site: Path) -> None:
+    """An app reads only variables with that prefix (C-83), of the process only (C-80)."""
     secrets = secret_site(site).secrets
     assert (secrets.key, secrets.get("pay_2")) == (None, "sk_1")
     for name in (
@@ -328,13 +326,13 @@ def test_secrets_come_from_the_process_only_by_their_lower_case_name(site: Path)
         assert secrets.get(name) is None
 
 
-def test_the_sites_own_key_is_nobodys_integration_secret(site: Path) -> None:
+def test_vault_key_is_no_secret_of_apps(site: Path) -> None:
     """`fw.secret("key")` is refused (D-200)."""
     secrets = load({"FW_SECRET_KEY": "k" * 40}, site).secrets
     assert (secrets.key, secrets.get("key")) == ("k" * 40, None)
 
 
-def test_an_empty_secret_is_none(site: Path) -> None:
+def test_empty_secret_counts_as_unset(site: Path) -> None:
     secrets = load({"FW_SECRET_KEY": "", "FW_SECRET_STRIPE": ""}, site).secrets
     assert (secrets.key, secrets.get("stripe")) == (None, None)
 
@@ -347,7 +345,7 @@ def test_secrets_in_the_env_file_are_ignored_with_a_warning(site: Path) -> None:
     assert "from-the-file" not in "".join(warnings)
 
 
-def test_unknown_variables_of_ours_are_warned_of_with_the_nearest_known_one(site: Path) -> None:
+def test_unknown_fw_variables_are_warned_of_with_a_suggestion(site: Path) -> None:
     (site / ".env").write_text("FW_SMTP_HSOT=x.test\nOTHER=1\nFW_CONFIG=fw.json\n")
     assert load({"FW_PUBLIC_ULR": "https://x.test", "LANG": "C"}, site).warnings == (
         f"{site}/.env: FW_CONFIG is ignored; it tells where this file is",
@@ -356,7 +354,7 @@ def test_unknown_variables_of_ours_are_warned_of_with_the_nearest_known_one(site
     )
 
 
-def test_no_repr_shows_what_may_be_secret(site: Path) -> None:
+def test_config_repr_shows_no_secret(site: Path) -> None:
     config = load(
         {
             "FW_SECRET_KEY": "hidden-1",

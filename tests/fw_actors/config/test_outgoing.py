@@ -81,7 +81,7 @@ def test_outgoing_reads_policy_and_proxy(tmp_path: Path) -> None:
         ({"proxyExcept": ["a"] * 101}, "ops.outgoing.proxyExcept must have at most 100 hosts"),
     ],
 )
-def test_outgoing_that_is_malformed_is_refused_by_its_key(
+def test_outgoing_malformed_is_refused_with_its_key(
     tmp_path: Path, outgoing: object, problem: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -90,7 +90,7 @@ def test_outgoing_that_is_malformed_is_refused_by_its_key(
 
 
 @pytest.mark.parametrize("credentials", ["fw", ":word", "fw:"])
-def test_outgoing_proxy_credentials_without_a_form_are_refused_and_not_shown(
+def test_outgoing_proxy_credentials_malformed_are_refused_unshown(
     tmp_path: Path, credentials: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:

@@ -18,19 +18,19 @@ def config_of(folder: Path, **sections: dict[str, object]) -> Config:
 
 @pytest.mark.parametrize("total", [1, 3, 16, 512])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_parts_of_a_limit_add_up_to_it(total: int, count: int) -> None:
+def test_process_shares_add_up_to_the_limit(total: int, count: int) -> None:
     parts = [ProcessPlace(number + 1, count).share(total) for number in range(count)]
     assert sum(parts) == max(total, count)
     assert max(parts) - min(parts) <= 1
 
 
-def test_one_process_is_the_default(tmp_path: Path) -> None:
+def test_process_count_is_one_by_default(tmp_path: Path) -> None:
     config = config_of(tmp_path)
     assert config.processes == 1
     assert config.for_process(config.place) == config
 
 
-def test_each_process_has_its_part_of_the_limits(tmp_path: Path) -> None:
+def test_process_configuration_has_its_share_of_the_limits(tmp_path: Path) -> None:
     config = config_of(
         tmp_path,
         web={"maxRequests": 100},
@@ -50,7 +50,7 @@ def test_each_process_has_its_part_of_the_limits(tmp_path: Path) -> None:
         {"ops": {"perReceiverConcurrency": 2}},
     ],
 )
-def test_more_processes_than_a_limit_has_parts_are_refused(
+def test_process_count_above_a_limit_is_refused(
     tmp_path: Path, limits: dict[str, dict[str, object]]
 ) -> None:
     sections = {**limits, "ops": {**limits.get("ops", {}), "processes": 3}}
@@ -61,7 +61,7 @@ def test_more_processes_than_a_limit_has_parts_are_refused(
     assert "3 is more than 2" in problem
 
 
-def test_auto_is_one_process_per_core_within_the_limits(
+def test_process_count_auto_is_the_cores_within_the_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
@@ -71,7 +71,7 @@ def test_auto_is_one_process_per_core_within_the_limits(
 
 
 @pytest.mark.parametrize("value", [0, 65, -1, 1.5, True, None, "2", "all"])
-def test_anything_else_is_refused(tmp_path: Path, value: object) -> None:
+def test_process_count_refuses_other_values(tmp_path: Path, value: object) -> None:
     with pytest.raises(ConfigurationError) as refused:
         config_of(tmp_path, ops={"processes": value})
     assert 'ops.processes must be a whole number from 1 to 64, or "auto"' in str(refused.value)

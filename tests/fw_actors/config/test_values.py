@@ -45,7 +45,7 @@ def refuses(read: Callable[[str], object], text: str) -> None:
         ("https://xn--bcher-kva.example", "https://xn--bcher-kva.example"),
     ],
 )
-def test_a_public_url_is_http_or_https_with_a_host(text: str, url: str) -> None:
+def test_public_url_is_http_or_https_with_a_host(text: str, url: str) -> None:
     assert parsing.public_url(text) == url
 
 
@@ -75,7 +75,7 @@ def test_a_public_url_is_http_or_https_with_a_host(text: str, url: str) -> None:
         'https://x.example/"><script>',
     ],
 )
-def test_another_public_url_is_refused(text: str) -> None:
+def test_public_url_refuses_other_text(text: str) -> None:
     refuses(parsing.public_url, text)
 
 
@@ -88,7 +88,7 @@ def test_another_public_url_is_refused(text: str) -> None:
         ("localhost:80", ("localhost", 80)),
     ],
 )
-def test_a_bound_address_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
+def test_bind_is_host_and_port(text: str, expected: tuple[str, int]) -> None:
     """Port 0 takes a free one (C-55)."""
     assert parsing.bind(text) == expected
 
@@ -101,7 +101,7 @@ def test_a_bound_address_is_host_and_port(text: str, expected: tuple[str, int]) 
         "a b:80", "[]:80",
     ],
 )  # fmt: skip
-def test_another_bound_address_is_refused(text: str) -> None:
+def test_bind_refuses_other_text(text: str) -> None:
     refuses(parsing.bind, text)
 
 
@@ -116,7 +116,7 @@ def test_another_bound_address_is_refused(text: str) -> None:
         ("::ffff:10.0.0.0/104", False, ["10.0.0.0/8"]),
     ],
 )
-def test_trusted_proxies_are_all_none_or_networks(
+def test_trust_proxy_is_on_off_or_networks(
     text: str, every_peer: bool, networks: list[str]
 ) -> None:
     """FW_TRUST_PROXY is `on`, `off` or a list of networks (C-56)."""
@@ -125,7 +125,7 @@ def test_trusted_proxies_are_all_none_or_networks(
 
 
 @pytest.mark.parametrize("text", ["perhaps", "10.0.0.0/99", "10.0.0.1/8", "on,off", "::1,", "1"])
-def test_other_trusted_proxies_are_refused(text: str) -> None:
+def test_trust_proxy_refuses_other_text(text: str) -> None:
     refuses(parsing.trust_proxy, text)
 
 
@@ -133,7 +133,7 @@ def test_other_trusted_proxies_are_refused(text: str) -> None:
     "text",
     ["sqlite:///data/fw.db", "sqlite:////var/lib/fw/fw.db", "postgresql://u:p@db.test:5432/fw"],
 )
-def test_a_database_is_a_file_or_a_server(text: str) -> None:
+def test_database_is_a_file_or_a_server(text: str) -> None:
     assert parsing.database(text) == text
 
 
@@ -145,14 +145,14 @@ def test_a_database_is_a_file_or_a_server(text: str) -> None:
         "sqlite:",
     ],
 )  # fmt: skip
-def test_another_database_is_refused(text: str) -> None:
+def test_database_refuses_other_urls(text: str) -> None:
     refuses(parsing.database, text)
 
 
 @pytest.mark.parametrize(
     "text", ["desk@example.test", "Desk <desk@example.test>", '"D, E" <d@example.test>']
 )
-def test_a_sender_is_one_address(text: str) -> None:
+def test_sender_is_one_address(text: str) -> None:
     assert parsing.sender(text) == text
 
 
@@ -162,7 +162,7 @@ def test_a_sender_is_one_address(text: str) -> None:
      "A <a@x.test> B", "D, E <d@x.test>", "<>", "@x.test", "a@", "Desk", "a@x.test\nBcc: b@x.test",
      "x" * 320 + "@x.test"],
 )  # fmt: skip
-def test_another_sender_is_refused(text: str) -> None:
+def test_sender_refuses_other_text(text: str) -> None:
     refuses(parsing.sender, text)
 
 
@@ -171,7 +171,7 @@ def test_another_sender_is_refused(text: str) -> None:
     [("19456,2,1", Argon2(19456, 2, 1)), (" 65536 , 3 , 1", Argon2(65536, 3, 1)),
      ("8,1,1", Argon2(8, 1, 1)), ("1048576,16,16", Argon2(1048576, 16, 16))],
 )  # fmt: skip
-def test_the_cost_of_a_hash_is_memory_time_and_lanes(text: str, expected: Argon2) -> None:
+def test_argon2_is_memory_time_and_parallelism(text: str, expected: Argon2) -> None:
     assert parsing.argon2(text) == expected
 
 
@@ -180,32 +180,32 @@ def test_the_cost_of_a_hash_is_memory_time_and_lanes(text: str, expected: Argon2
     ["1,2", "x", "1,2,3,4", "7,1,1", "15,1,2", "19456,0,1", "19456,1,0", "1048577,1,1",
      "19456,17,1",      "136,1,17", "-1,1,1", "1e3,1,1", ""],
 )  # fmt: skip
-def test_another_cost_of_a_hash_is_refused(text: str) -> None:
+def test_argon2_refuses_other_costs(text: str) -> None:
     refuses(parsing.argon2, text)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("-61", -61.0), ("172800.5", 172800.5)])
-def test_the_clocks_offset_is_a_number_of_seconds(text: str, seconds: float) -> None:
+def test_clock_offset_is_a_number_of_seconds(text: str, seconds: float) -> None:
     assert parsing.clock_offset(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "nan", "inf", "-inf", "1e300", "4e9"])
-def test_another_offset_is_refused(text: str) -> None:
+def test_clock_offset_refuses_other_text(text: str) -> None:
     refuses(parsing.clock_offset, text)
 
 
 @pytest.mark.parametrize("text", ["bbmail.send", "shop.mail.send"])
-def test_a_function_has_a_dotted_path(text: str) -> None:
+def test_dotted_function_is_a_module_path_and_name(text: str) -> None:
     assert parsing.dotted_function(text) == text
 
 
 @pytest.mark.parametrize("text", ["send", "a..b", ".a", "a.", "a b.c", "a-b.c", "a.b()", "größe.x"])
-def test_another_path_of_a_function_is_refused(text: str) -> None:
+def test_dotted_function_refuses_other_text(text: str) -> None:
     refuses(parsing.dotted_function, text)
 
 
 @pytest.mark.parametrize("text", ["mail.example.test", "127.0.0.1", "::1", "a_b", "x."])
-def test_a_host_is_a_name_or_an_address(text: str) -> None:
+def test_host_is_a_name_or_an_address(text: str) -> None:
     assert parsing.host(text) == text
 
 
@@ -213,18 +213,18 @@ def test_a_host_is_a_name_or_an_address(text: str) -> None:
     "text",
     ["", "a b", "-a", "1.2.3", "[::1]", "a..b", "a" * 64, "a." * 130, "fe80::1%eth0", "x:25"],
 )
-def test_another_host_is_refused(text: str) -> None:
+def test_host_refuses_other_text(text: str) -> None:
     refuses(parsing.host, text)
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "99999", "+1", "1.0", "", "1" * 5000])
-def test_a_whole_number_beyond_its_range_is_refused(text: str) -> None:
+def test_whole_refuses_numbers_out_of_range(text: str) -> None:
     refuses(parsing.whole(1, 65535), text)
 
 
 @pytest.mark.parametrize("read", READERS)
 @given(text=st.text())
-def test_any_text_is_read_or_refused_in_one_sentence(
+def test_parsing_reads_or_refuses_any_text_in_one_sentence(
     read: Callable[[str], object], text: str
 ) -> None:
     try:

@@ -35,20 +35,20 @@ def written(folder: Path, shape: str = "{hash}:{count}\r\n", passwords: list[str
     "shape",
     ["{hash}:{count}\r\n", "{hash}:{count}\n", "{hash}\n", "{short}\n", "{short}:{count}\r\n"],
 )
-def test_each_listed_password_is_found_and_no_other(tmp_path: Path, shape: str) -> None:
+def test_breached_passwords_find_listed_passwords_only(tmp_path: Path, shape: str) -> None:
     """The first and the last too (A-360)."""
     breached = BreachedPasswords(written(tmp_path, shape))
     assert all(map(breached.lists, LISTED))
     assert not any(breached.lists(f"another {number}") for number in range(500))
 
 
-def test_a_file_without_a_last_line_end_or_in_lower_case_is_read(tmp_path: Path) -> None:
+def test_breached_file_may_be_lower_case_without_a_last_newline(tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_bytes(path.read_bytes().rstrip().lower())
     assert all(map(BreachedPasswords(path).lists, LISTED))
 
 
-def test_a_file_of_one_line_is_searched(tmp_path: Path) -> None:
+def test_breached_file_may_have_one_line(tmp_path: Path) -> None:
     breached = BreachedPasswords(written(tmp_path, passwords=["only"]))
     assert (breached.lists("only"), breached.lists("other")) == (True, False)
 
@@ -63,7 +63,7 @@ def test_a_file_of_one_line_is_searched(tmp_path: Path) -> None:
         (b"".join(digest(p).encode() + b":1\n" for p in LISTED), "is not ordered by hash"),
     ],
 )
-def test_a_wrong_file_is_refused_at_the_start(
+def test_breached_file_malformed_is_refused_at_the_start(
     tmp_path: Path, content: bytes | None, complaint: str
 ) -> None:
     """The error says what to do (A-361)."""
@@ -77,8 +77,8 @@ def test_a_wrong_file_is_refused_at_the_start(
     assert "haveibeenpwned-downloader" in problem
 
 
-def test_a_new_password_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    """Wherever one is hashed."""
+def test_breached_password_is_refused_by_the_hasher(tmp_path: Path) -> None:
+    """Both hash methods refuse it."""
     breached = BreachedPasswords(written(tmp_path))
     hasher = Hasher(Argon2(64, 1, 1), 8, SeededEntropy(1), breached=breached, inline=True)
 
@@ -93,7 +93,7 @@ def test_a_new_password_is_refused_with_a_sentence(tmp_path: Path) -> None:
     assert trio.run(hash_it, "nobody has this")
 
 
-def test_a_site_finds_the_file_beside_its_policy(tmp_path: Path) -> None:
+def test_breached_file_is_found_beside_the_policy(tmp_path: Path) -> None:
     written(tmp_path)
     config = make_config(tmp_path, breached_passwords="pwned.txt")
     hasher = Hasher.of(config, SeededEntropy(1), inline=True)

@@ -11,7 +11,7 @@ from fw_actors.hashing.hasher import common_passwords
 from fw_actors.runtime import SeededEntropy
 
 
-def test_there_are_ten_thousand_of_eight_and_more_characters_casefolded() -> None:
+def test_common_passwords_are_ten_thousand_casefolded_words() -> None:
     common = common_passwords()
     assert len(common) == 10_000
     assert all(len(one) >= 8 and one == one.casefold() == one.strip() for one in common)
@@ -20,7 +20,7 @@ def test_there_are_ten_thousand_of_eight_and_more_characters_casefolded() -> Non
 @pytest.mark.parametrize(
     "password", ["password", "12345678", "qwertyuiop", "Password1", "TRUSTNO1", "iloveyou"]
 )
-async def test_a_hasher_refuses_them_where_it_is_asked_to(password: str) -> None:
+async def test_hasher_refuses_common_passwords_if_configured(password: str) -> None:
     """The policy is applied where hashing happens (A-130, A-135)."""
     cheap, entropy = Argon2(64, 1, 1), SeededEntropy(1)
     strict = Hasher(cheap, 8, entropy, refuse_common=True, inline=True)

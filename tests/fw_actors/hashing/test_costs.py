@@ -18,15 +18,15 @@ def key(number: int) -> bytes:
     return hashlib.sha256(str(number).encode()).digest()
 
 
-def test_decoys_have_the_costs_of_the_store_in_their_proportion() -> None:
+def test_decoys_have_the_stored_costs_in_proportion() -> None:
     costs = StoredCosts.of({OLD: 700, NEW: 250, NEWEST: 50})
     drawn = [costs.draw(key(number)) for number in range(10_000)]
     for cost, share in ((OLD, 0.7), (NEW, 0.25), (NEWEST, 0.05)):
         assert abs(drawn.count(cost) / 10_000 - share) < 0.015
 
 
-def test_one_account_of_another_cost_is_not_the_only_identifier_with_it() -> None:
-    """The last old hash of a site must not stand out among names that nobody has."""
+def test_decoys_share_the_cost_of_a_single_account() -> None:
+    """The last old hash of a site must not stand out among unknown names."""
     costs = StoredCosts.of({OLD: 1, NEW: 999})
     assert 3 <= [costs.draw(key(number)) for number in range(10_000)].count(OLD) <= 20
 
@@ -37,7 +37,7 @@ def test_one_account_of_another_cost_is_not_the_only_identifier_with_it() -> Non
     st.integers(0, 1_000_000),
     st.integers(0, 1_000_000),
 )
-def test_an_identifier_changes_its_cost_only_as_accounts_do(
+def test_decoy_cost_never_moves_against_the_accounts(
     identifier: bytes, old: int, new: int, moved: int
 ) -> None:
     """While hashes are made anew, old to new, no decoy goes from new to old."""
@@ -48,13 +48,13 @@ def test_an_identifier_changes_its_cost_only_as_accounts_do(
     assert (after is None) == (old + new == 0)
 
 
-def test_counts_below_one_are_left_out() -> None:
+def test_stored_costs_omit_counts_below_one() -> None:
     costs = StoredCosts.of({OLD: -1, NEW: 0, NEWEST: 2})
     assert (costs.counts, costs.total, costs.outdated(NEW)) == (((NEWEST, 2),), 2, 2)
     assert StoredCosts.of({}).draw(key(1)) is None
 
 
-def test_a_damaged_or_unbearable_hash_has_no_cost() -> None:
+def test_damaged_or_excessive_hash_has_no_cost() -> None:
     tail = "$c29tZXNhbHRzb21l$" + "A" * 43
     assert cost_of("$argon2id$v=19$m=64,t=1,p=1" + tail) == Argon2(64, 1, 1)
     for stored in (None, "", "x", "$argon2id$v=19$m=4294967295,t=1,p=1" + tail):

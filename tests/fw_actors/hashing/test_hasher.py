@@ -25,14 +25,14 @@ async def hashed(hasher: Hasher, password: str) -> str:
     return await hasher.hash(password, name="ada", email="ada@x.test")
 
 
-async def test_the_right_password_is_verified_and_no_other() -> None:
+async def test_verify_accepts_the_right_password_only() -> None:
     hasher = make()
     stored = await hashed(hasher, "correct horse")
     assert (await hasher.verify(stored, "correct horse")).ok
     assert not (await hasher.verify(stored, "correct horsf")).ok
 
 
-async def test_a_hash_is_argon2id_with_the_parameters_of_the_site() -> None:
+async def test_hash_is_argon2id_with_the_parameters_of_the_site() -> None:
     """Passwords are hashed with argon2id and the site's parameters (A-110)."""
     stored = await hashed(make(Argon2(96, 3, 1)), "correct horse")
     found = argon2.extract_parameters(stored)
@@ -43,7 +43,7 @@ async def test_a_hash_is_argon2id_with_the_parameters_of_the_site() -> None:
 @pytest.mark.parametrize(
     "password", [" outer space ", "nul\x00inside", "e\u0301claire", "\ud800" * 9]
 )
-async def test_a_password_is_hashed_as_it_came(password: str) -> None:
+async def test_password_is_hashed_as_received(password: str) -> None:
     """A password is hashed as received: not normalised, trimmed or truncated (A-111)."""
     hasher = make()
     stored = await hashed(hasher, password)
@@ -56,7 +56,7 @@ async def test_a_password_is_hashed_as_it_came(password: str) -> None:
 @pytest.mark.parametrize(
     ("password", "rule"), [("short", "tooShort"), (" " * 9, "blank"), ("x" * 257, "tooLong")]
 )
-async def test_the_policy_is_met_where_hashing_happens(password: str, rule: str) -> None:
+async def test_hasher_applies_the_password_policy(password: str, rule: str) -> None:
     """The policy is applied where hashing happens, so that all call sites obey it (A-130)."""
     hasher = make()
     with pytest.raises(PasswordPolicyError) as asynchronous:
@@ -67,14 +67,14 @@ async def test_the_policy_is_met_where_hashing_happens(password: str, rule: str)
     assert hasher.statistics().hashes == 0
 
 
-async def test_a_hash_made_inside_a_transaction_is_verified_outside() -> None:
+async def test_hash_now_makes_a_hash_that_verifies() -> None:
     """A `new_password` that app code or eval sets is hashed inside the transaction (A-295)."""
     hasher = make()
     stored = hasher.hash_now("correct horse", name="ada", email="ada@x.test")
     assert (await hasher.verify(stored, "correct horse")).ok
 
 
-async def test_a_hash_with_other_parameters_is_outdated() -> None:
+async def test_hash_with_other_parameters_is_outdated() -> None:
     """A hash is made anew at sign-in when the parameters have changed (A-50)."""
     old = await hashed(make(Argon2(72, 1, 1)), "correct horse")
     hasher = make()
@@ -85,7 +85,7 @@ async def test_a_hash_with_other_parameters_is_outdated() -> None:
     assert (verified.ok, verified.outdated) == (True, False)
 
 
-async def test_a_password_from_before_a_stricter_policy_is_rehashed_all_the_same() -> None:
+async def test_rehash_ignores_the_password_policy() -> None:
     assert await make(minimum=100).rehash("short", queue=HashQueue.SIGN_IN)
 
 
@@ -123,7 +123,7 @@ def counted(hasher: Hasher) -> CountedRuns:
 
 
 @pytest.mark.parametrize("stored", DAMAGED)
-async def test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run(
+async def test_missing_or_damaged_hash_costs_one_run_and_fails(
     stored: str | None,
 ) -> None:
     """A refused sign-in costs exactly one argon2 verification (A-44)."""
@@ -134,7 +134,7 @@ async def test_no_or_a_damaged_hash_is_a_wrong_password_after_exactly_one_run(
 
 
 @pytest.mark.parametrize("password", ["", "x" * 257, "x" * 60_000])
-async def test_an_empty_or_over_long_password_costs_one_run_too(password: str) -> None:
+async def test_empty_or_over_long_password_costs_one_run(password: str) -> None:
     """An over-long password is a wrong one (A-139), and costs a verification (A-48)."""
     hasher = make()
     stored = await hashed(hasher, "correct horse")
@@ -143,20 +143,20 @@ async def test_an_empty_or_over_long_password_costs_one_run_too(password: str) -
     assert runs.computed == 1
 
 
-async def test_over_long_is_wrong_even_where_the_hash_would_match() -> None:
+async def test_over_long_password_is_wrong_despite_a_matching_hash() -> None:
     hasher = make()
     stored = await hasher.rehash("x" * 257, queue=HashQueue.SIGN_IN)
     assert not (await hasher.verify(stored, "x" * 257)).ok
 
 
-class Broken(argon2.PasswordHasher):
+class BrokenArgon2(argon2.PasswordHasher):
     def hash(self, password: str | bytes, *, salt: bytes | None = None) -> str:
         raise MemoryError
 
 
-async def test_a_defect_inside_a_hash_gives_its_place_back() -> None:
+async def test_failed_hash_releases_its_slot() -> None:
     hasher = make()
-    hasher.argon2_hasher = Broken()
+    hasher.argon2_hasher = BrokenArgon2()
     with pytest.raises(MemoryError):
         await hasher.rehash("x", queue=HashQueue.SIGN_IN)
     assert hasher.statistics().running == 0

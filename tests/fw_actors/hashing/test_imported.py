@@ -51,7 +51,7 @@ HASHES = {
 
 
 @pytest.mark.parametrize("form", HASHES)
-def test_a_hash_fits_its_password_alone(form: str) -> None:
+def test_imported_hash_fits_its_password_only(form: str) -> None:
     found = parse_imported(HASHES[form])
     assert found.fits(BYTES)
     assert not found.fits(BYTES + b"x")
@@ -74,17 +74,17 @@ def test_a_hash_fits_its_password_alone(form: str) -> None:
         ),
     ],
 )
-def test_published_hashes_fit(text: str, password: bytes) -> None:
+def test_published_hashes_fit_their_passwords(text: str, password: bytes) -> None:
     assert parse_imported(text).fits(password)
 
 
-def test_bcrypt_takes_72_bytes_as_the_other_system_did() -> None:
+def test_bcrypt_compares_the_first_72_bytes() -> None:
     found = parse_imported(of_bcrypt(password=b"x" * 72))
     assert found.fits(b"x" * 100)
 
 
 @pytest.mark.parametrize("at", [len("$2b$04$") + 21, -1], ids=["salt", "digest"])
-def test_unused_bits_of_bcrypt_mean_nothing(at: int) -> None:
+def test_bcrypt_ignores_unused_bits_of_salt_and_digest(at: int) -> None:
     """PHP and old releases of py-bcrypt wrote random ones; the library refuses such a salt."""
     digits = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
     text = list(HASHES["bcrypt 2b"])
@@ -100,9 +100,7 @@ def test_unused_bits_of_bcrypt_mean_nothing(at: int) -> None:
     p=st.integers(0, 17),
     size=st.integers(1, 70),
 )
-def test_every_scrypt_hash_that_is_accepted_can_be_verified(
-    n: int, r: int, p: int, size: int
-) -> None:
+def test_scrypt_hash_that_is_accepted_can_be_verified(n: int, r: int, p: int, size: int) -> None:
     try:
         found = parse_imported(f"scrypt:{n}:{r}:{p}$salt${'ab' * size}")
     except UnusableHashError:
@@ -112,7 +110,7 @@ def test_every_scrypt_hash_that_is_accepted_can_be_verified(
 
 @pytest.mark.parametrize("password", [b"", b"a\0b", b"\xff", b"x" * 1024])
 @pytest.mark.parametrize("form", HASHES)
-def test_any_bytes_can_be_tried(form: str, password: bytes) -> None:
+def test_imported_hash_accepts_any_bytes_as_password(form: str, password: bytes) -> None:
     assert parse_imported(HASHES[form]).fits(password) is False
 
 
@@ -138,14 +136,14 @@ def test_any_bytes_can_be_tried(form: str, password: bytes) -> None:
         ("$argon2id$broken", "argon2"),
     ],
 )
-def test_a_wrong_or_dear_hash_is_refused_and_not_quoted(text: str, told: str) -> None:
+def test_imported_hash_malformed_or_costly_is_refused_unquoted(text: str, told: str) -> None:
     with pytest.raises(UnusableHashError, match=told) as refusal:
         usable_hash(text)
     assert text not in str(refusal.value)
     assert cost_of(text) is None
 
 
-def test_a_hash_of_argon2_is_kept_also_in_djangos_form() -> None:
+def test_argon2_hash_is_accepted_in_the_form_of_django() -> None:
     stored = Hasher(Argon2(64, 1, 1), 8, SeededEntropy(1)).hash_now(WORD, name="", email="")
     assert usable_hash(stored) == usable_hash("argon2" + stored) == stored
 
@@ -154,7 +152,7 @@ def hasher() -> Hasher:
     return Hasher(Argon2(64, 1, 1), 8, SeededEntropy(1), inline=True)
 
 
-async def test_a_hash_that_fits_is_to_be_made_anew() -> None:
+async def test_imported_hash_that_fits_is_outdated() -> None:
     stored = HASHES["PBKDF2 of Django"]
     right = await hasher().verify(stored, WORD)
     assert (right.ok, right.outdated) == (True, True)
@@ -163,7 +161,7 @@ async def test_a_hash_that_fits_is_to_be_made_anew() -> None:
 
 
 @pytest.mark.parametrize("form", ["bcrypt 2b", "scrypt of Django", "PBKDF2 of Werkzeug"])
-async def test_a_decoy_costs_one_hash_of_the_scheme(
+async def test_decoy_costs_one_hash_of_its_scheme(
     form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unknown account takes as long as an imported one (A-47)."""
@@ -182,7 +180,7 @@ async def test_a_decoy_costs_one_hash_of_the_scheme(
     assert runs == [name]
 
 
-async def test_without_the_library_a_hash_of_bcrypt_fits_nothing(
+async def test_bcrypt_hash_fits_nothing_if_the_library_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "bcrypt", None)
@@ -192,7 +190,7 @@ async def test_without_the_library_a_hash_of_bcrypt_fits_nothing(
         usable_hash(stored)
 
 
-def test_no_repr_shows_a_digest() -> None:
+def test_imported_hash_repr_shows_no_digest() -> None:
     found = imported_or_none(HASHES["scrypt of Django"])
     assert isinstance(found, ImportedHash)
     assert "digest" not in repr(found)

@@ -15,18 +15,18 @@ from fw_actors.errors import OverloadedError
 from fw_actors.hashing.hasher import HashQueue, HashSlots
 
 
-class Gate:
-    """Work whose threads go on when the test says so."""
+class HashGate:
+    """Work whose threads continue when the test opens the gate."""
 
-    def __init__(self, places: HashSlots) -> None:
-        self.places = places
+    def __init__(self, slots: HashSlots) -> None:
+        self.slots = slots
         self.entered: list[str] = []
         self.at_once = self.most_at_once = 0
         self._lock = threading.Lock()
         self._go = threading.Semaphore(0)
 
-    async def run(self, name: str, lane: HashQueue = HashQueue.SIGN_IN) -> str:
-        return await self.places.run(lane, partial(self._work, name))
+    async def run(self, name: str, queue: HashQueue = HashQueue.SIGN_IN) -> str:
+        return await self.slots.run(queue, partial(self._work, name))
 
     def _work(self, name: str) -> str:
         with self._lock:
@@ -46,8 +46,8 @@ class Gate:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate(HashSlots(1))
+def gate() -> HashGate:
+    return HashGate(HashSlots(1))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -56,44 +56,44 @@ async def until(condition: Callable[[], bool]) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def test_what_was_run_is_returned(gate: Gate) -> None:
+async def test_hash_slots_return_the_result_of_the_work(gate: HashGate) -> None:
     gate.open(3)
     assert [await gate.run(name) for name in "abc"] == ["a", "b", "c"]
-    assert (gate.places.running, gate.places.waiting, gate.places.begun) == (0, 0, 3)
+    assert (gate.slots.running, gate.slots.waiting, gate.slots.begun) == (0, 0, 3)
 
 
-async def test_no_more_run_at_once_than_there_are_places() -> None:
+async def test_hash_slots_limit_parallel_hashes() -> None:
     """At most one hash per core runs at a time (A-112)."""
-    gate = Gate(HashSlots(2))
+    gate = HashGate(HashSlots(2))
     async with trio.open_nursery() as nursery:
         for number in range(6):
             nursery.start_soon(gate.run, f"{number}")
         await until(lambda: len(gate.entered) == 2)
         await wait_all_tasks_blocked()
-        assert (gate.places.running, gate.places.waiting) == (2, 4)
+        assert (gate.slots.running, gate.slots.waiting) == (2, 4)
         gate.open(6)
     assert (len(gate.entered), gate.most_at_once) == (6, 2)
-    assert (gate.places.running, gate.places.waiting) == (0, 0)
+    assert (gate.slots.running, gate.slots.waiting) == (0, 0)
 
 
-@pytest.mark.parametrize(("lane", "most"), [(HashQueue.SIGN_IN, 64), (HashQueue.RECOVERY, 16)])
-async def test_who_finds_the_queue_full_is_refused_at_once(
-    gate: Gate, lane: HashQueue, most: int
+@pytest.mark.parametrize(("queue", "most"), [(HashQueue.SIGN_IN, 64), (HashQueue.RECOVERY, 16)])
+async def test_hash_slots_refuse_at_once_if_the_queue_is_full(
+    gate: HashGate, queue: HashQueue, most: int
 ) -> None:
     """At most 64 sign-ins wait, and 16 recoveries and password changes, then 503 (A-113, A-114)."""
     async with trio.open_nursery() as nursery:
         for number in range(1 + most):
-            nursery.start_soon(gate.run, f"{number}", lane)
-        await until(lambda: gate.places.waiting == most)
-        before = gate.places.begun
+            nursery.start_soon(gate.run, f"{number}", queue)
+        await until(lambda: gate.slots.waiting == most)
+        before = gate.slots.begun
         with pytest.raises(OverloadedError):
-            await gate.run("one too many", lane)
-        assert gate.places.begun == before
+            await gate.run("one too many", queue)
+        assert gate.slots.begun == before
         gate.open(1 + most)
     assert "one too many" not in gate.entered
 
 
-async def test_a_flood_of_sign_ins_does_not_starve_recovery(gate: Gate) -> None:
+async def test_recovery_is_not_starved_by_sign_ins(gate: HashGate) -> None:
     """Recovery and password change have a queue of their own (A-114)."""
     async with trio.open_nursery() as nursery:
         for number in range(9):
@@ -105,7 +105,7 @@ async def test_a_flood_of_sign_ins_does_not_starve_recovery(gate: Gate) -> None:
     assert gate.entered.index("recovery") <= 2
 
 
-async def test_those_who_wait_in_one_queue_come_in_their_order(gate: Gate) -> None:
+async def test_hash_queue_runs_waiting_work_in_order(gate: HashGate) -> None:
     async with trio.open_nursery() as nursery:
         for number in range(5):
             nursery.start_soon(gate.run, f"{number}")
@@ -114,14 +114,14 @@ async def test_those_who_wait_in_one_queue_come_in_their_order(gate: Gate) -> No
     assert gate.entered == ["0", "1", "2", "3", "4"]
 
 
-async def test_who_stops_waiting_is_never_run_and_takes_no_place(gate: Gate) -> None:
+async def test_cancelled_waiter_is_never_run_and_frees_its_slot(gate: HashGate) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gate.run, "first")
         await until(lambda: gate.entered == ["first"])
         with trio.CancelScope() as scope:
             nursery.start_soon(cancel_when_blocked, scope)
             await gate.run("gave up")
-        assert gate.places.waiting == 0
+        assert gate.slots.waiting == 0
         gate.open(2)
     await gate.run("later")
     assert gate.entered == ["first", "later"]
@@ -132,14 +132,14 @@ async def cancel_when_blocked(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_who_was_cancelled_before_is_not_run(gate: Gate) -> None:
+async def test_work_cancelled_at_the_call_is_not_run(gate: HashGate) -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
         await gate.run("cancelled")
-    assert (gate.places.begun, gate.places.running) == (0, 0)
+    assert (gate.slots.begun, gate.slots.running) == (0, 0)
 
 
-async def test_who_is_begun_in_the_moment_of_a_cancel_is_waited_for(gate: Gate) -> None:
+async def test_work_begun_at_a_cancellation_is_finished(gate: HashGate) -> None:
     done: list[str] = []
 
     async def fickle(scope: trio.CancelScope) -> None:
@@ -157,26 +157,26 @@ async def test_who_is_begun_in_the_moment_of_a_cancel_is_waited_for(gate: Gate) 
         scope.cancel()
         gate.open()
     assert done == ["fickle"], "the result of what was begun is not thrown away"
-    assert gate.places.running == 0
+    assert gate.slots.running == 0
 
 
-async def test_the_place_is_held_until_the_thread_ends_also_when_the_client_has_gone(
-    gate: Gate,
+async def test_hash_slot_is_held_until_the_thread_ends(
+    gate: HashGate,
 ) -> None:
-    """The place is held until the thread ends, also when the client has gone (A-115)."""
+    """The slot is held until the thread ends, also when the client has gone (A-115)."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gate.run, "first")
         await until(lambda: gate.entered == ["first"])
         nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
             await wait_all_tasks_blocked()
-            assert gate.places.running == 1
+            assert gate.slots.running == 1
             gate.open()
-    assert gate.places.running == 0
+    assert gate.slots.running == 0
 
 
-async def test_a_hash_gives_way_to_other_requests_and_nothing_else_does() -> None:
-    """A request that hashes nothing stays quick under a flood of sign-ins (A-112)."""
+async def test_hash_thread_has_a_lower_priority() -> None:
+    """A request without a hash stays quick under a flood of sign-ins (A-112)."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
 
     def priority() -> int:
@@ -186,8 +186,8 @@ async def test_a_hash_gives_way_to_other_requests_and_nothing_else_does() -> Non
     assert await trio.to_thread.run_sync(priority) == own
 
 
-async def test_where_the_system_gives_no_thread_nothing_is_begun_and_no_place_is_taken(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
+async def test_hash_slots_refuse_if_no_thread_can_start(
+    gate: HashGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -196,14 +196,14 @@ async def test_where_the_system_gives_no_thread_nothing_is_begun_and_no_place_is
         patch.setattr(threading.Thread, "start", refused)
         with pytest.raises(OverloadedError):
             await gate.run("nowhere")
-    assert (gate.places.running, gate.places.begun) == (0, 0)
+    assert (gate.slots.running, gate.slots.begun) == (0, 0)
     gate.open()
     assert await gate.run("later") == "later"
 
 
-async def test_a_defect_fails_its_caller_alone_and_gives_the_place_to_the_next() -> None:
-    places = HashSlots(1)
-    gate = Gate(places)
+async def test_hash_slot_of_failed_work_goes_to_the_next_waiter() -> None:
+    slots = HashSlots(1)
+    gate = HashGate(slots)
 
     def broken() -> None:
         gate.wait()
@@ -211,7 +211,7 @@ async def test_a_defect_fails_its_caller_alone_and_gives_the_place_to_the_next()
 
     async def unlucky() -> None:
         with pytest.raises(MemoryError):
-            await places.run(HashQueue.SIGN_IN, broken)
+            await slots.run(HashQueue.SIGN_IN, broken)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(unlucky)
@@ -219,4 +219,4 @@ async def test_a_defect_fails_its_caller_alone_and_gives_the_place_to_the_next()
         nursery.start_soon(gate.run, "next")
         await wait_all_tasks_blocked()
         gate.open(2)
-    assert (gate.entered, places.running) == (["next"], 0)
+    assert (gate.entered, slots.running) == (["next"], 0)

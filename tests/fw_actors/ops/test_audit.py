@@ -16,11 +16,11 @@ from tests.fw_actors.office import Office
 from tests.site_kit import START_MS
 
 
-def test_actions_are_named_as_in_the_spec() -> None:
+def test_audit_actions_have_the_names_of_the_contract() -> None:
     assert {"webhook.replay", "Denied"} <= {str(action) for action in Action}
 
 
-async def test_an_event_tells_what_was_done_by_whom_in_which_request(office: Office) -> None:
+async def test_audit_event_records_action_target_actor_and_request(office: Office) -> None:
     await office.hire("ada", "System Manager", password=None)
     site = office.site
     detail = {"webhook": "w", "previous_status": "Sent"}
@@ -38,7 +38,7 @@ async def test_an_event_tells_what_was_done_by_whom_in_which_request(office: Off
     assert to_ms(datetime.fromisoformat(shown["creation"])) == START_MS
 
 
-async def test_a_denied_event_has_no_detail_and_a_target_as_asked(office: Office) -> None:
+async def test_denied_event_has_no_detail_and_a_cut_target(office: Office) -> None:
     """A refused replay leaves an event with the action Denied and no detail (O-81, O-86)."""
     audit = office.site.audit
     await office.do(lambda fw: audit.record(fw, Action.DENIED, "x" * 200))
@@ -46,14 +46,14 @@ async def test_a_denied_event_has_no_detail_and_a_target_as_asked(office: Office
     assert rows == [("Denied", "x" * 140, None, None)]
 
 
-async def test_an_event_rolls_back_with_its_transaction(office: Office) -> None:
+async def test_audit_event_rolls_back_with_its_transaction(office: Office) -> None:
     await office.site.rollback(
         "Administrator", lambda fw: office.site.audit.record(fw, Action.REPLAY, "msg_1")
     )
     assert await office.sql("SELECT name FROM doc_audit_event") == []
 
 
-async def test_nobody_writes_one_as_a_document(office: Office) -> None:
+async def test_audit_event_cannot_be_inserted_as_a_document(office: Office) -> None:
     for ignoring in (False, True):
         with pytest.raises(PermissionDeniedError, match="only be written by the service"):
             await office.do(partial(insert, ignoring))

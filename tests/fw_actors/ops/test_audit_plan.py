@@ -1,4 +1,4 @@
-"""How the stores carry out what is asked of many Audit Events."""
+"""The query plans of the stores for many Audit Events."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def statements_of(tx: Any, step: Batch) -> list[tuple[Statement, dict[str, Any]]
     return asked
 
 
-async def test_the_sweep_finds_by_time_and_deletes_by_name(busy: Office) -> None:
+async def test_audit_sweep_finds_by_time_and_deletes_by_name(busy: Office) -> None:
     (step,) = audit_batches(busy.site.registry, 1)
 
     def explained(tx: Tx) -> list[str]:
@@ -76,7 +76,7 @@ async def test_the_sweep_finds_by_time_and_deletes_by_name(busy: Office) -> None
         assert whole not in found + deleted
 
 
-async def test_a_refusal_reads_those_of_its_user_and_minute_alone(busy: Office) -> None:
+async def test_denied_event_reads_refusals_of_its_user_and_minute(busy: Office) -> None:
     given = {"actor": "user3", "begin": 1_799_999_960_000, "end": 1_800_000_020_000}
     denied = busy.site.audit.denied
     found = await busy.site.store.read(lambda tx: plan(tx, denied, given))

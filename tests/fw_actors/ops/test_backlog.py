@@ -17,7 +17,7 @@ def _run(statement: ClauseElement, tx: Tx) -> None:
     tx.run(statement)
 
 
-async def test_known_queues_are_there_when_empty_and_others_follow(office: Office) -> None:
+async def test_backlog_lists_known_queues_even_if_empty(office: Office) -> None:
     store = office.site.store
     await store.write(lambda tx: jobs.enqueue(tx, queue="a later one"))
     found = await store.read(backlog)
@@ -26,7 +26,7 @@ async def test_known_queues_are_there_when_empty_and_others_follow(office: Offic
     ]  # fmt: skip
 
 
-async def test_a_locked_identifier_counts_once_and_until_its_time(office: Office) -> None:
+async def test_backlog_counts_a_locked_identifier_once_until_its_end(office: Office) -> None:
     site: Site = office.site
     until = site.clock.now() + 1
     for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Lists for people take the same time with a million records: what is counted and searched ends."""
+"""Lists on pages take the same time with a million records: counts and searches are limited."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ async def listed(office: Office, *filters: Any, **more: Any) -> ListPage:
         ([["status", "!=", "Sent"], ["status", "=", None]], 0),
     ],
 )
-def test_split_gives_an_index_what_it_answers_in_the_order_of_creation(
+def test_split_by_index_separates_filters_that_an_index_answers(
     filters: list[Any], sought: int
 ) -> None:
     found, rest = split_by_index(WebhookDelivery.meta, filters)
     assert (len(found), len(rest)) == (sought, len(filters) - sought)
 
 
-def test_split_knows_the_indexes_of_other_records() -> None:
+def test_split_by_index_uses_the_indexes_of_each_doctype() -> None:
     one = [["ref_doctype", "=", "Note"], ["docname", "=", "N"]]
     assert split_by_index(Version.meta, one) == (one, [])
     assert split_by_index(ErrorLogEntry.meta, one[:1]) == ([], one[:1])
@@ -80,7 +80,7 @@ async def test_list_page_counts_no_further_than_it_must(ten: Office) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_list_page_searches_the_newest_records_for_what_no_index_finds(ten: Office) -> None:
+async def test_list_page_without_an_index_searches_the_newest_records(ten: Office) -> None:
     """H-200."""
     page = await listed(ten, ["event", "=", "note.new"])
     assert (len(page.rows), page.total, page.more, page.newest_only) == (3, 4, False, True)

@@ -38,7 +38,7 @@ async def emitted(office: Office, count: int) -> list[str]:
     return names
 
 
-async def test_failures_are_grouped_by_webhook_and_cause_the_largest_first(office: Office) -> None:
+async def test_console_facts_group_failures_by_webhook_and_cause(office: Office) -> None:
     hook = await office.subscribe(title="Shop")
     names = await emitted(office, 4)
     for at, (name, error) in enumerate(zip(names, ("503", "503", "timeout", None), strict=True)):
@@ -52,7 +52,7 @@ async def test_failures_are_grouped_by_webhook_and_cause_the_largest_first(offic
     ]
 
 
-async def test_failures_of_a_deleted_webhook_are_told_by_its_id(office: Office) -> None:
+async def test_console_facts_label_a_deleted_webhook_by_its_id(office: Office) -> None:
     hook = await office.subscribe()
     (name,) = await emitted(office, 1)
     await end(office, name, status="Failed", last_attempt=1, error="gone")
@@ -60,7 +60,7 @@ async def test_failures_of_a_deleted_webhook_are_told_by_its_id(office: Office) 
     assert [(g.webhook, g.label) for g in (await facts(office)).failures] == [(hook, hook)]
 
 
-async def test_a_receiver_adds_up_what_waits_for_its_webhooks_and_tells_the_worst(
+async def test_console_facts_sum_waiting_deliveries_and_failures_per_receiver(
     office: Office,
 ) -> None:
     first = await office.subscribe(url="https://receiver.test/a")
@@ -79,7 +79,7 @@ async def test_a_receiver_adds_up_what_waits_for_its_webhooks_and_tells_the_wors
     assert (found.more_wait, found.last_success) == (False, None)
 
 
-async def test_processes_that_sent_lately_are_named(office: Office) -> None:
+async def test_console_facts_name_the_processes_that_sent_lately(office: Office) -> None:
     await office.subscribe()
     now = office.site.clock.now()
     for at, (name, host) in enumerate(zip(await emitted(office, 3), "aab", strict=True)):
@@ -89,7 +89,7 @@ async def test_processes_that_sent_lately_are_named(office: Office) -> None:
     assert found == [("b.test:7", 1, now - 7), ("a.test:7", 2, now - 8)]
 
 
-async def test_the_newest_jobs_are_listed_without_deliveries(office: Office) -> None:
+async def test_console_facts_list_the_newest_jobs_without_deliveries(office: Office) -> None:
     await office.subscribe()
     await emitted(office, 1)
 

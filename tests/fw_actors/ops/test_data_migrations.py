@@ -98,7 +98,7 @@ async def field(site: Site, name: str) -> list[object]:
     return [row[name] for row in rows]
 
 
-async def test_migrations_run_once_each_in_their_order(open_app: OpenApp) -> None:
+async def test_data_migrations_run_once_each_in_order(open_app: OpenApp) -> None:
     async with open_app(APP) as site:
         await fill(site)
         assert await ran(site) == []
@@ -110,7 +110,7 @@ async def test_migrations_run_once_each_in_their_order(open_app: OpenApp) -> Non
         assert (await ran(site), await waiting(site)) == ([], [])
 
 
-async def test_a_failed_batch_is_undone_and_the_next_run_goes_on_with_it(
+async def test_failed_batch_is_undone_and_repeated_by_the_next_run(
     open_app: OpenApp,
 ) -> None:
     async with open_app(APP) as site:
@@ -127,7 +127,7 @@ async def test_a_failed_batch_is_undone_and_the_next_run_goes_on_with_it(
         assert await field(site, "visits") == [1] * len(NAMES)
 
 
-async def test_a_migration_that_fails_keeps_later_ones_from_running(open_app: OpenApp) -> None:
+async def test_failed_migration_blocks_later_migrations(open_app: OpenApp) -> None:
     failing = FIRST.replace("contact.save()", "contact.save(); raise SystemExit(3)")
     async with open_app(APP + "STOP = None\n" + failing + BATCHES) as site:
         await fill(site)
@@ -138,7 +138,7 @@ async def test_a_migration_that_fails_keeps_later_ones_from_running(open_app: Op
         assert len(await waiting(site)) == 2
 
 
-async def test_two_runs_at_once_do_the_work_once(open_app: OpenApp) -> None:
+async def test_parallel_migration_runs_do_the_work_once(open_app: OpenApp) -> None:
     async with open_app(APP + "STOP = None\n" + FIRST + BATCHES) as site:
         await fill(site)
         async with trio.open_nursery() as nursery:
@@ -147,7 +147,7 @@ async def test_two_runs_at_once_do_the_work_once(open_app: OpenApp) -> None:
         assert await field(site, "visits") == [1] * len(NAMES)
 
 
-async def test_an_older_version_of_an_app_is_refused(open_app: OpenApp) -> None:
+async def test_app_version_older_than_its_data_is_refused(open_app: OpenApp) -> None:
     async with open_app(APP + "STOP = None\n" + FIRST + BATCHES) as site:
         await ran(site)
     with pytest.raises(ConfigurationError, match="had its migration 2, and this version of the"):
@@ -167,7 +167,7 @@ async def test_an_older_version_of_an_app_is_refused(open_app: OpenApp) -> None:
         ("'x' * 20_000", "The cursor is longer than 10000 characters"),
     ],
 )
-async def test_a_cursor_that_leads_nowhere_is_refused(
+async def test_migration_cursor_must_be_new_short_json(
     open_app: OpenApp, cursor: str, said: str
 ) -> None:
     text = f"\n@migration(1)\ndef go_on(fw, cursor):\n    return {cursor}\n"

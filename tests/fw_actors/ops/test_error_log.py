@@ -37,7 +37,7 @@ async def flush(office: Office) -> int:
     return await office.site.store.write(office.site.errors.flush)
 
 
-async def test_a_defect_is_kept_with_its_place_and_its_request(office: Office) -> None:
+async def test_error_log_has_traceback_and_request_id(office: Office) -> None:
     office.site.errors.note("POST /api/x", fail("out of tea"), "request-1")
     assert await flush(office) == 1
     ((method, message, request),) = await logged(office)
@@ -48,8 +48,8 @@ async def test_a_defect_is_kept_with_its_place_and_its_request(office: Office) -
     assert "test_error_log.py, line " in places[-1]
 
 
-async def test_a_place_that_looks_like_a_secret_stays_readable(office: Office) -> None:
-    """A site may lie in any folder; only what was raised holds what an app put into it."""
+async def test_error_log_keeps_paths_that_resemble_secrets(office: Office) -> None:
+    """A site may lie in any folder; only the message of the error is scrubbed."""
     place = "/srv/token=releases/0123456789abcdef0123456789abcdef01/app.py"
     code = compile("raise RuntimeError('token=hunter2')", place, "exec")
     office.site.errors.note("m", raised(lambda: exec(code)), "r")
@@ -60,7 +60,7 @@ async def test_a_place_that_looks_like_a_secret_stays_readable(office: Office) -
     assert places[-1] == f"  {place}, line 1, in <module>"
 
 
-async def test_a_system_manager_reads_it(office: Office) -> None:
+async def test_error_log_is_readable_by_a_system_manager(office: Office) -> None:
     office.site.errors.note("m", fail("x"), "")
     await flush(office)
     await office.hire("ada", "System Manager", password=None)
@@ -69,14 +69,14 @@ async def test_a_system_manager_reads_it(office: Office) -> None:
     assert (shown["method"], shown["request_id"], found["total"]) == ("m", None, 1)
 
 
-async def test_secrets_are_scrubbed(office: Office) -> None:
+async def test_error_log_is_scrubbed_of_secrets(office: Office) -> None:
     office.site.errors.note("m", fail(f"{SECRET_KEY} and password=hunter2"), "r")
     await flush(office)
     ((_, message, _),) = await logged(office)
     assert message.startswith("RuntimeError: [scrubbed] and password=[scrubbed]\n")
 
 
-async def test_a_long_text_is_cut_and_a_nul_replaced(office: Office) -> None:
+async def test_error_log_cuts_long_text_and_replaces_nul(office: Office) -> None:
     office.site.errors.note("m" * 200, fail("\x00" + "long " * 10_000), "r")
     await flush(office)
     ((method, message, _),) = await logged(office)
@@ -85,7 +85,7 @@ async def test_a_long_text_is_cut_and_a_nul_replaced(office: Office) -> None:
     assert "\x00" not in message
 
 
-async def test_at_most_so_many_a_minute_are_kept(office: Office) -> None:
+async def test_error_log_is_limited_per_minute(office: Office) -> None:
     """A loop that fails must not fill the disk."""
     for _ in range(PER_MINUTE + 5):
         office.site.errors.note("m", fail("x"), "")
@@ -98,7 +98,7 @@ async def test_at_most_so_many_a_minute_are_kept(office: Office) -> None:
     assert len(await logged(office)) == PER_MINUTE + 1
 
 
-async def test_what_waits_is_bounded(office: Office) -> None:
+async def test_error_recorder_bounds_waiting_entries(office: Office) -> None:
     for number in range(WAITING + 10):
         office.site.errors.note(str(number), fail("x"), "")
     await flush(office)
@@ -106,7 +106,7 @@ async def test_what_waits_is_bounded(office: Office) -> None:
     assert methods == set(range(10, 10 + PER_MINUTE))
 
 
-async def test_old_ones_are_forgotten(office: Office) -> None:
+async def test_error_log_deletes_old_entries(office: Office) -> None:
     office.site.errors.note("old", fail("x"), "")
     await flush(office)
     await trio.sleep(KEPT_DAYS * 86_400 + 1)
@@ -115,7 +115,7 @@ async def test_old_ones_are_forgotten(office: Office) -> None:
     assert [method for method, _, _ in await logged(office)] == ["new"]
 
 
-async def test_what_could_not_be_written_goes_on_waiting(office: Office) -> None:
+async def test_error_recorder_keeps_entries_of_a_failed_flush(office: Office) -> None:
     errors = office.site.errors
     errors.note("m", fail("x"), "")
 
@@ -130,7 +130,7 @@ async def test_what_could_not_be_written_goes_on_waiting(office: Office) -> None
     assert not errors.waits
 
 
-async def test_a_hook_that_fails_after_the_commit_undoes_nothing_and_is_logged(
+async def test_hook_failure_behind_the_commit_is_logged_and_undoes_nothing(
     office: Office,
 ) -> None:
     """`after_commit` never undoes; its failure is an Error Log (D-142)."""
@@ -145,7 +145,7 @@ async def test_a_hook_that_fails_after_the_commit_undoes_nothing_and_is_logged(
     assert message.startswith("RuntimeError: after the commit\n")
 
 
-async def test_what_a_site_leaves_is_written_when_it_closes(tmp_path: Path) -> None:
+async def test_site_close_writes_waiting_error_logs(tmp_path: Path) -> None:
     """A command that runs a hook ends right after it."""
     async with open_office(tmp_path) as office:
         await office.do(lambda fw: rest.insert(fw, "Sales Order", {"title": "fail late"}))
@@ -153,7 +153,7 @@ async def test_what_a_site_leaves_is_written_when_it_closes(tmp_path: Path) -> N
         assert [method for method, _, _ in await logged(office)] == ["Sales Order.after_commit"]
 
 
-async def test_a_store_that_can_not_take_the_last_ones_fails_no_end(
+async def test_site_close_ignores_a_failed_flush(
     tmp_path: Path, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stop while the database is locked is a stop in order; the log has the defect."""

@@ -63,11 +63,11 @@ async def plans_of(office: Office, *works: Work) -> list[Access]:
 
 
 def _whatever_comes(work: Work, tx: Tx) -> None:
-    with suppress(FwError):  # an unknown session or link is looked for like a known one
+    with suppress(FwError):  # an unknown session or link runs the same query as a known one
         work(tx)
 
 
-async def test_a_try_to_sign_in_reads_its_own_counter_alone(office: Office) -> None:
+async def test_sign_in_attempt_reads_its_own_counter_only(office: Office) -> None:
     found = await plans_of(
         office,
         lambda tx: attempts.wait_of(tx, KEY, BUDGET),
@@ -85,7 +85,7 @@ async def test_a_try_to_sign_in_reads_its_own_counter_alone(office: Office) -> N
     assert not any("TEMP B-TREE" in each.step for each in found), "the index has the order"
 
 
-async def test_the_tries_of_a_network_are_counted_by_its_own_index(office: Office) -> None:
+async def test_network_attempts_are_counted_by_their_index(office: Office) -> None:
     networks = attempts.Networks(b"the /56", b"the /48")
     found = await plans_of(
         office,
@@ -99,7 +99,7 @@ async def test_the_tries_of_a_network_are_counted_by_its_own_index(office: Offic
     assert unsought(found, **counters, fw_known_address="user") == []
 
 
-async def test_an_account_is_found_by_its_identifier_and_its_rights_by_its_name(
+async def test_account_is_found_by_identifier_and_rights_by_name(
     office: Office,
 ) -> None:
     accounts = Accounts(office.site.registry)
@@ -122,7 +122,7 @@ async def test_an_account_is_found_by_its_identifier_and_its_rights_by_its_name(
     )
 
 
-async def test_a_session_is_found_by_the_hash_of_its_sid_and_used_by_its_handle(
+async def test_session_is_found_by_sid_hash_or_handle(
     office: Office,
 ) -> None:
     live = Sessions(office.site.registry, 1)
@@ -138,7 +138,7 @@ async def test_a_session_is_found_by_the_hash_of_its_sid_and_used_by_its_handle(
     assert unsought(found, fw_session="sid_hash id user", doc_user="name") == []
 
 
-async def test_an_api_key_is_found_by_its_id(office: Office) -> None:
+async def test_api_key_is_found_by_its_id(office: Office) -> None:
     keys = office.site.api_keys
     key = parse_api_key(f"fwk_{'a' * 12}_{'b' * 32}")
     assert key is not None
@@ -146,7 +146,7 @@ async def test_an_api_key_is_found_by_its_id(office: Office) -> None:
     assert unsought(found, fw_api_key="id", doc_api_key="name", doc_user="name") == []
 
 
-async def test_a_link_is_found_by_the_hash_of_its_token(office: Office) -> None:
+async def test_link_is_found_by_the_hash_of_its_token(office: Office) -> None:
     found = await plans_of(
         office,
         lambda tx: links.spend(tx, LinkKind.RECOVERY, "a token"),
@@ -155,7 +155,7 @@ async def test_a_link_is_found_by_the_hash_of_its_token(office: Office) -> None:
     assert unsought(found, fw_token="hash user") == []
 
 
-async def test_jobs_are_claimed_by_queue_and_partition_and_settled_by_number(
+async def test_jobs_are_claimed_by_queue_and_settled_by_number(
     office: Office,
 ) -> None:
     found = await plans_of(
@@ -175,7 +175,7 @@ async def test_jobs_are_claimed_by_queue_and_partition_and_settled_by_number(
     assert unsought(found, fw_job="queue id rowid") == []
 
 
-async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Office) -> None:
+async def test_claim_and_outcomes_read_only_leased_deliveries(office: Office) -> None:
     """However many deliveries are finished or due."""
     deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
     await office.subscribe()
@@ -198,7 +198,7 @@ async def test_a_claim_and_its_outcomes_read_what_they_lease_alone(office: Offic
     )
 
 
-async def test_the_state_of_webhooks_is_read_by_their_keys(office: Office) -> None:
+async def test_webhook_state_is_read_by_the_webhook_keys(office: Office) -> None:
     """However many deliveries there are (B-243)."""
     name = await office.subscribe()
     service = ServiceState(running=True)
@@ -217,7 +217,7 @@ async def test_the_state_of_webhooks_is_read_by_their_keys(office: Office) -> No
     assert unsought(found, **by_their_keys) == []
 
 
-async def test_attempts_are_kept_read_and_dropped_by_their_delivery(office: Office) -> None:
+async def test_attempts_are_stored_read_and_deleted_by_delivery(office: Office) -> None:
     """However many deliveries have some (B-185)."""
     await office.subscribe()
     told = await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
@@ -235,7 +235,7 @@ async def test_attempts_are_kept_read_and_dropped_by_their_delivery(office: Offi
     assert unsought(found, **by_their_keys) == []
 
 
-async def test_a_sweep_reads_what_it_deletes_alone(office: Office) -> None:
+async def test_sweep_reads_only_rows_that_it_deletes(office: Office) -> None:
     found = await plans_of(
         office, *sweeps.auth_batches(15), *sweeps.webhook_batches(office.site.registry, 30)
     )
@@ -251,10 +251,10 @@ async def test_a_sweep_reads_what_it_deletes_alone(office: Office) -> None:
     )
 
 
-async def test_a_document_is_read_by_its_name_and_what_links_to_it_by_the_link(
+async def test_document_is_read_by_name_and_its_links_by_index(
     office: Office,
 ) -> None:
-    """Link fields have an index of their own: a delete asks each for who links to it."""
+    """Each Link field has an index: a delete searches each for links to the document."""
     await office.do(lambda fw: fw.new_doc("Notebook", title="ours").insert())
 
     def explained(fw: Any) -> list[Access]:
@@ -277,9 +277,7 @@ async def test_a_document_is_read_by_its_name_and_what_links_to_it_by_the_link(
         [["webhook", "=", "a name"], ["status", "=", "Failed"], ["creation", ">=", "2026-01-01"]],
     ],
 )
-async def test_pages_of_deliveries_are_read_in_the_order_of_an_index(
-    office: Office, filters: list[Any]
-) -> None:
+async def test_delivery_pages_are_read_in_index_order(office: Office, filters: list[Any]) -> None:
     """However many there are: no sort of all that match (H-200)."""
     fields = ["name", "event", "status"]
 

@@ -29,7 +29,7 @@ def write(tx: Tx, function: str = REPORT, **fields: Any) -> int:
 
 
 def fail(tx: Tx, number: int) -> None:
-    """Have a worker lease all due jobs, and give this one up for good."""
+    """Have a worker lease all due jobs, and fail this one permanently."""
     for job in jobs.claim(tx, "app", "", 100, LEASE_MS, "token"):
         if job.id == number:
             jobs.fail(tx, job.id, "token", "ValueError: no paper")
@@ -72,7 +72,7 @@ def test_state_of_a_job_follows_its_due_time_and_lease(
     assert state_of(next_at, lease, 10) == state
 
 
-async def test_lists_jobs_of_apps_and_mails_newest_first_without_deliveries(
+async def test_jobs_are_listed_newest_first_without_deliveries(
     office: Office,
 ) -> None:
     def work(tx: Tx) -> None:
@@ -98,7 +98,7 @@ async def test_lists_jobs_of_apps_and_mails_newest_first_without_deliveries(
     assert older == [found[1]]
 
 
-async def test_a_failed_job_that_is_retried_is_due_with_all_its_attempts(office: Office) -> None:
+async def test_retry_makes_a_failed_job_due_with_all_its_attempts(office: Office) -> None:
     number = await failed_job(office)
     await office.do(lambda fw: office.site.jobs.retry(fw, number))
     (job,) = await listed(office)
@@ -106,7 +106,7 @@ async def test_a_failed_job_that_is_retried_is_due_with_all_its_attempts(office:
     assert await audited(office) == [("job.retry", str(number))]
 
 
-async def test_a_cancelled_job_is_gone_and_its_audit_event_tells_what_it_was(
+async def test_cancel_removes_a_job_and_leaves_an_audit_event(
     office: Office,
 ) -> None:
     number = await failed_job(office)
@@ -117,7 +117,7 @@ async def test_a_cancelled_job_is_gone_and_its_audit_event_tells_what_it_was(
         await office.do(lambda fw: office.site.jobs.cancel(fw, number))
 
 
-async def test_a_job_in_progress_is_left_to_its_worker(office: Office) -> None:
+async def test_job_in_progress_cannot_be_retried_or_cancelled(office: Office) -> None:
     def work(tx: Tx) -> int:
         number = write(tx)
         jobs.claim(tx, "app", "", 1, LEASE_MS, "token")
@@ -131,7 +131,7 @@ async def test_a_job_in_progress_is_left_to_its_worker(office: Office) -> None:
     assert await office.do(lambda fw: control.cancel_matching(fw, JobFilter())) == 0
 
 
-async def test_a_worker_whose_lease_expired_ends_nothing_after_a_cancel(office: Office) -> None:
+async def test_finish_of_a_cancelled_job_has_no_effect(office: Office) -> None:
     def begin(tx: Tx) -> int:
         number = write(tx)
         jobs.claim(tx, "app", "", 1, -1, "token")
@@ -142,7 +142,7 @@ async def test_a_worker_whose_lease_expired_ends_nothing_after_a_cancel(office: 
     assert not await office.site.store.write(lambda tx: jobs.finish(tx, number, "token"))
 
 
-async def test_a_mail_that_is_cancelled_or_retried_says_so_in_its_record(office: Office) -> None:
+async def test_mail_record_follows_retry_and_cancel_of_its_job(office: Office) -> None:
     await office.site.store.write(
         lambda tx: office.site.outbox.to_user(
             tx, Template.PASSWORD_CHANGED, "Administrator", owner="Administrator"
@@ -168,7 +168,7 @@ async def test_a_mail_that_is_cancelled_or_retried_says_so_in_its_record(office:
     assert await record() == ("Failed", 0, "cancelled: by Administrator.")
 
 
-async def test_matching_jobs_are_retried_together_with_one_audit_event(office: Office) -> None:
+async def test_retry_matching_leaves_one_audit_event(office: Office) -> None:
     def work(tx: Tx) -> None:
         for _ in range(3):
             fail(tx, write(tx))
@@ -182,7 +182,7 @@ async def test_matching_jobs_are_retried_together_with_one_audit_event(office: O
     assert await audited(office) == [("job.retry", "")]
 
 
-async def test_jobs_are_refused_to_others_than_unscoped_system_managers(office: Office) -> None:
+async def test_job_operations_require_an_unscoped_system_manager(office: Office) -> None:
     number = await failed_job(office)
     await office.do(
         lambda fw: fw.new_doc("User", name="wendy", email="wendy@x.test", roles=[]).insert()
@@ -197,7 +197,7 @@ async def test_jobs_are_refused_to_others_than_unscoped_system_managers(office: 
             await office.site.write("wendy", act)
 
 
-async def test_a_filter_or_limit_that_is_out_of_range_is_named(office: Office) -> None:
+async def test_job_list_names_a_bad_filter_or_limit(office: Office) -> None:
     control = office.site.jobs
     for field, asked, limit in (
         ("queue", JobFilter(queue="webhook"), 1),
@@ -209,7 +209,7 @@ async def test_a_filter_or_limit_that_is_out_of_range_is_named(office: Office) -
         assert refused.value.extra["field"] == field
 
 
-async def test_the_list_does_not_pass_over_deliveries(office: Office) -> None:
+async def test_job_list_seeks_its_queues_in_the_index(office: Office) -> None:
     def explained(fw: Any) -> list[Any]:
         return accesses(fw.tx, lambda: office.site.jobs.listed(fw, JobFilter(state="failed")))
 

@@ -81,7 +81,7 @@ async def everything_else(office: Office) -> list[Any]:
     ]
 
 
-async def test_every_value_opens_with_the_new_key_and_nothing_else_has_changed(
+async def test_rekeying_moves_all_secrets_and_changes_nothing_else(
     tmp_path: Path,
 ) -> None:
     async with open_office(tmp_path) as office:
@@ -101,7 +101,7 @@ async def test_every_value_opens_with_the_new_key_and_nothing_else_has_changed(
 
 
 @pytest.mark.parametrize("batches", range(1, 8))
-async def test_a_run_that_was_cut_off_goes_on_and_the_site_stays_shut_until_then(
+async def test_rekeying_resumes_and_keeps_the_site_closed_until_done(
     tmp_path: Path, batches: int
 ) -> None:
     async with open_office(tmp_path) as office:
@@ -126,10 +126,10 @@ async def test_a_run_that_was_cut_off_goes_on_and_the_site_stays_shut_until_then
 
 
 @pytest.mark.parametrize("secrets", [{"key": SECRET_KEY}, {}])
-async def test_with_another_key_than_the_new_one_the_site_does_not_open(
+async def test_site_refuses_the_old_key_after_rekeying(
     tmp_path: Path, secrets: dict[str, str]
 ) -> None:
-    """A service with the old key would end every delivery for good (B-167: no retries)."""
+    """A service with the old key would fail every delivery permanently (B-167: no retries)."""
     async with open_office(tmp_path) as office:
         await rekeying_of(office).run(lambda _: None)
     with pytest.raises(ConfigurationError, match="moved to another FW_SECRET_KEY"):
@@ -137,14 +137,14 @@ async def test_with_another_key_than_the_new_one_the_site_does_not_open(
             pass
 
 
-async def test_a_store_that_was_never_rekeyed_opens_with_any_key(tmp_path: Path) -> None:
+async def test_store_never_rekeyed_opens_with_any_key(tmp_path: Path) -> None:
     async with open_office(tmp_path) as office:
         await fill(office)
     async with open_office(tmp_path, secrets={"key": "a third"}) as office:
         assert office.site.vault.key_id
 
 
-async def test_a_value_that_opens_with_neither_key_is_named_and_left(office: Office) -> None:
+async def test_rekeying_reports_and_keeps_an_unreadable_value(office: Office) -> None:
     await fill(office)
     ((name, sealed),) = await office.sql("SELECT name, secret FROM doc_webhook")
     ((order, _),) = await office.sql(
@@ -167,7 +167,7 @@ async def test_a_value_that_opens_with_neither_key_is_named_and_left(office: Off
     assert moved != sealed
 
 
-async def test_a_second_rotation_waits_for_the_first(office: Office) -> None:
+async def test_rekeying_refuses_other_keys_until_it_is_finished(office: Office) -> None:
     await fill(office)
 
     def cut_off(_: int) -> None:

@@ -17,7 +17,7 @@ ROLES = ["Boss", "Event Publisher", "Exporter", "Note Chair", "Note Writer", "Re
 ROLES += ["System Manager"]
 
 
-async def test_the_roles_of_the_framework_and_of_the_apps_are_there(
+async def test_site_start_makes_the_roles_of_framework_and_apps(
     office: Office, tmp_path: Path
 ) -> None:
     """The roles of the first start (A-17) and those that an app names (D-168)."""
@@ -28,15 +28,13 @@ async def test_the_roles_of_the_framework_and_of_the_apps_are_there(
             assert [name for (name,) in rows] == ROLES
 
 
-async def test_a_role_that_an_administrator_deleted_comes_back_with_the_next_start(
-    office: Office, tmp_path: Path
-) -> None:
+async def test_site_start_restores_a_deleted_role(office: Office, tmp_path: Path) -> None:
     await office.do(lambda fw: fw.get_doc("Role", "Reader").delete())
     async with open_office(tmp_path) as again:
         assert await again.do(lambda fw: fw.exists("Role", "Reader")) == "Reader"
 
 
-async def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_site_keeps_documents_and_installation_key_over_a_restart(tmp_path: Path) -> None:
     async with open_office(tmp_path) as first:
         await first.do(lambda fw: fw.new_doc("Sales Order", title="kept").insert())
         key = first.site.installation_key
@@ -45,7 +43,7 @@ async def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None
         assert second.site.installation_key == key
 
 
-async def test_a_rolled_back_call_gives_its_result_and_leaves_nothing(office: Office) -> None:
+async def test_rollback_returns_the_result_and_stores_nothing(office: Office) -> None:
     """Writes are rolled back without `--commit` (C-120)."""
 
     def work(fw: Any) -> str:
@@ -55,12 +53,12 @@ async def test_a_rolled_back_call_gives_its_result_and_leaves_nothing(office: Of
     assert await office.do(lambda fw: fw.count("Sales Order")) == 0
 
 
-async def test_what_a_rolled_back_call_raises_comes_out(office: Office) -> None:
+async def test_rollback_raises_the_error_of_its_call(office: Office) -> None:
     with pytest.raises(ZeroDivisionError):
         await office.site.rollback("Administrator", lambda fw: 1 // 0)
 
 
-async def test_a_write_that_raises_leaves_nothing(office: Office) -> None:
+async def test_write_that_raises_stores_nothing(office: Office) -> None:
     def work(fw: Any) -> None:
         fw.new_doc("Sales Order", title="t").insert()
         raise ZeroDivisionError
@@ -71,24 +69,24 @@ async def test_a_write_that_raises_leaves_nothing(office: Office) -> None:
 
 
 @pytest.mark.parametrize("user", ["nobody", "Guest", "administrator", ""])
-async def test_nobody_works_on_a_site_but_its_users(office: Office, user: str) -> None:
+async def test_site_refuses_unknown_users(office: Office, user: str) -> None:
     with pytest.raises(NotFoundError):
         await office.do(lambda fw: None, user)
 
 
-async def test_administrator_has_every_permission_and_no_account(office: Office) -> None:
+async def test_administrator_has_all_permissions_and_no_account(office: Office) -> None:
     """`Administrator` has every permission (C-103) and cannot sign in (A-16)."""
     await office.do(lambda fw: fw.new_doc("Sales Order", title="t").insert())
     assert await office.do(lambda fw: fw.exists("User", "Administrator")) is None
 
 
-async def test_a_new_password_meets_the_policy(office: Office) -> None:
+async def test_hash_password_applies_the_policy(office: Office) -> None:
     """The policy is obeyed by all call sites (A-130)."""
     with pytest.raises(PasswordPolicyError):
         await office.site.hash_password("ada@x.test", "ada", "ada@x.test")
 
 
-async def test_all_problems_of_apps_are_told_before_the_store_is_touched(tmp_path: Path) -> None:
+async def test_site_reports_all_app_problems_before_it_opens_the_store(tmp_path: Path) -> None:
     database = database_of(tmp_path)
     with pytest.raises(ConfigurationError) as refusal:
         async with inline_site(APPS, apps=("missing_one", "missing_two"), database=database):
@@ -97,7 +95,7 @@ async def test_all_problems_of_apps_are_told_before_the_store_is_touched(tmp_pat
     assert not await trio.Path(tmp_path / "fw.db").exists()
 
 
-async def test_a_store_of_another_kind_is_refused_without_its_url(tmp_path: Path) -> None:
+async def test_site_refuses_an_unknown_database_without_its_url(tmp_path: Path) -> None:
     """Values that may hold a secret are not shown (C-86)."""
     with pytest.raises(ConfigurationError) as refusal:
         async with inline_site(tmp_path, database="mysql://user:secret@host/db"):
@@ -106,7 +104,7 @@ async def test_a_store_of_another_kind_is_refused_without_its_url(tmp_path: Path
     assert "FW_DATABASE" in str(refusal.value)
 
 
-async def test_a_read_sees_one_snapshot_and_writes_nothing(office: Office) -> None:
+async def test_site_read_cannot_write(office: Office) -> None:
     with pytest.raises(StoreError):
         await office.site.read(
             "Administrator", lambda fw: fw.new_doc("Sales Order", title="t").insert()

@@ -36,7 +36,7 @@ async def left(office: Office, column: str, table: str) -> list[Any]:
     return [row[0] for row in await office.sql(f"SELECT {column} FROM {table} ORDER BY 1")]
 
 
-async def test_expired_sessions_go_and_others_stay(office: Office) -> None:
+async def test_sweep_deletes_expired_sessions_only(office: Office) -> None:
     """Expired sessions, old tokens and old login attempts are deleted (O-70)."""
     rows = [
         {"id": name, "sid_hash": name.encode(), "user": "ada", "created": 0, "last_seen": 0,
@@ -48,7 +48,7 @@ async def test_expired_sessions_go_and_others_stay(office: Office) -> None:
     assert await left(office, "id", "fw_session") == ["live"]
 
 
-async def test_addresses_from_which_nobody_signs_in_any_more_go(office: Office) -> None:
+async def test_sweep_deletes_known_addresses_after_30_days(office: Office) -> None:
     rows = [
         {"user": user, "key": key, "seen": seen}
         for user, key, seen in (
@@ -61,7 +61,7 @@ async def test_addresses_from_which_nobody_signs_in_any_more_go(office: Office) 
     assert await left(office, "seen", "fw_known_address") == [NOW - 30 * DAY + 1, NOW - 1]
 
 
-async def test_devices_without_a_sign_in_for_400_days_go(office: Office) -> None:
+async def test_sweep_deletes_known_devices_after_400_days(office: Office) -> None:
     """A device is forgotten when it counts as new again (A-363)."""
     ages = {b"old": 400 * DAY, b"new": 400 * DAY - 1}
     rows = [{"user": "ada", "key": key, "seen": NOW - age} for key, age in ages.items()]
@@ -70,7 +70,7 @@ async def test_devices_without_a_sign_in_for_400_days_go(office: Office) -> None
     assert await left(office, "seen", "fw_known_device") == [NOW - 400 * DAY + 1]
 
 
-async def test_expired_tokens_go(office: Office) -> None:
+async def test_sweep_deletes_expired_tokens(office: Office) -> None:
     rows = [
         {"hash": bytes([n]), "kind": "recovery", "user": "ada", "created": 0, "expires": expires}
         for n, expires in enumerate((NOW, NOW + 1))
@@ -80,7 +80,7 @@ async def test_expired_tokens_go(office: Office) -> None:
     assert await left(office, "expires", "fw_token") == [NOW + 1]
 
 
-async def test_no_attempt_that_may_count_or_lock_is_deleted(office: Office) -> None:
+async def test_sweep_keeps_attempts_that_may_count_or_lock(office: Office) -> None:
     """An attempt that may still count is not swept (O-73): two windows of the lockout, 15 minutes
     of an address."""
     ages = {"counts": 14, "locks": 29, "address": 10}
@@ -96,7 +96,7 @@ async def test_no_attempt_that_may_count_or_lock_is_deleted(office: Office) -> N
         assert "ancient" not in await left(office, "id", "fw_login_attempt")
 
 
-async def test_no_lock_is_lifted_by_a_sweep_whatever_the_policy_says_by_now(
+async def test_sweep_keeps_locks_until_their_end(
     office: Office,
 ) -> None:
     """A sweep lifts no lock (O-73): one of a longer policy holds to the end it was given."""
@@ -109,7 +109,7 @@ async def test_no_lock_is_lifted_by_a_sweep_whatever_the_policy_says_by_now(
     assert await left(office, "id", "fw_login_attempt") == ["locks"]
 
 
-async def test_a_sweep_deletes_at_most_a_thousand_rows_at_once_oldest_first(
+async def test_sweep_deletes_up_to_a_thousand_rows_oldest_first(
     office: Office,
 ) -> None:
     """A sweep deletes at most 1,000 rows at once (O-74)."""
@@ -132,7 +132,7 @@ def delivery(name: str, status: str, age_days: float, **values: Any) -> dict[str
     }  # fmt: skip
 
 
-async def test_sent_and_failed_older_than_the_retention_go_with_their_jobs(office: Office) -> None:
+async def test_sweep_deletes_old_final_deliveries_with_their_jobs(office: Office) -> None:
     """30 days by default, zero keeps for ever; Sent and Failed are deleted (B-280, B-281)."""
     rows = [
         delivery("old sent", "Sent", 30), delivery("old failed", "Failed", 31),
@@ -156,11 +156,11 @@ async def test_sent_and_failed_older_than_the_retention_go_with_their_jobs(offic
     ]  # fmt: skip
 
 
-async def test_zero_keeps_for_ever(office: Office) -> None:
+async def test_zero_retention_keeps_deliveries_for_ever(office: Office) -> None:
     assert sweeps.webhook_batches(office.site.registry, 0) == ()
 
 
-async def test_retention_counts_from_the_last_attempt(office: Office) -> None:
+async def test_retention_of_deliveries_counts_from_the_last_attempt(office: Office) -> None:
     """Retention counts from the last attempt (B-280)."""
     row = delivery("replayed", "Failed", 1, creation=NOW - 90 * DAY)
     await put(office, "doc_webhook_delivery", [row])
@@ -170,7 +170,7 @@ async def test_retention_counts_from_the_last_attempt(office: Office) -> None:
     assert await sweep(office, steps) == [1]
 
 
-async def test_sweeping_frees_the_key_of_an_emit(office: Office) -> None:
+async def test_sweep_frees_the_key_of_an_emit(office: Office) -> None:
     """Sweeping frees the key (B-81)."""
     await office.subscribe()
 
@@ -185,7 +185,7 @@ async def test_sweeping_frees_the_key_of_an_emit(office: Office) -> None:
     assert await office.do(emit) == 1
 
 
-async def test_webhook_batches_are_small_too(office: Office) -> None:
+async def test_webhook_batches_delete_up_to_a_thousand_rows(office: Office) -> None:
     rows = [delivery(f"{n:05}", "Sent", 99) for n in range(1001)]
     await put(office, "doc_webhook_delivery", rows)
     (step,) = sweeps.webhook_batches(office.site.registry, 30)
@@ -196,7 +196,7 @@ def audit_event(name: str, age_days: float) -> dict[str, Any]:
     return {"name": name, "action": "Denied", "creation": int(NOW - age_days * DAY)}
 
 
-async def test_audit_events_older_than_the_retention_go(office: Office) -> None:
+async def test_sweep_deletes_audit_events_older_than_the_retention(office: Office) -> None:
     """docs/configuration.md: ops.auditRetentionDays."""
     rows = [audit_event("old", 365), audit_event("older", 400), audit_event("young", 364.9)]
     await put(office, "doc_audit_event", rows)
@@ -204,11 +204,11 @@ async def test_audit_events_older_than_the_retention_go(office: Office) -> None:
     assert await left(office, "name", "doc_audit_event") == ["young"]
 
 
-async def test_zero_keeps_audit_events_for_ever(office: Office) -> None:
+async def test_zero_retention_keeps_audit_events_for_ever(office: Office) -> None:
     assert sweeps.audit_batches(office.site.registry, 0) == ()
 
 
-async def test_audit_batches_are_small_and_take_the_oldest_first(office: Office) -> None:
+async def test_audit_batches_delete_a_thousand_rows_oldest_first(office: Office) -> None:
     rows = [audit_event(f"{n:05}", 400 + n) for n in range(1001)]
     await put(office, "doc_audit_event", rows)
     (step,) = sweeps.audit_batches(office.site.registry, 365)
@@ -218,7 +218,7 @@ async def test_audit_batches_are_small_and_take_the_oldest_first(office: Office)
 
 
 @pytest.mark.parametrize("minutes", [1, 15, 10_080])
-async def test_two_sweepers_do_no_harm(office: Office, minutes: int) -> None:
+async def test_sweep_repeated_at_once_deletes_nothing_more(office: Office, minutes: int) -> None:
     """Two sweepers do no harm (O-74)."""
     steps = sweeps.auth_batches(minutes)
     assert await sweep(office, steps + steps) == [0] * 10

@@ -42,7 +42,7 @@ async def changed(office: Office, fn: Callable[[Any], Any]) -> dict[str, Any]:
     return data
 
 
-async def test_a_save_is_told_by_field_by_whom_and_in_which_request(order: Office) -> None:
+async def test_version_records_fields_owner_and_request_of_a_save(order: Office) -> None:
     await order.hire("ada", "System Manager", password=None)
     values = {"title": "u", "margin": 1.5}
     await order.site.write("ada", lambda fw: rest.save(fw, ORDER, NAME, values), "request-1")
@@ -53,12 +53,12 @@ async def test_a_save_is_told_by_field_by_whom_and_in_which_request(order: Offic
     }  # fmt: skip
 
 
-async def test_an_insert_and_a_save_without_a_change_leave_none(order: Office) -> None:
+async def test_version_is_not_made_by_insert_or_unchanged_save(order: Office) -> None:
     await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"title": "t"}))
     assert await versions(order) == []
 
 
-async def test_submit_and_cancel_are_changes_of_docstatus(order: Office) -> None:
+async def test_version_records_submit_and_cancel_as_docstatus(order: Office) -> None:
     def work(fw: Any) -> None:
         fw.get_doc(ORDER, NAME).submit().cancel()
 
@@ -70,7 +70,7 @@ async def test_submit_and_cancel_are_changes_of_docstatus(order: Office) -> None
     ]
 
 
-async def test_rows_are_told_by_what_became_of_each(order: Office) -> None:
+async def test_version_records_added_changed_and_removed_rows(order: Office) -> None:
     kept = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'a'"))[0][0]
     gone = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'b'"))[0][0]
     lines = [{"item": "new", "rate": 5}, {"name": kept, "item": "a", "rate": 9}]
@@ -87,7 +87,7 @@ async def test_rows_are_told_by_what_became_of_each(order: Office) -> None:
     ]  # fmt: skip
 
 
-async def test_no_secret_is_in_a_version(order: Office) -> None:
+async def test_version_contains_no_secret(order: Office) -> None:
     """A secret is absent from Versions (D-223, D-70)."""
     kept = (await order.sql("SELECT name FROM doc_orderline WHERE item = 'a'"))[0][0]
     secrets = {"token": "s-vault", "pin": "s-pin", "line_secret": "s-name"}
@@ -98,7 +98,7 @@ async def test_no_secret_is_in_a_version(order: Office) -> None:
     assert {"table": "lines", "row": kept, "change": "changed", "changed": {}} in data["rows"]
 
 
-async def test_a_secret_that_alone_changed_leaves_a_version_that_names_nothing(
+async def test_version_of_a_changed_secret_names_no_field(
     office: Office,
 ) -> None:
     await office.do(lambda fw: rest.insert(fw, "Sample", {"name": "s", "pin": "one"}))
@@ -107,12 +107,12 @@ async def test_a_secret_that_alone_changed_leaves_a_version_that_names_nothing(
     assert data == {"changed": {}, "rows": []}
 
 
-async def test_a_field_written_directly_is_told_too(order: Office) -> None:
+async def test_version_records_a_field_written_by_db_set(order: Office) -> None:
     data = await changed(order, lambda fw: fw.get_doc(ORDER, NAME).db_set("title", "u"))
     assert data == {"changed": {"title": ["t", "u"]}, "rows": []}
 
 
-async def test_a_rename_is_told_and_what_was_told_before_follows(order: Office) -> None:
+async def test_version_records_a_rename_and_follows_it(order: Office) -> None:
     def work(fw: Any) -> None:
         doc = fw.get_doc(ORDER, NAME)
         doc.title = "u"
@@ -125,19 +125,19 @@ async def test_a_rename_is_told_and_what_was_told_before_follows(order: Office) 
     assert renamed in [version["data"] for version in found]
 
 
-async def test_a_write_that_is_refused_leaves_none(order: Office) -> None:
+async def test_version_is_not_made_by_a_refused_write(order: Office) -> None:
     with pytest.raises(ValidationError):
         await order.do(lambda fw: rest.save(fw, ORDER, NAME, {"title": "refuse"}))
     assert await versions(order) == []
 
 
-async def test_nobody_writes_one_as_a_document(office: Office) -> None:
+async def test_version_and_error_log_cannot_be_inserted(office: Office) -> None:
     for doctype in ("Version", "Error Log"):
         with pytest.raises(PermissionDeniedError, match="only be written by the service"):
             await office.do(lambda fw, d=doctype: rest.insert(fw, d, {}))  # type: ignore[misc]
 
 
-async def test_a_save_by_a_hook_hides_nothing_of_the_save_that_it_is_part_of(
+async def test_version_is_complete_if_a_hook_saves_again(
     order: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The changes of the outer save were in neither of the two Versions (D-223)."""

@@ -21,18 +21,18 @@ from fw_actors.runtime import (
 from fw_actors.runtime.testing import LogBook as LogBook  # noqa: PLC0414 - for tests of these
 
 
-class Add(Request[int], frozen=True):
+class AddNumber(Request[int], frozen=True):
     """Answered with the sum so far."""
 
     number: int
 
 
-class Note(Message, frozen=True):
+class DiaryNote(Message, frozen=True):
     number: int
 
 
 class Nap(Request[int], frozen=True):
-    """Answered with 1 after so many seconds."""
+    """Answered with 1 after these seconds."""
 
     seconds: float
 
@@ -52,7 +52,7 @@ class Give(Message, frozen=True):
 
 
 class Begin(Message, frozen=True):
-    """Starts work that takes so many seconds."""
+    """Starts work that takes these seconds."""
 
     seconds: float
 
@@ -62,7 +62,7 @@ class Finished(Message, frozen=True):
 
 
 class Later(Message, frozen=True):
-    """Sends a Note to itself in so many seconds."""
+    """Makes the actor send itself a DiaryNote after these seconds."""
 
     seconds: float
     number: int
@@ -82,11 +82,11 @@ class Fell(Message, frozen=True):
     down: Down
 
 
-class End(Message, frozen=True):
+class StopSelf(Message, frozen=True):
     """Stops the actor."""
 
 
-class Sample(Actor):
+class SampleActor(Actor):
     """An actor with one handler for each feature, and a diary that may outlive it."""
 
     def __init__(self, diary: list[Any] | None = None) -> None:
@@ -95,8 +95,8 @@ class Sample(Actor):
         self.kept: list[PendingReply[Any]] = []
         self.busy = False
 
-    @handles(Add)
-    async def add(self, message: Add) -> int:
+    @handles(AddNumber)
+    async def add(self, message: AddNumber) -> int:
         assert not self.busy, "two messages at once"
         self.busy = True
         self.sum += message.number
@@ -104,8 +104,8 @@ class Sample(Actor):
         self.busy = False
         return self.sum
 
-    @handles(Note)
-    def note(self, message: Note) -> None:
+    @handles(DiaryNote)
+    def note(self, message: DiaryNote) -> None:
         self.diary.append(message.number)
 
     @handles(Nap)
@@ -145,7 +145,7 @@ class Sample(Actor):
 
     @handles(Later)
     def later(self, message: Later) -> None:
-        self.context.after(message.seconds, Note(message.number))
+        self.context.after(message.seconds, DiaryNote(message.number))
 
     @handles(Forward)
     async def forward(self, message: Forward) -> int:
@@ -162,15 +162,15 @@ class Sample(Actor):
     def fell(self, message: Fell) -> None:
         self.diary.append(message.down)
 
-    @handles(End)
-    def end(self, message: End) -> None:
+    @handles(StopSelf)
+    def end(self, message: StopSelf) -> None:
         self.context.stop()
 
     def describe(self) -> dict[str, object]:
         return {"sum": self.sum}
 
 
-class Courteous(Sample):
+class Courteous(SampleActor):
     """Writes its start and its stop into the diary; each takes a second."""
 
     async def started(self) -> None:
@@ -182,13 +182,13 @@ class Courteous(Sample):
         self.diary.append("bye")
 
 
-class Waits(Sample):
+class SampleThatWaits(SampleActor):
     mailbox = MailboxPolicy(capacity=2, overflow=Overflow.WAIT, max_work=2, max_timers=2)
 
 
-class Refuses(Sample):
+class SampleThatRefuses(SampleActor):
     mailbox = MailboxPolicy(capacity=2, overflow=Overflow.REFUSE)
 
 
-class Drops(Sample):
+class SampleThatDrops(SampleActor):
     mailbox = MailboxPolicy(capacity=2, overflow=Overflow.DROP_OLDEST)

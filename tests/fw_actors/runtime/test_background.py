@@ -22,30 +22,30 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Begin,
     Break,
+    DiaryNote,
     Finished,
     Keep,
     Later,
-    Note,
-    Sample,
-    Waits,
+    SampleActor,
+    SampleThatWaits,
 )
 
 
 async def test_work_ends_as_a_message_and_does_not_block(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Sample(diary)) as ref:
+    async with runtime.running("a", lambda: SampleActor(diary)) as ref:
         ref.tell(Begin(3.0))
-        assert await ref.ask(Add(1), deadline=1.0) == 1
+        assert await ref.ask(AddNumber(1), deadline=1.0) == 1
         await trio.sleep(4)
         assert diary == [Value(3.0)]
 
 
 async def test_work_failure_is_a_message(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Sample(diary)) as ref:
+    async with runtime.running("a", lambda: SampleActor(diary)) as ref:
         ref.tell(Begin(-1.0))
         await wait_all_tasks_blocked()
     assert isinstance(diary[0], Error)
@@ -53,19 +53,19 @@ async def test_work_failure_is_a_message(runtime: Runtime) -> None:
 
 
 async def test_work_answers_a_kept_reply(runtime: Runtime) -> None:
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         ref.tell(Begin(3.0))
         assert await ref.ask(Keep(), deadline=5.0) == 7
 
 
 class Burst(Message, frozen=True):
-    """Begins so many pieces of work, of a second each."""
+    """Begins these pieces of work, of a second each."""
 
     pieces: int
     wait: bool = True
 
 
-class Working(Waits):
+class TwoWorks(SampleThatWaits):
     """Counts the pieces that run at once; at most two may."""
 
     def __init__(self) -> None:
@@ -90,8 +90,8 @@ class Working(Waits):
 
 @pytest.mark.parametrize("keyed", [False, True])
 async def test_work_beyond_its_limit_holds_the_mailbox(runtime: Runtime, keyed: bool) -> None:
-    """R-38: forty callers at once are served one after the other; nothing fails."""
-    actor = Working()
+    """R-38: ten senders at once are served two at a time; nothing fails."""
+    actor = TwoWorks()
     pool = KeyedPool(runtime, "p", lambda key: actor)
     began = trio.current_time()
 
@@ -100,7 +100,7 @@ async def test_work_beyond_its_limit_holds_the_mailbox(runtime: Runtime, keyed: 
         async with trio.open_nursery() as nursery:
             for _ in range(10):
                 nursery.start_soon(ref.send, Begin(1.0))
-        await ref.ask(Add(1), deadline=60.0)
+        await ref.ask(AddNumber(1), deadline=60.0)
         await trio.sleep(5)
         assert (len(actor.diary), actor.most) == (10, 2)
         assert trio.current_time() - began < 15
@@ -111,19 +111,19 @@ async def test_work_beyond_its_limit_holds_the_mailbox(runtime: Runtime, keyed: 
 
 
 async def test_work_at_its_limit_does_not_hold_the_mailbox_yet(runtime: Runtime) -> None:
-    """R-38: an actor that counts its work by itself hears all that it is told."""
+    """R-38: at the limit, the actor still handles other messages."""
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Waits(diary)) as ref:
+    async with runtime.running("a", lambda: SampleThatWaits(diary)) as ref:
         for _ in range(2):
             await ref.send(Begin(10.0))
-        await ref.send(Note(1))
+        await ref.send(DiaryNote(1))
         await wait_all_tasks_blocked()
         assert diary == [1]
 
 
 async def test_work_beyond_its_limit_makes_senders_wait(runtime: Runtime) -> None:
     """R-38: the overflow policy of the mailbox decides."""
-    actor = Working()
+    actor = TwoWorks()
     async with runtime.running("a", lambda: actor) as ref:
         for _ in range(5):
             await ref.send(Begin(10.0))
@@ -137,7 +137,7 @@ async def test_work_beyond_its_limit_makes_senders_wait(runtime: Runtime) -> Non
 
 async def test_work_beyond_its_limit_waits_its_turn_in_a_handler(runtime: Runtime) -> None:
     """R-38: two at a time, up to the capacity of the mailbox more."""
-    actor = Working()
+    actor = TwoWorks()
     async with runtime.running("a", lambda: actor) as ref:
         ref.tell(Burst(4))
         await trio.sleep(10)
@@ -149,7 +149,7 @@ async def test_work_beyond_its_limit_waits_its_turn_in_a_handler(runtime: Runtim
 
 async def test_work_that_may_not_wait_is_refused(runtime: Runtime) -> None:
     """R-38."""
-    actor = Working()
+    actor = TwoWorks()
     async with runtime.running("a", lambda: actor) as ref:
         assert actor.context.room_for_work == 2
         ref.tell(Burst(3, wait=False))
@@ -159,10 +159,10 @@ async def test_work_that_may_not_wait_is_refused(runtime: Runtime) -> None:
 
 async def test_work_that_waits_ends_with_the_instance(runtime: Runtime) -> None:
     """R-38: a pool that holds messages behind work can be closed, and one may fail."""
-    actor = Working()
+    actor = TwoWorks()
     pool = KeyedPool(runtime, "p", lambda key: actor)
     pool["k"].tell(Burst(4))
-    pool["k"].tell(Note(1))
+    pool["k"].tell(DiaryNote(1))
     await wait_all_tasks_blocked()
     assert pool.statistics().active == 1
     await pool.close(trio.current_time())
@@ -173,7 +173,7 @@ async def test_work_that_waits_ends_with_the_instance(runtime: Runtime) -> None:
 
 async def test_work_may_finish_within_shutdown_seconds(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Sample(diary), shutdown_seconds=5.0) as ref:
+    async with runtime.running("a", lambda: SampleActor(diary), shutdown_seconds=5.0) as ref:
         ref.tell(Begin(3.0))
         await wait_all_tasks_blocked()
     assert diary == [Value(3.0)]
@@ -184,7 +184,7 @@ async def test_work_beyond_shutdown_seconds_is_cancelled(
 ) -> None:
     diary: list[Any] = []
     start = trio.current_time()
-    async with runtime.running("a", lambda: Sample(diary), shutdown_seconds=5.0) as ref:
+    async with runtime.running("a", lambda: SampleActor(diary), shutdown_seconds=5.0) as ref:
         ref.tell(Begin(30.0))
         await wait_all_tasks_blocked()
     await trio.sleep(60)
@@ -198,7 +198,7 @@ async def test_work_of_a_failed_instance_is_cancelled(runtime: Runtime) -> None:
 
         async def live(task_status: trio.TaskStatus[object]) -> None:
             with pytest.raises(ActorFailed):
-                await cell.run(lambda: Sample(diary), task_status)
+                await cell.run(lambda: SampleActor(diary), task_status)
 
         await nursery.start(live)
         cell.tell(Begin(3.0))
@@ -210,10 +210,10 @@ async def test_work_of_a_failed_instance_is_cancelled(runtime: Runtime) -> None:
 
 
 async def test_completion_without_message_fails_the_actor(runtime: Runtime, log: LogBook) -> None:
-    def unmade(outcome: object) -> Note:
+    def unmade(outcome: object) -> DiaryNote:
         raise LookupError("no such message")
 
-    class Careless(Sample):
+    class WithoutCompletion(SampleActor):
         async def work(self) -> None:
             pass
 
@@ -221,13 +221,13 @@ async def test_completion_without_message_fails_the_actor(runtime: Runtime, log:
             self.context.work(self.work, then=unmade)
 
     with pytest.raises(ActorFailed, match="LookupError: no such message"):
-        await begun(runtime, Careless)
+        await begun(runtime, WithoutCompletion)
     (entry,) = log.named("actor_failed")
     assert (entry["actor"], entry["phase"]) == ("a", "handler")
 
 
-class Silent(Sample):
-    """An actor that hears nothing of its work."""
+class SilentWorker(SampleActor):
+    """An actor that gets no message about its work."""
 
     @handles(Begin)
     def begin(self, message: Begin) -> None:
@@ -242,7 +242,7 @@ class Silent(Sample):
 
 async def test_work_without_a_message_ends_by_itself(runtime: Runtime, log: LogBook) -> None:
     diary: list[Any] = []
-    pool = KeyedPool(runtime, "pool", lambda _: Silent(diary), idle_seconds=5.0)
+    pool = KeyedPool(runtime, "pool", lambda _: SilentWorker(diary), idle_seconds=5.0)
     pool.tell("a", Begin(3.0))
     await trio.sleep(4)
     assert diary == [1]
@@ -251,7 +251,7 @@ async def test_work_without_a_message_ends_by_itself(runtime: Runtime, log: LogB
     assert len(pool) == 0, "it is idle once its work has ended"
 
 
-class Narrow(Silent):
+class OneSilentWork(SilentWorker):
     """Takes no message from its mailbox while it works."""
 
     mailbox = MailboxPolicy(max_work=1)
@@ -259,34 +259,32 @@ class Narrow(Silent):
 
 async def test_end_of_work_without_a_message_opens_the_mailbox_again(runtime: Runtime) -> None:
     diary: list[Any] = []
-    pool = KeyedPool(runtime, "pool", lambda _: Narrow(diary))
-    async with runtime.running("a", lambda: Narrow(diary)) as single:
+    pool = KeyedPool(runtime, "pool", lambda _: OneSilentWork(diary))
+    async with runtime.running("a", lambda: OneSilentWork(diary)) as single:
         for ref in (single, pool["a"]):
             ref.tell(Begin(3.0))
-            assert await ref.ask(Add(1), deadline=5.0) == 1
+            assert await ref.ask(AddNumber(1), deadline=5.0) == 1
     assert diary == [1, 1]
 
 
 async def test_stop_waits_for_work_without_a_message(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Silent(diary)) as ref:
+    async with runtime.running("a", lambda: SilentWorker(diary)) as ref:
         ref.tell(Begin(3.0))
         await wait_all_tasks_blocked()
     assert diary == [1]
 
 
-async def test_work_without_a_message_that_fails_is_logged_and_nothing_else(
-    runtime: Runtime, log: LogBook
-) -> None:
-    async with runtime.running("a", Silent) as ref:
+async def test_failed_work_without_a_message_is_only_logged(runtime: Runtime, log: LogBook) -> None:
+    async with runtime.running("a", SilentWorker) as ref:
         ref.tell(Begin(-1.0))
         await trio.sleep(1)
-        assert await ref.ask(Add(1), deadline=1.0) == 1
+        assert await ref.ask(AddNumber(1), deadline=1.0) == 1
     (entry,) = log.named("work_failed")
     assert (entry["actor"], entry["error"]) == ("a", "ValueError: negative")
 
 
-async def begun(runtime: Runtime, kind: type[Sample]) -> None:
+async def begun(runtime: Runtime, kind: type[SampleActor]) -> None:
     async with runtime.running("a", kind) as ref:
         ref.tell(Begin(1.0))
         await trio.sleep_forever()
@@ -296,15 +294,15 @@ async def test_completions_are_never_refused_and_alternate_with_the_mailbox(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Waits(diary)) as ref:
+    async with runtime.running("a", lambda: SampleThatWaits(diary)) as ref:
         await ref.send(Later(1.0, 100))
         await ref.send(Later(1.0, 101))
         await wait_all_tasks_blocked()
         ref.suspend()
         await trio.sleep(2)
-        ref.tell(Note(1))
-        ref.tell(Note(2))
-        assert not ref.tell(Note(3))
+        ref.tell(DiaryNote(1))
+        ref.tell(DiaryNote(2))
+        assert not ref.tell(DiaryNote(3))
         ref.resume()
         await wait_all_tasks_blocked()
     assert diary == [100, 1, 101, 2]
@@ -315,10 +313,10 @@ async def test_timer_can_be_cancelled_after_it_expired(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
-    actor = Sample(diary)
+    actor = SampleActor(diary)
     async with runtime.running("a", lambda: actor) as ref:
-        first = actor.context.after(1.0, Note(1))
-        second = actor.context.after(1.0, Note(2))
+        first = actor.context.after(1.0, DiaryNote(1))
+        second = actor.context.after(1.0, DiaryNote(2))
         first.cancel()
         ref.suspend()
         await trio.sleep(2)
@@ -333,7 +331,7 @@ async def test_timer_can_be_cancelled_after_it_expired(
 
 async def test_timers_do_not_delay_a_stop(runtime: Runtime) -> None:
     start = trio.current_time()
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         ref.tell(Later(60.0, 1))
     assert trio.current_time() == start
     assert len(runtime.deadlines) == 0

@@ -93,12 +93,12 @@ async def test_deadlines_of_many_lengths_leave_no_queues(deadlines: Deadlines) -
 async def test_deadlines_of_one_length_all_expire(deadlines: Deadlines) -> None:
     seen = count()
 
-    class Counted:
+    class CountedAlarm:
         def expire(self) -> None:
             next(seen)
 
     for _ in range(10_000):
-        deadlines.add(Counted(), 5.0)
+        deadlines.add(CountedAlarm(), 5.0)
     await trio.sleep(5.1)
     assert next(seen) == 10_000
 
@@ -143,7 +143,7 @@ async def test_deadlines_of_a_time_expire_then(deadlines: Deadlines) -> None:
 async def test_deadlines_of_many_lengths_take_steps_in_proportion(
     deadlines: Deadlines, pending: int
 ) -> None:
-    """R-46: a distinct deadline costs about what an equal one does, however many there are."""
+    """R-46: a distinct deadline costs about as much as an equal one, for any number of them."""
     comparisons = 0
 
     class Seconds(float):

@@ -24,7 +24,15 @@ from fw_actors.runtime import (
     Runtime,
     handles,
 )
-from tests.fw_actors.runtime.sample_actors import Add, Break, Nap, Note, Refuses, Sample, Waits
+from tests.fw_actors.runtime.sample_actors import (
+    AddNumber,
+    Break,
+    DiaryNote,
+    Nap,
+    SampleActor,
+    SampleThatRefuses,
+    SampleThatWaits,
+)
 
 
 class AskFor(Message, frozen=True):
@@ -37,13 +45,13 @@ class Relay(Request[int], frozen=True):
     deadline: float | None = 60.0
 
 
-class Answered(Message, frozen=True):
+class AnswerArrived(Message, frozen=True):
     outcome: Outcome[int]
     reply: PendingReply[int] | None = None
 
 
 class Asker(Actor):
-    """Asks another actor, and keeps what comes back."""
+    """Asks another actor, and keeps the outcomes."""
 
     mailbox = MailboxPolicy(max_work=2)
 
@@ -54,7 +62,9 @@ class Asker(Actor):
 
     @handles(AskFor)
     def ask_for(self, message: AskFor) -> None:
-        self.context.ask(self.other(), message.request, then=Answered, deadline=message.deadline)
+        self.context.ask(
+            self.other(), message.request, then=AnswerArrived, deadline=message.deadline
+        )
 
     @handles(Relay)
     def relay(self, message: Relay) -> PendingReply[int]:
@@ -62,17 +72,17 @@ class Asker(Actor):
         self.context.ask(
             self.other(),
             message.request,
-            then=lambda outcome: Answered(outcome, reply),
+            then=lambda outcome: AnswerArrived(outcome, reply),
             deadline=message.deadline,
         )
         return reply
 
-    @handles(Note)
-    def note(self, message: Note) -> None:
+    @handles(DiaryNote)
+    def note(self, message: DiaryNote) -> None:
         self.seen.append(message)
 
-    @handles(Answered)
-    def answered(self, message: Answered) -> None:
+    @handles(AnswerArrived)
+    def answered(self, message: AnswerArrived) -> None:
         try:
             value = message.outcome.unwrap()
         except Exception as error:
@@ -86,20 +96,20 @@ class Asker(Actor):
 
 
 async def test_context_ask_brings_the_answer_as_a_message(runtime: Runtime) -> None:
-    async with runtime.running("other", Sample) as other:
+    async with runtime.running("other", SampleActor) as other:
         asker = Asker(lambda: other)
         async with runtime.running("asker", lambda: asker) as ref:
-            ref.tell(AskFor(Add(2)))
+            ref.tell(AskFor(AddNumber(2)))
             await wait_all_tasks_blocked()
     assert asker.outcomes == [2]
 
 
 async def test_context_ask_lets_the_actor_go_on(runtime: Runtime) -> None:
-    async with runtime.running("other", Sample) as other:
+    async with runtime.running("other", SampleActor) as other:
         asker = Asker(lambda: other)
         async with runtime.running("asker", lambda: asker) as ref:
             ref.tell(AskFor(Nap(5.0)))
-            ref.tell(Note(1))
+            ref.tell(DiaryNote(1))
             await wait_all_tasks_blocked()
             assert (len(asker.seen), asker.outcomes) == (1, [])
             await trio.sleep(5.1)
@@ -107,7 +117,7 @@ async def test_context_ask_lets_the_actor_go_on(runtime: Runtime) -> None:
 
 
 async def test_context_ask_starts_no_task(runtime: Runtime) -> None:
-    async with runtime.running("other", Sample) as other:
+    async with runtime.running("other", SampleActor) as other:
         asker = Asker(lambda: other)
         async with runtime.running("asker", lambda: asker) as ref:
             ref.tell(AskFor(Nap(5.0)))
@@ -122,7 +132,7 @@ async def test_context_ask_starts_no_task(runtime: Runtime) -> None:
 async def test_context_ask_brings_the_error_as_a_message(
     runtime: Runtime, request_: Request[int], deadline: float, error: type[Exception]
 ) -> None:
-    pool = KeyedPool(runtime, "others", lambda key: Sample())
+    pool = KeyedPool(runtime, "others", lambda key: SampleActor())
     asker = Asker(lambda: pool["other"])
     async with runtime.running("asker", lambda: asker) as ref:
         ref.tell(AskFor(request_, deadline))
@@ -132,23 +142,23 @@ async def test_context_ask_brings_the_error_as_a_message(
 
 
 async def test_context_ask_of_an_ended_actor_brings_actor_gone(runtime: Runtime) -> None:
-    async with runtime.running("other", Sample) as other:
+    async with runtime.running("other", SampleActor) as other:
         pass
     asker = Asker(lambda: other)
     async with runtime.running("asker", lambda: asker) as ref:
-        ref.tell(AskFor(Add(1)))
+        ref.tell(AskFor(AddNumber(1)))
         await wait_all_tasks_blocked()
     assert asker.outcomes == [ActorGone]
 
 
 async def test_context_ask_waits_for_room_in_a_full_mailbox(runtime: Runtime) -> None:
-    async with runtime.running("other", Waits) as other:
+    async with runtime.running("other", SampleThatWaits) as other:
         asker = Asker(lambda: other)
         async with runtime.running("asker", lambda: asker) as ref:
             other.suspend()
-            while other.tell(Note(1)):
+            while other.tell(DiaryNote(1)):
                 pass
-            ref.tell(AskFor(Add(3)))
+            ref.tell(AskFor(AddNumber(3)))
             await wait_all_tasks_blocked()
             assert asker.outcomes == []
             other.resume()
@@ -157,13 +167,13 @@ async def test_context_ask_waits_for_room_in_a_full_mailbox(runtime: Runtime) ->
 
 
 async def test_context_ask_of_an_actor_that_refuses_brings_mailbox_full(runtime: Runtime) -> None:
-    async with runtime.running("other", Refuses) as other:
+    async with runtime.running("other", SampleThatRefuses) as other:
         asker = Asker(lambda: other)
         async with runtime.running("asker", lambda: asker) as ref:
             other.suspend()
-            while other.tell(Note(1)):
+            while other.tell(DiaryNote(1)):
                 pass
-            ref.tell(AskFor(Add(3)))
+            ref.tell(AskFor(AddNumber(3)))
             await wait_all_tasks_blocked()
             assert [kind.__name__ for kind in asker.outcomes if isinstance(kind, type)] == [
                 "MailboxFull"
@@ -172,12 +182,12 @@ async def test_context_ask_of_an_actor_that_refuses_brings_mailbox_full(runtime:
 
 
 async def test_context_ask_counts_as_work(runtime: Runtime) -> None:
-    async with runtime.running("other", Sample) as other:
+    async with runtime.running("other", SampleActor) as other:
         asker = Asker(lambda: other)
         async with runtime.running("asker", lambda: asker) as ref:
             for _ in range(3):
                 ref.tell(AskFor(Nap(1.0)))
-            ref.tell(Note(1))
+            ref.tell(DiaryNote(1))
             await wait_all_tasks_blocked()
             assert (asker.context.works, asker.seen) == (3, [])  # two at once; one has to wait
             await trio.sleep(3.5)
@@ -185,11 +195,11 @@ async def test_context_ask_counts_as_work(runtime: Runtime) -> None:
 
 
 async def test_context_ask_of_an_instance_that_ends_is_withdrawn(runtime: Runtime) -> None:
-    async with runtime.running("other", Sample) as other:
+    async with runtime.running("other", SampleActor) as other:
         asker = Asker(lambda: other)
         async with runtime.running("asker", lambda: asker) as ref:
             other.suspend()
-            ref.tell(AskFor(Add(1)))
+            ref.tell(AskFor(AddNumber(1)))
             await wait_all_tasks_blocked()
             ref.stop(trio.current_time())
             await wait_all_tasks_blocked()
@@ -207,7 +217,7 @@ async def test_context_ask_keeps_its_keyed_actor_until_the_answer(runtime: Runti
         askers.append(Asker(lambda: other))
         return askers[-1]
 
-    async with runtime.running("other", Sample) as other:
+    async with runtime.running("other", SampleActor) as other:
         pool = KeyedPool(runtime, "askers", make, idle_seconds=1.0)
         pool["a"].tell(AskFor(Nap(5.0)))
         await trio.sleep(4)
@@ -217,7 +227,7 @@ async def test_context_ask_keeps_its_keyed_actor_until_the_answer(runtime: Runti
 
 
 async def test_context_ask_is_capped_by_the_request_that_it_serves(runtime: Runtime) -> None:
-    async with runtime.running("other", Sample) as other:
+    async with runtime.running("other", SampleActor) as other:
         asker = Asker(lambda: other)
         async with runtime.running("asker", lambda: asker) as ref:
             with pytest.raises(AskTimeout):
@@ -227,10 +237,10 @@ async def test_context_ask_is_capped_by_the_request_that_it_serves(runtime: Runt
 
 
 async def test_context_ask_answers_the_request_that_it_serves(runtime: Runtime) -> None:
-    async with runtime.running("other", Sample) as other:
+    async with runtime.running("other", SampleActor) as other:
         asker = Asker(lambda: other)
         async with runtime.running("asker", lambda: asker) as ref:
-            assert await ref.ask(Relay(Add(7)), deadline=2.0) == 7
+            assert await ref.ask(Relay(AddNumber(7)), deadline=2.0) == 7
 
 
 class Blocks(Actor):
@@ -243,8 +253,8 @@ class Blocks(Actor):
     async def relay(self, message: Relay) -> int:
         return await self.other().ask(message.request, deadline=message.deadline)
 
-    @handles(Add)
-    def add(self, message: Add) -> int:
+    @handles(AddNumber)
+    def add(self, message: AddNumber) -> int:
         return message.number
 
 
@@ -255,11 +265,11 @@ async def test_context_ask_that_closes_a_ring_brings_ask_cycle(runtime: Runtime)
         runtime.running("blocks", lambda: Blocks(lambda: ref)) as blocks,
     ):
         with pytest.raises(AskCycle):
-            await blocks.ask(Relay(Relay(Add(1))), deadline=60.0)
+            await blocks.ask(Relay(Relay(AddNumber(1))), deadline=60.0)
     assert asker.outcomes == [AskCycle]
 
 
-async def test_context_ask_of_itself_by_an_actor_full_of_work_brings_ask_cycle(
+async def test_context_ask_of_itself_at_full_work_brings_ask_cycle(
     runtime: Runtime,
 ) -> None:
     refs: list[Ref] = []
@@ -267,6 +277,6 @@ async def test_context_ask_of_itself_by_an_actor_full_of_work_brings_ask_cycle(
     async with runtime.running("asker", lambda: asker) as ref:
         refs.append(ref)
         for _ in range(3):
-            ref.tell(AskFor(Relay(Add(1)), None))
+            ref.tell(AskFor(Relay(AddNumber(1)), None))
         await trio.sleep(1)
         assert AskCycle in asker.outcomes

@@ -21,7 +21,15 @@ from fw_actors.runtime import (
     Runtime,
     handles,
 )
-from tests.fw_actors.runtime.sample_actors import Add, Finished, Forward, Keep, Nap, Note, Sample
+from tests.fw_actors.runtime.sample_actors import (
+    AddNumber,
+    DiaryNote,
+    Finished,
+    Forward,
+    Keep,
+    Nap,
+    SampleActor,
+)
 
 
 class Polite(Actor):
@@ -87,8 +95,8 @@ class Pushing(Polite):
     async def push(self, message: Push) -> tuple[str, ...]:
         await trio.sleep(1)
         try:
-            await message.to.send(Note(1))
-            await message.to.send(Note(2))
+            await message.to.send(DiaryNote(1))
+            await message.to.send(DiaryNote(2))
         except AskCycle as cycle:
             return cycle.cycle
         return ()
@@ -110,45 +118,50 @@ async def test_deadlock_includes_waits_for_room(runtime: Runtime, nursery: trio.
 async def test_deadlock_includes_waits_for_a_stop(runtime: Runtime) -> None:
     """Closing its own pool from a handler would wait for this very handler."""
     pool = KeyedPool(runtime, "p", lambda key: Closing(pool))
-    assert await pool["a"].ask(Add(1), deadline=5.0) == 1
-    assert pool["b"].tell(Note(1))  # nothing was begun: the pool is open
+    assert await pool["a"].ask(AddNumber(1), deadline=5.0) == 1
+    assert pool["b"].tell(DiaryNote(1))  # nothing was begun: the pool is open
     async with runtime.running("other", lambda: Closing(pool)) as other:
-        assert await other.ask(Add(1), deadline=5.0) == 0  # an actor outside the pool may wait
+        assert (
+            await other.ask(AddNumber(1), deadline=5.0) == 0
+        )  # an actor outside the pool may wait
     assert len(pool) == 0
 
 
 class Closing(Actor):
-    """Closes a pool; answers how many actors would have waited for each other."""
+    """Closes a pool; answers with the number of actors in the refused cycle."""
 
     def __init__(self, pool: KeyedPool) -> None:
         self.pool = pool
 
-    @handles(Add)
-    async def add(self, message: Add) -> int:
+    @handles(AddNumber)
+    async def add(self, message: AddNumber) -> int:
         try:
             await self.pool.close()
         except AskCycle as cycle:
             return len(set(cycle.cycle))
         return 0
 
-    @handles(Note)
-    def note(self, message: Note) -> None:
+    @handles(DiaryNote)
+    def note(self, message: DiaryNote) -> None:
         pass
 
 
 async def test_ask_in_a_handler_needs_a_deadline(runtime: Runtime) -> None:
-    class Careless(Polite):
+    class WithoutDeadline(Polite):
         async def forward(self, message: Forward) -> int:
             if message.way:
                 with pytest.raises(TypeError, match="needs a deadline"):
-                    await message.way[0].ask(Add(1))
+                    await message.way[0].ask(AddNumber(1))
             return 1
 
-    async with runtime.running("a", Careless) as a, runtime.running("b", Careless) as b:
+    async with (
+        runtime.running("a", WithoutDeadline) as a,
+        runtime.running("b", WithoutDeadline) as b,
+    ):
         assert await a.ask(Forward((b,))) == 1
 
 
-class Later(Polite):
+class ForwardInWork(Polite):
     """Keeps the reply, and forwards in work."""
 
     def __init__(self) -> None:
@@ -172,7 +185,7 @@ class Later(Polite):
 
 async def test_deadlock_is_found_through_work_for_a_kept_reply(runtime: Runtime) -> None:
     """R-44: a waits for b, whose work waits for a; in either order of the two waits."""
-    actor = Later()
+    actor = ForwardInWork()
     async with (
         runtime.running("a", Polite) as a,
         runtime.running("b", lambda: actor) as b,
@@ -187,17 +200,17 @@ async def test_deadlock_is_found_through_work_for_a_kept_reply(runtime: Runtime)
         assert await b.ask(Forward((a,)), deadline=60.0) == 2
 
 
-async def test_wait_in_work_is_no_deadlock_once_the_asker_has_gone(runtime: Runtime) -> None:
-    """R-44: an asker that timed out waits for nobody."""
+async def test_wait_in_work_for_a_departed_asker_is_no_deadlock(runtime: Runtime) -> None:
+    """R-44: an asker that timed out is in no cycle."""
 
-    class Slow(Later):
+    class SlowForwardInWork(ForwardInWork):
         async def _forward(self, message: Forward) -> int:
             await trio.sleep(10)
             answers.append(await message.way[0].ask(Forward(()), deadline=5.0, capped=False))
             return 1
 
     answers: list[int] = []
-    async with runtime.running("a", Sample) as a, runtime.running("b", Slow) as b:
+    async with runtime.running("a", SampleActor) as a, runtime.running("b", SlowForwardInWork) as b:
         with pytest.raises(AskTimeout):
             await a.ask(Forward((b, a)), deadline=1.0)
         await trio.sleep(20)
@@ -208,20 +221,20 @@ async def test_wait_in_work_is_no_deadlock_once_the_asker_has_gone(runtime: Runt
 async def test_task_in_an_outer_nursery_is_not_its_starter(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
-    """R-44: nobody waits for a task that outlives the handler; it may ask without a deadline."""
+    """R-44: a task that outlives the handler blocks no actor; it may ask without a deadline."""
     answers: list[int] = []
 
-    class Starting(Sample):
+    class StartingTask(SampleActor):
         @handles(Keep)
         def keep(self, message: Keep) -> int:
             nursery.start_soon(self._ask)
             return 0
 
         async def _ask(self) -> None:
-            answers.append(await self.context.ref.ask(Add(7)))
+            answers.append(await self.context.ref.ask(AddNumber(7)))
 
-    pool = KeyedPool(runtime, "p", lambda key: Starting())
-    async with runtime.running("a", Starting) as single:
+    pool = KeyedPool(runtime, "p", lambda key: StartingTask())
+    async with runtime.running("a", StartingTask) as single:
         for ref in (single, pool["k"]):
             await ref.ask(Keep(), deadline=1.0)
             await trio.sleep(1)
@@ -229,22 +242,22 @@ async def test_task_in_an_outer_nursery_is_not_its_starter(
     await pool.close()
 
 
-async def test_deadlock_is_found_if_all_work_asks_an_actor_that_is_full_of_it(
+async def test_deadlock_is_found_if_all_work_asks_its_own_actor(
     runtime: Runtime,
 ) -> None:
-    """R-44: the last piece is told, and the others go on."""
+    """R-44: the last piece of work gets the error, and the others go on."""
     cycles: list[tuple[str, ...]] = []
 
-    class Own(Sample):
+    class Own(SampleActor):
         mailbox = MailboxPolicy(max_work=3)
 
-        @handles(Note)
-        def note(self, message: Note) -> None:
+        @handles(DiaryNote)
+        def note(self, message: DiaryNote) -> None:
             self.context.work(self._ask, message.number, then=Finished)
 
         async def _ask(self, number: int) -> int:
             try:
-                return await self.context.ref.ask(Add(number))
+                return await self.context.ref.ask(AddNumber(number))
             except AskCycle as cycle:
                 cycles.append(cycle.cycle)
                 return 0
@@ -253,7 +266,7 @@ async def test_deadlock_is_found_if_all_work_asks_an_actor_that_is_full_of_it(
     async with runtime.running("a", lambda: Own(diary)) as ref:
         ref.suspend()
         for _ in range(4):
-            ref.tell(Note(1))
+            ref.tell(DiaryNote(1))
         ref.resume()
         await trio.sleep(1)
         assert cycles == [("a", "a")]

@@ -25,15 +25,15 @@ from fw_actors.runtime import (
 )
 from supervisors import RestartIntensity, SupervisorFailed, actor_child, open_supervisor, task_child
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Begin,
     Break,
     Courteous,
+    DiaryNote,
     Forward,
     Nap,
-    Note,
-    Refuses,
-    Sample,
+    SampleActor,
+    SampleThatRefuses,
 )
 
 K = EventKind
@@ -62,7 +62,7 @@ async def test_failure_and_restart_are_events(
     runtime: Runtime, events: Listener[RuntimeEvent]
 ) -> None:
     """R-106: a failure has its reason and the type of the message."""
-    async with open_supervisor(runtime, "top", [actor_child("a", Sample)]):
+    async with open_supervisor(runtime, "top", [actor_child("a", SampleActor)]):
         runtime.ref("a").tell(Break())
         await wait_all_tasks_blocked()
         kinds = {event.kind: event for event in events.take_all()}
@@ -94,14 +94,16 @@ async def test_keyed_actors_are_passivated_or_stopped(
     runtime: Runtime, events: Listener[RuntimeEvent]
 ) -> None:
     """R-106."""
-    pool = KeyedPool(runtime, "p", lambda key: Courteous() if key == "c" else Sample(), capacity=9)
+    pool = KeyedPool(
+        runtime, "p", lambda key: Courteous() if key == "c" else SampleActor(), capacity=9
+    )
     for key in "abc":
-        await pool[key].ask(Add(1), deadline=9.0)
+        await pool[key].ask(AddNumber(1), deadline=9.0)
     await trio.sleep(100)
     assert sorted(told(events), key=str) == sorted(
         [(kind, f"p/{key}") for key in "abc" for kind in (K.STARTED, K.PASSIVATED)], key=str
     )
-    await pool["a"].ask(Add(1), deadline=9.0)
+    await pool["a"].ask(AddNumber(1), deadline=9.0)
     await pool.close()
     assert told(events) == [(K.STARTED, "p/a"), (K.STOPPED, "p/a")]
 
@@ -110,28 +112,28 @@ async def test_refusals_and_dead_letters_are_events(
     runtime: Runtime, events: Listener[RuntimeEvent]
 ) -> None:
     """R-106."""
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=1)
-    async with runtime.running("a", Refuses) as ref:
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=1)
+    async with runtime.running("a", SampleThatRefuses) as ref:
         ref.suspend()
         for number in range(2):
-            ref.tell(Note(number))
+            ref.tell(DiaryNote(number))
         events.take_all()
-        assert not ref.tell(Note(3))
+        assert not ref.tell(DiaryNote(3))
         with pytest.raises(MailboxFull):
-            await ref.send(Note(4))
+            await ref.send(DiaryNote(4))
         ref.resume()
         pool["k"].tell(Nap(1.0))
         with pytest.raises(MailboxFull):
-            await pool["other"].ask(Add(1), deadline=1.0)
+            await pool["other"].ask(AddNumber(1), deadline=1.0)
         await trio.sleep(2)
     with pytest.raises(ActorGone):
-        await ref.send(Note(5))
+        await ref.send(DiaryNote(5))
     lost = [event for event in events.take_all() if event.kind in (K.REFUSED, K.DEAD_LETTER)]
     assert [(event.kind, event.name, event.message_type) for event in lost] == [
-        (K.DEAD_LETTER, "a", "Note"),
-        (K.REFUSED, "a", "Note"),
-        (K.REFUSED, "p/other", "Add"),
-        (K.REFUSED, "a", "Note"),
+        (K.DEAD_LETTER, "a", "DiaryNote"),
+        (K.REFUSED, "a", "DiaryNote"),
+        (K.REFUSED, "p/other", "AddNumber"),
+        (K.REFUSED, "a", "DiaryNote"),
     ]
     assert lost[0].reason == "the mailbox was full"
     assert lost[2].reason == "'p' is full: the limit is 1 actors."
@@ -140,9 +142,9 @@ async def test_refusals_and_dead_letters_are_events(
 async def test_stops_that_take_too_long_are_events(
     runtime: Runtime, events: Listener[RuntimeEvent]
 ) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     pool["k"].tell(Nap(100.0))
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         ref.tell(Nap(100.0))
         await wait_all_tasks_blocked()
         events.take_all()
@@ -154,7 +156,7 @@ async def test_stops_that_take_too_long_are_events(
 async def test_errors_of_work_and_of_others_are_events(
     runtime: Runtime, events: Listener[RuntimeEvent]
 ) -> None:
-    class Works(Sample):
+    class Works(SampleActor):
         @handles(Begin)
         def begin(self, message: Begin) -> None:
             self.context.work(self._work, message.seconds)
@@ -170,12 +172,12 @@ async def test_errors_of_work_and_of_others_are_events(
 async def test_slow_member_of_a_topic_is_an_event(
     runtime: Runtime, events: Listener[RuntimeEvent]
 ) -> None:
-    topic: Topic[Note] = Topic(runtime, "news")
-    async with runtime.running("a", Sample) as ref:
+    topic: Topic[DiaryNote] = Topic(runtime, "news")
+    async with runtime.running("a", SampleActor) as ref:
         topic.subscribe(ref, slow=Slow.UNSUBSCRIBE, capacity=1)
         ref.suspend()
         for number in range(2):
-            await topic.publish(Note(number))
+            await topic.publish(DiaryNote(number))
         event = events.take_all()[-1]
     assert (event.kind, event.name, event.reason) == (K.UNSUBSCRIBED, "a", "news: too slow")
 
@@ -200,25 +202,25 @@ class Watches(Actor):
 
 
 async def test_actor_gets_the_events_that_it_chose(runtime: Runtime) -> None:
-    async with runtime.running("watches", Watches) as ref, runtime.running("a", Sample):
+    async with runtime.running("watches", Watches) as ref, runtime.running("a", SampleActor):
         runtime.events.subscribe(ref, accept=lambda event: event.kind is K.STOPPED)
-        async with runtime.running("b", Sample):
+        async with runtime.running("b", SampleActor):
             pass
         assert await ref.ask(Counts(), deadline=1.0) == 1
 
 
-async def test_member_without_a_handler_makes_no_storm(
+async def test_event_member_without_a_handler_causes_no_further_events(
     runtime: Runtime, events: Listener[RuntimeEvent]
 ) -> None:
     """R-107: a dead letter of an event is no event."""
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         runtime.events.subscribe(ref)
-        runtime.ref("absent").tell(Note(1))
+        runtime.ref("absent").tell(DiaryNote(1))
         await wait_all_tasks_blocked()
         assert told(events) == [(K.STARTED, "a"), (K.DEAD_LETTER, "absent")]
 
 
-async def test_no_member_makes_the_runtime_wait(runtime: Runtime) -> None:
+async def test_runtime_never_waits_for_members_of_events(runtime: Runtime) -> None:
     """R-107."""
     with pytest.raises(ValueError, match="the runtime waits for no member"):
         runtime.events.listening(slow=Slow.WAIT)
@@ -226,7 +228,7 @@ async def test_no_member_makes_the_runtime_wait(runtime: Runtime) -> None:
         runtime.events.subscribe(runtime.ref("a"), slow=Slow.WAIT)
     with runtime.events.listening(capacity=3) as events:
         for number in range(10):
-            runtime.ref("absent").tell(Note(number))
+            runtime.ref("absent").tell(DiaryNote(number))
         assert (events.missed, len(events.take_all())) == (7, 3)
     assert sum(runtime.snapshot().dead_letters.values()) == 10
 
@@ -242,7 +244,7 @@ async def test_member_that_fails_of_an_event_fails_alone(runtime: Runtime) -> No
     with pytest.raises(SupervisorFailed):  # noqa: PT012
         async with watching:
             runtime.events.subscribe(runtime.ref("watches"))
-            pool = KeyedPool(runtime, "p", lambda key: Sample())
+            pool = KeyedPool(runtime, "p", lambda key: SampleActor())
             with pytest.raises(ActorFailed):
                 await pool["k"].ask(Break(), deadline=1.0)
             await trio.sleep(10)

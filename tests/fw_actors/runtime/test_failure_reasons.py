@@ -26,9 +26,9 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Break,
-    Sample,
+    SampleActor,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +42,7 @@ class Leave(Request[int], frozen=True):
     """Ends the program."""
 
 
-class Failing(Sample):
+class Failing(SampleActor):
     @handles(Both)
     async def both(self, message: Both) -> int:
         async with trio.open_nursery() as nursery:
@@ -58,7 +58,7 @@ class Failing(Sample):
         sys.exit(3)
 
 
-async def test_failure_of_a_nursery_is_told_by_its_errors(runtime: Runtime, log: LogBook) -> None:
+async def test_nursery_failure_is_described_by_its_errors(runtime: Runtime, log: LogBook) -> None:
     """R-84."""
     pool = KeyedPool(runtime, "p", lambda key: Failing())
     with pytest.raises(ActorFailed) as raised:
@@ -74,13 +74,13 @@ async def test_failure_of_a_nursery_is_told_by_its_errors(runtime: Runtime, log:
 async def test_failure_is_chained_for_askers(runtime: Runtime, kept: bool) -> None:
     """R-84: of the request that failed, and of one whose reply was kept."""
 
-    class Keeping(Failing):
-        @handles(Add)
-        async def add(self, message: Add) -> PendingReply[int]:
+    class KeepingFailure(Failing):
+        @handles(AddNumber)
+        async def add(self, message: AddNumber) -> PendingReply[int]:
             return self.context.keep_reply()
 
     causes: list[BaseException | None] = []
-    pool = KeyedPool(runtime, "p", lambda key: Keeping())
+    pool = KeyedPool(runtime, "p", lambda key: KeepingFailure())
 
     async def ask(request: Request[int]) -> None:
         try:
@@ -90,7 +90,7 @@ async def test_failure_is_chained_for_askers(runtime: Runtime, kept: bool) -> No
 
     async with trio.open_nursery() as nursery:
         if kept:
-            nursery.start_soon(ask, Add(1))
+            nursery.start_soon(ask, AddNumber(1))
             await trio.sleep(1)
         nursery.start_soon(ask, Break())
     assert len(causes) == 1 + kept
@@ -126,7 +126,7 @@ async def test_exit_in_a_handler_reaches_the_block_as_itself(runtime: Runtime) -
 async def test_failure_is_written_to_stderr_unless_silence_is_asked_for(
     capsys: pytest.CaptureFixture[str], log: StderrLog | SilentLog | None
 ) -> None:
-    """R-84: with its traceback, although nobody passed a log."""
+    """R-84: with its traceback, although no log was passed."""
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         pool = KeyedPool(runtime, "p", lambda key: Failing())
         pool["k"].tell(Break())

@@ -22,7 +22,7 @@ from fw_actors.runtime import (
 from fw_actors.runtime.messages import handler_tables
 
 
-class Ping(Request[str], frozen=True):
+class PingRequest(Request[str], frozen=True):
     n: int
 
 
@@ -30,38 +30,38 @@ class Pong(Request[str], frozen=True):
     pass
 
 
-class Base(Actor):
-    @handles(Ping)
-    def ping(self, message: Ping) -> str:
+class PingBase(Actor):
+    @handles(PingRequest)
+    def ping(self, message: PingRequest) -> str:
         return "base"
 
 
-class Child(Base):
-    async def ping(self, message: Ping) -> str:
+class PingOverride(PingBase):
+    async def ping(self, message: PingRequest) -> str:
         return "child"
 
 
 def test_message_is_immutable() -> None:
     with pytest.raises(AttributeError):
-        Ping(1).n = 2  # type: ignore[misc]
+        PingRequest(1).n = 2  # type: ignore[misc]
 
 
 def test_handler_override_handles_the_same_message() -> None:
-    assert Base.handlers[Ping].is_async is False
-    assert Child.handlers[Ping].is_async is True
-    assert Child.handlers[Ping].function is Child.ping
+    assert PingBase.handlers[PingRequest].is_async is False
+    assert PingOverride.handlers[PingRequest].is_async is True
+    assert PingOverride.handlers[PingRequest].function is PingOverride.ping
 
 
 def test_handler_table_rejects_two_handlers_for_one_message() -> None:
-    class Twice:
-        @handles(Ping)
-        def one(self, message: Ping) -> str: ...  # type: ignore[empty-body]
+    class TwoPingHandlers:
+        @handles(PingRequest)
+        def one(self, message: PingRequest) -> str: ...  # type: ignore[empty-body]
 
-        @handles(Ping)
-        def two(self, message: Ping) -> str: ...  # type: ignore[empty-body]
+        @handles(PingRequest)
+        def two(self, message: PingRequest) -> str: ...  # type: ignore[empty-body]
 
-    with pytest.raises(TypeError, match="Twice: one and two both handle Ping"):
-        handler_tables(Twice, None)[0]
+    with pytest.raises(TypeError, match="TwoPingHandlers: one and two both handle PingRequest"):
+        handler_tables(TwoPingHandlers, None)[0]
 
 
 def test_handles_rejects_other_types() -> None:
@@ -75,16 +75,16 @@ def test_handles_without_brackets_is_refused() -> None:
 
         class Bare(Actor):
             @handles  # type: ignore[call-overload]
-            def ping(self, message: Ping) -> str:
+            def ping(self, message: PingRequest) -> str:
                 return "pong"
 
 
 def test_handler_without_a_parameter_is_refused_with_its_class() -> None:
     """R-21."""
-    with pytest.raises(TypeError, match=r"Deaf\.ping must take one message"):
+    with pytest.raises(TypeError, match=r"HandlerWithoutParameter\.ping must take one message"):
 
-        class Deaf(Actor):
-            @handles(Ping)  # type: ignore[arg-type]
+        class HandlerWithoutParameter(Actor):
+            @handles(PingRequest)  # type: ignore[arg-type]
             def ping(self) -> str:
                 return "pong"
 
@@ -94,8 +94,8 @@ def test_handler_that_yields_is_refused_with_its_class() -> None:
     with pytest.raises(TypeError, match=r"Yields\.ping is a generator"):
 
         class Yields(Actor):
-            @handles(Ping)  # type: ignore[arg-type]
-            async def ping(self, message: Ping) -> AsyncIterator[str]:
+            @handles(PingRequest)  # type: ignore[arg-type]
+            async def ping(self, message: PingRequest) -> AsyncIterator[str]:
                 yield "pong"
 
 
@@ -108,10 +108,10 @@ def plain(handler: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-class Hidden(Actor):
-    @handles(Ping)
+class HiddenCoroutine(Actor):
+    @handles(PingRequest)
     @plain
-    async def ping(self, message: Ping) -> str:
+    async def ping(self, message: PingRequest) -> str:
         return "pong"
 
     @handles(Pong)
@@ -120,25 +120,25 @@ class Hidden(Actor):
         yield "pong"
 
 
-@pytest.mark.parametrize("message", [Ping(1), Pong()])
+@pytest.mark.parametrize("message", [PingRequest(1), Pong()])
 async def test_handler_whose_result_is_to_be_awaited_fails_the_question(
     runtime: Runtime, message: Request[str]
 ) -> None:
     """R-22."""
-    pool = KeyedPool(runtime, "pool", lambda _: Hidden())
+    pool = KeyedPool(runtime, "pool", lambda _: HiddenCoroutine())
     with pytest.raises(ActorFailed, match="@handles must be the outermost decorator"):
         await pool["a"].ask(message, deadline=1.0)
 
 
 class Locker(KeyedActor):
-    @handles(Ping)
-    def ping(self, message: Ping) -> str:
+    @handles(PingRequest)
+    def ping(self, message: PingRequest) -> str:
         return self.context.key.upper()
 
 
 async def test_actor_of_a_pool_has_its_key_as_a_text(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "pool", lambda _: Locker())
-    assert await pool["ann"].ask(Ping(1), deadline=1.0) == "ANN"
+    assert await pool["ann"].ask(PingRequest(1), deadline=1.0) == "ANN"
 
 
 async def test_actor_of_a_pool_is_refused_elsewhere(runtime: Runtime) -> None:
@@ -148,11 +148,11 @@ async def test_actor_of_a_pool_is_refused_elsewhere(runtime: Runtime) -> None:
 
 
 async def test_ref_of_a_class_is_the_ref_of_the_name(runtime: Runtime) -> None:
-    assert runtime.ref("a", of=Base) == runtime.ref("a")
+    assert runtime.ref("a", of=PingBase) == runtime.ref("a")
 
 
 def test_handler_that_cannot_give_up_is_refused() -> None:
-    """R-142: of a plain message nobody waits for an answer, and a plain function is not cut."""
+    """R-142: a plain message has no asker, and a plain function cannot be cut."""
     with pytest.raises(TypeError, match="Message is no Request"):
         handles(Message, give_up=True)  # type: ignore[type-var]
     with pytest.raises(TypeError, match="must be an `async def`"):
@@ -166,17 +166,17 @@ def test_handler_that_cannot_give_up_is_refused() -> None:
 async def test_handler_that_overrides_one_that_gives_up_does_so_too(runtime: Runtime) -> None:
     """R-142."""
 
-    class Yielding(Actor):
+    class GivingUp(Actor):
         @handles(Pong, give_up=True)
         async def asked(self, message: Pong) -> str:
             return ""
 
-    class Derived(Yielding):
+    class GivingUpOverride(GivingUp):
         async def asked(self, message: Pong) -> str:
             await trio.sleep(60)
             return ""
 
-    async with runtime.running("a", Derived) as ref:
+    async with runtime.running("a", GivingUpOverride) as ref:
         for _ in range(2):
             with pytest.raises(AskTimeout):
                 await ref.ask(Pong(), deadline=1.0)

@@ -7,7 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import Actor, KeyedPool, MailboxFull, MailboxPolicy, Runtime, Timer, handles
-from tests.fw_actors.runtime.sample_actors import Add, Nap, Note
+from tests.fw_actors.runtime.sample_actors import AddNumber, DiaryNote, Nap
 
 
 class Ticking(Actor):
@@ -21,8 +21,8 @@ class Ticking(Actor):
     async def started(self) -> None:
         self.began = self.context.time()
 
-    @handles(Note)
-    def note(self, message: Note) -> None:
+    @handles(DiaryNote)
+    def note(self, message: DiaryNote) -> None:
         self.ticks.append((message.number, self.context.time() - self.began))
 
     @handles(Nap)
@@ -30,9 +30,9 @@ class Ticking(Actor):
         await trio.sleep(message.seconds)
         return 1
 
-    @handles(Add)
-    def add(self, message: Add) -> int:
-        self.context.every(1.0, Note(message.number))
+    @handles(AddNumber)
+    def add(self, message: AddNumber) -> int:
+        self.context.every(1.0, DiaryNote(message.number))
         return 1
 
 
@@ -40,7 +40,7 @@ async def test_periodic_timer_ticks_without_drift_until_it_is_cancelled(runtime:
     """R-39."""
     actor = Ticking()
     async with runtime.running("a", lambda: actor):
-        timer: Timer = actor.context.every(0.1, Note(1), first=0.0)
+        timer: Timer = actor.context.every(0.1, DiaryNote(1), first=0.0)
         await trio.sleep(100.05)
         timer.cancel()
         await trio.sleep(10)
@@ -54,7 +54,7 @@ async def test_periodic_timer_skips_what_comes_while_the_actor_is_busy(runtime: 
     """R-39: and keeps its times."""
     actor = Ticking()
     async with runtime.running("a", lambda: actor) as ref:
-        actor.context.every(1.0, Note(1))
+        actor.context.every(1.0, DiaryNote(1))
         await trio.sleep(2.5)
         await ref.ask(Nap(5.0), deadline=10.0)
         await trio.sleep(2)
@@ -65,7 +65,7 @@ async def test_periodic_timer_must_have_a_positive_time(runtime: Runtime) -> Non
     actor = Ticking()
     async with runtime.running("a", lambda: actor):
         with pytest.raises(ValueError, match="positive"):
-            actor.context.every(0.0, Note(1))
+            actor.context.every(0.0, DiaryNote(1))
 
 
 async def test_periodic_timer_counts_as_a_timer_and_ends_with_its_instance(
@@ -74,9 +74,9 @@ async def test_periodic_timer_counts_as_a_timer_and_ends_with_its_instance(
     """R-35."""
     pool = KeyedPool(runtime, "p", lambda key: Ticking(), idle_seconds=1.0)
     for _ in range(2):
-        await pool["k"].ask(Add(1), deadline=1.0)
+        await pool["k"].ask(AddNumber(1), deadline=1.0)
     with pytest.raises(MailboxFull):
-        await pool["k"].ask(Add(1), deadline=1.0)
+        await pool["k"].ask(AddNumber(1), deadline=1.0)
     await trio.sleep(60)
     assert len(pool) == 1
     await pool.close()
@@ -88,13 +88,13 @@ async def test_named_timer_replaces_the_one_of_its_name(runtime: Runtime) -> Non
     """R-39."""
     actor = Ticking()
     async with runtime.running("a", lambda: actor):
-        actor.context.after(1.0, Note(1), name="retry")
-        actor.context.after(2.0, Note(2), name="retry")
-        actor.context.after(3.0, Note(3), name="other")
+        actor.context.after(1.0, DiaryNote(1), name="retry")
+        actor.context.after(2.0, DiaryNote(2), name="retry")
+        actor.context.after(3.0, DiaryNote(3), name="other")
         await trio.sleep(10)
-        actor.context.every(1.0, Note(4), name="retry")
+        actor.context.every(1.0, DiaryNote(4), name="retry")
         await trio.sleep(1.5)
-        actor.context.after(1.0, Note(5), name="retry")
+        actor.context.after(1.0, DiaryNote(5), name="retry")
         await trio.sleep(5)
         await wait_all_tasks_blocked()
     assert [number for number, _ in actor.ticks] == [2, 3, 4, 5]
@@ -103,10 +103,10 @@ async def test_named_timer_replaces_the_one_of_its_name(runtime: Runtime) -> Non
 async def test_names_of_timers_are_bounded(runtime: Runtime) -> None:
     actor = Ticking()
     async with runtime.running("a", lambda: actor):
-        kept = actor.context.after(5000.0, Note(0), name="kept")
+        kept = actor.context.after(5000.0, DiaryNote(0), name="kept")
         for number in range(1000):
-            actor.context.after(1.0, Note(number), name=str(number))
+            actor.context.after(1.0, DiaryNote(number), name=str(number))
             await trio.sleep(2)
-        actor.context.after(1.0, Note(0), name="kept")
+        actor.context.after(1.0, DiaryNote(0), name="kept")
         assert not kept.pending
         assert len(actor.ticks) == 1000

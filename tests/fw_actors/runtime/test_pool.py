@@ -20,39 +20,39 @@ from fw_actors.runtime import (
     Runtime,
 )
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Begin,
     Break,
     Courteous,
-    End,
+    DiaryNote,
     Give,
     Keep,
     Later,
     Nap,
-    Note,
-    Refuses,
-    Sample,
+    SampleActor,
+    SampleThatRefuses,
+    StopSelf,
 )
 
 
 async def test_pool_runs_one_actor_per_key(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
-    assert await pool["a"].ask(Add(1)) == 1
-    assert await pool["b"].ask(Add(5), deadline=1.0) == 5
-    assert await pool["a"].ask(Add(1)) == 2
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
+    assert await pool["a"].ask(AddNumber(1)) == 1
+    assert await pool["b"].ask(AddNumber(5), deadline=1.0) == 5
+    assert await pool["a"].ask(AddNumber(1)) == 2
     assert pool["a"] == pool["a"] != pool["b"]
     assert pool["a"].name == "p/a"
 
 
 async def test_pool_actor_knows_its_key_and_address(runtime: Runtime) -> None:
-    actors: list[Sample] = []
+    actors: list[SampleActor] = []
 
-    def make(key: str) -> Sample:
-        actors.append(Sample())
+    def make(key: str) -> SampleActor:
+        actors.append(SampleActor())
         return actors[-1]
 
     pool = KeyedPool(runtime, "p", make)
-    await pool["a"].ask(Add(1))
+    await pool["a"].ask(AddNumber(1))
     assert actors[0].context.key == "a"
     assert actors[0].context.ref == pool["a"]
 
@@ -63,7 +63,7 @@ async def test_pool_runs_keys_concurrently_and_messages_of_one_key_serially(
     running: Counter[str] = Counter()
     most: list[int] = []
 
-    class Busy(Sample):
+    class CountedNaps(SampleActor):
         async def nap(self, message: Nap) -> int:
             key = self.context.key or ""
             running[key] += 1
@@ -73,7 +73,7 @@ async def test_pool_runs_keys_concurrently_and_messages_of_one_key_serially(
             running[key] -= 1
             return 1
 
-    pool = KeyedPool(runtime, "p", lambda key: Busy())
+    pool = KeyedPool(runtime, "p", lambda key: CountedNaps())
     for _ in range(3):
         for key in range(100):
             pool[str(key)].tell(Nap(1.0))
@@ -83,8 +83,8 @@ async def test_pool_runs_keys_concurrently_and_messages_of_one_key_serially(
 
 
 async def test_pool_passivates_idle_actors_only(runtime: Runtime, nursery: trio.Nursery) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=10.0)
-    pool["idle"].tell(Note(1))
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), idle_seconds=10.0)
+    pool["idle"].tell(DiaryNote(1))
     pool["busy"].tell(Nap(15.0))
     pool["work"].tell(Begin(15.0))
     pool["timer"].tell(Later(15.0, 1))
@@ -104,36 +104,36 @@ async def test_pool_passivates_idle_actors_only(runtime: Runtime, nursery: trio.
 
 
 async def test_pool_restarts_idle_time_on_use(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=10.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), idle_seconds=10.0)
     for n in range(1, 6):
-        assert await pool["a"].ask(Add(1)) == n
+        assert await pool["a"].ask(AddNumber(1)) == n
         await trio.sleep(8)
 
 
 async def test_pool_at_capacity_passivates_least_recently_used(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=3)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=3)
     for key in "abc":
-        await pool[key].ask(Add(1))
-    await pool["a"].ask(Add(1))
-    await pool["d"].ask(Add(1))
-    assert await pool["a"].ask(Add(1)) == 3
-    assert await pool["c"].ask(Add(1)) == 2
-    assert await pool["b"].ask(Add(1)) == 1
+        await pool[key].ask(AddNumber(1))
+    await pool["a"].ask(AddNumber(1))
+    await pool["d"].ask(AddNumber(1))
+    assert await pool["a"].ask(AddNumber(1)) == 3
+    assert await pool["c"].ask(AddNumber(1)) == 2
+    assert await pool["b"].ask(AddNumber(1)) == 1
     assert len(pool) == 3
 
 
 async def test_pool_at_capacity_with_none_idle_refuses_new_keys(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=2)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=2)
     pool["a"].tell(Nap(5.0))
     pool["b"].tell(Begin(5.0))
     await wait_all_tasks_blocked()
-    assert not pool["c"].tell(Note(1))
+    assert not pool["c"].tell(DiaryNote(1))
     with pytest.raises(MailboxFull, match="'p' is full: the limit is 2 actors"):
-        await pool["c"].ask(Add(1), deadline=1.0)
-    assert pool["a"].tell(Note(1))
+        await pool["c"].ask(AddNumber(1), deadline=1.0)
+    assert pool["a"].tell(DiaryNote(1))
     assert runtime.snapshot().dead_letters[DeadLetterReason.POOL_FULL] == 1
     await trio.sleep(6)
-    assert await pool["c"].ask(Add(1)) == 1
+    assert await pool["c"].ask(AddNumber(1)) == 1
 
 
 async def test_pool_message_during_stopping_reaches_next_instance(
@@ -147,10 +147,10 @@ async def test_pool_message_during_stopping_reaches_next_instance(
         return Courteous(diary)
 
     pool = KeyedPool(runtime, "p", make, idle_seconds=10.0)
-    pool["a"].tell(Note(1))
+    pool["a"].tell(DiaryNote(1))
     await trio.sleep(11.5)  # hello until 1, idle until 11, bye until 12
     for n in (2, 3, 4):
-        assert pool["a"].tell(Note(n))
+        assert pool["a"].tell(DiaryNote(n))
     await trio.sleep(5)
     assert diary == ["hello", 1, "bye", "hello", 2, 3, 4]
     assert made == ["a", "a"]
@@ -159,19 +159,19 @@ async def test_pool_message_during_stopping_reaches_next_instance(
 async def test_pool_replaces_a_failed_actor_alone(
     runtime: Runtime,
 ) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
-    await pool["a"].ask(Add(1))
-    await pool["b"].ask(Add(1))
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
+    await pool["a"].ask(AddNumber(1))
+    await pool["b"].ask(AddNumber(1))
     with pytest.raises(ActorFailed, match="'p/a' failed: ValueError: broken"):
         await pool["a"].ask(Break(), deadline=1.0)
-    assert await pool["a"].ask(Add(1)) == 1
-    assert await pool["b"].ask(Add(1)) == 2
+    assert await pool["a"].ask(AddNumber(1)) == 1
+    assert await pool["b"].ask(AddNumber(1)) == 2
 
 
 async def test_pool_keeps_messages_behind_a_failed_one(runtime: Runtime) -> None:
     diary: list[Any] = []
-    pool = KeyedPool(runtime, "p", lambda key: Sample(diary))
-    for message in (Note(1), Break(), Note(2), Break(), Break(), Note(3)):
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(diary))
+    for message in (DiaryNote(1), Break(), DiaryNote(2), Break(), Break(), DiaryNote(3)):
         pool["a"].tell(message)
     await trio.sleep(1)  # longer than the delays before the restarts
     assert diary == [1, 2, 3]
@@ -180,20 +180,20 @@ async def test_pool_keeps_messages_behind_a_failed_one(runtime: Runtime) -> None
 
 
 async def test_pool_forgets_a_failed_actor_without_messages(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     pool["a"].tell(Break())
     await wait_all_tasks_blocked()
     assert len(pool) == 0
 
 
 async def test_pool_refuses_messages_when_make_fails(runtime: Runtime) -> None:
-    def make(key: str) -> Sample:
+    def make(key: str) -> SampleActor:
         raise LookupError(key)
 
     pool = KeyedPool(runtime, "p", make)
-    assert not pool["a"].tell(Note(1))
+    assert not pool["a"].tell(DiaryNote(1))
     with pytest.raises(ActorFailed, match="LookupError: a"):
-        await pool["a"].ask(Add(1))
+        await pool["a"].ask(AddNumber(1))
     assert len(pool) == 0
     assert runtime.snapshot().dead_letters[DeadLetterReason.FAILED] == 1
 
@@ -201,53 +201,53 @@ async def test_pool_refuses_messages_when_make_fails(runtime: Runtime) -> None:
 async def test_pool_fails_one_message_when_started_fails(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
-    class Unstarted(Sample):
+    class UnstartedInPool(SampleActor):
         async def started(self) -> None:
             raise OSError("no disk")
 
-    pool = KeyedPool(runtime, "p", lambda key: Unstarted())
-    pool["a"].tell(Note(1))
+    pool = KeyedPool(runtime, "p", lambda key: UnstartedInPool())
+    pool["a"].tell(DiaryNote(1))
     with pytest.raises(ActorFailed, match="OSError: no disk"):
-        await pool["a"].ask(Add(1))
+        await pool["a"].ask(AddNumber(1))
     await wait_all_tasks_blocked()
     assert len(pool) == 0
 
 
 async def test_pool_ends_a_self_stopped_actor_when_idle(runtime: Runtime) -> None:
     diary: list[Any] = []
-    pool = KeyedPool(runtime, "p", lambda key: Sample(diary))
-    pool["a"].tell(End())
-    pool["a"].tell(Note(1))
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(diary))
+    pool["a"].tell(StopSelf())
+    pool["a"].tell(DiaryNote(1))
     await wait_all_tasks_blocked()
     assert (diary, len(pool)) == ([1], 0)
 
 
 async def test_pool_full_mailbox_affects_one_key_only(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Refuses())
+    pool = KeyedPool(runtime, "p", lambda key: SampleThatRefuses())
     pool["a"].tell(Nap(1.0))
     await wait_all_tasks_blocked()
-    assert [pool["a"].tell(Note(n)) for n in range(3)] == [True, True, False]
-    assert pool["b"].tell(Note(1))
+    assert [pool["a"].tell(DiaryNote(n)) for n in range(3)] == [True, True, False]
+    assert pool["b"].tell(DiaryNote(1))
 
 
 async def test_pool_close_lets_messages_and_work_finish(runtime: Runtime) -> None:
     diary: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: Courteous(diary))
     pool["a"].tell(Begin(5.0))
-    pool["a"].tell(Note(1))
+    pool["a"].tell(DiaryNote(1))
     pool["a"].tell(Later(1000.0, 1))
     await trio.sleep(2)
     await pool.close(trio.current_time() + 10)
     assert trio.current_time() == 7.0
     assert diary == ["hello", 1, Value(5.0), "bye"]
-    assert not pool["a"].tell(Note(2))
+    assert not pool["a"].tell(DiaryNote(2))
     with pytest.raises(ActorGone, match="'p/b' is not running"):
-        await pool["b"].ask(Add(1))
+        await pool["b"].ask(AddNumber(1))
     await pool.close()
 
 
 async def test_pool_close_cancels_at_its_deadline(runtime: Runtime, nursery: trio.Nursery) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     gone: list[str] = []
 
     async def ask(key: str) -> None:
@@ -267,18 +267,18 @@ async def test_pool_close_cancels_at_its_deadline(runtime: Runtime, nursery: tri
 
 
 async def test_pool_reopens_after_close(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
-    await pool["a"].ask(Add(1))
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
+    await pool["a"].ask(AddNumber(1))
     await pool.close()
     pool.open()
-    assert await pool["a"].ask(Add(1)) == 1
+    assert await pool["a"].ask(AddNumber(1)) == 1
 
 
 async def test_pool_inspects_existing_actors_only(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     with pytest.raises(ActorGone):
         await pool["a"].inspect()
-    await pool["a"].ask(Add(3))
+    await pool["a"].ask(AddNumber(3))
     assert (await pool["a"].inspect()).described == {"sum": 3}
     pool["a"].tell(Nap(5.0))
     await wait_all_tasks_blocked()
@@ -286,8 +286,8 @@ async def test_pool_inspects_existing_actors_only(runtime: Runtime) -> None:
         await pool["a"].inspect(deadline=1.0)
 
 
-class Stubborn(Sample):
-    """Goes on with its message whatever is cancelled, and takes long to stop."""
+class StubbornInPool(SampleActor):
+    """Ignores cancellation in its handler, and takes long to stop."""
 
     async def nap(self, message: Nap) -> int:
         with trio.CancelScope(shield=True):
@@ -301,7 +301,7 @@ class Stubborn(Sample):
 async def test_pool_skips_stopping_after_its_deadline(
     runtime: Runtime,
 ) -> None:
-    pool = KeyedPool(runtime, "p", make=lambda key: Stubborn())
+    pool = KeyedPool(runtime, "p", make=lambda key: StubbornInPool())
     pool["a"].tell(Nap(5.0))
     await wait_all_tasks_blocked()
     await pool.close(trio.current_time() + 1.0)
@@ -309,7 +309,7 @@ async def test_pool_skips_stopping_after_its_deadline(
     assert len(pool) == 0
 
 
-class Leaving(Sample):
+class Leaving(SampleActor):
     """Takes its time to go."""
 
     seconds = 0.0
@@ -328,21 +328,21 @@ class LeavingSlowly(Leaving):
 async def test_pool_at_capacity_refuses_nobody_while_an_actor_is_idle(
     runtime: Runtime, kind: type[Leaving]
 ) -> None:
-    """R-52: an actor that still runs its `stopping` has given up its place."""
+    """R-52: an actor that still runs its `stopping` does not count."""
     gone: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: kind(gone), capacity=100)
     for number in range(200):
-        assert await pool[str(number)].ask(Add(1), deadline=1.0) == 1
+        assert await pool[str(number)].ask(AddNumber(1), deadline=1.0) == 1
     await pool.close(trio.current_time() + 60)
     assert sorted(gone, key=int) == [str(number) for number in range(200)]
 
 
-async def test_pool_at_capacity_refuses_no_tell_while_an_actor_is_idle(runtime: Runtime) -> None:
+async def test_pool_at_capacity_accepts_tells_with_an_idle_actor(runtime: Runtime) -> None:
     """R-52."""
     gone: list[Any] = []
     pool = KeyedPool(runtime, "p", lambda key: Leaving(gone), capacity=10)
     for number in range(100):
-        assert pool[str(number)].tell(Add(1))
+        assert pool[str(number)].tell(AddNumber(1))
         await wait_all_tasks_blocked()
     await pool.close(trio.current_time() + 60)
     assert len(gone) == 100
@@ -352,38 +352,38 @@ async def test_pool_bounds_the_actors_that_are_leaving(runtime: Runtime) -> None
     """R-52: memory is bounded also while every `stopping` hangs."""
     pool = KeyedPool(runtime, "p", lambda key: LeavingSlowly([]), capacity=10)
     for number in range(20):
-        assert await pool[str(number)].ask(Add(1), deadline=0.5) == 1
+        assert await pool[str(number)].ask(AddNumber(1), deadline=0.5) == 1
     with pytest.raises(MailboxFull):
-        await pool["one more"].ask(Add(1), deadline=0.5)
+        await pool["one more"].ask(AddNumber(1), deadline=0.5)
     assert len(pool) == 20
     await trio.sleep(2)
     assert len(pool) == 10
-    assert await pool["one more"].ask(Add(1), deadline=0.5) == 1
+    assert await pool["one more"].ask(AddNumber(1), deadline=0.5) == 1
     await pool.close(trio.current_time() + 60)
 
 
 async def test_pool_counts_an_actor_again_that_a_message_called_back(runtime: Runtime) -> None:
-    """R-54: the next instance takes a place once more."""
+    """R-54: the next instance counts again."""
     pool = KeyedPool(runtime, "p", lambda key: LeavingSlowly([]), capacity=2)
     for key in "abc":
-        assert await pool[key].ask(Add(1), deadline=0.5) == 1
-    assert await pool["a"].ask(Add(1), deadline=5.0) == 1
+        assert await pool[key].ask(AddNumber(1), deadline=0.5) == 1
+    assert await pool["a"].ask(AddNumber(1), deadline=5.0) == 1
     assert len(pool) == 3
-    await pool["d"].ask(Add(1), deadline=0.5)
+    await pool["d"].ask(AddNumber(1), deadline=0.5)
     await trio.sleep(2)
     assert len(pool) == 2
     await pool.close(trio.current_time() + 60)
 
 
-@pytest.mark.parametrize("kind", [Sample, Leaving])
+@pytest.mark.parametrize("kind", [SampleActor, Leaving])
 @pytest.mark.parametrize("by_close", [False, True])
 async def test_pool_passivates_in_steps(
-    runtime: Runtime, nursery: trio.Nursery, kind: type[Sample], by_close: bool
+    runtime: Runtime, nursery: trio.Nursery, kind: type[SampleActor], by_close: bool
 ) -> None:
     """R-57: other tasks run between any 128 passivations, of idle actors and at the end."""
     pool = KeyedPool(runtime, "p", lambda key: kind([]), idle_seconds=60.0)
     for number in range(1000):
-        pool[str(number)].tell(Note(1))
+        pool[str(number)].tell(DiaryNote(1))
     while pool.statistics().active:
         await trio.lowlevel.checkpoint()
     if by_close:

@@ -13,7 +13,7 @@ import trio
 from fw_actors.runtime import Runtime
 from fw_actors.runtime.testing import LogBook, restarted, seeds
 from supervisors import RestartIntensity, actor_child, open_supervisor
-from tests.fw_actors.runtime.sample_actors import Add, Break, Note, Sample
+from tests.fw_actors.runtime.sample_actors import AddNumber, Break, DiaryNote, SampleActor
 
 
 def test_seeds_run_a_test_in_as_many_orders() -> None:
@@ -67,14 +67,14 @@ def test_failure_under_a_seed_says_how_to_run_it_alone() -> None:
 @seeds(2)
 async def test_seeds_leave_other_parameters_to_pytest(runtime: Runtime, tmp_path: Path) -> None:
     assert tmp_path.name
-    async with runtime.running("a", Sample) as ref:
-        assert await ref.ask(Add(1), deadline=1.0) == 1
+    async with runtime.running("a", SampleActor) as ref:
+        assert await ref.ask(AddNumber(1), deadline=1.0) == 1
 
 
 async def test_restarted_waits_for_the_next_instance(runtime: Runtime) -> None:
     intensity = RestartIntensity(restarts=9, backoff=2.0, jitter=0.0)
     async with open_supervisor(
-        runtime, "top", [actor_child("a", Sample)], intensity=intensity
+        runtime, "top", [actor_child("a", SampleActor)], intensity=intensity
     ) as top:
         ref = runtime.ref("a")
         for _ in range(2):  # the first at once, the second after two seconds
@@ -85,10 +85,10 @@ async def test_restarted_waits_for_the_next_instance(runtime: Runtime) -> None:
 
 
 async def test_restarted_fails_without_a_new_instance(runtime: Runtime) -> None:
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         with pytest.raises(AssertionError, match="no new instance of 'a' within 5 s"):
             async with restarted(ref, within=5.0):
-                ref.tell(Note(1))
+                ref.tell(DiaryNote(1))
 
 
 TESTS = """

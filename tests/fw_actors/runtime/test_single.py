@@ -11,13 +11,13 @@ from trio.testing import wait_all_tasks_blocked
 from fw_actors.runtime import ActorFailed, ActorGone, DeadLetterReason, Message, Runtime
 from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Courteous,
-    End,
+    DiaryNote,
     Nap,
-    Note,
-    Sample,
-    Waits,
+    SampleActor,
+    SampleThatWaits,
+    StopSelf,
 )
 
 
@@ -25,7 +25,7 @@ async def test_actor_started_and_stopping_enclose_the_messages(runtime: Runtime)
     diary: list[Any] = []
     async with runtime.running("a", lambda: Courteous(diary)) as ref:
         assert diary == ["hello"]
-        ref.tell(Note(1))
+        ref.tell(DiaryNote(1))
     assert diary == ["hello", 1, "bye"]
 
 
@@ -36,7 +36,7 @@ async def test_actor_handles_early_messages_after_started(
     cell = runtime.cell("a")
     nursery.start_soon(cell.run, lambda: Courteous(diary))
     await wait_all_tasks_blocked()
-    assert runtime.ref("a").tell(Note(1))
+    assert runtime.ref("a").tell(DiaryNote(1))
     await trio.sleep(2)
     assert diary == ["hello", 1]
     cell.stop(trio.current_time() + 5)
@@ -47,11 +47,11 @@ async def test_actor_can_stop_itself(runtime: Runtime) -> None:
     cell = runtime.cell("a")
     async with trio.open_nursery() as nursery:
         await nursery.start(cell.run, lambda: Courteous(diary))
-        cell.tell(End())
-        cell.tell(Note(1))
+        cell.tell(StopSelf())
+        cell.tell(DiaryNote(1))
         await trio.lowlevel.checkpoint()
     assert diary == ["hello", 1, "bye"]
-    assert not cell.tell(Note(2))
+    assert not cell.tell(DiaryNote(2))
 
 
 async def test_stop_at_its_deadline_cancels_and_settles_all(
@@ -65,12 +65,12 @@ async def test_stop_at_its_deadline_cancels_and_settles_all(
         ends.append("gone")
 
     start = trio.current_time()
-    async with runtime.running("a", Sample, shutdown_seconds=2.0) as ref:
+    async with runtime.running("a", SampleActor, shutdown_seconds=2.0) as ref:
         nursery.start_soon(ask, 60.0)
         await wait_all_tasks_blocked()
         nursery.start_soon(ask, 1.0)
         await wait_all_tasks_blocked()
-        ref.tell(Note(1))
+        ref.tell(DiaryNote(1))
     await wait_all_tasks_blocked()
     assert trio.current_time() - start == 2.0
     assert ends == ["gone", "gone"]
@@ -79,19 +79,19 @@ async def test_stop_at_its_deadline_cancels_and_settles_all(
 
 
 async def test_actor_failure_in_any_phase_is_logged_once(runtime: Runtime, log: LogBook) -> None:
-    class Unmade(Sample):
+    class Unmade(SampleActor):
         def __init__(self) -> None:
             raise OSError("no disk")
 
-    class Unstarted(Sample):
+    class UnstartedSingle(SampleActor):
         async def started(self) -> None:
             raise OSError("no disk")
 
-    class Unstopped(Sample):
+    class Unstopped(SampleActor):
         async def stopping(self) -> None:
             raise OSError("no disk")
 
-    for kind in (Unmade, Unstarted, Unstopped):
+    for kind in (Unmade, UnstartedSingle, Unstopped):
         with pytest.raises(ActorFailed, match="'a' failed: OSError: no disk"):
             async with runtime.running("a", kind):
                 pass
@@ -101,9 +101,9 @@ async def test_actor_failure_in_any_phase_is_logged_once(runtime: Runtime, log: 
 
 async def test_suspend_handles_nothing_until_resume(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Sample(diary)) as ref:
+    async with runtime.running("a", lambda: SampleActor(diary)) as ref:
         ref.suspend()
-        ref.tell(Note(1))
+        ref.tell(DiaryNote(1))
         await wait_all_tasks_blocked()
         assert diary == []
         assert runtime.snapshot().tree[0].state == "suspended"
@@ -114,18 +114,18 @@ async def test_suspend_handles_nothing_until_resume(runtime: Runtime) -> None:
 
 async def test_stop_resumes_a_suspended_actor(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Sample(diary)) as ref:
+    async with runtime.running("a", lambda: SampleActor(diary)) as ref:
         ref.suspend()
-        ref.tell(Note(1))
+        ref.tell(DiaryNote(1))
     assert diary == [1]
 
 
 async def test_stop_passes_a_full_mailbox(runtime: Runtime) -> None:
-    async with runtime.running("a", Waits, shutdown_seconds=1.0) as ref:
+    async with runtime.running("a", SampleThatWaits, shutdown_seconds=1.0) as ref:
         ref.tell(Nap(60.0))
         await wait_all_tasks_blocked()
-        ref.tell(Note(1))
-        ref.tell(Note(2))
+        ref.tell(DiaryNote(1))
+        ref.tell(DiaryNote(2))
     assert trio.current_time() < 10
 
 
@@ -136,35 +136,35 @@ async def test_trace_sees_every_message_and_cannot_fail_the_actor(
 
     def tracer(message: Message) -> None:
         seen.append(message)
-        if message == Note(2):
+        if message == DiaryNote(2):
             raise RuntimeError("blind")
 
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         ref.trace(tracer)
         for n in (1, 2, 3):
-            ref.tell(Note(n))
-        assert await ref.ask(Add(1)) == 1
-    assert seen == [Note(1), Note(2)]
+            ref.tell(DiaryNote(n))
+        assert await ref.ask(AddNumber(1)) == 1
+    assert seen == [DiaryNote(1), DiaryNote(2)]
     assert log.named("trace_failed") == [{"actor": "a", "error": "RuntimeError: blind"}]
 
 
 async def test_ref_runs_one_actor_at_a_time(runtime: Runtime) -> None:
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         with pytest.raises(ValueError, match="'a' is already running"):
-            async with runtime.running("a", Sample):
+            async with runtime.running("a", SampleActor):
                 pass
-        assert await ref.ask(Add(1)) == 1
+        assert await ref.ask(AddNumber(1)) == 1
 
 
 async def test_ref_stays_valid_for_the_next_actor(runtime: Runtime) -> None:
     ref = runtime.ref("a")
     for _ in range(2):
-        async with runtime.running("a", Sample):
-            assert await ref.ask(Add(1)) == 1
-        assert not ref.tell(Note(1))
+        async with runtime.running("a", SampleActor):
+            assert await ref.ask(AddNumber(1)) == 1
+        assert not ref.tell(DiaryNote(1))
 
 
 async def test_ref_without_holder_is_forgotten(runtime: Runtime) -> None:
     for n in range(100):
-        runtime.ref(f"nobody-{n}").tell(Note(1))
+        runtime.ref(f"nobody-{n}").tell(DiaryNote(1))
     assert runtime.statistics().single_cells == 0

@@ -19,35 +19,35 @@ from fw_actors.runtime import (
 from fw_actors.runtime.pool import CounterTotals
 from fw_actors.runtime.testing import LogBook
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Begin,
     Break,
+    DiaryNote,
     Later,
     Nap,
-    Note,
-    Sample,
+    SampleActor,
 )
 
 
 async def test_inspection_overtakes_the_mailbox(
     runtime: Runtime,
 ) -> None:
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         ref.tell(Begin(2.0))
         ref.tell(Later(2.0, 1))
-        await ref.ask(Add(4))
+        await ref.ask(AddNumber(4))
         ref.suspend()
-        ref.tell(Note(1))
+        ref.tell(DiaryNote(1))
         seen = await ref.inspect()
         ref.resume()
     assert (seen.described, seen.works, seen.timers, seen.pending) == ({"sum": 4}, 1, 1, 2)
     assert seen.watches == 0
     assert (seen.actor.depth, seen.actor.handled, seen.actor.state) == (1, 3, "suspended")
-    assert seen.actor.recent == ("Begin", "Later", "Add")
+    assert seen.actor.recent == ("Begin", "Later", "AddNumber")
 
 
 async def test_inspection_queue_is_bounded(runtime: Runtime, nursery: trio.Nursery) -> None:
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         ref.tell(Nap(5.0))
         await wait_all_tasks_blocked()
         for _ in range(16):
@@ -60,24 +60,24 @@ async def test_inspection_queue_is_bounded(runtime: Runtime, nursery: trio.Nurse
 
 
 async def test_inspection_survives_a_failing_describe(runtime: Runtime) -> None:
-    class Shy(Sample):
+    class Shy(SampleActor):
         def describe(self) -> dict[str, object]:
             raise RuntimeError("no")
 
     async with runtime.running("a", Shy) as ref:
         with pytest.raises(ActorFailed, match="RuntimeError: no"):
             await ref.inspect()
-        assert await ref.ask(Add(1)) == 1
+        assert await ref.ask(AddNumber(1)) == 1
 
 
 async def test_snapshot_counts_messages_failures_and_time(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=7)
-    async with runtime.running("a", Sample) as ref:
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=7)
+    async with runtime.running("a", SampleActor) as ref:
         await ref.ask(Nap(2.5))
         pool["x"].tell(Break())
         pool["y"].tell(Nap(9.0))
         await wait_all_tasks_blocked()
-        pool["y"].tell(Note(1))
+        pool["y"].tell(DiaryNote(1))
         nodes = {node.name: node for node in runtime.snapshot().walk()}
     assert (nodes["a"].kind, nodes["a"].handled, nodes["a"].handler_seconds) == ("actor", 1, 2.5)
     seen = nodes["p"]
@@ -88,16 +88,16 @@ async def test_snapshot_counts_messages_failures_and_time(runtime: Runtime) -> N
 async def test_pool_snapshot_walks_active_actors_and_sums_all(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=300, idle_seconds=50.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=300, idle_seconds=50.0)
     for number in range(200):
-        pool[str(number)].tell(Note(1))
+        pool[str(number)].tell(DiaryNote(1))
     for number in range(0, 200, 10):
         pool[str(number)].tell(Break())
-        pool[str(number)].tell(Note(2))
+        pool[str(number)].tell(DiaryNote(2))
     await trio.sleep(49)
     for number in range(1, 200, 40):
         pool[str(number)].tell(Nap(5.0))
-        pool[str(number)].tell(Note(3))
+        pool[str(number)].tell(DiaryNote(3))
     await trio.sleep(2)  # the others have gone
     walked: list[object] = []
     add = CounterTotals.add
@@ -117,9 +117,9 @@ async def test_pool_snapshot_walks_active_actors_and_sums_all(
 
 
 async def test_failure_log_names_message_types_only(runtime: Runtime, log: LogBook) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     for n in range(20):
-        pool["a"].tell(Note(n))
+        pool["a"].tell(DiaryNote(n))
     pool["a"].tell(Break())
     await wait_all_tasks_blocked()
     (entry,) = log.named("actor_failed")
@@ -128,13 +128,13 @@ async def test_failure_log_names_message_types_only(runtime: Runtime, log: LogBo
         "actor": "p/a",
         "phase": "handler",
         "error": "ValueError: broken",
-        "recent_messages": ("Note",) * 15 + ("Break",),
+        "recent_messages": ("DiaryNote",) * 15 + ("Break",),
     }
 
 
 async def test_dead_letter_log_is_sparse(runtime: Runtime, log: LogBook) -> None:
     for _ in range(100):
-        runtime.ref("nobody").tell(Note(1))
+        runtime.ref("nobody").tell(DiaryNote(1))
     assert [entry["count"] for entry in log.named("dead_letter")] == [1, 2, 4, 8, 16, 32, 64]
     assert len(runtime.snapshot().last_dead_letters) == 64
 
@@ -149,7 +149,7 @@ async def test_inspection_without_an_actor_raises_at_once(runtime: Runtime) -> N
     ref = runtime.ref("a")
     with pytest.raises(ActorGone):
         await ref.inspect()
-    async with runtime.running("a", Sample):
+    async with runtime.running("a", SampleActor):
         assert (await ref.inspect()).actor.state == "running"
     with pytest.raises(ActorGone):
         await ref.inspect()
@@ -157,7 +157,7 @@ async def test_inspection_without_an_actor_raises_at_once(runtime: Runtime) -> N
 
 
 async def test_inspection_that_timed_out_takes_no_room(runtime: Runtime) -> None:
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         ref.tell(Nap(30.0))
         await wait_all_tasks_blocked()
         for _ in range(20):

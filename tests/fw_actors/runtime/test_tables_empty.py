@@ -29,14 +29,14 @@ from fw_actors.runtime import (
 from fw_actors.runtime.clock import DeadlineStatistics
 from fw_actors.runtime.pool import KeyedPoolStatistics
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Begin,
     Break,
+    DiaryNote,
     Keep,
     Later,
     Nap,
-    Note,
-    Sample,
+    SampleActor,
 )
 
 ROUNDS: Final = int(os.environ.get("FW_TABLE_ROUNDS", "2000"))
@@ -46,21 +46,24 @@ pytestmark = pytest.mark.timeout(60 + ROUNDS // 500)
 
 
 async def many_asks(runtime: Runtime, rounds: int) -> None:
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         for _ in range(rounds):
-            await ref.ask(Add(1), deadline=5.0)
+            await ref.ask(AddNumber(1), deadline=5.0)
         assert (await ref.inspect()).described == {"sum": rounds}
 
 
 async def many_watches(runtime: Runtime, rounds: int) -> None:
     """Half of them are cancelled, half are on an actor that does not run: notified at once."""
-    async with runtime.running("watcher", Sample) as ref, runtime.running("other", Sample) as other:
+    async with (
+        runtime.running("watcher", SampleActor) as ref,
+        runtime.running("other", SampleActor) as other,
+    ):
         actor = ref.cell.actor
-        assert isinstance(actor, Sample)
+        assert isinstance(actor, SampleActor)
         for number in range(rounds // 2):
-            actor.context.watch(other, then=lambda down: Note(1)).cancel()
+            actor.context.watch(other, then=lambda down: DiaryNote(1)).cancel()
             nobody = runtime.ref(f"nobody {number}")
-            actor.context.watch(nobody, then=lambda down: Note(2))
+            actor.context.watch(nobody, then=lambda down: DiaryNote(2))
             if number % 20 == 0:
                 await wait_all_tasks_blocked()
         await wait_all_tasks_blocked()
@@ -71,7 +74,7 @@ async def many_watches(runtime: Runtime, rounds: int) -> None:
 
 async def many_timeouts(runtime: Runtime, rounds: int) -> None:
     """A thousand at a time wait for an actor that does not answer, and later skips them all."""
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=20, idle_seconds=1.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=20, idle_seconds=1.0)
     timeouts = 0
 
     async def ask(number: int) -> None:
@@ -90,16 +93,16 @@ async def many_timeouts(runtime: Runtime, rounds: int) -> None:
 
 
 async def many_spawns(runtime: Runtime, rounds: int) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=100, idle_seconds=1.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=100, idle_seconds=1.0)
     for number in range(rounds):
-        await pool[str(number)].ask(Add(1), deadline=5.0)
+        await pool[str(number)].ask(AddNumber(1), deadline=5.0)
     await trio.sleep(2)
     assert len(pool) == 0
 
 
 async def many_cancels(runtime: Runtime, rounds: int) -> None:
     """Some before the handler begins, some while it runs."""
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=100, idle_seconds=1.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=100, idle_seconds=1.0)
     cancelled = 0
 
     async def ask(number: int) -> None:
@@ -128,19 +131,19 @@ async def test_tables_are_empty_after_many_of_one_kind(
 
 
 async def test_tables_are_empty_after_a_mixture_with_failures(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=300, idle_seconds=5.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=300, idle_seconds=5.0)
     entropy = SeededEntropy(3)
     done = 0
 
     async def call(number: int) -> None:
         ref = pool[str(int(entropy.uniform(0, 400)))]
-        requests = (Add(1), Nap(0.02), Keep(), Break(), Nap(0.5))
+        requests = (AddNumber(1), Nap(0.02), Keep(), Break(), Nap(0.5))
         try:
             with trio.move_on_after(entropy.uniform(0.0, 0.1)):
                 await ref.ask(requests[number % 5], deadline=entropy.uniform(0.01, 0.08))
         except (ActorFailed, ActorGone, AskTimeout, MailboxFull):
             pass
-        notes = (Note(1), Begin(0.01), Later(0.01, 1), Break())
+        notes = (DiaryNote(1), Begin(0.01), Later(0.01, 1), Break())
         ref.tell(notes[number % 4])
 
     async def caller(first: int) -> None:
@@ -153,7 +156,7 @@ async def test_tables_are_empty_after_a_mixture_with_failures(runtime: Runtime) 
         for first in range(CALLERS):
             nursery.start_soon(caller, first)
     assert done == ROUNDS
-    # Kept replies that nobody answers keep their actors from passivation; a failure ends them.
+    # Unanswered kept replies keep their actors from passivation; a failure ends them.
     await trio.sleep(1)
     for cell in pool.cells():
         pool.tell(cell.key, Break())
@@ -165,9 +168,9 @@ async def test_tables_are_empty_after_a_mixture_with_failures(runtime: Runtime) 
 async def test_tables_are_empty_after_watched_actors_came_and_went(
     runtime: Runtime,
 ) -> None:
-    async with runtime.running("watcher", Sample) as watcher:
+    async with runtime.running("watcher", SampleActor) as watcher:
         cell = watcher.cell
-        assert isinstance(cell.actor, Sample)
+        assert isinstance(cell.actor, SampleActor)
         for n in range(500):
             await watched(runtime, cell.actor, n)
             await wait_all_tasks_blocked()
@@ -177,11 +180,11 @@ async def test_tables_are_empty_after_watched_actors_came_and_went(
 
 
 async def watched(runtime: Runtime, watcher: Actor, n: int) -> None:
-    async with runtime.running(f"a{n}", Sample) as ref:
-        watch = watcher.context.watch(ref, then=lambda down: Note(1))
+    async with runtime.running(f"a{n}", SampleActor) as ref:
+        watch = watcher.context.watch(ref, then=lambda down: DiaryNote(1))
         if n % 2:
             watch.cancel()
-        assert await ref.ask(Add(n), deadline=1.0) == n
+        assert await ref.ask(AddNumber(n), deadline=1.0) == n
 
 
 def assert_empty(runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""The order of tasks is decided by the seed, and by nothing else."""
+"""The order of tasks is decided by the seed only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.testing import task_order
 from supervisors import RestartIntensity, actor_child, open_supervisor, pool_child
-from tests.fw_actors.runtime.sample_actors import Add, Begin, Break, Nap, Sample
+from tests.fw_actors.runtime.sample_actors import AddNumber, Begin, Break, Nap, SampleActor
 
 ROOT = Path(__file__).parents[3]
 
@@ -48,18 +48,18 @@ def ordered(seed: int) -> list[int]:
         return trio.run(order_of, 6)
 
 
-def test_one_seed_gives_one_order_and_other_seeds_give_others() -> None:
+def test_task_order_is_determined_by_its_seed() -> None:
     assert [ordered(seed) for seed in range(20)] == [ordered(seed) for seed in range(20)]
     assert len({tuple(ordered(seed)) for seed in range(20)}) == 20
 
 
-def test_every_task_may_come_before_every_other_one() -> None:
+def test_task_order_may_put_any_task_first() -> None:
     firsts = [ordered(seed)[:6] for seed in range(200)]
     before = {(a, b) for order in firsts for n, a in enumerate(order) for b in order[n + 1 :]}
     assert len(before) == 6 * 5
 
 
-def test_trio_is_as_it_was_behind_the_block() -> None:
+def test_task_order_restores_trio_at_its_end() -> None:
     names = vars(trio._core._run)
     before = {name: names[name] for name in ("_r", "_ALLOW_DETERMINISTIC_SCHEDULING")}
     with suppress(ZeroDivisionError), task_order(1):
@@ -72,8 +72,8 @@ async def story(trace: list[str]) -> None:
     """Actors of every kind with failures, restarts, work and timeouts; each step is traced."""
     clock = TrioClock(0)
     async with open_runtime(clock=clock, entropy=SeededEntropy(1)) as runtime:
-        pool = KeyedPool(runtime, "pool", lambda key: Sample(), capacity=5, idle_seconds=2.0)
-        children = [actor_child(name, Sample) for name in "abc"]
+        pool = KeyedPool(runtime, "pool", lambda key: SampleActor(), capacity=5, idle_seconds=2.0)
+        children = [actor_child(name, SampleActor) for name in "abc"]
         intensity = RestartIntensity(restarts=1000)
         async with (
             open_supervisor(
@@ -90,7 +90,7 @@ async def tell_the_story(runtime: Runtime, pool: KeyedPool, caller: int, trace: 
     for step in range(30):
         choice = int(dice.uniform(0, 7.99))
         ref: Any = runtime.ref("abc"[choice % 3]) if choice < 4 else pool[str(choice)]
-        request = (Add(caller), Nap(dice.uniform(0, 0.5)), Break())[step % 3]
+        request = (AddNumber(caller), Nap(dice.uniform(0, 0.5)), Break())[step % 3]
         try:
             answer: object = await ref.ask(request, deadline=0.3)
         except ActorFailed as failure:
@@ -108,12 +108,12 @@ def traced(seed: int) -> bytes:
     return "\n".join(trace).encode()
 
 
-def test_a_story_of_actors_is_the_same_byte_for_byte_under_the_same_seed() -> None:
+def test_task_order_repeats_a_run_of_actors_byte_for_byte() -> None:
     assert traced(7) == traced(7)
     assert traced(7) != traced(8)
 
 
-def test_it_is_the_same_in_another_process_with_another_hash_seed() -> None:
+def test_task_order_is_independent_of_process_and_hash_seed() -> None:
     module = "tests.fw_actors.runtime.test_task_order"
     code = f"import sys; from {module} import traced; sys.stdout.buffer.write(traced(7))"
     for hash_seed in ("1", "2"):

@@ -30,27 +30,27 @@ from fw_actors.runtime.testing import (
 )
 from supervisors import actor_child, open_supervisor
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
+    DiaryNote,
     Later,
-    Note,
-    Sample,
+    SampleActor,
 )
 
 
 async def test_drop_loses_the_message(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Sample(diary)) as ref:
+    async with runtime.running("a", lambda: SampleActor(diary)) as ref:
         with injecting(ref, nth({2: Drop(), 4: Drop()})) as injector:
             for number in (1, 2, 3):
-                ref.tell(Note(number))
+                ref.tell(DiaryNote(number))
             with pytest.raises(AskTimeout):
-                await ref.ask(Add(1), deadline=2.0)
-        assert await ref.ask(Add(5), deadline=2.0) == 5
+                await ref.ask(AddNumber(1), deadline=2.0)
+        assert await ref.ask(AddNumber(5), deadline=2.0) == 5
     assert diary == [1, 3]
     assert injector.seen == 4
     assert injector.injected == [
-        InjectedFault("a", 2, "Note", Drop()),
-        InjectedFault("a", 4, "Add", Drop()),
+        InjectedFault("a", 2, "DiaryNote", Drop()),
+        InjectedFault("a", 4, "AddNumber", Drop()),
     ]
 
 
@@ -58,11 +58,11 @@ async def test_delay_delivers_the_message_later(
     runtime: Runtime,
 ) -> None:
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Sample(diary)) as ref:
+    async with runtime.running("a", lambda: SampleActor(diary)) as ref:
         with injecting(ref, nth({1: Delay(3.0), 3: Delay(1.0)})):
-            ref.tell(Note(1))
-            ref.tell(Note(2))
-            assert await ref.ask(Add(7), deadline=2.0) == 7
+            ref.tell(DiaryNote(1))
+            ref.tell(DiaryNote(2))
+            assert await ref.ask(AddNumber(7), deadline=2.0) == 7
             assert trio.current_time() == 1.0
             await trio.sleep(5)
     assert diary == [2, 1]
@@ -71,19 +71,21 @@ async def test_delay_delivers_the_message_later(
 
 async def test_crash_fails_the_handler_and_is_supervised(runtime: Runtime, log: LogBook) -> None:
     diary: list[Any] = []
-    async with open_supervisor(runtime, "top", [actor_child("a", lambda: Sample(diary))]):
+    async with open_supervisor(runtime, "top", [actor_child("a", lambda: SampleActor(diary))]):
         ref = runtime.ref("a")
         with injecting(ref, nth({2: Crash(), 4: Crash()})) as injector:
-            ref.tell(Note(1))
+            ref.tell(DiaryNote(1))
             with pytest.raises(ActorFailed, match="'a' failed: InjectedCrash: on message 2"):
-                await ref.ask(Add(1), deadline=1.0)
-            assert await ref.ask(Add(3), deadline=1.0) == 3  # a new instance, the same injector
-            ref.tell(Note(2))
-            assert await ref.ask(Add(4), deadline=1.0) == 4
+                await ref.ask(AddNumber(1), deadline=1.0)
+            assert (
+                await ref.ask(AddNumber(3), deadline=1.0) == 3
+            )  # a new instance, the same injector
+            ref.tell(DiaryNote(2))
+            assert await ref.ask(AddNumber(4), deadline=1.0) == 4
         assert runtime.snapshot().tree[0].children[0].restarts == 2
     assert (diary, injector.seen) == ([1], 5)
     assert [entry["phase"] for entry in log.named("actor_failed")] == ["handler", "handler"]
-    assert log.named("actor_failed")[0]["recent_messages"] == ("Note", "Add")
+    assert log.named("actor_failed")[0]["recent_messages"] == ("DiaryNote", "AddNumber")
 
 
 async def test_delay_loses_the_request_with_its_instance(
@@ -93,10 +95,10 @@ async def test_delay_loses_the_request_with_its_instance(
 
     async def ask() -> None:
         with pytest.raises(ActorGone):
-            await runtime.ref("a").ask(Add(1), deadline=60.0)
+            await runtime.ref("a").ask(AddNumber(1), deadline=60.0)
         faults.append("gone")
 
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         with injecting(ref, nth({1: Delay(30.0)})):
             nursery.start_soon(ask)
             await wait_all_tasks_blocked()
@@ -106,18 +108,18 @@ async def test_delay_loses_the_request_with_its_instance(
 
 
 async def test_injecting_into_a_pool_includes_later_actors(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=5.0)
-    await pool["a"].ask(Add(1))
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), idle_seconds=5.0)
+    await pool["a"].ask(AddNumber(1))
     with injecting(pool, nth({1: Crash(), 2: Delay(8.0)})) as injector:
         with pytest.raises(ActorFailed):
-            await pool["a"].ask(Add(1), deadline=1.0)
-        assert await pool["b"].ask(Add(2), deadline=10.0) == 2
+            await pool["a"].ask(AddNumber(1), deadline=1.0)
+        assert await pool["b"].ask(AddNumber(2), deadline=10.0) == 2
     assert [(entry.actor, entry.fault) for entry in injector.injected] == [
         ("p/a", Crash()),
         ("p/b", Delay(8.0)),
     ]
     assert trio.current_time() == 8.0
-    assert await pool["a"].ask(Add(1)) == 1
+    assert await pool["a"].ask(AddNumber(1)) == 1
 
 
 async def test_injecting_leaves_timers_alone(runtime: Runtime) -> None:
@@ -125,11 +127,11 @@ async def test_injecting_leaves_timers_alone(runtime: Runtime) -> None:
     dice = SeededEntropy(1)
 
     def plan(number: int, message: Message) -> Fault | None:
-        return Drop() if isinstance(message, Note) and dice.uniform(0, 1) <= 1 else None
+        return Drop() if isinstance(message, DiaryNote) and dice.uniform(0, 1) <= 1 else None
 
-    async with runtime.running("a", lambda: Sample(diary)) as ref:
+    async with runtime.running("a", lambda: SampleActor(diary)) as ref:
         with injecting(ref, plan):
-            ref.tell(Note(1))
+            ref.tell(DiaryNote(1))
             ref.tell(Later(1.0, 2))
             await trio.sleep(2)
     assert diary == [2]
@@ -137,13 +139,13 @@ async def test_injecting_leaves_timers_alone(runtime: Runtime) -> None:
 
 async def test_probe_keeps_what_it_is_told(runtime: Runtime) -> None:
     """Each message is returned once, and by its type."""
-    async with probing(runtime, "mailer", {Add: 7}) as probe:
+    async with probing(runtime, "mailer", {AddNumber: 7}) as probe:
         ref = runtime.ref("mailer")
-        ref.tell(Note(1))
-        ref.tell(Note(2))
-        assert await ref.ask(Add(1), deadline=1.0) == 7
-        assert (await probe.got(Add)).number == 1
-        assert [(await probe.got(Note)).number for _ in range(2)] == [1, 2]
+        ref.tell(DiaryNote(1))
+        ref.tell(DiaryNote(2))
+        assert await ref.ask(AddNumber(1), deadline=1.0) == 7
+        assert (await probe.got(AddNumber)).number == 1
+        assert [(await probe.got(DiaryNote)).number for _ in range(2)] == [1, 2]
         await probe.silent(5.0)
 
 
@@ -153,16 +155,16 @@ async def test_probe_waits_for_a_message(runtime: Runtime, nursery: trio.Nursery
 
         async def tell_later() -> None:
             await trio.sleep(2)
-            ref.tell(Note(1))
+            ref.tell(DiaryNote(1))
 
         nursery.start_soon(tell_later)
-        with pytest.raises(AssertionError, match="no Note within 1 s"):
-            await probe.got(Note)
-        assert (await probe.got(Note, within=5.0)).number == 1
+        with pytest.raises(AssertionError, match="no DiaryNote within 1 s"):
+            await probe.got(DiaryNote)
+        assert (await probe.got(DiaryNote, within=5.0)).number == 1
 
 
 async def test_probe_is_not_silent_if_a_message_arrives(runtime: Runtime) -> None:
     async with probing(runtime, "mailer") as probe:
-        runtime.ref("mailer").tell(Note(1))
-        with pytest.raises(AssertionError, match="Note"):
+        runtime.ref("mailer").tell(DiaryNote(1))
+        with pytest.raises(AssertionError, match="DiaryNote"):
             await probe.silent(1.0)

@@ -20,13 +20,19 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
-from tests.fw_actors.runtime.sample_actors import Add, Keep, Note, Sample, Waits
+from tests.fw_actors.runtime.sample_actors import (
+    AddNumber,
+    DiaryNote,
+    Keep,
+    SampleActor,
+    SampleThatWaits,
+)
 
 MAX_FROM_THREADS = 10_000
 
 
 async def in_thread(function: Any, *args: Any) -> Any:
-    """Run a function in a thread that trio knows nothing of, as a library's callback would."""
+    """Run a function in a thread outside of trio, as a library's callback would."""
     results: list[Any] = []
 
     def run() -> None:
@@ -41,58 +47,58 @@ async def in_thread(function: Any, *args: Any) -> Any:
     return results[0]
 
 
-async def test_tell_from_another_thread_is_refused_and_the_actor_goes_on(runtime: Runtime) -> None:
+async def test_tell_from_another_thread_is_refused_without_harm(runtime: Runtime) -> None:
     """R-36."""
     diary: list[Any] = []
-    async with runtime.running("a", lambda: Sample(diary)) as ref:
-        await ref.ask(Add(1), deadline=1.0)
-        error = await in_thread(ref.tell, Note(1))
+    async with runtime.running("a", lambda: SampleActor(diary)) as ref:
+        await ref.ask(AddNumber(1), deadline=1.0)
+        error = await in_thread(ref.tell, DiaryNote(1))
         assert isinstance(error, RuntimeError)
         assert "tell_from_thread" in str(error)
-        assert await ref.ask(Add(1), deadline=1.0) == 2
+        assert await ref.ask(AddNumber(1), deadline=1.0) == 2
     assert diary == []
 
 
 async def test_tell_of_a_key_from_another_thread_is_refused(runtime: Runtime) -> None:
     """R-36."""
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
-    assert isinstance(await in_thread(pool["k"].tell, Note(1)), RuntimeError)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
+    assert isinstance(await in_thread(pool["k"].tell, DiaryNote(1)), RuntimeError)
     assert len(pool) == 0
-    assert await pool["k"].ask(Add(1), deadline=1.0) == 1
-    assert isinstance(await in_thread(pool["k"].tell, Note(1)), RuntimeError)
-    assert await pool["k"].ask(Add(1), deadline=1.0) >= 1
+    assert await pool["k"].ask(AddNumber(1), deadline=1.0) == 1
+    assert isinstance(await in_thread(pool["k"].tell, DiaryNote(1)), RuntimeError)
+    assert await pool["k"].ask(AddNumber(1), deadline=1.0) >= 1
 
 
 async def test_ask_from_the_trio_of_another_thread_is_refused(runtime: Runtime) -> None:
     """R-36."""
-    async with runtime.running("a", Sample) as ref:
-        error = await in_thread(trio.run, partial(ref.ask, Add(1), deadline=1.0))
+    async with runtime.running("a", SampleActor) as ref:
+        error = await in_thread(trio.run, partial(ref.ask, AddNumber(1), deadline=1.0))
         assert isinstance(error, RuntimeError)
-        assert await ref.ask(Add(1), deadline=1.0) == 1
+        assert await ref.ask(AddNumber(1), deadline=1.0) == 1
 
 
 @pytest.mark.parametrize("keyed", [False, True])
 async def test_tell_from_thread_delivers_in_order(runtime: Runtime, keyed: bool) -> None:
     """R-36."""
     diary: list[Any] = []
-    pool = KeyedPool(runtime, "p", lambda key: Sample(diary))
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(diary))
 
     def tell_all(ref: Ref) -> list[bool]:
-        return [ref.tell_from_thread(Note(number)) for number in range(100)]
+        return [ref.tell_from_thread(DiaryNote(number)) for number in range(100)]
 
-    async with runtime.running("a", lambda: Sample(diary)) as single:
+    async with runtime.running("a", lambda: SampleActor(diary)) as single:
         ref: Ref = pool["k"] if keyed else single
         assert await in_thread(tell_all, ref) == [True] * 100
-        await ref.ask(Add(1), deadline=1.0)
+        await ref.ask(AddNumber(1), deadline=1.0)
         assert diary == list(range(100))
 
 
 async def test_tell_from_thread_records_what_is_refused(runtime: Runtime) -> None:
-    """R-31: what the mailbox refuses is a dead letter."""
-    async with runtime.running("a", Waits) as ref:
+    """R-31: a message that the mailbox refuses is a dead letter."""
+    async with runtime.running("a", SampleThatWaits) as ref:
         ref.suspend()
         for number in range(5):
-            assert await in_thread(ref.tell_from_thread, Note(number))
+            assert await in_thread(ref.tell_from_thread, DiaryNote(number))
         await trio.testing.wait_all_tasks_blocked()
         assert sum(runtime.snapshot().dead_letters.values()) == 3
         ref.resume()
@@ -102,19 +108,19 @@ async def test_tell_from_thread_is_bounded(runtime: Runtime) -> None:
     """R-36: a thread cannot fill the memory while trio's thread is busy."""
     told: list[bool] = []
 
-    class Busy(Actor):
-        @handles(Note)
-        def note(self, message: Note) -> None:
+    class FloodedByThread(Actor):
+        @handles(DiaryNote)
+        def note(self, message: DiaryNote) -> None:
             thread = Thread(target=self.flood)
             thread.start()
             thread.join()
 
         def flood(self) -> None:
             ref = self.context.ref
-            told.extend(ref.tell_from_thread(Add(1)) for _ in range(MAX_FROM_THREADS + 1))
+            told.extend(ref.tell_from_thread(AddNumber(1)) for _ in range(MAX_FROM_THREADS + 1))
 
-    async with runtime.running("a", Busy) as ref:
-        ref.tell(Note(1))
+    async with runtime.running("a", FloodedByThread) as ref:
+        ref.tell(DiaryNote(1))
         await trio.testing.wait_all_tasks_blocked()
     assert told == [True] * MAX_FROM_THREADS + [False]
 
@@ -124,7 +130,7 @@ async def test_tell_from_thread_returns_false_after_the_run() -> None:
     clock = TrioClock(0)
     async with open_runtime(clock=clock, entropy=SeededEntropy(1)) as runtime:
         ref = runtime.ref("a")
-    assert await in_thread(ref.tell_from_thread, Note(1)) is False
+    assert await in_thread(ref.tell_from_thread, DiaryNote(1)) is False
 
 
 @pytest.mark.parametrize("call", ["stop", "suspend", "resume", "trace"])
@@ -133,7 +139,7 @@ async def test_control_from_another_thread_is_refused_and_changes_nothing(
 ) -> None:
     """R-36."""
     arguments = {"stop": (0.0,), "trace": (print,)}.get(call, ())
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         if call == "resume":
             ref.suspend()
         error = await in_thread(getattr(ref, call), *arguments)
@@ -142,12 +148,12 @@ async def test_control_from_another_thread_is_refused_and_changes_nothing(
         state = (await ref.inspect()).actor.state
         assert state == ("suspended" if call == "resume" else "running")
         ref.resume()
-        assert await ref.ask(Add(1), deadline=1.0) == 1
+        assert await ref.ask(AddNumber(1), deadline=1.0) == 1
 
 
 async def test_inspection_from_the_trio_of_another_thread_is_refused(runtime: Runtime) -> None:
     """R-36."""
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         error = await in_thread(trio.run, ref.inspect)
         assert isinstance(error, RuntimeError)
         assert "use trio.from_thread.run" in str(error)
@@ -158,7 +164,7 @@ async def test_answer_from_another_thread_is_refused_and_not_lost(
     runtime: Runtime, call: str, value: Any
 ) -> None:
     """R-36: it can still be given."""
-    sample = Sample()
+    sample = SampleActor()
     async with runtime.running("a", lambda: sample) as ref, trio.open_nursery() as nursery:
         answers: list[int] = []
 

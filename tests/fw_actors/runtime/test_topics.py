@@ -30,16 +30,16 @@ from fw_actors.runtime import (
 from fw_actors.runtime.testing import LogBook
 from supervisors import RestartIntensity, actor_child, open_supervisor
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Break,
+    DiaryNote,
     Forward,
     Nap,
-    Note,
-    Sample,
+    SampleActor,
 )
 
 
-def opened(runtime: Runtime, **options: Any) -> Topic[Note]:
+def opened(runtime: Runtime, **options: Any) -> Topic[DiaryNote]:
     return Topic(runtime, "news", **options)
 
 
@@ -49,34 +49,34 @@ async def test_publication_reaches_all_members(runtime: Runtime) -> None:
     first: list[Any] = []
     second: list[Any] = []
     async with (
-        runtime.running("a", lambda: Sample(first)) as a,
-        runtime.running("b", lambda: Sample(second)) as b,
+        runtime.running("a", lambda: SampleActor(first)) as a,
+        runtime.running("b", lambda: SampleActor(second)) as b,
     ):
         topic.subscribe(a)
-        assert await topic.publish(Note(1)) == 1
+        assert await topic.publish(DiaryNote(1)) == 1
         topic.subscribe(b)
-        assert await topic.publish(Note(2)) == 2
-        assert topic.tell(Note(3))
+        assert await topic.publish(DiaryNote(2)) == 2
+        assert topic.tell(DiaryNote(3))
         await wait_all_tasks_blocked()
     assert (first, second) == ([1, 2, 3], [2, 3])
 
 
-async def test_all_members_get_all_publications_in_one_order(
+async def test_members_get_all_publications_in_one_order(
     runtime: Runtime, nursery: trio.Nursery
 ) -> None:
     """R-100: also when publishers have to wait for one of the members."""
     topic = opened(runtime)
     seen: list[list[Any]] = [[] for _ in range(3)]
     async with (
-        runtime.running("a", lambda: Sample(seen[0])) as a,
-        runtime.running("b", lambda: Sample(seen[1])) as b,
-        runtime.running("c", lambda: Sample(seen[2])) as c,
+        runtime.running("a", lambda: SampleActor(seen[0])) as a,
+        runtime.running("b", lambda: SampleActor(seen[1])) as b,
+        runtime.running("c", lambda: SampleActor(seen[2])) as c,
     ):
         for ref, capacity in ((a, 1), (b, 3), (c, 100)):
             topic.subscribe(ref, capacity=capacity)
         b.suspend()
         for number in range(20):
-            nursery.start_soon(topic.publish, Note(number))
+            nursery.start_soon(topic.publish, DiaryNote(number))
         await wait_all_tasks_blocked()
         assert topic.snapshot().waiting == 17
         b.resume()
@@ -86,21 +86,21 @@ async def test_all_members_get_all_publications_in_one_order(
 
 
 async def test_publisher_waits_for_a_slow_member(runtime: Runtime, nursery: trio.Nursery) -> None:
-    """R-101: Slow.WAIT, and nobody has the publication before all can have it."""
+    """R-101: Slow.WAIT, and no member gets the publication before all can get it."""
     topic = opened(runtime)
     seen: list[Any] = []
     async with (
-        runtime.running("slow", Sample) as slow,
-        runtime.running("quick", lambda: Sample(seen)) as quick,
+        runtime.running("slow", SampleActor) as slow,
+        runtime.running("quick", lambda: SampleActor(seen)) as quick,
     ):
         topic.subscribe(slow, slow=Slow.WAIT, capacity=2)
         topic.subscribe(quick)
         slow.suspend()
         for number in range(3):
-            nursery.start_soon(topic.publish, Note(number))
+            nursery.start_soon(topic.publish, DiaryNote(number))
         await wait_all_tasks_blocked()
         assert len(seen) == 2
-        assert not topic.tell(Note(9))
+        assert not topic.tell(DiaryNote(9))
         assert topic.snapshot().waiting == 1
         slow.resume()
         await wait_all_tasks_blocked()
@@ -112,16 +112,16 @@ async def test_cancelled_publisher_has_published_nothing(runtime: Runtime) -> No
     """R-101."""
     topic = opened(runtime)
     seen: list[Any] = []
-    async with runtime.running("a", lambda: Sample(seen)) as ref:
+    async with runtime.running("a", lambda: SampleActor(seen)) as ref:
         topic.subscribe(ref, capacity=1)
         ref.suspend()
-        await topic.publish(Note(1))
+        await topic.publish(DiaryNote(1))
         with trio.move_on_after(1) as scope:
-            await topic.publish(Note(2))
+            await topic.publish(DiaryNote(2))
         assert scope.cancelled_caught
         assert topic.snapshot().waiting == 0
         ref.resume()
-        assert await topic.publish(Note(3)) == 1
+        assert await topic.publish(DiaryNote(3)) == 1
         await wait_all_tasks_blocked()
     assert seen == [1, 3]
 
@@ -139,12 +139,12 @@ async def test_full_queue_drops_as_chosen(
     """R-102: the other messages of the mailbox are not touched."""
     topic = opened(runtime)
     seen: list[Any] = []
-    async with runtime.running("a", lambda: Sample(seen)) as ref:
+    async with runtime.running("a", lambda: SampleActor(seen)) as ref:
         member = topic.subscribe(ref, slow=slow, capacity=2)
         ref.suspend()
-        ref.tell(Note(100))
+        ref.tell(DiaryNote(100))
         for number in range(1, 5):
-            await topic.publish(Note(number))
+            await topic.publish(DiaryNote(number))
         assert member.missed == 2
         ref.resume()
         await wait_all_tasks_blocked()
@@ -154,13 +154,13 @@ async def test_full_queue_drops_as_chosen(
 
 
 async def test_slow_member_is_unsubscribed_and_told(runtime: Runtime, log: LogBook) -> None:
-    """R-102: what it has is handled first."""
+    """R-102: its queued publications are handled first."""
     topic = opened(runtime)
     seen: list[Any] = []
-    async with runtime.running("a", lambda: Sample(seen)) as ref:
-        member = topic.subscribe(ref, slow=Slow.UNSUBSCRIBE, capacity=2, then=Note(-1))
+    async with runtime.running("a", lambda: SampleActor(seen)) as ref:
+        member = topic.subscribe(ref, slow=Slow.UNSUBSCRIBE, capacity=2, then=DiaryNote(-1))
         ref.suspend()
-        assert [await topic.publish(Note(number)) for number in range(4)] == [1, 1, 0, 0]
+        assert [await topic.publish(DiaryNote(number)) for number in range(4)] == [1, 1, 0, 0]
         assert (len(topic), member.active) == (0, False)
         ref.resume()
         await wait_all_tasks_blocked()
@@ -172,16 +172,16 @@ async def test_slow_member_is_unsubscribed_and_told(runtime: Runtime, log: LogBo
 
 async def test_publications_take_turns_with_other_messages(runtime: Runtime) -> None:
     """R-103: neither a topic nor the mailbox, nor one of two topics, starves another."""
-    topic, other = opened(runtime), Topic[Note](runtime, "other")
+    topic, other = opened(runtime), Topic[DiaryNote](runtime, "other")
     seen: list[Any] = []
-    async with runtime.running("a", lambda: Sample(seen)) as ref:
+    async with runtime.running("a", lambda: SampleActor(seen)) as ref:
         topic.subscribe(ref)
         other.subscribe(ref)
         ref.suspend()
         for number in range(20):
-            await topic.publish(Note(number))
-            await other.publish(Note(100 + number))
-            ref.tell(Note(200 + number))
+            await topic.publish(DiaryNote(number))
+            await other.publish(DiaryNote(100 + number))
+            ref.tell(DiaryNote(200 + number))
         ref.resume()
         await wait_all_tasks_blocked()
     assert seen[:10] == [0, 100, 1, 101, 2, 102, 3, 103, 200, 4]
@@ -194,16 +194,16 @@ async def test_full_mailbox_drops_none_of_the_publications(runtime: Runtime) -> 
     """R-102: a queue is not part of the mailbox's capacity."""
     topic = opened(runtime)
 
-    class Two(Sample):
-        mailbox = MailboxPolicy(capacity=2, overflow=Sample.mailbox.overflow.DROP_OLDEST)
+    class Two(SampleActor):
+        mailbox = MailboxPolicy(capacity=2, overflow=SampleActor.mailbox.overflow.DROP_OLDEST)
 
     seen: list[Any] = []
     async with runtime.running("a", lambda: Two(seen)) as ref:
         topic.subscribe(ref)
         ref.suspend()
-        await topic.publish(Note(1))
+        await topic.publish(DiaryNote(1))
         for number in range(10, 14):
-            ref.tell(Note(number))
+            ref.tell(DiaryNote(number))
         assert runtime.snapshot().tree[0].depth == 3
         ref.resume()
         await wait_all_tasks_blocked()
@@ -213,13 +213,13 @@ async def test_full_mailbox_drops_none_of_the_publications(runtime: Runtime) -> 
 async def test_member_subscribes_again_with_new_terms(runtime: Runtime) -> None:
     topic = opened(runtime)
     seen: list[Any] = []
-    async with runtime.running("a", lambda: Sample(seen)) as ref:
+    async with runtime.running("a", lambda: SampleActor(seen)) as ref:
         first = topic.subscribe(ref, capacity=1)
         ref.suspend()
-        await topic.publish(Note(1))
+        await topic.publish(DiaryNote(1))
         assert topic.subscribe(ref, capacity=3) is first
         with trio.fail_after(1):
-            await topic.publish(Note(2))
+            await topic.publish(DiaryNote(2))
         assert [member.depth for member in topic.snapshot().members] == [2]
         ref.resume()
         await wait_all_tasks_blocked()
@@ -231,33 +231,33 @@ async def test_cancelled_membership_drops_its_queue_and_frees_publishers(
 ) -> None:
     topic = opened(runtime)
     seen: list[Any] = []
-    async with runtime.running("a", lambda: Sample(seen)) as ref:
+    async with runtime.running("a", lambda: SampleActor(seen)) as ref:
         member = topic.subscribe(ref, capacity=1)
         ref.suspend()
-        nursery.start_soon(topic.publish, Note(1))
-        nursery.start_soon(topic.publish, Note(2))
+        nursery.start_soon(topic.publish, DiaryNote(1))
+        nursery.start_soon(topic.publish, DiaryNote(2))
         await wait_all_tasks_blocked()
         member.cancel()
         member.cancel()
         await wait_all_tasks_blocked()
         assert topic.snapshot() == topic.snapshot().__class__("news", 2, 0, ())
         ref.resume()
-        ref.tell(Note(3))
+        ref.tell(DiaryNote(3))
         await wait_all_tasks_blocked()
     assert seen == [3]
 
 
-class Chooses(Sample):
+class Chooses(SampleActor):
     """Becomes a member while it handles a message."""
 
-    def __init__(self, topic: Topic[Note], diary: list[Any]) -> None:
+    def __init__(self, topic: Topic[DiaryNote], diary: list[Any]) -> None:
         super().__init__(diary)
         self.topic = topic
 
-    @handles(Add)
-    async def add(self, message: Add) -> int:
+    @handles(AddNumber)
+    async def add(self, message: AddNumber) -> int:
         self.topic.subscribe(self.context.ref)
-        self.topic.tell(Note(message.number))
+        self.topic.tell(DiaryNote(message.number))
         return message.number
 
 
@@ -266,25 +266,25 @@ async def test_handler_subscribes_its_own_actor(runtime: Runtime) -> None:
     topic = opened(runtime)
     seen: list[Any] = []
     async with runtime.running("a", lambda: Chooses(topic, seen)) as ref:
-        assert await ref.ask(Add(7), deadline=1.0) == 7
+        assert await ref.ask(AddNumber(7), deadline=1.0) == 7
         await wait_all_tasks_blocked()
     assert seen == [7]
 
 
 async def test_single_actor_stays_a_member_over_a_restart(runtime: Runtime) -> None:
-    """R-104: with what is in its queue."""
+    """R-104: with the publications in its queue."""
     topic = opened(runtime)
     seen: list[Any] = []
     intensity = RestartIntensity(backoff=1.0, jitter=0.0)
     async with open_supervisor(
-        runtime, "top", [actor_child("a", lambda: Sample(seen))], intensity=intensity
+        runtime, "top", [actor_child("a", lambda: SampleActor(seen))], intensity=intensity
     ):
         ref = runtime.ref("a")
         topic.subscribe(ref)
         for number in range(2):
             ref.tell(Break())
             await wait_all_tasks_blocked()
-            await topic.publish(Note(number))
+            await topic.publish(DiaryNote(number))
         await trio.sleep(2)
         assert (seen, len(topic)) == ([0, 1], 1)
 
@@ -293,12 +293,15 @@ async def test_actor_that_stops_leaves_after_its_queue(runtime: Runtime) -> None
     """R-104: and frees a publisher that waits for it."""
     topic = opened(runtime)
     seen: list[Any] = []
-    async with runtime.running("a", lambda: Sample(seen)) as ref, trio.open_nursery() as nursery:
+    async with (
+        runtime.running("a", lambda: SampleActor(seen)) as ref,
+        trio.open_nursery() as nursery,
+    ):
         topic.subscribe(ref, capacity=2)
         ref.tell(Nap(1.0))
         await wait_all_tasks_blocked()
         for number in range(3):
-            nursery.start_soon(topic.publish, Note(number))
+            nursery.start_soon(topic.publish, DiaryNote(number))
         await wait_all_tasks_blocked()
         ref.stop(trio.current_time() + 5.0)
         assert len(topic) == 0
@@ -309,13 +312,13 @@ async def test_actor_that_stops_leaves_after_its_queue(runtime: Runtime) -> None
         topic.subscribe(ref)
 
 
-async def test_publications_of_an_actor_that_is_cut_off_are_dead_letters(runtime: Runtime) -> None:
+async def test_queued_publications_of_a_cut_actor_are_dead_letters(runtime: Runtime) -> None:
     topic = opened(runtime)
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         topic.subscribe(ref)
         ref.tell(Nap(100.0))
         await wait_all_tasks_blocked()
-        await topic.publish(Note(1))
+        await topic.publish(DiaryNote(1))
         ref.stop(trio.current_time() + 1.0)
     assert runtime.snapshot().dead_letters[DeadLetterReason.STOPPED] == 1
 
@@ -324,10 +327,10 @@ async def test_keyed_member_is_not_passivated_until_it_leaves(runtime: Runtime) 
     """R-104."""
     topic = opened(runtime)
     seen: list[Any] = []
-    pool = KeyedPool(runtime, "p", lambda key: Sample(seen), idle_seconds=5.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(seen), idle_seconds=5.0)
     member = topic.subscribe(pool["k"])
     await trio.sleep(100)
-    assert (len(pool), await topic.publish(Note(1))) == (1, 1)
+    assert (len(pool), await topic.publish(DiaryNote(1))) == (1, 1)
     await trio.sleep(100)
     assert (seen, len(pool)) == ([1], 1)
     member.cancel()
@@ -337,13 +340,13 @@ async def test_keyed_member_is_not_passivated_until_it_leaves(runtime: Runtime) 
 
 
 async def test_keyed_member_leaves_when_its_instance_fails(runtime: Runtime) -> None:
-    """R-104: what is in its queue is handled by the next instance."""
+    """R-104: the publications in its queue are handled by the next instance."""
     topic = opened(runtime)
     seen: list[Any] = []
-    pool = KeyedPool(runtime, "p", lambda key: Sample(seen), idle_seconds=5.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(seen), idle_seconds=5.0)
     topic.subscribe(pool["k"])
     pool["k"].tell(Break())
-    await topic.publish(Note(1))
+    await topic.publish(DiaryNote(1))
     await trio.sleep(1)
     assert (seen, len(topic)) == ([1], 0)
     await trio.sleep(6)
@@ -353,10 +356,10 @@ async def test_keyed_member_leaves_when_its_instance_fails(runtime: Runtime) -> 
 async def test_pool_with_members_closes(runtime: Runtime) -> None:
     topic = opened(runtime)
     seen: list[Any] = []
-    pool = KeyedPool(runtime, "p", lambda key: Sample(seen))
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(seen))
     for key in "abc":
         topic.subscribe(pool[key])
-    await topic.publish(Note(1))
+    await topic.publish(DiaryNote(1))
     with trio.fail_after(1):
         await pool.close()
     assert (seen, len(topic)) == ([1, 1, 1], 0)
@@ -365,26 +368,29 @@ async def test_pool_with_members_closes(runtime: Runtime) -> None:
 async def test_keyed_actor_that_ends_itself_leaves(runtime: Runtime) -> None:
     topic = opened(runtime)
 
-    class Once(Sample):
-        @handles(Note)
-        def note(self, message: Note) -> None:
+    class Once(SampleActor):
+        @handles(DiaryNote)
+        def note(self, message: DiaryNote) -> None:
             self.context.stop()
 
     pool = KeyedPool(runtime, "p", lambda key: Once())
     topic.subscribe(pool["k"])
-    await topic.publish(Note(1))
+    await topic.publish(DiaryNote(1))
     await wait_all_tasks_blocked()
     assert (len(topic), len(pool)) == (0, 0)
 
 
 async def test_accept_chooses_publications(runtime: Runtime, log: LogBook) -> None:
-    """A member whose `accept` fails leaves, and harms nobody."""
+    """A member whose `accept` fails leaves, and no other member is affected."""
     topic = opened(runtime)
     seen: list[Any] = []
-    async with runtime.running("a", lambda: Sample(seen)) as a, runtime.running("b", Sample) as b:
+    async with (
+        runtime.running("a", lambda: SampleActor(seen)) as a,
+        runtime.running("b", SampleActor) as b,
+    ):
         topic.subscribe(a, accept=lambda note: note.number % 2 == 0)
         topic.subscribe(b, accept=lambda note: bool(1 // note.number))
-        assert [await topic.publish(Note(number)) for number in (1, 2, 0, 4)] == [1, 1, 1, 1]
+        assert [await topic.publish(DiaryNote(number)) for number in (1, 2, 0, 4)] == [1, 1, 1, 1]
         await wait_all_tasks_blocked()
     assert seen == [2, 0, 4]
     assert log.named("member_unsubscribed")[0]["reason"] == (
@@ -394,7 +400,7 @@ async def test_accept_chooses_publications(runtime: Runtime, log: LogBook) -> No
 
 async def test_topic_has_a_limit_of_members(runtime: Runtime) -> None:
     topic = opened(runtime, max_members=1)
-    async with runtime.running("a", Sample) as a, runtime.running("b", Sample) as b:
+    async with runtime.running("a", SampleActor) as a, runtime.running("b", SampleActor) as b:
         topic.subscribe(a)
         with pytest.raises(MailboxFull, match="'news' is full: the limit is 1 members"):
             topic.subscribe(b)
@@ -404,19 +410,19 @@ async def test_topic_has_a_limit_of_members(runtime: Runtime) -> None:
             topic.subscribe(a, capacity=0)
 
 
-class Twice(Request[int], frozen=True):
+class PublishTwice(Request[int], frozen=True):
     """Publishes two messages."""
 
 
-class Publisher(Sample):
-    def __init__(self, topic: Topic[Note]) -> None:
+class Publisher(SampleActor):
+    def __init__(self, topic: Topic[DiaryNote]) -> None:
         super().__init__()
         self.topic = topic
 
-    @handles(Twice)
-    async def twice(self, message: Twice) -> int:
-        await self.topic.publish(Note(1))
-        return await self.topic.publish(Note(2))
+    @handles(PublishTwice)
+    async def twice(self, message: PublishTwice) -> int:
+        await self.topic.publish(DiaryNote(1))
+        return await self.topic.publish(DiaryNote(2))
 
 
 async def test_publisher_that_is_the_full_member_gets_a_cycle(runtime: Runtime) -> None:
@@ -425,7 +431,7 @@ async def test_publisher_that_is_the_full_member_gets_a_cycle(runtime: Runtime) 
     async with runtime.running("a", lambda: Publisher(topic)) as ref:
         topic.subscribe(ref, capacity=1)
         with pytest.raises(AskCycle) as raised:
-            await ref.ask(Twice(), deadline=5.0)
+            await ref.ask(PublishTwice(), deadline=5.0)
         assert raised.value.cycle == ("a", "news", "a")
         assert topic.snapshot().waiting == 0
 
@@ -434,11 +440,11 @@ class NapThenAsk(Request[int], frozen=True):
     of: Any
 
 
-class Asks(Sample):
+class AskingMember(SampleActor):
     @handles(NapThenAsk)
     async def nap_then_ask(self, message: NapThenAsk) -> int:
         await trio.sleep(1)
-        answer: int = await message.of.ask(Add(1), deadline=5.0)
+        answer: int = await message.of.ask(AddNumber(1), deadline=5.0)
         return answer
 
 
@@ -449,7 +455,7 @@ async def test_full_member_that_asks_a_waiting_publisher_gets_a_cycle(
     topic = opened(runtime)
     async with (
         runtime.running("publisher", lambda: Publisher(topic)) as publisher,
-        runtime.running("member", Asks) as member,
+        runtime.running("member", AskingMember) as member,
     ):
         topic.subscribe(member, capacity=1)
         with trio.CancelScope() as scope:
@@ -462,7 +468,7 @@ async def test_full_member_that_asks_a_waiting_publisher_gets_a_cycle(
 
 async def publish_meanwhile(publisher: ActorRef) -> None:
     await trio.sleep(0.5)
-    publisher.tell(Twice())
+    publisher.tell(PublishTwice())
 
 
 async def test_publication_that_closes_a_cycle_ends_a_wait(
@@ -474,19 +480,19 @@ async def test_publication_that_closes_a_cycle_ends_a_wait(
 
     async def publish() -> None:
         with pytest.raises(AskCycle) as raised:
-            await runtime.ref("publisher").ask(Twice(), deadline=60.0)
+            await runtime.ref("publisher").ask(PublishTwice(), deadline=60.0)
         cycles.append(raised.value.cycle)
 
     async with (
         runtime.running("publisher", lambda: Publisher(topic)) as publisher,
-        runtime.running("member", Sample) as member,
-        runtime.running("brake", Sample) as brake,
+        runtime.running("member", SampleActor) as member,
+        runtime.running("brake", SampleActor) as brake,
     ):
         topic.subscribe(member, capacity=1)
         topic.subscribe(brake, capacity=1)
         brake.suspend()
-        await topic.publish(Note(0))
-        nursery.start_soon(topic.publish, Note(1))
+        await topic.publish(DiaryNote(0))
+        nursery.start_soon(topic.publish, DiaryNote(1))
         await wait_all_tasks_blocked()
         nursery.start_soon(publish)
         await wait_all_tasks_blocked()
@@ -502,11 +508,11 @@ async def test_publication_that_closes_a_cycle_ends_a_wait(
 async def test_tell_from_a_thread_publishes(runtime: Runtime) -> None:
     topic = opened(runtime)
     seen: list[Any] = []
-    async with runtime.running("a", lambda: Sample(seen)) as ref:
+    async with runtime.running("a", lambda: SampleActor(seen)) as ref:
         topic.subscribe(ref)
-        assert await trio.to_thread.run_sync(topic.tell_from_thread, Note(1))
+        assert await trio.to_thread.run_sync(topic.tell_from_thread, DiaryNote(1))
         with pytest.raises(RuntimeError, match="tell_from_thread"):
-            await trio.to_thread.run_sync(topic.tell, Note(2))
+            await trio.to_thread.run_sync(topic.tell, DiaryNote(2))
         await wait_all_tasks_blocked()
     assert seen == [1]
 
@@ -516,8 +522,8 @@ async def test_context_variables_travel_with_publications(log: LogBook) -> None:
     seen: list[str] = []
 
     class Reads(Actor):
-        @handles(Note)
-        def note(self, message: Note) -> None:
+        @handles(DiaryNote)
+        def note(self, message: DiaryNote) -> None:
             seen.append(variable.get())
 
     async with open_runtime(
@@ -527,12 +533,14 @@ async def test_context_variables_travel_with_publications(log: LogBook) -> None:
         async with runtime.running("a", Reads) as ref:
             topic.subscribe(ref)
             variable.set("request 1")
-            await topic.publish(Note(1))
+            await topic.publish(DiaryNote(1))
             await wait_all_tasks_blocked()
     assert seen == ["request 1"]
 
 
-async def test_task_listens(runtime: Runtime, nursery: trio.Nursery) -> None:
+async def test_topic_listener_receives_publications_in_order(
+    runtime: Runtime, nursery: trio.Nursery
+) -> None:
     topic = opened(runtime)
     seen: list[int] = []
 
@@ -544,7 +552,7 @@ async def test_task_listens(runtime: Runtime, nursery: trio.Nursery) -> None:
 
     await nursery.start(listen)
     for number in range(5):
-        await topic.publish(Note(number))
+        await topic.publish(DiaryNote(number))
     await wait_all_tasks_blocked()
     assert seen == [0, 1, 2, 3, 4]
     nursery.cancel_scope.cancel()
@@ -560,7 +568,7 @@ async def test_listener_that_is_slow_ends_or_misses(runtime: Runtime) -> None:
         topic.listening(slow=Slow.UNSUBSCRIBE, capacity=2) as leaves,
     ):
         for number in range(4):
-            await topic.publish(Note(number))
+            await topic.publish(DiaryNote(number))
         assert [note.number for note in drops.take_all()] == [2, 3]
         assert drops.missed == 2
         assert [note.number async for note in leaves] == [0, 1]
@@ -573,7 +581,7 @@ async def test_listener_serves_one_task(runtime: Runtime, nursery: trio.Nursery)
         await wait_all_tasks_blocked()
         with pytest.raises(RuntimeError, match="one task at a time"):
             await listener.__anext__()
-        await topic.publish(Note(1))
+        await topic.publish(DiaryNote(1))
         await wait_all_tasks_blocked()
 
 
@@ -581,7 +589,7 @@ async def test_publishers_wait_for_a_listener(runtime: Runtime, nursery: trio.Nu
     topic = opened(runtime)
     with topic.listening(capacity=1) as listener:
         for number in range(3):
-            nursery.start_soon(topic.publish, Note(number))
+            nursery.start_soon(topic.publish, DiaryNote(number))
         await wait_all_tasks_blocked()
         assert topic.snapshot().waiting == 2
         got = [(await listener.__anext__()).number for _ in range(3)]

@@ -40,19 +40,19 @@ from fw_actors.runtime import (
 from fw_actors.runtime.testing import LogBook
 from supervisors import actor_child, open_supervisor, worker_pool_child
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Begin,
     Break,
+    DiaryNote,
     Forward,
     Later,
     Nap,
-    Note,
-    Sample,
+    SampleActor,
 )
 
 
-class Recorder:
-    """Hooks that keep what they are told."""
+class HookRecorder:
+    """Hooks that record their calls."""
 
     def __init__(self) -> None:
         self.queued: list[tuple[str, str]] = []
@@ -79,12 +79,12 @@ class Recorder:
 
 
 @pytest.fixture
-def hooks() -> Recorder:
-    return Recorder()
+def hooks() -> HookRecorder:
+    return HookRecorder()
 
 
 @pytest.fixture
-async def traced(hooks: Recorder, log: LogBook) -> AsyncIterator[Runtime]:
+async def traced(hooks: HookRecorder, log: LogBook) -> AsyncIterator[Runtime]:
     async with open_runtime(
         clock=TrioClock(0), entropy=SeededEntropy(1), log=log, hooks=hooks
     ) as runtime:
@@ -94,33 +94,35 @@ async def traced(hooks: Recorder, log: LogBook) -> AsyncIterator[Runtime]:
 HANDLED = TraceOutcome.HANDLED
 
 
-async def test_queueing_and_handling_times_are_told(traced: Runtime, hooks: Recorder) -> None:
+async def test_hooks_report_queueing_and_handling_times(
+    traced: Runtime, hooks: HookRecorder
+) -> None:
     """R-120: of told, sent and asked messages alike."""
-    async with traced.running("a", Sample) as ref:
+    async with traced.running("a", SampleActor) as ref:
         ref.tell(Nap(2.0))
         await wait_all_tasks_blocked()
         await ref.send(Nap(1.0))
-        ref.tell(Note(1))
-        assert await ref.ask(Add(1), deadline=9.0) == 1
-    assert hooks.queued == [("a", "Nap"), ("a", "Nap"), ("a", "Note"), ("a", "Add")]
+        ref.tell(DiaryNote(1))
+        assert await ref.ask(AddNumber(1), deadline=9.0) == 1
+    assert hooks.queued == [("a", "Nap"), ("a", "Nap"), ("a", "DiaryNote"), ("a", "AddNumber")]
     assert hooks.endings == [
         ("a", "Nap", 0.0, 2.0, HANDLED),
         ("a", "Nap", 2.0, 1.0, HANDLED),
-        ("a", "Note", 3.0, 0.0, HANDLED),
-        ("a", "Add", 3.0, 0.0, HANDLED),
+        ("a", "DiaryNote", 3.0, 0.0, HANDLED),
+        ("a", "AddNumber", 3.0, 0.0, HANDLED),
     ]
     assert [trace.number for trace in hooks.begun_traces] == [1, 2, 3, 4]
 
 
-async def test_wait_for_room_is_queueing_time(traced: Runtime, hooks: Recorder) -> None:
-    class One(Sample):
+async def test_wait_for_room_is_queueing_time(traced: Runtime, hooks: HookRecorder) -> None:
+    class One(SampleActor):
         mailbox = MailboxPolicy(capacity=1)
 
     async with traced.running("a", One) as ref:
         ref.tell(Nap(2.0))
         await wait_all_tasks_blocked()
-        ref.tell(Note(1))
-        await ref.send(Note(2))
+        ref.tell(DiaryNote(1))
+        await ref.send(DiaryNote(2))
         await wait_all_tasks_blocked()
     assert [row[2] for row in hooks.endings] == [0.0, 2.0, 2.0]
 
@@ -133,12 +135,12 @@ class Hold(Request[int], frozen=True):
     """Answered by work."""
 
 
-class Done(Message, frozen=True):
+class HoldEnded(Message, frozen=True):
     reply: PendingReply[int]
     outcome: Outcome[int]
 
 
-class Various(Sample):
+class Various(SampleActor):
     @handles(Defy)
     def defy(self, message: Defy) -> int:
         raise Refused("no")
@@ -146,21 +148,21 @@ class Various(Sample):
     @handles(Hold)
     def hold(self, message: Hold) -> PendingReply[int]:
         reply: PendingReply[int] = self.context.keep_reply()
-        self.context.work(self._ask, then=lambda outcome: Done(reply, outcome))
+        self.context.work(self._ask, then=lambda outcome: HoldEnded(reply, outcome))
         return reply
 
     async def _ask(self) -> int:
         return 1
 
-    @handles(Done)
-    def done(self, message: Done) -> None:
+    @handles(HoldEnded)
+    def done(self, message: HoldEnded) -> None:
         message.reply.answer(message.outcome.unwrap())
 
 
-async def test_outcomes_are_told_with_their_errors(traced: Runtime, hooks: Recorder) -> None:
+async def test_hooks_report_outcomes_with_errors(traced: Runtime, hooks: HookRecorder) -> None:
     """R-120."""
     pool = KeyedPool(traced, "p", lambda key: Various())
-    requests: list[Request[int]] = [Add(1), Defy(), Forward((traced.ref("absent"),)), Break()]
+    requests: list[Request[int]] = [AddNumber(1), Defy(), Forward((traced.ref("absent"),)), Break()]
     for request in requests:
         try:
             await pool["k"].ask(request, deadline=5.0)
@@ -181,19 +183,19 @@ async def test_outcomes_are_told_with_their_errors(traced: Runtime, hooks: Recor
 
 
 async def test_cause_is_the_message_whose_handler_or_work_sends(
-    traced: Runtime, hooks: Recorder
+    traced: Runtime, hooks: HookRecorder
 ) -> None:
-    """R-121: through asks, work, and what its end sends."""
+    """R-121: through asks, work, and the message of its end."""
     other = traced.ref("other")
 
-    class Asks(Various):
+    class AskingVarious(Various):
         async def _ask(self) -> int:
-            return await other.ask(Add(5), deadline=5.0)
+            return await other.ask(AddNumber(5), deadline=5.0)
 
     async with (
-        traced.running("other", Sample),
-        traced.running("asks", Asks) as asks,
-        traced.running("front", Sample) as front,
+        traced.running("other", SampleActor),
+        traced.running("asks", AskingVarious) as asks,
+        traced.running("front", SampleActor) as front,
     ):
         assert await front.ask(Forward((asks, other)), deadline=5.0) == 3
         assert await asks.ask(Hold(), deadline=5.0) == 5
@@ -202,100 +204,104 @@ async def test_cause_is_the_message_whose_handler_or_work_sends(
         "asks Forward": "front Forward",
         "other Forward": "asks Forward",
         "asks Hold": "",
-        "other Add": "asks Hold",
-        "asks Done": "asks Hold",
+        "other AddNumber": "asks Hold",
+        "asks HoldEnded": "asks Hold",
     }
     assert TraceOutcome.KEPT in [ending[-1] for ending in hooks.endings]
 
 
-async def test_message_of_a_timer_has_no_cause(traced: Runtime, hooks: Recorder) -> None:
-    async with traced.running("a", Sample) as ref:
+async def test_message_of_a_timer_has_no_cause(traced: Runtime, hooks: HookRecorder) -> None:
+    async with traced.running("a", SampleActor) as ref:
         ref.tell(Later(1.0, 7))
         await trio.sleep(2)
         ref.tell(Begin(1.0))
         await trio.sleep(2)
-    assert hooks.causes == {"a Later": "", "a Note": "", "a Begin": "", "a Finished": ""}
+    assert hooks.causes == {"a Later": "", "a DiaryNote": "", "a Begin": "", "a Finished": ""}
     assert [ending[2] for ending in hooks.endings] == [0.0] * 4
 
 
-async def test_actor_that_a_handler_starts_has_no_cause(traced: Runtime, hooks: Recorder) -> None:
+async def test_actor_that_a_handler_starts_has_no_cause(
+    traced: Runtime, hooks: HookRecorder
+) -> None:
     class Starts(Actor):
-        @handles(Add)
-        async def add(self, message: Add) -> int:
-            await top.start_child(actor_child("b", Sample))
+        @handles(AddNumber)
+        async def add(self, message: AddNumber) -> int:
+            await top.start_child(actor_child("b", SampleActor))
             return 1
 
     async with open_supervisor(traced, "top", [actor_child("a", Starts)]) as top:
-        await traced.ref("a").ask(Add(1), deadline=5.0)
+        await traced.ref("a").ask(AddNumber(1), deadline=5.0)
         traced.ref("b").tell(Later(1.0, 7))
         await trio.sleep(2)
-    assert hooks.causes["b Note"] == ""
+    assert hooks.causes["b DiaryNote"] == ""
 
 
-async def test_dropped_message_is_not_begun(traced: Runtime, hooks: Recorder) -> None:
-    class Drops(Sample):
+async def test_dropped_message_is_not_begun(traced: Runtime, hooks: HookRecorder) -> None:
+    class TracedDropping(SampleActor):
         mailbox = MailboxPolicy(capacity=1, overflow=Overflow.DROP_OLDEST)
 
-    async with traced.running("a", Drops) as ref:
+    async with traced.running("a", TracedDropping) as ref:
         ref.suspend()
-        ref.tell(Note(1))
-        ref.tell(Note(2))
+        ref.tell(DiaryNote(1))
+        ref.tell(DiaryNote(2))
         ref.resume()
         await wait_all_tasks_blocked()
         ref.stop(trio.current_time() + 1.0)
         await wait_all_tasks_blocked()
-        assert not ref.tell(Note(3))
+        assert not ref.tell(DiaryNote(3))
     assert (len(hooks.queued), len(hooks.endings)) == (2, 1)
 
 
 async def test_publications_and_pools_of_workers_are_traced(
-    traced: Runtime, hooks: Recorder
+    traced: Runtime, hooks: HookRecorder
 ) -> None:
-    topic: Topic[Note] = Topic(traced, "news")
-    pool = WorkerPool(traced, "w", Sample, size=2)
+    topic: Topic[DiaryNote] = Topic(traced, "news")
+    pool = WorkerPool(traced, "w", SampleActor, size=2)
     async with open_supervisor(traced, "top", [worker_pool_child(pool)]):
         topic.subscribe(pool)
         with topic.listening() as listener:
-            await topic.publish(Note(1))
-            topic.tell(Note(2))
+            await topic.publish(DiaryNote(1))
+            topic.tell(DiaryNote(2))
             assert [note.number for note in listener.take_all()] == [1, 2]
-        assert await pool.ask(Add(1), deadline=1.0) == 1
-    assert hooks.queued == [("w", "Note"), ("w", "Note"), ("w", "Add")]
+        assert await pool.ask(AddNumber(1), deadline=1.0) == 1
+    assert hooks.queued == [("w", "DiaryNote"), ("w", "DiaryNote"), ("w", "AddNumber")]
     assert len(hooks.endings) == 3
 
 
-async def test_keyed_actors_are_traced_over_passivations(traced: Runtime, hooks: Recorder) -> None:
-    pool = KeyedPool(traced, "p", lambda key: Sample(), idle_seconds=1.0)
+async def test_keyed_actors_are_traced_over_passivations(
+    traced: Runtime, hooks: HookRecorder
+) -> None:
+    pool = KeyedPool(traced, "p", lambda key: SampleActor(), idle_seconds=1.0)
     for _ in range(2):
         for key in "ab":
-            assert await pool[key].ask(Add(1), deadline=5.0) == 1
+            assert await pool[key].ask(AddNumber(1), deadline=5.0) == 1
         await trio.sleep(5)
     assert [ending[0] for ending in hooks.endings] == ["p/a", "p/b", "p/a", "p/b"]
 
 
-async def test_hook_that_fails_ends_the_tracing_and_nothing_else(log: LogBook) -> None:
+async def test_failed_hook_ends_tracing_only(log: LogBook) -> None:
     """R-122."""
 
-    class Fails(Recorder):
+    class Fails(HookRecorder):
         def begun(self, message: MessageTrace) -> None:
             raise ZeroDivisionError("the hook")
 
     hooks = Fails()
     async with (
         open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log, hooks=hooks) as runtime,
-        runtime.running("a", Sample) as ref,
+        runtime.running("a", SampleActor) as ref,
     ):
         for number in (1, 2):
-            assert await ref.ask(Add(1), deadline=1.0) == number
+            assert await ref.ask(AddNumber(1), deadline=1.0) == number
     assert (len(hooks.queued), hooks.endings) == (1, [])
     (entry,) = log.named("trace_failed")
     assert entry["error"] == "ZeroDivisionError: the hook"
 
 
-async def test_deadlines_and_kept_replies_are_the_same_under_trace(
-    traced: Runtime, hooks: Recorder
+async def test_cancelled_request_is_skipped_under_tracing(
+    traced: Runtime, hooks: HookRecorder
 ) -> None:
-    async with traced.running("a", Sample) as ref:
+    async with traced.running("a", SampleActor) as ref:
         ref.tell(Nap(2.0))
         await wait_all_tasks_blocked()
         answers: list[Any] = []
@@ -339,7 +345,7 @@ class FakeTracer:
 async def test_spans_of_the_page_are_children_of_their_causes(
     log: LogBook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page's code runs against stand-ins for OpenTelemetry, which show what it calls."""
+    """The page's code runs against stand-ins for OpenTelemetry, which record its calls."""
     current: ContextVar[FakeSpan | None] = ContextVar("span", default=None)
     package, context, trace = (
         ModuleType(name)
@@ -363,8 +369,8 @@ async def test_spans_of_the_page_are_children_of_their_causes(
             hooks=names["Spans"](tracer),
             carry=[current],
         ) as runtime,
-        runtime.running("b", Sample) as b,
-        runtime.running("a", Sample) as a,
+        runtime.running("b", SampleActor) as b,
+        runtime.running("a", SampleActor) as a,
     ):
         assert await a.ask(Forward((b,)), deadline=5.0) == 2
         a.tell(Begin(1.0))
@@ -377,24 +383,24 @@ async def test_spans_of_the_page_are_children_of_their_causes(
     assert log.named("trace_failed") == []
 
 
-class Door(Enum):
+class GuardPhase(Enum):
     SHUT = 1
     OPEN = 2
 
 
-async def test_actor_with_phases_is_traced_in_each(traced: Runtime, hooks: Recorder) -> None:
+async def test_actor_with_phases_is_traced_in_each(traced: Runtime, hooks: HookRecorder) -> None:
     """R-120: a message that was set aside is begun twice, and kept the first time."""
 
-    class Guarded(Sample):
-        first_phase = Door.SHUT
+    class Guarded(SampleActor):
+        first_phase = GuardPhase.SHUT
 
-        @handles(Hold, phase=Door.OPEN)
+        @handles(Hold, phase=GuardPhase.OPEN)
         def hold(self, message: Hold) -> int:
             return 5
 
-        @handles(Note)
-        def note(self, message: Note) -> None:
-            self.context.enter(Door.OPEN)
+        @handles(DiaryNote)
+        def note(self, message: DiaryNote) -> None:
+            self.context.enter(GuardPhase.OPEN)
 
     async with traced.running("a", Guarded) as ref, trio.open_nursery() as nursery:
         answers: list[int] = []
@@ -404,25 +410,27 @@ async def test_actor_with_phases_is_traced_in_each(traced: Runtime, hooks: Recor
 
         nursery.start_soon(ask)
         await wait_all_tasks_blocked()
-        ref.tell(Note(1))
+        ref.tell(DiaryNote(1))
     assert answers == [5]
     assert [(kind, outcome) for _, kind, _, _, outcome in hooks.endings] == [
         ("Hold", TraceOutcome.KEPT),
-        ("Note", HANDLED),
+        ("DiaryNote", HANDLED),
         ("Hold", HANDLED),
     ]
 
 
-async def test_handler_that_gives_up_is_told_as_cancelled(traced: Runtime, hooks: Recorder) -> None:
+async def test_handler_that_gives_up_is_traced_as_cancelled(
+    traced: Runtime, hooks: HookRecorder
+) -> None:
     """R-120, R-142."""
 
-    class Yielding(Sample):
+    class TracedYielding(SampleActor):
         @handles(Nap, give_up=True)
         async def nap(self, message: Nap) -> int:
             await trio.sleep(message.seconds)
             return 1
 
-    async with traced.running("a", Yielding) as ref:
+    async with traced.running("a", TracedYielding) as ref:
         with pytest.raises(AskTimeout):
             await ref.ask(Nap(9.0), deadline=1.0)
     assert hooks.endings == [("a", "Nap", 0.0, 1.0, TraceOutcome.CANCELLED)]

@@ -47,7 +47,7 @@ class Round(Request[int], frozen=True):
     digits: int
 
 
-class Say(Request[str], frozen=True):
+class SayRequest(Request[str], frozen=True):
     """Answered with the request's variable, through a further actor if there is one."""
 
     through: tuple[Ref, ...] = ()
@@ -61,7 +61,7 @@ class Show(Message, frozen=True):
     pass
 
 
-class Careless(Actor):
+class VariableSetter(Actor):
     def __init__(self, diary: list[str] | None = None) -> None:
         USER.set("constructor")
         self.diary = diary if diary is not None else []
@@ -80,10 +80,10 @@ class Careless(Actor):
         decimal.getcontext().prec = message.digits
         return before
 
-    @handles(Say)
-    async def say(self, message: Say) -> str:
+    @handles(SayRequest)
+    async def say(self, message: SayRequest) -> str:
         if message.through:
-            return await message.through[0].ask(Say(message.through[1:]), deadline=5.0)
+            return await message.through[0].ask(SayRequest(message.through[1:]), deadline=5.0)
         return REQUEST.get()
 
     @handles(SayByWork)
@@ -105,13 +105,13 @@ class Careless(Actor):
         self.diary.append(REQUEST.get())
 
 
-class Dropping(Careless):
+class Dropping(VariableSetter):
     mailbox = MailboxPolicy(capacity=1, overflow=Overflow.DROP_OLDEST)
 
 
 async def test_variable_set_for_one_key_is_not_seen_by_another(runtime: Runtime) -> None:
     """R-19."""
-    pool = KeyedPool(runtime, "p", lambda key: Careless())
+    pool = KeyedPool(runtime, "p", lambda key: VariableSetter())
     for number in range(20):
         assert await pool[str(number)].ask(Become(f"user {number}"), deadline=1.0) == "nobody"
     assert USER.get() == "nobody"
@@ -131,10 +131,10 @@ async def test_precision_set_for_one_key_is_not_seen_by_another(
         if used_before:
             decimal.getcontext()
         async with open_runtime(clock=clock, entropy=entropy, log=log) as runtime:
-            pool = KeyedPool(runtime, "p", lambda key: Careless())
+            pool = KeyedPool(runtime, "p", lambda key: VariableSetter())
             found += [await pool[str(n)].ask(Round(n), deadline=1.0) for n in range(3, 8)]
             for digits in range(3, 8):
-                async with runtime.running("single", Careless) as ref:
+                async with runtime.running("single", VariableSetter) as ref:
                     found.append(await ref.ask(Round(digits), deadline=1.0))
             await pool.close()
 
@@ -144,10 +144,10 @@ async def test_precision_set_for_one_key_is_not_seen_by_another(
     assert decimal.getcontext().prec == PRECISION
 
 
-async def test_precision_set_by_a_constructor_is_not_seen_by_the_sender(runtime: Runtime) -> None:
+async def test_precision_set_by_a_constructor_is_hidden_from_senders(runtime: Runtime) -> None:
     """R-19: it runs in the task that sends the first message of a key."""
 
-    class Rounded(Careless):
+    class Rounded(VariableSetter):
         def __init__(self, digits: int) -> None:
             super().__init__()
             decimal.getcontext().prec = digits
@@ -160,20 +160,20 @@ async def test_precision_set_by_a_constructor_is_not_seen_by_the_sender(runtime:
     await pool.close()
 
 
-async def test_variable_set_by_a_handler_is_not_seen_by_the_child_that_it_starts(
+async def test_variable_set_by_a_handler_is_hidden_from_children(
     runtime: Runtime,
 ) -> None:
     """R-19."""
     children = DynamicSupervisor("children")
 
-    class Starting(Careless):
+    class StartingSetter(VariableSetter):
         @handles(Become)
         async def become(self, message: Become) -> str:
             USER.set(message.user)
-            child = await children.start_child(actor_child("child", Careless))
+            child = await children.start_child(actor_child("child", VariableSetter))
             return await child.ask(Become("child"), deadline=1.0)
 
-    tree = [dynamic_child(children), actor_child("starting", Starting)]
+    tree = [dynamic_child(children), actor_child("starting", StartingSetter)]
     async with open_supervisor(runtime, "top", tree):
         before = await runtime.ref("starting").ask(Become("handler"), deadline=1.0)
     assert before == "constructor"  # its own
@@ -187,14 +187,14 @@ async def test_variable_set_by_work_is_not_seen_by_other_work(runtime: Runtime) 
         seen.append(USER.get())
         USER.set(user)
 
-    class Working(Careless):
+    class WorkingSetter(VariableSetter):
         @handles(Become)
         async def become(self, message: Become) -> str:
             for number in range(5):
                 self.context.work(work, str(number), then=lambda outcome: Show())
             return ""
 
-    pool = KeyedPool(runtime, "p", lambda key: Working())
+    pool = KeyedPool(runtime, "p", lambda key: WorkingSetter())
     await pool["a"].ask(Become("x"), deadline=1.0)
     await pool["b"].ask(Become("x"), deadline=1.0)
     await pool.close()
@@ -214,17 +214,19 @@ async def in_request(name: str, ref: Ref, request: Request[str], answers: dict[s
 
 
 async def test_listed_variables_travel_with_asks(carrying: Runtime) -> None:
-    """R-19: down a chain, each with its own, and nothing stays behind."""
-    pool = KeyedPool(carrying, "p", lambda key: Careless())
+    """R-19: down a chain, each request with its own value, and no value remains."""
+    pool = KeyedPool(carrying, "p", lambda key: VariableSetter())
     answers: dict[str, str] = {}
-    async with carrying.running("a", Careless) as ref, trio.open_nursery() as nursery:
+    async with carrying.running("a", VariableSetter) as ref, trio.open_nursery() as nursery:
         for number in range(2):
-            request = Say((pool["k"], pool["l"]))
+            request = SayRequest((pool["k"], pool["l"]))
             nursery.start_soon(in_request, f"request {number}", ref, request, answers)
-            nursery.start_soon(in_request, f"keyed {number}", pool[str(number)], Say(), answers)
+            nursery.start_soon(
+                in_request, f"keyed {number}", pool[str(number)], SayRequest(), answers
+            )
     assert len(answers) == 4
     assert all(name == answer for name, answer in answers.items())
-    assert await pool["k"].ask(Say(), deadline=1.0) == "none"
+    assert await pool["k"].ask(SayRequest(), deadline=1.0) == "none"
     assert REQUEST not in copy_context()
     await pool.close()
 
@@ -232,13 +234,13 @@ async def test_listed_variables_travel_with_asks(carrying: Runtime) -> None:
 async def test_listed_variables_travel_with_work(carrying: Runtime) -> None:
     """R-19."""
     answers: dict[str, str] = {}
-    async with carrying.running("a", Careless) as ref, trio.open_nursery() as nursery:
+    async with carrying.running("a", VariableSetter) as ref, trio.open_nursery() as nursery:
         nursery.start_soon(in_request, "one", ref, SayByWork(), answers)
     assert answers == {"one": "one"}
 
 
 async def test_listed_variables_travel_with_sent_messages(carrying: Runtime) -> None:
-    """R-19: a sent message that is not handled is a dead letter as ever."""
+    """R-19: a sent message that is not handled is a dead letter."""
     diary: list[str] = []
 
     async def send(ref: Ref) -> None:
@@ -248,7 +250,7 @@ async def test_listed_variables_travel_with_sent_messages(carrying: Runtime) -> 
     async with carrying.running("a", lambda: Dropping(diary)) as ref:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(send, ref)
-        await ref.ask(Say(), deadline=1.0)
+        await ref.ask(SayRequest(), deadline=1.0)
         ref.suspend()
         await ref.send(Show())
         await ref.send(Show())

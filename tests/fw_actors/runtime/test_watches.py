@@ -1,4 +1,4 @@
-"""Watches: one Down for each life that ends, of single and keyed actors."""
+"""Watches: one Down for each incarnation that ends, of single and keyed actors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fw_actors.runtime import (
 )
 from supervisors import RestartIntensity, actor_child, open_supervisor
 from tests.fw_actors.runtime.sample_actors import (
-    Add,
+    AddNumber,
     Break,
-    End,
+    DiaryNote,
     Fell,
     Nap,
-    Note,
-    Sample,
+    SampleActor,
+    StopSelf,
     WatchOver,
 )
 
@@ -79,7 +79,7 @@ async def test_watch_tells_each_end_of_a_restarted_actor_once(
     diary: list[Any] = []
     ref = runtime.ref("other")
     async with (
-        open_supervisor(runtime, "tree", [actor_child("other", Sample)], intensity=INTENSITY),
+        open_supervisor(runtime, "tree", [actor_child("other", SampleActor)], intensity=INTENSITY),
         runtime.running("watcher", lambda: Watcher(ref, diary, repeat=repeat)),
     ):
         for _ in range(5):
@@ -97,7 +97,7 @@ async def test_watch_on_an_absent_actor_tells_it_once(runtime: Runtime) -> None:
     async with runtime.running("watcher", lambda: Watcher(ref, diary, repeat=False)):
         await trio.sleep(3600)
         assert diary == [Down("nobody", None)]
-        async with runtime.running("nobody", Sample):
+        async with runtime.running("nobody", SampleActor):
             await trio.sleep(1)
         await trio.sleep(1)
         assert [down.name for down in diary] == ["nobody"] * 2
@@ -107,10 +107,10 @@ async def test_watch_on_an_absent_actor_tells_it_once(runtime: Runtime) -> None:
 async def test_watch_tells_an_end_that_came_before_it(runtime: Runtime) -> None:
     """R-37: also the second end, if the watch for it comes too late."""
     diary: list[Any] = []
-    async with runtime.running("watcher", lambda: Sample(diary)) as watcher:
+    async with runtime.running("watcher", lambda: SampleActor(diary)) as watcher:
         ref = runtime.ref("other")
         for _ in range(2):
-            async with runtime.running("other", Sample):
+            async with runtime.running("other", SampleActor):
                 pass
             watcher.tell(WatchOver(ref))
             await wait_all_tasks_blocked()
@@ -119,11 +119,11 @@ async def test_watch_tells_an_end_that_came_before_it(runtime: Runtime) -> None:
 
 async def test_watch_reports_end_and_failure(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("watcher", lambda: Sample(diary)) as watcher:
-        async with runtime.running("other", Sample) as other:
+    async with runtime.running("watcher", lambda: SampleActor(diary)) as watcher:
+        async with runtime.running("other", SampleActor) as other:
             watcher.tell(WatchOver(other))
             await wait_all_tasks_blocked()
-            other.tell(End())
+            other.tell(StopSelf())
             await wait_all_tasks_blocked()
         with pytest.raises(ActorFailed):
             await watched_failure(runtime, watcher, other)
@@ -132,9 +132,9 @@ async def test_watch_reports_end_and_failure(runtime: Runtime) -> None:
 
 
 async def watched_failure(runtime: Runtime, watcher: ActorRef, other: ActorRef) -> None:
-    async with runtime.running("other", Sample):
+    async with runtime.running("other", SampleActor):
         watcher.tell(WatchOver(other))
-        await watcher.ask(Add(1))
+        await watcher.ask(AddNumber(1))
         other.tell(Break())
         await trio.sleep_forever()
 
@@ -145,16 +145,16 @@ async def test_watch_repeated_loses_no_end_while_its_owner_is_busy(runtime: Runt
     ref = runtime.ref("other")
     make = lambda: Watcher(ref, diary, repeat=True, ups=True)  # noqa: E731
     async with (
-        runtime.running("other", Sample),
+        runtime.running("other", SampleActor),
         runtime.running("watcher", make) as watcher,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(watcher.ask, Nap(10.0))
         await wait_all_tasks_blocked()
-        ref.tell(End())
+        ref.tell(StopSelf())
         await wait_all_tasks_blocked()
         for _ in range(3):
-            async with runtime.running("other", Sample):
+            async with runtime.running("other", SampleActor):
                 pass
         assert diary == []
     kinds = [type(event) for event in diary]
@@ -168,7 +168,7 @@ async def test_watch_tells_the_starts_of_a_restarted_actor(runtime: Runtime) -> 
     ref = runtime.ref("other")
     make = lambda: Watcher(ref, diary, repeat=True, ups=True)  # noqa: E731
     async with (
-        open_supervisor(runtime, "tree", [actor_child("other", Sample)], intensity=INTENSITY),
+        open_supervisor(runtime, "tree", [actor_child("other", SampleActor)], intensity=INTENSITY),
         runtime.running("watcher", make),
     ):
         ref.tell(Break())
@@ -180,7 +180,7 @@ async def test_watch_tells_the_starts_of_a_restarted_actor(runtime: Runtime) -> 
 @pytest.mark.parametrize("repeat", [True, False])
 async def test_watch_of_a_keyed_actor_tells_each_end(runtime: Runtime, repeat: bool) -> None:
     """R-37: failure and passivation are ends; the watch creates no actor."""
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=10.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), idle_seconds=10.0)
     diary: list[Any] = []
     make = lambda: Watcher(pool["k"], diary, repeat=repeat)  # noqa: E731
     async with runtime.running("watcher", make):
@@ -190,7 +190,7 @@ async def test_watch_of_a_keyed_actor_tells_each_end(runtime: Runtime, repeat: b
         for _ in range(2):
             pool["k"].tell(Break())
             await trio.sleep(1)
-            await pool["k"].ask(Add(1))
+            await pool["k"].ask(AddNumber(1))
             await trio.sleep(60)
         errors = [down.error for down in diary[1:]]
         assert errors == ["ValueError: broken", None] * 2
@@ -200,12 +200,12 @@ async def test_watch_of_a_keyed_actor_tells_each_end(runtime: Runtime, repeat: b
 
 async def test_watch_of_a_keyed_actor_tells_its_start(runtime: Runtime) -> None:
     """R-37."""
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), idle_seconds=10.0)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), idle_seconds=10.0)
     diary: list[Any] = []
     make = lambda: Watcher(pool["k"], diary, repeat=True, ups=True)  # noqa: E731
     async with runtime.running("watcher", make):
         await trio.sleep(1)
-        await pool["k"].ask(Add(1))
+        await pool["k"].ask(AddNumber(1))
         await trio.sleep(60)
         assert [type(event) for event in diary] == [Down, Up, Down]
         assert diary[1].life == diary[2].life
@@ -214,13 +214,13 @@ async def test_watch_of_a_keyed_actor_tells_its_start(runtime: Runtime) -> None:
 
 async def test_watch_cancelled_tells_nothing(runtime: Runtime) -> None:
     diary: list[Any] = []
-    async with runtime.running("watcher", lambda: Sample(diary)) as watcher:
+    async with runtime.running("watcher", lambda: SampleActor(diary)) as watcher:
         actor = watcher.cell.actor
         assert actor is not None
-        async with runtime.running("other", Sample) as other:
+        async with runtime.running("other", SampleActor) as other:
             for repeat in (True, False):
                 actor.context.watch(other, then=Fell, repeat=repeat).cancel()
-            late = actor.context.watch(other, then=lambda down: Note(1))
+            late = actor.context.watch(other, then=lambda down: DiaryNote(1))
             watcher.suspend()
         late.cancel()
         late.cancel()

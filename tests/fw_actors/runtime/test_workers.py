@@ -8,22 +8,22 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from fw_actors.runtime import KeyedPool, Runtime
-from tests.fw_actors.runtime.sample_actors import Add, Nap, Sample
+from tests.fw_actors.runtime.sample_actors import AddNumber, Nap, SampleActor
 
 COLOUR: ContextVar[str] = ContextVar("colour", default="none")
 
 
 async def test_workers_are_shared_by_jobs_that_never_wait(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     for n in range(1000):
-        await pool[str(n)].ask(Add(1))
+        await pool[str(n)].ask(AddNumber(1))
     assert runtime.workers.statistics().alive <= 3
 
 
 async def test_workers_run_a_thousand_waiting_jobs_and_park_256(
     runtime: Runtime,
 ) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
     for n in range(1000):
         pool[str(n)].tell(Nap(10.0))
     await trio.sleep(5)
@@ -35,23 +35,23 @@ async def test_workers_run_a_thousand_waiting_jobs_and_park_256(
 async def test_workers_do_not_inherit_context_variables(runtime: Runtime) -> None:
     seen: list[str] = []
 
-    class Looking(Sample):
-        async def add(self, message: Add) -> int:
+    class ColourReader(SampleActor):
+        async def add(self, message: AddNumber) -> int:
             seen.append(COLOUR.get())
             return 1
 
-    pool = KeyedPool(runtime, "p", lambda key: Looking())
+    pool = KeyedPool(runtime, "p", lambda key: ColourReader())
     COLOUR.set("red")
-    await pool["a"].ask(Add(1))
+    await pool["a"].ask(AddNumber(1))
     assert seen == ["none"]
 
 
 async def test_workers_survive_a_cancelled_job(runtime: Runtime) -> None:
-    pool = KeyedPool(runtime, "p", lambda key: Sample())
-    other = KeyedPool(runtime, "q", lambda key: Sample())
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor())
+    other = KeyedPool(runtime, "q", lambda key: SampleActor())
     for n in range(20):
         pool[str(n)].tell(Nap(60.0))
     other["x"].tell(Nap(5.0))
     await wait_all_tasks_blocked()
     await pool.close(trio.current_time() + 1)
-    assert await other["x"].ask(Add(2)) == 2
+    assert await other["x"].ask(AddNumber(2)) == 2

@@ -1,4 +1,4 @@
-"""Wrong use of the runtime is refused where it happens, with what to do instead (R-140, R-141)."""
+"""Wrong use of the runtime is refused where it happens, with the right use (R-140, R-141)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fw_actors.runtime import (
     handles,
     open_runtime,
 )
-from tests.fw_actors.runtime.sample_actors import Add, Nap, Note, Sample
+from tests.fw_actors.runtime.sample_actors import AddNumber, DiaryNote, Nap, SampleActor
 
 
 class Do(Message, frozen=True):
@@ -37,7 +37,7 @@ class Do(Message, frozen=True):
 
 
 class Doer(Actor):
-    """Does what it is told."""
+    """Calls the function of each message."""
 
     @handles(Do)
     async def do(self, message: Do) -> None:
@@ -55,20 +55,20 @@ async def failure_of(runtime: Runtime, act: Callable[[Context], Any]) -> BaseExc
     raise AssertionError("the handler did not fail")
 
 
-async def test_context_in_a_constructor_says_where_it_is(runtime: Runtime) -> None:
-    class Early(Actor):
+async def test_context_in_a_constructor_is_refused_with_advice(runtime: Runtime) -> None:
+    class EarlyContext(Actor):
         def __init__(self) -> None:
             self.name = self.context
 
     with pytest.raises(ActorFailed) as failed:
-        async with runtime.running("early", Early):
+        async with runtime.running("early", EarlyContext):
             pass
-    assert "Early has no context in its constructor: use it in started" in str(
+    assert "EarlyContext has no context in its constructor: use it in started" in str(
         failed.value.__cause__
     )
 
 
-def test_another_missing_attribute_is_named() -> None:
+def test_actor_names_a_missing_attribute() -> None:
     with pytest.raises(AttributeError, match="'Doer' object has no attribute 'missing'"):
         Doer().missing  # type: ignore[attr-defined]  # noqa: B018
 
@@ -88,7 +88,7 @@ async def test_make_must_return_an_actor(runtime: Runtime) -> None:
 async def test_make_of_a_pool_must_return_an_actor(runtime: Runtime) -> None:
     pool = KeyedPool(runtime, "p", make_class, capacity=1)
     with pytest.raises(ActorFailed) as failed:
-        await pool["k"].ask(Add(1), deadline=1)
+        await pool["k"].ask(AddNumber(1), deadline=1)
     assert "make must return an actor, not <class" in str(failed.value.__cause__)
 
 
@@ -117,13 +117,13 @@ async def test_work_takes_a_function_not_a_coroutine(runtime: Runtime) -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        lambda context: context.after(nan, Note(1)),
-        lambda context: context.every(nan, Note(1)),
-        lambda context: context.every(0, Note(1)),
-        lambda context: context.every(1, Note(1), first=nan),
+        lambda context: context.after(nan, DiaryNote(1)),
+        lambda context: context.every(nan, DiaryNote(1)),
+        lambda context: context.every(0, DiaryNote(1)),
+        lambda context: context.every(1, DiaryNote(1), first=nan),
     ],
 )
-async def test_a_timer_needs_a_number_of_seconds(
+async def test_timer_requires_a_number_of_seconds(
     runtime: Runtime, act: Callable[[Context], Any]
 ) -> None:
     assert isinstance(await failure_of(runtime, act), ValueError)
@@ -131,10 +131,10 @@ async def test_a_timer_needs_a_number_of_seconds(
 
 @pytest.mark.parametrize("deadline", [0, -1.0, nan])
 async def test_ask_without_time_sends_nothing(runtime: Runtime, deadline: float) -> None:
-    async with runtime.running("a", Sample) as ref:
+    async with runtime.running("a", SampleActor) as ref:
         with pytest.raises(AskTimeout):
-            await ref.ask(Add(5), deadline=deadline)
-        assert await ref.ask(Add(1), deadline=1) == 1
+            await ref.ask(AddNumber(5), deadline=deadline)
+        assert await ref.ask(AddNumber(1), deadline=1) == 1
 
 
 @pytest.mark.parametrize("settings", [{"restarts": -1}, {"calm_seconds": -1.0}, {"backoff": -0.1}])
@@ -145,28 +145,28 @@ def test_restart_intensity_has_no_negative_numbers(settings: dict[str, Any]) -> 
 
 async def test_limits_of_pools_and_topics_are_checked(runtime: Runtime) -> None:
     with pytest.raises(ValueError, match="capacity must be at least 1"):
-        KeyedPool(runtime, "p", lambda key: Sample(), capacity=0)
+        KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=0)
     with pytest.raises(ValueError, match="idle_seconds 0 or more"):
-        KeyedPool(runtime, "p", lambda key: Sample(), capacity=1, idle_seconds=nan)
+        KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=1, idle_seconds=nan)
     with pytest.raises(ValueError, match="max_members must be at least 1"):
-        Topic[Note](runtime, "t", max_members=0)
+        Topic[DiaryNote](runtime, "t", max_members=0)
 
 
-async def test_a_runtime_that_has_ended_says_so() -> None:
+async def test_ended_runtime_refuses_actors_and_pools() -> None:
     async with open_runtime(clock=SystemClock(), entropy=SeededEntropy(1)) as runtime:
-        pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=1)
+        pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=1)
     with pytest.raises(RuntimeError, match="The runtime has ended"):
-        async with runtime.running("a", Sample):
+        async with runtime.running("a", SampleActor):
             pass
     with pytest.raises(RuntimeError, match="The runtime has ended"):
         pool.open()
     with pytest.raises(RuntimeError, match="The runtime has ended"):
-        KeyedPool(runtime, "q", lambda key: Sample(), capacity=1)
+        KeyedPool(runtime, "q", lambda key: SampleActor(), capacity=1)
 
 
-async def test_a_pool_is_opened_only_after_its_close(runtime: Runtime) -> None:
+async def test_pool_cannot_be_opened_while_it_closes(runtime: Runtime) -> None:
     """A second close that was waiting does not close a pool opened since."""
-    pool = KeyedPool(runtime, "p", lambda key: Sample(), capacity=4)
+    pool = KeyedPool(runtime, "p", lambda key: SampleActor(), capacity=4)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_suppressed_ask, pool)
         await wait_all_tasks_blocked()
@@ -177,7 +177,7 @@ async def test_a_pool_is_opened_only_after_its_close(runtime: Runtime) -> None:
             pool.open()
         await trio.sleep(11)
     pool.open()
-    assert await pool["k"].ask(Add(1), deadline=1) == 1
+    assert await pool["k"].ask(AddNumber(1), deadline=1) == 1
 
 
 async def _suppressed_ask(pool: KeyedPool) -> None:
@@ -185,21 +185,21 @@ async def _suppressed_ask(pool: KeyedPool) -> None:
 
 
 class Sleep(Message, frozen=True):
-    """Keeps the actor busy for so many seconds."""
+    """Keeps the actor busy for these seconds."""
 
     seconds: float
 
 
-class Silent(Actor):
+class NeverAnswering(Actor):
     """Never answers."""
 
-    @handles(Add)
-    async def add(self, request: Add) -> int:
+    @handles(AddNumber)
+    async def add(self, request: AddNumber) -> int:
         await trio.sleep_forever()
         raise AssertionError
 
 
-class Narrow(Actor):
+class NarrowAsker(Actor):
     """Has room for one message; notes how long an ask in its handler waited."""
 
     mailbox = MailboxPolicy(capacity=1)
@@ -215,17 +215,17 @@ class Narrow(Actor):
     async def nap(self, message: Nap) -> int:
         began = trio.current_time()
         try:
-            return await self._silent.ask(Add(1), deadline=message.seconds)
+            return await self._silent.ask(AddNumber(1), deadline=message.seconds)
         finally:
             self._waited.append(trio.current_time() - began)
 
 
-async def test_a_deadline_runs_while_the_asker_waits_for_room(runtime: Runtime) -> None:
+async def test_deadline_runs_while_the_asker_waits_for_room(runtime: Runtime) -> None:
     """A handler that begins such a request at once may ask no longer than is left."""
     waited: list[float] = []
     async with (
-        runtime.running("silent", Silent) as silent,
-        runtime.running("narrow", lambda: Narrow(silent, waited)) as ref,
+        runtime.running("silent", NeverAnswering) as silent,
+        runtime.running("narrow", lambda: NarrowAsker(silent, waited)) as ref,
     ):
         ref.tell(Sleep(2))
         await wait_all_tasks_blocked()

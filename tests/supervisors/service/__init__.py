@@ -1,1 +1,1 @@
-"""Tests of the service as a process; `fake_service` is one that holds nothing."""
+"""Tests of the service as a process; `fake_service` is a stand-in for it."""

@@ -43,14 +43,14 @@ class Fakes:
         return process
 
     def ready(self, behaviour: str = "obeys", **environ: str) -> subprocess.Popen[str]:
-        """Start one, and wait until it says that it is ready."""
+        """Start one, and wait until it reports that it is ready."""
         process = self.begin(behaviour, **environ)
         assert process.stdout is not None
         assert process.stdout.readline() == "ready http://127.0.0.1:1\n"
         return process
 
     def starting(self) -> subprocess.Popen[str]:
-        """Start one that never gets ready, and wait until it has the lock and says so."""
+        """Start one that never gets ready, and wait until it has the lock and its pid file."""
         process = self.begin("never ready")
         while (said := site_files.read(self.paths.pid)) is None or said.pid != process.pid:
             assert process.poll() is None

@@ -1,4 +1,4 @@
-"""One of several processes of a service that serves nothing: it is ready, and answers.
+"""One of several processes of a service without requests: it is ready, and answers.
 
 While the file exists that its argument names, it is not ready unless it starts alone.
 

@@ -1,4 +1,4 @@
-"""A process that serves nothing, for tests of what is around a service.
+"""A process that serves no requests, for tests of the surroundings of a service.
 
 Run as `fake_service.py FOLDER BEHAVIOUR`; it imports nothing of the tests, and logs to stderr.
 """
@@ -27,7 +27,7 @@ BEHAVIOURS = (
 
 
 class FakeService:
-    """Accepts at a made-up address; fails when it is told to."""
+    """Accepts at a made-up address; fails if its behaviour says so."""
 
     url = "http://127.0.0.1:1"
 

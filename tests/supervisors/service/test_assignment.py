@@ -30,19 +30,19 @@ def assignment(config: Config) -> Assignment:
     return msgspec.msgpack.decode(made.encoded(), type=Assignment)
 
 
-def test_the_configuration_is_the_one_that_the_supervisor_has_read(assignment: Assignment) -> None:
+def test_assignment_has_the_configuration_of_the_supervisor(assignment: Assignment) -> None:
     own = assignment.config()
     assert own.place == ProcessPlace(2, 2)
     assert own.ops.delivery_concurrency == 5
     assert own.secrets.key == SECRET_KEY
 
 
-def test_a_program_of_another_version_is_refused(assignment: Assignment) -> None:
+def test_assignment_of_another_version_is_refused(assignment: Assignment) -> None:
     other = msgspec.structs.replace(assignment, version="0.0.1")
     with pytest.raises(VersionChanged, match=rf"0\.0\.1, and this program is {__version__}"):
         other.config()
 
 
-def test_the_first_process_answers_for_the_service(assignment: Assignment) -> None:
-    """Until one of them is ready."""
+def test_first_process_is_assigned_as_alone(assignment: Assignment) -> None:
+    """It does so until another process is ready."""
     assert assignment.alone

@@ -29,9 +29,7 @@ def start(fakes: Fakes, behaviour: str = "obeys", seconds: float = 30) -> Servic
     )
 
 
-def test_start_returns_when_it_is_ready_and_stop_when_it_has_stopped(
-    fakes: Fakes, paths: SitePaths
-) -> None:
+def test_start_and_stop_return_when_done(fakes: Fakes, paths: SitePaths) -> None:
     assert background.status(paths) == ServiceStatus(RunState.STOPPED)
     started = start(fakes)
     assert started.state is RunState.RUNNING
@@ -42,20 +40,20 @@ def test_start_returns_when_it_is_ready_and_stop_when_it_has_stopped(
     assert background.stop(paths) is Stopped.NOT_RUNNING
 
 
-def test_it_is_detached_from_the_terminal_of_its_starter(fakes: Fakes, paths: SitePaths) -> None:
+def test_background_service_is_detached_from_the_terminal(fakes: Fakes, paths: SitePaths) -> None:
     started = start(fakes)
     assert started.pid is not None
     assert os.getsid(started.pid) == started.pid != os.getsid(0)
     background.stop(paths)
 
 
-def test_a_start_over_a_running_service_leaves_it_alone(fakes: Fakes, paths: SitePaths) -> None:
+def test_start_leaves_a_running_service_alone(fakes: Fakes, paths: SitePaths) -> None:
     first = start(fakes)
     assert start(fakes) == first
     background.stop(paths)
 
 
-def test_a_start_that_ends_says_why_with_its_own_last_lines(fakes: Fakes, paths: SitePaths) -> None:
+def test_failed_start_shows_its_own_log_lines(fakes: Fakes, paths: SitePaths) -> None:
     paths.log.write_text("a line of last week\n")
     with pytest.raises(StartFailed, match="exit code 1") as caught:
         start(fakes, "refuses")
@@ -63,12 +61,12 @@ def test_a_start_that_ends_says_why_with_its_own_last_lines(fakes: Fakes, paths:
     assert background.status(paths).state is RunState.STOPPED
 
 
-def test_a_start_that_is_killed_says_by_what(fakes: Fakes) -> None:
+def test_killed_start_names_the_signal(fakes: Fakes) -> None:
     with pytest.raises(StartFailed, match="ended by SIGKILL"):
         background.start(fakes.paths, ["/bin/sh", "-c", "kill -9 $$"], os.environ)
 
 
-def test_a_start_that_takes_too_long_is_said_and_goes_on(fakes: Fakes, paths: SitePaths) -> None:
+def test_slow_start_is_reported_and_continues(fakes: Fakes, paths: SitePaths) -> None:
     with pytest.raises(StillStarting, match="fw status"):
         start(fakes, "never ready", seconds=0.5)
     now = background.status(paths)
@@ -79,7 +77,7 @@ def test_a_start_that_takes_too_long_is_said_and_goes_on(fakes: Fakes, paths: Si
     assert background.stop(paths) is Stopped.GRACEFULLY
 
 
-def test_the_log_is_its_owners_and_is_added_to(fakes: Fakes, paths: SitePaths) -> None:
+def test_background_log_is_private_and_appended(fakes: Fakes, paths: SitePaths) -> None:
     for _ in range(2):
         start(fakes)
         background.stop(paths)
@@ -87,9 +85,7 @@ def test_the_log_is_its_owners_and_is_added_to(fakes: Fakes, paths: SitePaths) -
     assert stat.S_IMODE(paths.log.stat().st_mode) == 0o600
 
 
-def test_the_pid_file_of_a_killed_service_counts_for_nothing(
-    fakes: Fakes, paths: SitePaths
-) -> None:
+def test_pid_file_of_a_killed_service_is_ignored(fakes: Fakes, paths: SitePaths) -> None:
     process = fakes.ready()
     process.kill()
     process.communicate()
@@ -98,7 +94,7 @@ def test_the_pid_file_of_a_killed_service_counts_for_nothing(
     assert background.stop(paths) is Stopped.NOT_RUNNING
 
 
-def test_a_stranger_with_the_number_of_the_pid_file_gets_no_signal(paths: SitePaths) -> None:
+def test_stop_never_signals_an_unrelated_process(paths: SitePaths) -> None:
     """Another one holds the lock, and the file names a process that never served."""
     stranger = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)
     born = birth(stranger.pid)
@@ -114,7 +110,7 @@ def test_a_stranger_with_the_number_of_the_pid_file_gets_no_signal(paths: SitePa
     stranger.communicate()
 
 
-def test_a_holder_that_does_not_say_who_it_is_is_starting(paths: SitePaths) -> None:
+def test_lock_holder_without_a_pid_file_is_starting(paths: SitePaths) -> None:
     with ServeLock(paths.lock) as lock:
         lock.acquire()
         assert background.status(paths) == ServiceStatus(RunState.STARTING)
@@ -122,7 +118,7 @@ def test_a_holder_that_does_not_say_who_it_is_is_starting(paths: SitePaths) -> N
             background.stop(paths)
 
 
-def test_one_that_does_not_stop_is_told_again_and_then_killed(
+def test_stop_signals_again_and_then_kills(
     fakes: Fakes, paths: SitePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = tuple((number, 0.3) for number in (signal.SIGTERM, signal.SIGTERM))

@@ -37,13 +37,13 @@ async def connected(handle: Handler = echo) -> AsyncIterator[tuple[ControlChanne
         nursery.cancel_scope.cancel()
 
 
-async def test_each_side_asks_the_other() -> None:
+async def test_control_channel_asks_in_both_directions() -> None:
     async with connected() as (one, other):
         assert await one.ask("a", {"x": 1}) == ["a", {"x": 1}]
         assert await other.ask("b") == ["b", None]
 
 
-async def test_answers_come_in_any_order() -> None:
+async def test_control_channel_answers_in_any_order() -> None:
     async with connected() as (one, _):
         found: list[object] = []
 
@@ -57,24 +57,24 @@ async def test_answers_come_in_any_order() -> None:
         assert found == ["fast", "slow"]
 
 
-async def test_a_large_frame_arrives_whole() -> None:
+async def test_control_channel_carries_large_frames() -> None:
     async with connected() as (one, _):
         assert (await one.ask("a", "x" * 1_000_000))[1] == "x" * 1_000_000
 
 
-async def test_an_answer_that_takes_too_long_is_missed() -> None:
+async def test_control_channel_ask_fails_after_its_time_limit() -> None:
     async with connected() as (one, _):
         with pytest.raises(ChannelFailed, match="did not answer 'slow'"):
             await one.ask("slow", seconds=0.05)
 
 
-async def test_a_failure_of_the_other_side_is_told() -> None:
+async def test_control_channel_ask_raises_the_remote_failure() -> None:
     async with connected() as (one, _):
         with pytest.raises(ChannelFailed, match="LookupError: not here"):
             await one.ask("fails")
 
 
-async def test_the_end_of_the_other_side_ends_what_waits() -> None:
+async def test_control_channel_asks_end_with_the_other_side() -> None:
     one, other = socket.socketpair()
     async with trio.open_nursery() as nursery:
         channel = ControlChannel(one, echo)
@@ -92,7 +92,7 @@ async def _close_soon(stream: socket.socket) -> None:
     stream.close()
 
 
-async def test_a_side_that_does_not_read_holds_up_nobody() -> None:
+async def test_control_channel_drops_messages_for_a_stalled_reader() -> None:
     """Messages beyond a limit are dropped for the side that does not read."""
     one, other = socket.socketpair()
     with other:

@@ -27,7 +27,7 @@ from fw_actors.rules.safe_output import escaped, escaped_json
         ("\u0378\uffff\U0010ffff", "\\u0378\\uffff\\U0010ffff"),
     ],
 )
-def test_what_does_not_print_is_shown_by_its_number(raw: str, shown: str) -> None:
+def test_escaped_shows_unprintable_characters_by_number(raw: str, shown: str) -> None:
     assert escaped(raw) == shown
 
 
@@ -35,13 +35,13 @@ ACTING = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 @given(st.text(st.characters(categories=("C", "L", "N", "P", "Z"))))
-def test_nothing_that_acts_is_left(raw: str) -> None:
+def test_escaped_leaves_no_control_characters(raw: str) -> None:
     """Values from outside are escaped: CR, LF, ESC, U+2028 (O-100)."""
     assert not {unicodedata.category(character) for character in escaped(raw)} & ACTING
     assert len(escaped(raw).splitlines()) <= 1
 
 
-def test_no_character_at_all_ends_a_line_or_acts() -> None:
+def test_escaped_makes_each_unicode_character_harmless() -> None:
     for number in range(sys.maxunicode + 1):
         shown = escaped(chr(number))
         acts = unicodedata.category(chr(number)) in ACTING
@@ -50,7 +50,7 @@ def test_no_character_at_all_ends_a_line_or_acts() -> None:
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
-def test_escaped_json_says_the_same(value: object) -> None:
+def test_escaped_json_decodes_to_the_same_value(value: object) -> None:
     text = json.dumps(value, ensure_ascii=False, indent=1)
     shown = escaped_json(text)
     assert json.loads(shown) == value

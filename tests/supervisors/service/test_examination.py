@@ -20,7 +20,7 @@ RUNNING = ServiceStatus(RunState.RUNNING, 7, "http://127.0.0.1:8000", "1.0")
 IN_TWO = ServiceStatus(RunState.RUNNING, 7, "http://127.0.0.1:8000", "1.0", 2)
 
 
-def test_a_stopped_service_is_no_fault() -> None:
+def test_doctor_accepts_a_stopped_service() -> None:
     section = evaluate_service(ServiceFacts(ServiceStatus(RunState.STOPPED), "1.0", (), ()))
     assert [finding.text for finding in section.findings] == ["the service is stopped"]
 
@@ -37,12 +37,12 @@ def test_a_stopped_service_is_no_fault() -> None:
         (ServiceFacts(IN_TWO, "1.0", (), (), silent_processes=1), "1 of 2 processes of the serv"),
     ],
 )
-def test_what_somebody_has_to_do_is_a_warning(facts: ServiceFacts, word: str) -> None:
+def test_doctor_warns_of_service_problems(facts: ServiceFacts, word: str) -> None:
     (only,) = evaluate_service(facts).texts(Level.WARNING)
     assert word in only
 
 
-def test_the_log_that_a_background_service_adds_to_is_measured(tmp_path: Path) -> None:
+def test_service_facts_measure_the_background_log(tmp_path: Path) -> None:
     config, paths = make_config(tmp_path), SitePaths(tmp_path)
     paths.prepare()
     assert service_facts(config, "1.0").log_bytes == 0
@@ -59,16 +59,16 @@ def test_the_log_that_a_background_service_adds_to_is_measured(tmp_path: Path) -
         (None, ProxyTrustPolicy(), False),
     ],
 )
-def test_a_site_on_https_that_trusts_no_proxy_is_told_of(
+def test_service_facts_detect_an_untrusted_https_proxy(
     tmp_path: Path, url: str | None, trust: ProxyTrustPolicy, warned: bool
 ) -> None:
-    """TLS ends in a proxy: there is one."""
+    """TLS ends in a proxy, so an https URL implies one."""
     config = make_config(tmp_path, public_url=url, trust_proxy=trust)
     SitePaths(tmp_path).prepare()
     assert service_facts(config, "1.0").untrusted_proxy is warned
 
 
-def test_files_changed_after_the_start_are_found(tmp_path: Path) -> None:
+def test_service_facts_list_files_changed_after_the_start(tmp_path: Path) -> None:
     config, paths = make_config(tmp_path), SitePaths(tmp_path)
     config.file.write_text("{}")
     paths.prepare()

@@ -24,7 +24,7 @@ from tests.web.serving import BOOT, answer
 from web.listening import bind
 
 
-async def test_a_server_that_failed_is_started_again_on_the_same_address(
+async def test_failed_server_restarts_on_the_same_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     accept = trio.SocketListener.accept
@@ -58,7 +58,7 @@ HEALTH = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
 SIGN_IN = {"usr": "ann", "pwd": "x" * 2000}
 
 
-async def test_a_request_that_comes_early_is_served_once_the_service_has_started(
+async def test_early_request_is_served_after_the_start(
     starting: StartingFrontEnd,
 ) -> None:
     """It waits, and health answers meanwhile (H-108, H-101, H-102)."""
@@ -81,7 +81,7 @@ async def test_a_request_that_comes_early_is_served_once_the_service_has_started
     assert (await client.ask("GET", "/api/ready")).status == 200
 
 
-async def test_a_batch_that_comes_early_is_served_whole(starting: StartingFrontEnd) -> None:
+async def test_early_batch_is_served_whole(starting: StartingFrontEnd) -> None:
     """The limits of bodies are those of the operations, not of the start (B-87, H-108)."""
     client, replies = AppClient(starting), list[ClientResponse]()
     gateway = FakeGateway()
@@ -100,7 +100,7 @@ async def test_a_batch_that_comes_early_is_served_whole(starting: StartingFrontE
     assert len(replies[0].json["events"]) == 1000
 
 
-async def test_a_request_that_has_waited_for_a_start_is_refused_after_10_seconds(
+async def test_early_request_is_refused_after_10_seconds(
     starting: StartingFrontEnd, autojump_clock: MockClock
 ) -> None:
     reply = await AppClient(starting).ask("GET", "/api/boot")
@@ -108,7 +108,7 @@ async def test_a_request_that_has_waited_for_a_start_is_refused_after_10_seconds
     assert trio.current_time() == pytest.approx(10, abs=0.1)
 
 
-async def test_at_most_a_hundred_requests_wait_for_a_start(
+async def test_early_requests_are_limited_to_a_hundred(
     starting: StartingFrontEnd, autojump_clock: MockClock
 ) -> None:
     client, statuses = AppClient(starting), list[tuple[float, int]]()
@@ -123,7 +123,7 @@ async def test_at_most_a_hundred_requests_wait_for_a_start(
     assert statuses == [(0, 503)] * 3 + [(10, 503)] * STARTING_REQUESTS
 
 
-async def test_a_connection_from_the_start_is_served_until_the_service_stops(
+async def test_early_connection_is_served_until_the_service_stops(
     tmp_path: Path,
 ) -> None:
     """Its requests are those of the service, each in one of its slots; it drains it (H-108)."""

@@ -37,7 +37,7 @@ def holder(path: Path, *options: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_process_is_refused_until_the_first_is_killed(paths: SitePaths) -> None:
+def test_serve_lock_is_refused_until_its_holder_is_killed(paths: SitePaths) -> None:
     first = holder(paths.lock)
     with ServeLock(paths.lock) as lock:
         assert not lock.acquire()
@@ -48,7 +48,7 @@ def test_a_second_process_is_refused_until_the_first_is_killed(paths: SitePaths)
         assert lock.acquire()
 
 
-def test_a_second_lock_in_the_same_process_is_refused_too(paths: SitePaths) -> None:
+def test_serve_lock_is_exclusive_within_a_process(paths: SitePaths) -> None:
     with ServeLock(paths.lock) as first, ServeLock(paths.lock) as second:
         assert first.acquire()
         assert not second.acquire()
@@ -56,38 +56,38 @@ def test_a_second_lock_in_the_same_process_is_refused_too(paths: SitePaths) -> N
         assert second.acquire()
 
 
-def test_an_ended_block_releases(paths: SitePaths) -> None:
+def test_serve_lock_is_released_by_its_block(paths: SitePaths) -> None:
     with ServeLock(paths.lock) as lock:
         lock.acquire()
     assert not is_held(paths.lock)
 
 
-def test_a_child_of_the_holder_does_not_keep_the_lock(paths: SitePaths) -> None:
+def test_serve_lock_is_not_inherited_by_children(paths: SitePaths) -> None:
     first = holder(paths.lock, "parent")
     assert first.stdout is not None
     child = int(first.stdout.readline())
     first.kill()
     first.communicate()
     try:
-        os.kill(child, 0)  # it lives
+        os.kill(child, 0)  # it still runs
         assert not is_held(paths.lock)
     finally:
         os.kill(child, signal.SIGKILL)
 
 
-def test_looking_takes_no_lock_and_makes_no_file(paths: SitePaths) -> None:
+def test_is_held_takes_no_lock_and_makes_no_file(paths: SitePaths) -> None:
     assert not is_held(paths.lock)
     assert not paths.lock.exists()
     assert not is_held(paths.folder / "no" / "such" / "folder")
 
 
-def test_the_file_is_its_owners(paths: SitePaths) -> None:
+def test_serve_lock_file_is_private(paths: SitePaths) -> None:
     with ServeLock(paths.lock) as lock:
         lock.acquire()
     assert stat.S_IMODE(paths.lock.stat().st_mode) == 0o600
 
 
-def test_a_folder_that_can_not_be_used_is_said_plainly(tmp_path: Path) -> None:
+def test_unusable_data_folder_is_reported(tmp_path: Path) -> None:
     blocked = SitePaths(tmp_path)
     blocked.data.write_text("a file where the folder has to be")
     with pytest.raises(UnusableDataFolder, match="data: File exists"):

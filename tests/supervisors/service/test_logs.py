@@ -1,4 +1,4 @@
-"""The log of a process: one line an event, nothing dangerous, nothing secret (O-100, O-101)."""
+"""The log of a process: one line per event, escaped and without secrets (O-100, O-101)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def put_back() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-class Log:
-    """A configured log, and what was written."""
+class WrittenLog:
+    """A configured log, and the lines that it wrote."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class Log:
 
 
 @pytest.mark.parametrize("traced", [True, False])
-def test_an_entry_names_the_trace_that_it_belongs_to(traced: bool) -> None:
+def test_log_entry_names_its_trace(traced: bool) -> None:
     """B-427; one that names a trace itself keeps it."""
-    log = Log(traced=traced)
+    log = WrittenLog(traced=traced)
     with in_trace(TraceContext("1" * 32, "2" * 16)):
         log.logger.info("web.request")
         log.logger.info("delivery.ended", trace_id="3" * 32)
@@ -83,8 +83,8 @@ def test_an_entry_names_the_trace_that_it_belongs_to(traced: bool) -> None:
     assert [json.loads(line).get("trace_id") for line in log.lines] == [own, "3" * 32, own, None]
 
 
-def test_a_json_entry_has_time_level_event_and_fields() -> None:
-    log = Log()
+def test_json_entry_has_time_level_event_and_fields() -> None:
+    log = WrittenLog()
     log.logger.info("delivery.sent", delivery="msg_1", status=204, parts=["a", 1])
     assert log.entry == {
         "timestamp": "2023-11-14T22:13:20.123Z",
@@ -96,8 +96,8 @@ def test_a_json_entry_has_time_level_event_and_fields() -> None:
     }
 
 
-def test_a_text_entry_is_one_readable_line() -> None:
-    log = Log("text")
+def test_text_entry_is_one_readable_line() -> None:
+    log = WrittenLog("text")
     log.logger.warning(
         "delivery.failed", delivery="msg_1", status=503, error="went away", none=None
     )
@@ -109,8 +109,8 @@ def test_a_text_entry_is_one_readable_line() -> None:
 
 @pytest.mark.parametrize("style", ["text", "json"])
 @pytest.mark.parametrize("evil", ["\r", "\n", "\x1b", "\u2028", "\x85", "\x9b", "\u202e", "\ud800"])
-def test_no_value_breaks_a_line_or_commands_a_terminal(style: str, evil: str) -> None:
-    log = Log(style)
+def test_log_escapes_line_ends_and_terminal_commands(style: str, evil: str) -> None:
+    log = WrittenLog(style)
     log.logger.info(f"event{evil}", **{f"name{evil}": f"value{evil}forged", "deep": [{"a": evil}]})
     written = log.stream.getvalue()
     assert evil not in written.removesuffix("\n")
@@ -118,8 +118,8 @@ def test_no_value_breaks_a_line_or_commands_a_terminal(style: str, evil: str) ->
     assert written.count("\n") == 1
 
 
-def test_json_gives_back_what_was_logged() -> None:
-    log = Log()
+def test_json_entry_decodes_to_the_logged_value() -> None:
+    log = WrittenLog()
     log.logger.info("x", value="line\nline\u2028ü\x1b")
     assert log.entry["value"] == "line\nline\u2028ü\x1b"
 
@@ -133,8 +133,8 @@ PLAIN = ["event", "user", "monkey", "keyboard", "tokens_left", "inside", "webhoo
 
 @pytest.mark.parametrize("name", SECRET)
 @pytest.mark.parametrize("style", ["text", "json"])
-def test_a_field_named_like_a_secret_is_scrubbed_at_any_depth(name: str, style: str) -> None:
-    log = Log(style)
+def test_log_scrubs_fields_with_secret_names_at_any_depth(name: str, style: str) -> None:
+    log = WrittenLog(style)
     fields: dict[str, Any] = {name: "hunter2", "deep": {"list": [{name: ["hunter2"]}]}}
     log.logger.info("x", **fields)
     assert "hunter2" not in log.stream.getvalue()
@@ -142,7 +142,7 @@ def test_a_field_named_like_a_secret_is_scrubbed_at_any_depth(name: str, style: 
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_other_fields_are_not_scrubbed(name: str) -> None:
+def test_log_keeps_fields_with_plain_names(name: str) -> None:
     assert not is_secret(name)
 
 
@@ -150,11 +150,11 @@ def test_other_fields_are_not_scrubbed(name: str) -> None:
     ("links", "event", "shown"),
     [(True, "mail.sent", True), (False, "mail.sent", False), (True, "mail.failed", False)],
 )
-def test_a_link_stands_in_mail_sent_of_the_transport_log_alone(
+def test_log_shows_links_in_mail_sent_of_transport_log_only(
     links: bool, event: str, shown: bool
 ) -> None:
     """A mail is one log line with event `mail.sent` and the link (O-54, O-102)."""
-    log = Log(links=links)
+    log = WrittenLog(links=links)
     log.logger.info(event, link="http://x/reset-password#token=t", deep={"link": "http://y/#t"})
     assert ("token=t" in log.stream.getvalue()) is shown
     assert "http://y" not in log.stream.getvalue()
@@ -169,16 +169,16 @@ def test_a_link_stands_in_mail_sent_of_the_transport_log_alone(
         ("error", ["error"]),
     ],
 )
-def test_the_level_holds_for_both_kinds_of_loggers(level: str, written: list[str]) -> None:
-    log = Log(level=level)
+def test_log_level_applies_to_standard_library_loggers(level: str, written: list[str]) -> None:
+    log = WrittenLog(level=level)
     for logger in (log.logger, logging.getLogger("some.library")):
         for name in ("debug", "info", "warning", "error"):
             getattr(logger, name)("x")
     assert [json.loads(line)["level"] for line in log.lines] == written * 2
 
 
-def test_loggers_of_the_standard_library_come_out_alike() -> None:
-    log = Log()
+def test_standard_library_loggers_write_the_same_form() -> None:
+    log = WrittenLog()
     logging.getLogger("hypercorn.error").warning("bad %s", "line\n\x1b")
     entry = log.entry
     assert (entry["event"], entry["logger"], entry["level"]) == (
@@ -188,17 +188,17 @@ def test_loggers_of_the_standard_library_come_out_alike() -> None:
     assert set(entry) == {"timestamp", "level", "event", "logger"}
 
 
-def test_hypercorn_tells_what_it_does_at_level_debug_only() -> None:
-    quiet = Log(level="info")
+def test_hypercorn_info_is_logged_at_level_debug_only() -> None:
+    quiet = WrittenLog(level="info")
     logging.getLogger("hypercorn.error").info("Running on …")
     assert quiet.lines == []
-    loud = Log(level="debug")
+    loud = WrittenLog(level="debug")
     logging.getLogger("hypercorn.error").info("Running on …")
     assert loud.entry["event"] == "Running on …"
 
 
-def test_warnings_of_python_are_logged() -> None:
-    log = Log()
+def test_python_warnings_are_logged() -> None:
+    log = WrittenLog()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("old ways", DeprecationWarning, stacklevel=1)
@@ -206,8 +206,8 @@ def test_warnings_of_python_are_logged() -> None:
 
 
 @pytest.mark.parametrize("library", [False, True])
-def test_a_traceback_is_marked_line_by_line(library: bool) -> None:
-    log = Log("text")
+def test_traceback_is_marked_line_by_line(library: bool) -> None:
+    log = WrittenLog("text")
     logger: Any = logging.getLogger("lib") if library else log.logger
     try:
         raise ValueError("first\n2023-11-14T22:13:20.123Z info    forged\x1b")
@@ -221,9 +221,9 @@ def test_a_traceback_is_marked_line_by_line(library: bool) -> None:
 
 
 @pytest.mark.parametrize("library", [False, True])
-def test_what_was_raised_is_written_without_its_secrets(library: bool) -> None:
+def test_traceback_is_scrubbed_of_secrets(library: bool) -> None:
     """No password, token or key is written, nor the query string of any URL (O-101)."""
-    log = Log("text")
+    log = WrittenLog("text")
     logger: Any = logging.getLogger("lib") if library else log.logger
     raised = "password=" + "hunter2", "https://x.test/?" + "q=private"
     try:
@@ -234,27 +234,27 @@ def test_what_was_raised_is_written_without_its_secrets(library: bool) -> None:
     assert not [word for word in ("=hunter2", "q=private") if word in log.stream.getvalue()]
 
 
-def test_a_broken_template_of_a_library_ends_nothing() -> None:
-    log = Log()
+def test_log_survives_a_broken_message_template() -> None:
+    log = WrittenLog()
     logging.getLogger("lib").warning("%d", "no number")
     assert "cannot be shown" in log.lines[0]
 
 
-def test_a_stream_that_went_away_ends_nothing() -> None:
-    log = Log()
+def test_log_survives_a_closed_stream() -> None:
+    log = WrittenLog()
     log.stream.close()
     log.logger.error("nobody reads this")
     logging.getLogger("lib").error("nor this")
 
 
-def test_configuring_again_replaces_the_first_setup() -> None:
-    first, second = Log(), Log()
+def test_configure_again_replaces_the_first_setup() -> None:
+    first, second = WrittenLog(), WrittenLog()
     logging.getLogger("lib").error("once")
     assert (len(first.lines), len(second.lines)) == (0, 1)
 
 
-def test_bound_fields_and_context_variables_are_in_the_entry() -> None:
-    log = Log()
+def test_log_entry_has_bound_fields_and_context_variables() -> None:
+    log = WrittenLog()
     with structlog.contextvars.bound_contextvars(request_id="r1"):
         log.logger.bind(user="u").info("x")
     assert (log.entry["request_id"], log.entry["user"]) == ("r1", "u")

@@ -13,14 +13,14 @@ from supervisors.service.process import birth
 from supervisors.service.site_files import SitePaths, UnusableDataFolder
 
 
-def test_what_is_written_is_read(paths: SitePaths) -> None:
+def test_pid_file_is_read_as_written(paths: SitePaths) -> None:
     said = site_files.own_pid_file("1.2", "http://127.0.0.1:8000")
     site_files.write(paths.pid, said)
     assert site_files.read(paths.pid) == said
     assert (said.pid, said.born) == (os.getpid(), birth(os.getpid()))
 
 
-def test_the_file_is_its_owners_and_replaces_the_old_one_whole(paths: SitePaths) -> None:
+def test_pid_file_is_private_and_replaced_whole(paths: SitePaths) -> None:
     paths.pid.write_text("old " * 1000)
     paths.pid.chmod(0o644)
     site_files.write(paths.pid, site_files.own_pid_file("1.2"))
@@ -31,18 +31,18 @@ def test_the_file_is_its_owners_and_replaces_the_old_one_whole(paths: SitePaths)
 @pytest.mark.parametrize(
     "content", [b"", b"123\n", b"{", b'{"pid": "7"}', b"[]", b'{"pid": 1}', b"\xff\xfe"]
 )
-def test_a_file_that_is_not_ours_says_nothing(paths: SitePaths, content: bytes) -> None:
+def test_pid_file_with_other_content_is_ignored(paths: SitePaths, content: bytes) -> None:
     paths.pid.write_bytes(content)
     assert site_files.read(paths.pid) is None
 
 
-def test_removing_twice_is_no_error(paths: SitePaths) -> None:
+def test_pid_file_may_be_removed_twice(paths: SitePaths) -> None:
     site_files.write(paths.pid, site_files.own_pid_file("1.2"))
     site_files.remove(paths.pid)
     site_files.remove(paths.pid)
     assert site_files.read(paths.pid) is None
 
 
-def test_a_file_that_can_not_be_written_is_said_plainly(tmp_path: Path) -> None:
+def test_pid_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnusableDataFolder, match="No such file or directory"):
         site_files.write(tmp_path / "gone" / "serve.json", site_files.own_pid_file("1.2"))

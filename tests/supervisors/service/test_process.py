@@ -20,7 +20,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-def test_a_process_gets_the_signal_and_its_end_is_seen(child: subprocess.Popen[bytes]) -> None:
+def test_open_process_signals_and_sees_the_end(child: subprocess.Popen[bytes]) -> None:
     with open_process(child.pid, birth(child.pid)) as process:
         assert process is not None
         assert not process.wait(0)
@@ -31,7 +31,7 @@ def test_a_process_gets_the_signal_and_its_end_is_seen(child: subprocess.Popen[b
     assert child.returncode == -signal.SIGTERM
 
 
-def test_a_number_that_went_to_another_process_is_not_taken(
+def test_open_process_rejects_a_reused_process_id(
     child: subprocess.Popen[bytes],
 ) -> None:
     born = birth(child.pid)
@@ -41,7 +41,7 @@ def test_a_number_that_went_to_another_process_is_not_taken(
     assert child.poll() is None
 
 
-def test_a_process_that_has_gone_is_not_found(child: subprocess.Popen[bytes]) -> None:
+def test_open_process_finds_no_ended_process(child: subprocess.Popen[bytes]) -> None:
     born = birth(child.pid)
     child.kill()
     child.wait()
@@ -50,7 +50,7 @@ def test_a_process_that_has_gone_is_not_found(child: subprocess.Popen[bytes]) ->
     assert birth(child.pid) is None
 
 
-def test_a_process_started_later_is_not_born_before() -> None:
+def test_birth_of_a_later_process_is_not_earlier() -> None:
     mine, parents = birth(os.getpid()), birth(1)
     assert mine is not None
     assert parents is not None

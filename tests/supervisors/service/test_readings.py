@@ -28,7 +28,7 @@ def owe_two_deliveries(fw: Any) -> None:
     fw.db.sql("UPDATE doc_webhook SET secret = NULL", {})
 
 
-async def test_every_number_is_there_from_the_start_and_moves(
+async def test_metrics_exist_from_the_start_and_count(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     clock, entropy = TrioClock(START_MS), SeededEntropy(1)

@@ -13,13 +13,13 @@ from tests.supervisors.service.conftest import Fakes
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for its end; the exit code, and what it wrote on stderr."""
+    """Wait for its end; the exit code, and its stderr."""
     _, stderr = process.communicate(timeout=30)
     return process.returncode, stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_serves_until_a_signal_and_leaves_nothing_behind(
+def test_service_runs_until_a_signal_and_cleans_up(
     fakes: Fakes, paths: SitePaths, number: signal.Signals
 ) -> None:
     process = fakes.ready()
@@ -37,9 +37,7 @@ def test_it_serves_until_a_signal_and_leaves_nothing_behind(
     ] * 3
 
 
-def test_a_second_one_on_the_site_is_refused_and_disturbs_nothing(
-    fakes: Fakes, paths: SitePaths
-) -> None:
+def test_second_service_on_a_site_is_refused(fakes: Fakes, paths: SitePaths) -> None:
     first = fakes.ready()
     code, said = ended(fakes.begin())
     assert code == 1
@@ -50,7 +48,7 @@ def test_a_second_one_on_the_site_is_refused_and_disturbs_nothing(
     assert first.poll() is None
 
 
-def test_a_killed_one_does_not_keep_the_next_from_serving(fakes: Fakes, paths: SitePaths) -> None:
+def test_service_starts_after_a_killed_one(fakes: Fakes, paths: SitePaths) -> None:
     first = fakes.ready()
     first.kill()
     first.communicate()
@@ -61,7 +59,7 @@ def test_a_killed_one_does_not_keep_the_next_from_serving(fakes: Fakes, paths: S
     assert said.pid == second.pid
 
 
-def test_a_signal_while_it_starts_ends_it_as_asked(fakes: Fakes, paths: SitePaths) -> None:
+def test_signal_during_the_start_ends_with_code_0(fakes: Fakes, paths: SitePaths) -> None:
     process = fakes.starting()
     said = site_files.read(paths.pid)
     assert said is not None
@@ -71,7 +69,7 @@ def test_a_signal_while_it_starts_ends_it_as_asked(fakes: Fakes, paths: SitePath
     assert not paths.pid.exists()
 
 
-def test_a_second_signal_stops_at_once_and_is_said(fakes: Fakes) -> None:
+def test_second_signal_stops_at_once_with_code_1(fakes: Fakes) -> None:
     process = fakes.ready("drains for ever")
     process.terminate()
     assert process.stderr is not None
@@ -83,7 +81,7 @@ def test_a_second_signal_stops_at_once_and_is_said(fakes: Fakes) -> None:
     assert "stopped at once: a second signal came" in said
 
 
-def test_a_third_signal_kills_what_hangs(fakes: Fakes) -> None:
+def test_third_signal_kills_a_hanging_service(fakes: Fakes) -> None:
     process = fakes.ready("ignores the end")
     process.terminate()
     assert process.stderr is not None
@@ -95,14 +93,14 @@ def test_a_third_signal_kills_what_hangs(fakes: Fakes) -> None:
     assert process.returncode == -signal.SIGTERM
 
 
-def test_a_service_that_fails_for_good_ends_the_process(fakes: Fakes, paths: SitePaths) -> None:
+def test_permanently_failed_service_ends_the_process(fakes: Fakes, paths: SitePaths) -> None:
     code, said = ended(fakes.ready("fails"))
     assert code == 1
     assert "its restarts did not help" in said
     assert not paths.pid.exists()
 
 
-def test_a_refusal_to_start_leaves_no_pid_file(fakes: Fakes, paths: SitePaths) -> None:
+def test_refused_start_leaves_no_pid_file(fakes: Fakes, paths: SitePaths) -> None:
     process = fakes.begin("refuses")
     stdout, stderr = process.communicate(timeout=30)
     assert (process.returncode, stdout) == (1, "")

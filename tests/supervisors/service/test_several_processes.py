@@ -90,7 +90,7 @@ def samples(text: str, name: str) -> dict[str, float]:
     return {labels: float(value) for labels, _, value in rows}
 
 
-def test_every_process_accepts_on_the_one_address(site: LiveSite, cookie: dict[str, str]) -> None:
+def test_processes_accept_on_the_same_address(site: LiveSite, cookie: dict[str, str]) -> None:
     """One socket, of which each takes connections (O-42)."""
     before = samples(httpx.get(f"{site.url}/metrics").text, "fw_requests_total")
     for number in (1, 2):
@@ -102,7 +102,7 @@ def test_every_process_accepts_on_the_one_address(site: LiveSite, cookie: dict[s
         assert after[label] == before.get(label, 0) + 1
 
 
-def test_metrics_of_any_process_are_those_of_all(site: LiveSite, cookie: dict[str, str]) -> None:
+def test_metrics_of_any_process_cover_all_processes(site: LiveSite, cookie: dict[str, str]) -> None:
     """Figures of the store appear once (O-122)."""
     for number in (1, 2):
         with client_of(site, cookie, number) as client:
@@ -115,7 +115,7 @@ def test_metrics_of_any_process_are_those_of_all(site: LiveSite, cookie: dict[st
         assert 'fw_queue_jobs{queue="webhook",state="ready"}' in text
 
 
-def test_metrics_leave_out_a_process_that_does_not_answer(
+def test_metrics_omit_a_process_that_does_not_answer(
     site: LiveSite, cookie: dict[str, str]
 ) -> None:
     with client_of(site, cookie, 1, thaw=False) as client:
@@ -127,10 +127,10 @@ def test_metrics_leave_out_a_process_that_does_not_answer(
 
 
 @pytest.mark.parametrize(("saver", "writer"), [(1, 2), (2, 1)])
-def test_a_saved_webhook_applies_to_the_next_write_of_another_process(
+def test_saved_webhook_applies_to_the_next_write_of_another_process(
     site: LiveSite, cookie: dict[str, str], saver: int, writer: int
 ) -> None:
-    """The save needs nothing of the other process, and that one's next write sees it (B-46)."""
+    """The save needs no other process, and the next write of that process uses it (B-46)."""
     event = f"saved.by_{saver}"
     custom = {"event_type": "Custom", "custom_event": event, "secret": SECRET}
     with client_of(site, cookie, saver) as saving, client_of(site, cookie, writer) as writing:
@@ -145,7 +145,7 @@ def test_a_saved_webhook_applies_to_the_next_write_of_another_process(
         assert writing.post(emit, json=body).json() == {"deliveries": []}
 
 
-def test_a_session_that_ends_in_one_process_has_ended_in_the_other(
+def test_session_ended_in_one_process_is_ended_in_all(
     site: LiveSite, cookie: dict[str, str]
 ) -> None:
     with client_of(site, {}, 1) as one:
@@ -158,9 +158,7 @@ def test_a_session_that_ends_in_one_process_has_ended_in_the_other(
             assert other.get(profile).status_code == 401
 
 
-def test_failures_at_one_process_lock_the_identifier_at_the_other(
-    site: LiveSite, cookie: dict[str, str]
-) -> None:
+def test_lockout_counts_failures_of_all_processes(site: LiveSite, cookie: dict[str, str]) -> None:
     wrong = {"usr": "nobody@example.test", "pwd": "wrong"}
     with client_of(site, {}, 1) as one, client_of(site, {}, 2) as other:
         answers = [client.post("/api/login", json=wrong) for client in (one, other, one, other)]
@@ -184,7 +182,7 @@ def console(site: LiveSite, **line: object) -> dict[str, object]:
     return answer
 
 
-def test_the_console_shows_and_reaches_the_actors_of_all_processes(site: LiveSite) -> None:
+def test_console_shows_and_controls_actors_of_all_processes(site: LiveSite) -> None:
     """An actor is named with its process (H-176)."""
     view = console(site, do="view")["view"]
     assert isinstance(view, dict)
@@ -198,7 +196,7 @@ def test_the_console_shows_and_reaches_the_actors_of_all_processes(site: LiveSit
         assert "error" in console(site, do="restart", name=unknown)
 
 
-def test_a_pause_holds_in_every_process(site: LiveSite, cookie: dict[str, str]) -> None:
+def test_receiver_pause_applies_to_all_processes(site: LiveSite, cookie: dict[str, str]) -> None:
     """A process that has sent nothing to the receiver pauses too (H-176)."""
     with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
         hook = make_webhook(one, receiver.url)
@@ -216,7 +214,7 @@ def test_a_pause_holds_in_every_process(site: LiveSite, cookie: dict[str, str]) 
         one.delete(f"/api/resource/Webhook/{hook}")
 
 
-def test_a_killed_process_is_replaced_and_the_others_serve_meanwhile(
+def test_killed_process_is_replaced_while_others_serve(
     site: LiveSite, cookie: dict[str, str]
 ) -> None:
     """Nothing that was committed is lost (O-34, O-44)."""
@@ -243,7 +241,7 @@ def test_a_killed_process_is_replaced_and_the_others_serve_meanwhile(
     }
 
 
-def test_a_process_that_is_replaced_serves_with_the_configuration_of_the_others(
+def test_replaced_process_keeps_the_configuration_of_the_others(
     site: LiveSite, cookie: dict[str, str]
 ) -> None:
     """The supervisor has read the files once."""
@@ -259,7 +257,7 @@ def test_a_process_that_is_replaced_serves_with_the_configuration_of_the_others(
         assert client.get("/api/boot").json()["site"]["name"] == "live"
 
 
-def test_a_process_that_is_asked_to_end_drains_and_is_replaced(site: LiveSite) -> None:
+def test_terminated_process_drains_and_is_replaced(site: LiveSite) -> None:
     before = pids(site)
     os.kill(before[2], signal.SIGTERM)
     eventually(lambda: pids(site)[2] != before[2])
@@ -267,9 +265,7 @@ def test_a_process_that_is_asked_to_end_drains_and_is_replaced(site: LiveSite) -
     assert not is_alive(before[2])
 
 
-def test_a_pause_holds_in_a_process_that_starts_later(
-    site: LiveSite, cookie: dict[str, str]
-) -> None:
+def test_receiver_pause_applies_to_a_later_process(site: LiveSite, cookie: dict[str, str]) -> None:
     """A new process asks the others for their pauses (H-176)."""
     before = pids(site)
     with LiveReceiver() as receiver, client_of(site, cookie, 1) as one:
@@ -289,7 +285,7 @@ def test_a_pause_holds_in_a_process_that_starts_later(
         one.delete(f"/api/resource/Webhook/{hook}")
 
 
-def test_the_status_names_the_supervisor_and_the_number_of_processes(site: LiveSite) -> None:
+def test_status_shows_supervisor_pid_and_process_count(site: LiveSite) -> None:
     """The supervisor is the process of the pid file (O-48)."""
     assert site.process is not None
     status = background.status(SitePaths(site.folder))
@@ -298,7 +294,7 @@ def test_the_status_names_the_supervisor_and_the_number_of_processes(site: LiveS
     assert (shown["pid"], shown["processes"]) == (site.process.pid, 2)
 
 
-def test_no_secret_is_in_the_environment_of_a_process(site: LiveSite) -> None:
+def test_process_environment_contains_no_secret(site: LiveSite) -> None:
     """The assignment comes through a pipe (C-84, O-48)."""
     for pid in pids(site).values():
         assert b"FW_SECRET" not in Path(f"/proc/{pid}/environ").read_bytes()
@@ -320,7 +316,7 @@ def other_site(other_folder: LiveSite) -> LiveSite:
     return other_folder
 
 
-def test_processes_end_with_their_supervisor_and_the_next_start_waits_for_them(
+def test_processes_end_with_their_supervisor(
     other_site: LiveSite,
 ) -> None:
     """Processes hold the site's lock until they have ended (O-46)."""
@@ -330,7 +326,7 @@ def test_processes_end_with_their_supervisor_and_the_next_start_waits_for_them(
     assert not any(is_alive(pid) for pid in before)
 
 
-def test_a_process_that_ends_too_often_ends_the_service(other_site: LiveSite) -> None:
+def test_process_that_ends_too_often_ends_the_service(other_site: LiveSite) -> None:
     """Five ends in 30 seconds are made good, the sixth is not (O-44)."""
     both = pids(other_site)
     killed, victim = {both[1]}, both[2]
@@ -346,7 +342,7 @@ def test_a_process_that_ends_too_often_ends_the_service(other_site: LiveSite) ->
     assert not is_held(SitePaths(other_site.folder).lock)
 
 
-def test_a_signal_while_the_first_process_starts_ends_the_service_as_asked(
+def test_signal_during_the_first_start_ends_the_service(
     tmp_path: Path,
 ) -> None:
     with LiveSite(tmp_path, ops={"processes": 2}) as site:
@@ -359,7 +355,7 @@ def test_a_signal_while_the_first_process_starts_ends_the_service_as_asked(
     assert not is_held(SitePaths(tmp_path).lock)
 
 
-def test_a_stop_lets_requests_and_attempts_of_all_processes_finish(other_site: LiveSite) -> None:
+def test_stop_drains_requests_and_attempts_of_all_processes(other_site: LiveSite) -> None:
     """Each process drains, all at the same time (O-31, O-45)."""
     stopped = log_of(other_site).count("process.stopping")
     with other_site.client() as first, LiveReceiver(None) as receiver:
@@ -378,7 +374,7 @@ def test_a_stop_lets_requests_and_attempts_of_all_processes_finish(other_site: L
     assert [row["status"] for row in shown] == ["Sent", "Sent"]
 
 
-def test_a_site_that_cannot_be_opened_is_reported_once(tmp_path: Path) -> None:
+def test_unusable_site_is_reported_once(tmp_path: Path) -> None:
     site = LiveSite(tmp_path, ops={"processes": 2})
     (tmp_path / "data").write_text("not a folder")
     done = subprocess.run(

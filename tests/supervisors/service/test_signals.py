@@ -14,7 +14,7 @@ BOTH = [signal.SIGTERM, signal.SIGINT]
 
 
 @pytest.mark.parametrize("number", BOTH)
-async def test_the_first_signal_asks_and_lets_what_runs_end(number: signal.Signals) -> None:
+async def test_first_signal_requests_a_drained_end(number: signal.Signals) -> None:
     async with stop_on_signals() as stop:
         stop.accepting()
         signal.raise_signal(number)
@@ -24,7 +24,7 @@ async def test_the_first_signal_asks_and_lets_what_runs_end(number: signal.Signa
 
 
 @pytest.mark.parametrize("second", BOTH)
-async def test_the_second_signal_stops_at_once(second: signal.Signals) -> None:
+async def test_second_signal_stops_at_once(second: signal.Signals) -> None:
     async with stop_on_signals() as stop:
         stop.accepting()
         signal.raise_signal(signal.SIGTERM)
@@ -34,17 +34,17 @@ async def test_the_second_signal_stops_at_once(second: signal.Signals) -> None:
     assert stop.end is End.SECOND_SIGNAL
 
 
-async def test_a_signal_before_anything_was_accepted_stops_at_once() -> None:
+async def test_signal_during_the_start_stops_at_once() -> None:
     async with stop_on_signals() as stop:
         signal.raise_signal(signal.SIGTERM)
         await trio.Event().wait()
     assert stop.end is End.UNSTARTED
 
 
-async def test_what_does_not_end_is_ended_after_fifteen_seconds(
+async def test_drain_is_cut_after_fifteen_seconds(
     autojump_clock: MockClock,
 ) -> None:
-    """10 s for what is in flight, and 5 s to give back and close."""
+    """10 s for work in progress, and 5 s to release leases and close."""
     async with stop_on_signals() as stop:
         stop.accepting()
         stop.signalled()
@@ -54,7 +54,7 @@ async def test_what_does_not_end_is_ended_after_fifteen_seconds(
     assert trio.current_time() - began == pytest.approx(15)
 
 
-async def test_a_second_signal_that_comes_too_late_changes_nothing() -> None:
+async def test_second_signal_after_the_drain_changes_nothing() -> None:
     async with stop_on_signals() as stop:
         stop.accepting()
         stop.signalled()
@@ -62,7 +62,7 @@ async def test_a_second_signal_that_comes_too_late_changes_nothing() -> None:
     assert stop.end is End.DRAINED
 
 
-async def test_the_handlers_are_given_back() -> None:
+async def test_signal_handlers_are_restored() -> None:
     before = [signal.getsignal(number) for number in BOTH]
     async with stop_on_signals():
         assert [signal.getsignal(number) for number in BOTH] != before

@@ -14,20 +14,20 @@ from tests.site_kit import make_config
 WHERE: dict[str, Any] = {"bind_host": "127.0.0.1", "bind_port": 8123}
 
 
-def test_the_public_url_comes_first(tmp_path: Path) -> None:
+def test_site_url_is_the_public_url_if_set(tmp_path: Path) -> None:
     assert site_url(make_config(tmp_path, public_url="https://desk.example")) == (
         "https://desk.example"
     )
 
 
-def test_then_where_the_service_says_it_is_bound(tmp_path: Path) -> None:
+def test_site_url_is_the_bound_address_of_the_service(tmp_path: Path) -> None:
     paths = SitePaths(tmp_path)
     paths.prepare()
     site_files.write(paths.pid, site_files.own_pid_file("1.0", "http://127.0.0.1:45678"))
     assert site_url(make_config(tmp_path, **WHERE)) == "http://127.0.0.1:45678"
 
 
-def test_a_service_that_does_not_accept_yet_says_nothing(tmp_path: Path) -> None:
+def test_site_url_ignores_a_starting_service(tmp_path: Path) -> None:
     paths = SitePaths(tmp_path)
     paths.prepare()
     site_files.write(paths.pid, site_files.own_pid_file("1.0"))
@@ -38,6 +38,6 @@ def test_a_service_that_does_not_accept_yet_says_nothing(tmp_path: Path) -> None
     ("host", "shown"),
     [("127.0.0.1", "127.0.0.1"), ("::1", "[::1]"), ("0.0.0.0", "127.0.0.1"), ("::", "[::1]")],
 )
-def test_then_what_is_configured(tmp_path: Path, host: str, shown: str) -> None:
+def test_site_url_defaults_to_the_configured_address(tmp_path: Path, host: str, shown: str) -> None:
     config = make_config(tmp_path, bind_host=host, bind_port=8123)
     assert site_url(config) == f"http://{shown}:8123"

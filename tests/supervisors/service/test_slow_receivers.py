@@ -17,12 +17,12 @@ from tests.live_site import SECRET, LiveSite, eventually
 
 pytestmark = pytest.mark.timeout(300)  # several processes start and end, on a slow machine too
 
-PLACES = 4
+SLOTS = 4
 SLOW_SECONDS = 1.3  # over the second that makes a receiver slow (B-232)
 
 
 @dataclass
-class Counting:
+class PostCounter:
     """Notes with each POST how many it has at that moment, this one included."""
 
     at_once: list[int] = field(default_factory=list)
@@ -44,11 +44,11 @@ class Counting:
 
 
 @contextmanager
-def counting(delays: Callable[[int], tuple[float, float]]) -> Iterator[tuple[Counting, str]]:
+def counting(delays: Callable[[int], tuple[float, float]]) -> Iterator[tuple[PostCounter, str]]:
     """A receiver; `delays` gives the seconds before the head and the body of each answer."""
-    counted = Counting()
+    counted = PostCounter()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class DelayedAnswer(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -64,7 +64,7 @@ def counting(delays: Callable[[int], tuple[float, float]]) -> Iterator[tuple[Cou
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), DelayedAnswer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield counted, f"http://127.0.0.1:{server.server_port}/hook"
@@ -73,9 +73,9 @@ def counting(delays: Callable[[int], tuple[float, float]]) -> Iterator[tuple[Cou
         server.server_close()
 
 
-def deliver(folder: Path, url: str, events: int, counted: Counting) -> None:
+def deliver(folder: Path, url: str, events: int, counted: PostCounter) -> None:
     """Have a service send `events` to `url` that are due before it starts; wait until all went."""
-    with LiveSite(folder, ops={"perReceiverConcurrency": PLACES}) as site:
+    with LiveSite(folder, ops={"perReceiverConcurrency": SLOTS}) as site:
         made = (
             f'fw.new_doc("Webhook", url="{url}", event_type="Custom", custom_event="a.b", '
             f'timeout=60, secret="{SECRET}").insert().name'
@@ -87,18 +87,18 @@ def deliver(folder: Path, url: str, events: int, counted: Counting) -> None:
         eventually(lambda: counted.answered == events)
 
 
-def test_a_head_that_takes_over_a_second_sets_a_receiver_back_to_one_place(tmp_path: Path) -> None:
-    """An attempt that waits over 1 s for an answer's head sets its receiver back to one place
+def test_slow_response_head_reduces_a_receiver_to_one_slot(tmp_path: Path) -> None:
+    """An attempt that waits over 1 s for an answer's head sets its receiver back to one slot
     (B-232)."""
     quick, slow = 8, 10
     with counting(lambda number: (SLOW_SECONDS if number >= quick else 0.0, 0.0)) as (counted, url):
         deliver(tmp_path, url, quick + slow, counted)
-    assert max(counted.at_once) == PLACES, "it had grown to all that it may have"
-    assert counted.at_once[-(slow - PLACES - 1) :] == [1] * (slow - PLACES - 1)
+    assert max(counted.at_once) == SLOTS, "it had grown to all that it may have"
+    assert counted.at_once[-(slow - SLOTS - 1) :] == [1] * (slow - SLOTS - 1)
 
 
-def test_a_body_that_takes_over_a_second_does_not(tmp_path: Path) -> None:
-    """The head has decided by then."""
+def test_slow_response_body_keeps_the_slots_of_a_receiver(tmp_path: Path) -> None:
+    """Only the time to the head counts."""
     with counting(lambda number: (0.0, SLOW_SECONDS)) as (counted, url):
         deliver(tmp_path, url, 12, counted)
-    assert max(counted.at_once) == PLACES
+    assert max(counted.at_once) == SLOTS

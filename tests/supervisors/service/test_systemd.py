@@ -42,7 +42,7 @@ def told(systemd: socket.socket) -> list[str]:
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_the_state_arrives(tmp_path: Path, abstract: bool) -> None:
+def test_notifier_sends_the_state(tmp_path: Path, abstract: bool) -> None:
     address = f"@fw-test{tmp_path}" if abstract else str(tmp_path / "notify")
     with listening(address) as systemd:
         assert Notifier(address).notify(READY)
@@ -53,11 +53,11 @@ def test_the_state_arrives(tmp_path: Path, abstract: bool) -> None:
 @pytest.mark.parametrize(
     "address", [None, "", "relative", "vsock:2:1", "/no/such/socket", "/" + "x" * 200, "@a\0b"]
 )
-def test_nobody_who_listens_is_no_error(address: str | None) -> None:
+def test_notifier_ignores_an_unusable_address(address: str | None) -> None:
     assert not Notifier(address).notify(READY)
 
 
-def test_a_listener_who_does_not_read_does_not_hold_the_service_up(tmp_path: Path) -> None:
+def test_notifier_never_blocks_on_a_full_socket(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     with listening(address):
         assert not all(Notifier(address).notify(READY) for _ in range(10_000))
@@ -76,13 +76,13 @@ def test_a_listener_who_does_not_read_does_not_hold_the_service_up(tmp_path: Pat
         ({}, None),
     ],
 )
-def test_the_watchdog_is_that_of_the_environment(
+def test_notifier_takes_the_watchdog_of_the_environment(
     environ: dict[str, str], seconds: float | None
 ) -> None:
     assert Notifier.of(environ, 7) == Notifier(environ.get("NOTIFY_SOCKET"), seconds)
 
 
-async def test_the_watchdog_hears_of_a_service_that_works_three_times_in_each_interval(
+async def test_watchdog_is_notified_three_times_an_interval_while_working(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """O-320."""
@@ -107,14 +107,14 @@ async def test_the_watchdog_hears_of_a_service_that_works_three_times_in_each_in
             nursery.cancel_scope.cancel()
 
 
-async def test_without_a_watchdog_nothing_is_asked() -> None:
+async def test_notifier_asks_nothing_if_there_is_no_watchdog() -> None:
     async def answers(seconds: float) -> bool:
         raise AssertionError
 
     await Notifier("/nowhere").keep_awake(answers)
 
 
-def test_a_service_tells_the_watchdog_until_it_stops(fakes: Fakes, tmp_path: Path) -> None:
+def test_service_notifies_the_watchdog_until_it_stops(fakes: Fakes, tmp_path: Path) -> None:
     with listening(str(tmp_path / "notify")) as systemd:
         systemd.settimeout(20)
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "150000"}
@@ -129,7 +129,7 @@ def test_a_service_tells_the_watchdog_until_it_stops(fakes: Fakes, tmp_path: Pat
         assert told(systemd) == []
 
 
-def test_the_watchdog_hears_nothing_of_a_service_that_hangs(fakes: Fakes, tmp_path: Path) -> None:
+def test_watchdog_is_not_notified_by_a_hanging_service(fakes: Fakes, tmp_path: Path) -> None:
     with listening(str(tmp_path / "notify")) as systemd:
         systemd.settimeout(20)
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "90000"}
@@ -142,7 +142,7 @@ def test_the_watchdog_hears_nothing_of_a_service_that_hangs(fakes: Fakes, tmp_pa
         assert process.wait(30) == 0
 
 
-def test_a_process_that_hangs_is_replaced_and_the_service_works_meanwhile(
+def test_hanging_process_is_replaced_while_the_service_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frozen one handles no signal, and is killed (O-322)."""

@@ -51,7 +51,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-class Recording:
+class SpanRecording:
     """A tracer whose spans stay in memory."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def ids(span: ReadableSpan) -> tuple[str, str, str]:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": ""}, False),
     ],
 )
-def test_the_variables_of_opentelemetry_say_whether_spans_are_exported(
+def test_is_exporting_follows_the_opentelemetry_variables(
     environ: dict[str, str], exports: bool
 ) -> None:
     """O-348."""
@@ -96,18 +96,18 @@ def test_the_variables_of_opentelemetry_say_whether_spans_are_exported(
     ("variables", "name"),
     [({}, "fw"), ({"OTEL_SERVICE_NAME": "desk"}, "desk")],
 )
-def test_the_service_has_its_name_and_version(
+def test_resource_has_service_name_and_version(
     variables: dict[str, str], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    resource = Recording().resource
+    resource = SpanRecording().resource
     assert resource["service.name"] == name
     assert resource["service.version"]
 
 
-def test_a_request_is_a_child_of_its_caller_and_the_state_stays() -> None:
-    recording = Recording()
+def test_server_span_is_a_child_and_keeps_the_tracestate() -> None:
+    recording = SpanRecording()
     span = recording.tracer.server("GET /x", CALLER)
     span.note({"http.response.status_code": 200})
     span.end()
@@ -118,9 +118,9 @@ def test_a_request_is_a_child_of_its_caller_and_the_state_stays() -> None:
     assert dict(recorded.attributes or {}) == {"http.response.status_code": 200}
 
 
-def test_a_job_is_a_consumer_and_a_child_of_what_queued_it() -> None:
+def test_consumer_span_is_a_child_of_the_queueing_trace() -> None:
     """B-429."""
-    recording = Recording()
+    recording = SpanRecording()
     span = recording.tracer.consumer("notes.report", CALLER)
     span.end()
     recorded = recording.spans["notes.report"]
@@ -128,8 +128,8 @@ def test_a_job_is_a_consumer_and_a_child_of_what_queued_it() -> None:
     assert recorded.kind is SpanKind.CONSUMER
 
 
-def test_an_error_is_the_status_of_its_span() -> None:
-    recording = Recording()
+def test_client_span_has_the_error_as_status() -> None:
+    recording = SpanRecording()
     recording.tracer.client("POST", CALLER).end("timeout")
     recorded = recording.spans["POST"]
     assert not recorded.status.is_ok
@@ -147,13 +147,13 @@ def test_an_error_is_the_status_of_its_span() -> None:
         ("always_on", 0, True),
     ],
 )
-def test_the_sampler_decides_what_is_recorded(
+def test_sampler_decides_which_spans_are_recorded(
     sampler: str, flags: int, sampled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its decision is the flag that goes on; the other flag stays as it came (O-350)."""
     if sampler:
         monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
-    recording = Recording()
+    recording = SpanRecording()
     span = recording.tracer.server("GET /x", TraceContext(TRACE, PARENT, flags))
     span.end()
     assert span.is_recorded is span.context.is_sampled is sampled
@@ -163,8 +163,8 @@ def test_the_sampler_decides_what_is_recorded(
     assert bool(recording.spans) is sampled
 
 
-async def test_a_transaction_is_a_child_of_its_request() -> None:
-    recording = Recording()
+async def test_transaction_span_is_a_child_of_its_request() -> None:
+    recording = SpanRecording()
 
     async def execute(fn: Any) -> Any:
         return fn("tx")
@@ -190,24 +190,24 @@ async def test_a_transaction_is_a_child_of_its_request() -> None:
     assert failed["error.type"] == "KeyError"
 
 
-class Look(Request[TraceContext | None], frozen=True):
+class TraceQuestion(Request[TraceContext | None], frozen=True):
     """Answered with where the handler stands; of `then`, by asking it."""
 
     then: Any = None
 
 
-class Looking(Actor):
-    @handles(Look)
-    async def look(self, message: Look) -> TraceContext | None:
+class TraceAnswerer(Actor):
+    @handles(TraceQuestion)
+    async def look(self, message: TraceQuestion) -> TraceContext | None:
         if message.then is not None:
-            answer: TraceContext | None = await message.then.ask(Look())
+            answer: TraceContext | None = await message.then.ask(TraceQuestion())
             return answer
         return CURRENT_TRACE.get()
 
 
-async def test_messages_are_spans_below_one_another() -> None:
+async def test_message_spans_are_nested_by_asks() -> None:
     """With the time in the mailbox; those outside of a sampled trace have none (O-349)."""
-    recording = Recording()
+    recording = SpanRecording()
     async with (
         open_runtime(
             clock=TrioClock(0),
@@ -215,16 +215,16 @@ async def test_messages_are_spans_below_one_another() -> None:
             carry=(CURRENT_TRACE,),
             hooks=recording.tracer.hooks,
         ) as runtime,
-        runtime.running("a", Looking) as a,
-        runtime.running("b", Looking) as b,
+        runtime.running("a", TraceAnswerer) as a,
+        runtime.running("b", TraceAnswerer) as b,
     ):
         with in_trace(CALLER):
-            seen = await a.ask(Look(b), deadline=5)
-        assert await a.ask(Look(), deadline=5) is None
+            seen = await a.ask(TraceQuestion(b), deadline=5)
+        assert await a.ask(TraceQuestion(), deadline=5) is None
         with in_trace(TraceContext(TRACE, PARENT, 0)):
-            unsampled = await a.ask(Look(), deadline=5)
+            unsampled = await a.ask(TraceQuestion(), deadline=5)
     assert unsampled == TraceContext(TRACE, PARENT, 0)
-    outer, inner = recording.spans["a Look"], recording.spans["b Look"]
+    outer, inner = recording.spans["a TraceQuestion"], recording.spans["b TraceQuestion"]
     assert len(recording.spans) == 2
     assert ids(outer)[::2] == (TRACE, PARENT)
     assert ids(inner)[2] == ids(outer)[1]
@@ -232,12 +232,10 @@ async def test_messages_are_spans_below_one_another() -> None:
     assert seen.parent_id == ids(inner)[1]
     attributes = dict(inner.attributes or {})
     assert attributes.pop("fw.queued_ms") >= 0  # type: ignore[operator]
-    assert attributes == {"fw.actor": "b", "fw.message": "Look", "fw.outcome": "handled"}
+    assert attributes == {"fw.actor": "b", "fw.message": "TraceQuestion", "fw.outcome": "handled"}
 
 
-async def test_without_the_setting_there_is_no_tracer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tracer_is_absent_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     async with open_tracer(make_config(tmp_path), SystemEntropy(), Log()) as tracer:
         assert tracer is None
@@ -250,7 +248,7 @@ async def test_without_the_setting_there_is_no_tracer(
         (False, {"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, "telemetry.not_started"),
     ],
 )
-async def test_what_hinders_the_export_is_a_warning_and_no_failed_start(
+async def test_failed_export_setup_is_a_warning_at_start(
     tmp_path: Path,
     hidden: bool,
     variables: dict[str, str],
@@ -273,7 +271,7 @@ async def test_what_hinders_the_export_is_a_warning_and_no_failed_start(
         assert fields["hint"] == "pip install 'fw-actors[opentelemetry]'"
 
 
-async def test_another_protocol_than_http_is_warned_of(
+async def test_unsupported_export_protocol_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")

@@ -60,7 +60,7 @@ async def recover_anna(site: Site) -> None:
     )
 
 
-async def test_with_transport_log_a_mail_is_a_line_at_once(
+async def test_transport_log_writes_a_mail_at_once(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     log = Log()
@@ -75,7 +75,7 @@ async def test_with_transport_log_a_mail_is_a_line_at_once(
     assert str(line["link"]).startswith(f"{PUBLIC}/reset-password#token=")
 
 
-async def test_with_transport_method_the_apps_function_sends_and_apps_jobs_run(
+async def test_transport_method_calls_the_app_and_jobs_run(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     (tmp_path / "tree_test_app.py").write_text(APP)
@@ -94,7 +94,7 @@ async def test_with_transport_method_the_apps_function_sends_and_apps_jobs_run(
     assert str(message["link"]) not in str(log.entries)
 
 
-async def test_a_method_that_is_not_there_is_told_at_the_start(
+async def test_missing_mail_method_fails_the_start(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     mail = {"transport": "method", "method": "no_such_app_module.send"}
@@ -103,7 +103,7 @@ async def test_a_method_that_is_not_there_is_told_at_the_start(
             pass
 
 
-async def test_a_service_with_a_front_fails_as_a_worker_does(tmp_path: Path) -> None:
+async def test_service_with_a_front_raises_the_plain_start_error(tmp_path: Path) -> None:
     """The error itself is raised, not a group of the nursery that serves meanwhile."""
     config = make_config(tmp_path, public_url=PUBLIC)
     mail = replace(config.mail, transport="method", method="no_such_app_module.send")
@@ -114,7 +114,7 @@ async def test_a_service_with_a_front_fails_as_a_worker_does(tmp_path: Path) -> 
             pass
 
 
-async def test_a_start_warns_of_data_migrations_that_have_not_run(
+async def test_service_start_warns_of_pending_data_migrations(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """D-177."""

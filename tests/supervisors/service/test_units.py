@@ -29,13 +29,13 @@ VERSION_1 = "12:pids:/system.slice/fw.service\n1:name=systemd:/system.slice/fw.s
         ({}, 1, SYSTEM, None),
     ],
 )
-def test_a_main_process_is_told_from_what_inherits_its_variables(
+def test_unit_is_recognised_for_its_main_process_only(
     environ: dict[str, str], parent: int, cgroup: str, unit: Unit | None
 ) -> None:
     assert judged_unit(7, parent, environ, cgroup) == unit
 
 
-def test_the_command_names_the_manager_and_the_unit() -> None:
+def test_unit_command_names_the_manager_and_the_unit() -> None:
     assert Unit("fw.service").command("stop") == "systemctl stop fw.service"
     assert Unit("fw.service", of_user=True).command("restart") == (
         "systemctl --user restart fw.service"
@@ -43,14 +43,14 @@ def test_the_command_names_the_manager_and_the_unit() -> None:
     assert Unit("").command("stop") == "systemctl stop UNIT"
 
 
-def test_a_service_that_systemd_runs_is_left_to_systemctl(fakes: Fakes, paths: SitePaths) -> None:
+def test_stop_of_a_systemd_service_is_refused(fakes: Fakes, paths: SitePaths) -> None:
     process = fakes.ready(NOTIFY_SOCKET="/nowhere/notify")
     with pytest.raises(RunBySystemd, match=f"process {process.pid}.*use: systemctl .*restart "):
         background.stop(paths, "restart")
     assert process.poll() is None
 
 
-def test_a_background_service_has_nothing_of_the_unit_of_its_starter() -> None:
+def test_background_environment_omits_variables_of_the_unit() -> None:
     of_a_unit = {
         "NOTIFY_SOCKET": "x",
         "INVOCATION_ID": "x",

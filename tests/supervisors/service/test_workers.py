@@ -35,7 +35,7 @@ def paths(tmp_path: Path) -> SitePaths:
     return made
 
 
-def test_a_worker_answers_for_health_and_metrics_alone(tmp_path: Path) -> None:
+def test_worker_serves_health_and_metrics_only(tmp_path: Path) -> None:
     trio.run(ask_worker, tmp_path)  # over a real socket
 
 
@@ -59,7 +59,7 @@ async def ask_worker(folder: Path) -> None:
         assert (await client.get("/api/health")).status_code == 200
 
 
-def test_a_worker_that_listens_nowhere_has_no_url(tmp_path: Path) -> None:
+def test_worker_without_a_listener_has_no_url(tmp_path: Path) -> None:
     async def look() -> str:
         async with open_service(
             make_config(tmp_path), log=Log(), front=False, inline=True
@@ -70,7 +70,7 @@ def test_a_worker_that_listens_nowhere_has_no_url(tmp_path: Path) -> None:
     assert trio.run(look) == ""
 
 
-def test_running_workers_are_those_with_a_locked_file(paths: SitePaths) -> None:
+def test_running_workers_have_a_locked_file(paths: SitePaths) -> None:
     assert running_workers(paths) == []
     with registered(paths, "1.0", "http://127.0.0.1:9"):
         killed = paths.workers / "7-7.json"
@@ -82,7 +82,7 @@ def test_running_workers_are_those_with_a_locked_file(paths: SitePaths) -> None:
     assert list(paths.workers.iterdir()) == []
 
 
-def test_a_folder_that_no_worker_can_write_is_an_error_that_names_it(paths: SitePaths) -> None:
+def test_unusable_worker_folder_is_named(paths: SitePaths) -> None:
     paths.workers.write_text("no folder")
     with (
         pytest.raises(site_files.UnusableDataFolder, match="workers"),
@@ -106,14 +106,14 @@ def worker(pid: int = 7, *, ready: bool | None = True, **changes: object) -> Wor
         (WorkerFacts(7, "0.9"), Level.WARNING, "process 7 is version 0.9, and this is 1.0"),
     ],
 )
-def test_the_doctor_tells_of_a_worker(found: WorkerFacts, level: Level, text: str) -> None:
+def test_doctor_describes_a_worker(found: WorkerFacts, level: Level, text: str) -> None:
     section = evaluate_service(ServiceFacts(STOPPED, "1.0", (), (), workers=(found,)))
     assert any(text in each for each in section.texts(level))
     assert section.facts["workers"] == 1
 
 
-def test_the_doctor_finds_the_workers_of_the_site(tmp_path: Path, paths: SitePaths) -> None:
-    """One that starts does not answer yet, and one whose configuration is older says so."""
+def test_service_facts_find_the_workers_of_the_site(tmp_path: Path, paths: SitePaths) -> None:
+    """A starting worker does not answer yet, and one with an older configuration is found."""
     config = make_config(tmp_path)
     config.file.write_text("{}")
     with registered(paths, "1.0", "http://127.0.0.1:9"):
@@ -125,6 +125,6 @@ def test_the_doctor_finds_the_workers_of_the_site(tmp_path: Path, paths: SitePat
     assert service_facts(config, "1.0").workers == ()
 
 
-def test_a_worker_does_not_hold_the_lock_of_the_service(paths: SitePaths) -> None:
+def test_worker_leaves_the_lock_to_the_service(paths: SitePaths) -> None:
     with registered(paths, "1.0", None), ServeLock(paths.lock) as lock:
         assert lock.acquire()

@@ -20,7 +20,7 @@ def warnings(**changes: Any) -> list[str]:
     return evaluate_configuration(make_config(HERE, **changes)).texts(Level.WARNING)
 
 
-def test_a_good_configuration_gives_no_cause() -> None:
+def test_doctor_accepts_a_good_configuration() -> None:
     section = evaluate_configuration(make_config(HERE))
     assert {finding.level for finding in section.findings} == {Level.OK}
 
@@ -39,12 +39,12 @@ def test_a_good_configuration_gives_no_cause() -> None:
         ({"scheduler": False}, "ops.scheduler is false"),
     ],
 )
-def test_what_should_be_looked_at_is_a_warning(changes: dict[str, Any], word: str) -> None:
+def test_doctor_warns_of_a_doubtful_configuration(changes: dict[str, Any], word: str) -> None:
     (only,) = warnings(**changes)
     assert word in only
 
 
-def test_a_password_too_short_to_be_scrubbed_is_warned_of_wherever_it_stands() -> None:
+def test_doctor_warns_of_passwords_too_short_to_scrub() -> None:
     plain = make_config(HERE)
     config = dataclasses.replace(
         plain,
@@ -55,13 +55,13 @@ def test_a_password_too_short_to_be_scrubbed_is_warned_of_wherever_it_stands() -
     assert "shorter than 6 characters: FW_DATABASE, FW_SMTP_PASSWORD;" in only
 
 
-def test_a_secret_in_the_env_file_is_warned_of() -> None:
+def test_doctor_warns_of_a_secret_in_the_env_file() -> None:
     """Secrets in `.env` are ignored, and doctor warns (O-138, C-80)."""
     config = dataclasses.replace(make_config(HERE), warnings=(".env: FW_SECRET_X is ignored",))
     assert evaluate_configuration(config).texts(Level.WARNING) == [".env: FW_SECRET_X is ignored"]
 
 
-def test_the_fingerprint_changes_with_the_policy_and_with_nothing_else() -> None:
+def test_policy_fingerprint_changes_with_the_policy_only() -> None:
     """The policy must be identical in staging and production (A-10, O-139)."""
     same = make_config(Path("/elsewhere"), public_url="https://x.example", secrets={})
     assert policy_fingerprint(same) == policy_fingerprint(make_config(HERE))
@@ -69,5 +69,5 @@ def test_the_fingerprint_changes_with_the_policy_and_with_nothing_else() -> None
     assert policy_fingerprint(other) != policy_fingerprint(make_config(HERE))
 
 
-def test_a_site_that_does_not_open_is_a_problem_for_each_reason() -> None:
+def test_doctor_lists_each_reason_of_a_failed_opening() -> None:
     assert not_opened(["a", "b"]).texts(Level.PROBLEM) == ["a", "b"]

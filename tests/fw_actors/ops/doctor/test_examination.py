@@ -37,7 +37,7 @@ async def emit(office: Office) -> str:
     return delivery
 
 
-async def test_webhooks_and_deliveries_are_counted_as_the_contract_says(office: Office) -> None:
+async def test_webhook_facts_count_enabled_retrying_and_recently_failed(office: Office) -> None:
     """The doctor counts enabled, retrying, and failed in the last 24 hours (O-131)."""
     await office.subscribe()
     await office.subscribe("never.sent", enabled=0)
@@ -51,7 +51,7 @@ async def test_webhooks_and_deliveries_are_counted_as_the_contract_says(office: 
     assert (await webhook_facts(office.site)).failed == 1
 
 
-async def test_enabled_webhooks_that_can_hardly_work_are_found(tmp_path: Path) -> None:
+async def test_webhook_facts_list_misconfigured_enabled_webhooks(tmp_path: Path) -> None:
     """Lengths other than 24 to 64 bytes pass with a warning in doctor (O-140)."""
     async with open_office(tmp_path, mode="development") as office:
         short = await office.subscribe(secret="x" * 23)
@@ -71,7 +71,7 @@ async def test_enabled_webhooks_that_can_hardly_work_are_found(tmp_path: Path) -
     )  # fmt: skip
 
 
-async def test_every_stored_secret_is_opened_in_batches(tmp_path: Path) -> None:
+async def test_secret_facts_open_all_secrets_in_batches(tmp_path: Path) -> None:
     async with open_office(tmp_path) as office:
         first = await office.subscribe()
         await office.do(
@@ -91,7 +91,7 @@ async def test_every_stored_secret_is_opened_in_batches(tmp_path: Path) -> None:
     assert (at_start.stored, list(at_start.unreadable.values())) == (BATCH, [BATCH])
 
 
-async def test_a_lease_is_stuck_a_minute_after_its_end(office: Office) -> None:
+async def test_queue_facts_count_a_lease_as_stuck_after_a_minute(office: Office) -> None:
     store = office.site.store
     await store.write(lambda tx: jobs.enqueue(tx, queue="mail"))
     await store.write(lambda tx: jobs.claim(tx, "mail", "", 1, 1000, "token"))
@@ -104,7 +104,7 @@ async def test_a_lease_is_stuck_a_minute_after_its_end(office: Office) -> None:
 @pytest.mark.parametrize(
     ("user", "roles"), [("DEMO", ("System Manager",)), ("demo@x.test", ("System Manager",))]
 )
-async def test_the_demo_account_is_looked_up_as_at_sign_in(
+async def test_sign_in_facts_find_the_demo_account_by_identifier(
     office: Office, user: str, roles: tuple[str, ...]
 ) -> None:
     await office.hire("demo", "System Manager")
@@ -115,7 +115,7 @@ async def test_the_demo_account_is_looked_up_as_at_sign_in(
     assert facts.demo == DemoFacts(exists=True, enabled=True, roles=roles)
 
 
-async def test_the_whole_examination_has_every_section_and_changes_nothing(office: Office) -> None:
+async def test_examination_has_all_sections_and_writes_nothing(office: Office) -> None:
     before = office.site.store.statistics().committed
     sections = await examine(office.site, ServiceState(running=False))
     assert office.site.store.statistics().committed == before

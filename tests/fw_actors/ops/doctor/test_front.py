@@ -35,7 +35,7 @@ def texts(level: Level, **changes: Any) -> list[str]:
         ({**HTTPS, **EVERYBODY}, "the entire internet"),
     ],
 )
-def test_a_doubtful_front_is_one_warning(changes: dict[str, Any], word: str) -> None:
+def test_doctor_warns_once_of_a_doubtful_front(changes: dict[str, Any], word: str) -> None:
     (only,) = texts(Level.WARNING, **changes)
     assert word in only
 
@@ -50,11 +50,11 @@ def test_a_doubtful_front_is_one_warning(changes: dict[str, Any], word: str) -> 
         ({**HTTPS, **ON, "secure_cookie": True}, "the cookie is Secure"),
     ],
 )
-def test_a_good_front_says_what_it_believes(changes: dict[str, Any], word: str) -> None:
+def test_doctor_describes_a_good_front(changes: dict[str, Any], word: str) -> None:
     assert texts(Level.WARNING, **changes) == texts(Level.PROBLEM, **changes) == []
     assert any(word in text for text in texts(Level.OK, **changes))
 
 
-def test_a_cookie_that_no_browser_sends_back_is_a_problem() -> None:
+def test_doctor_reports_a_secure_cookie_on_plain_http() -> None:
     (only,) = texts(Level.PROBLEM, public_url="http://localhost", secure_cookie=True)
     assert "nobody stays signed in" in only

@@ -53,7 +53,7 @@ def only(section: Section, level: Level) -> str:
     return text
 
 
-def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
+def test_doctor_warns_of_enabled_webhooks_while_they_are_off() -> None:
     """Webhooks that are off while some are enabled are warned of, and so are failures (O-132)."""
     section = evaluate_webhooks(WebhookFacts(off=True, enabled=2, retrying=1, failed=0))
     assert "2 are enabled" in only(section, Level.WARNING)
@@ -65,19 +65,19 @@ def test_webhooks_that_are_off_while_some_are_enabled_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize("off", [True, False])
-def test_the_counts_are_told_whether_webhooks_are_off_or_on(off: bool) -> None:
-    """The counts are told whether webhooks are off or on (O-131)."""
+def test_doctor_shows_webhook_counts_on_and_off(off: bool) -> None:
+    """The counts are shown whether webhooks are off or on (O-131)."""
     told = " ".join(evaluate_webhooks(WebhookFacts(off, 12, 34, 0)).texts(Level.OK))
     assert f"are {'off' if off else 'on'}; enabled webhooks: 12, deliveries retrying: 34" in told
 
 
-def test_deliveries_that_failed_in_the_last_day_are_a_warning() -> None:
+def test_doctor_warns_of_deliveries_failed_in_the_last_day() -> None:
     """Webhooks that are off while some are enabled are warned of, and so are failures (O-132)."""
     assert ": 3" in only(evaluate_webhooks(WebhookFacts(False, 1, 0, 3)), Level.WARNING)
 
 
 @pytest.mark.parametrize("kind", ["paused", "failing", "disabled"])
-def test_webhooks_in_trouble_are_named_with_its_beginning(kind: str) -> None:
+def test_doctor_names_paused_failing_and_disabled_webhooks_with_start(kind: str) -> None:
     """Paused, failing and disabled Webhooks are a warning, with the time since when (B-400)."""
     facts: dict[str, Any] = {kind: (WebhookSince("a", 0), WebhookSince("b", 1000))}
     section = evaluate_webhooks(WebhookFacts(False, 1, 0, 0, **facts))
@@ -89,7 +89,7 @@ def test_webhooks_in_trouble_are_named_with_its_beginning(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["odd_secrets", "refused_urls", "lost_doctypes"])
-def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
+def test_doctor_names_up_to_five_misconfigured_webhooks(kind: str) -> None:
     facts: dict[str, Any] = {kind: tuple("abcdefg")}
     told = only(evaluate_webhooks(WebhookFacts(False, 7, 0, 0, **facts)), Level.WARNING)
     assert told.endswith("Webhook a, b, c, d, e and 2 more")
@@ -116,10 +116,10 @@ def test_webhooks_that_can_hardly_work_are_named_up_to_five(kind: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_the_live_transport_is_told_and_judged(
+def test_doctor_shows_and_evaluates_the_mail_transport(
     mail: Mail, facts: MailFacts, host: str | None, level: str, word: str
 ) -> None:
-    """The live mail transport is told (O-133), and clear-text sign-in warned of (O-134)."""
+    """The live mail transport is shown (O-133), and clear-text sign-in warned of (O-134)."""
     found = evaluate_mail(mail, facts, host).findings
     assert [finding.level.value for finding in found if word in finding.text] == [level]
 
@@ -134,7 +134,7 @@ def test_the_live_transport_is_told_and_judged(
         (None, LoginPolicy(None, "demo", None), "warning", "incompletely"),
     ],
 )
-def test_the_demo_account_must_not_administer(
+def test_doctor_warns_of_a_demo_account_that_can_administer(
     demo: DemoFacts | None, login: LoginPolicy, level: str, word: str
 ) -> None:
     """The demo user's roles must not administer the site (O-136, A-344)."""
@@ -149,12 +149,14 @@ def test_the_demo_account_must_not_administer(
         (Argon2(19_456, 1, 1), 15.0, "warning"), (Argon2(1 << 20, 4, 1), 1500.0, "warning"),
     ],
 )  # fmt: skip
-def test_a_hash_is_neither_cheap_nor_endless(cost: Argon2, milliseconds: float, level: str) -> None:
+def test_doctor_warns_of_a_cheap_or_slow_hash(
+    cost: Argon2, milliseconds: float, level: str
+) -> None:
     section = evaluate_sign_in(SignInFacts(1, 0, milliseconds), NO_DEMO, cost)
     assert [each.level.value for each in section.findings if "FW_ARGON2" in each.text] == [level]
 
 
-def test_hashes_of_another_cost_are_counted() -> None:
+def test_doctor_counts_outdated_password_hashes() -> None:
     costs = StoredCosts.of({DEFAULT: 3, Argon2(8, 1, 1): 2})
     section = evaluate_sign_in(SignInFacts(1, 0, 30.0, costs=costs), NO_DEMO, DEFAULT)
     assert [f.text for f in section.findings if "2 of 5" in f.text]
@@ -164,7 +166,7 @@ def test_hashes_of_another_cost_are_counted() -> None:
 @pytest.mark.parametrize(
     ("without_end", "policy_days", "level"), [(2, 0, "ok"), (2, 90, "warning"), (0, 90, "ok")]
 )
-def test_keys_without_an_end_are_told_and_too_many_only_where_the_policy_sets_one(
+def test_doctor_warns_of_api_keys_without_expiry_against_the_policy(
     without_end: int, policy_days: int, level: str
 ) -> None:
     keys = KeyCounts(3, without_end)
@@ -176,25 +178,25 @@ def test_keys_without_an_end_are_told_and_too_many_only_where_the_policy_sets_on
     assert section.facts["apiKeysWithoutEnd"] == without_end
 
 
-def test_a_site_that_nobody_administers_is_a_warning() -> None:
+def test_doctor_warns_of_a_site_without_a_manager() -> None:
     section = evaluate_sign_in(SignInFacts(0, 0, 30.0), NO_DEMO, DEFAULT)
     assert "cannot be administered" in only(section, Level.WARNING)
 
 
-def test_secrets_that_do_not_open_are_problems_by_their_place() -> None:
+def test_doctor_reports_unreadable_secrets_by_doctype_and_field() -> None:
     section = evaluate_secrets(SecretFacts(9, {("Webhook", "secret", "another key"): 2}))
     assert only(section, Level.PROBLEM).startswith("2 of the values in Webhook, field secret")
     assert section.facts == {"stored": 9, "unreadable": 2}
     assert levels(evaluate_secrets(SecretFacts(9, {}))) == {"ok"}
 
 
-def test_a_password_that_went_to_loopback_alone_is_no_warning() -> None:
+def test_doctor_accepts_a_clear_text_password_that_works() -> None:
     """A name may lead to loopback: then signing in worked, and mail leaves."""
     mail = replace(SMTP, security="none", user="u", password="p")
     assert levels(evaluate_mail(mail, MailFacts("", 0), None)) == {"ok"}
 
 
-def test_a_change_of_webhooks_that_the_service_does_not_use_is_a_warning() -> None:
+def test_doctor_warns_of_webhook_changes_unused_by_the_service() -> None:
     """Named with the node (O-146)."""
     facts = WebhookFacts(off=False, enabled=2, retrying=0, failed=0)
     service = ServiceState(True, node="db7", stale_webhooks=["one", "two"])
@@ -210,7 +212,7 @@ HOST = "https://receiver.test:443"
 BEHIND = ReceiverBacklog(HOST, ("a", "b"), due=4, leased=1, last_error="timeout: no answer.")
 
 
-def test_work_that_waits_too_long_and_leases_of_the_dead_are_warnings() -> None:
+def test_doctor_warns_of_late_jobs_and_expired_leases() -> None:
     failed = QueueStats("app", ready=0, scheduled=0, leased=0, failed=2, oldest_seconds=0.0)
     section = evaluate_queues(QueueFacts((LATE, failed), {"mail": 1}), STOPPED)
     words = section.texts(Level.WARNING)
@@ -238,10 +240,10 @@ LOG = (
         ("mail", 0, RUNS, LOG), ("app", 1, RUNS, LOG),
     ],
 )  # fmt: skip
-def test_who_waits_is_never_told_to_start_a_service_that_runs(
+def test_doctor_advises_to_start_a_stopped_service_only(
     queue: str, leased: int, service: ServiceState, todo: str
 ) -> None:
-    """`webhook of none`: what is due is for Webhooks that are gone, so no receiver is named."""
+    """`webhook of none`: the Webhooks of the due jobs are deleted, so no receiver is named."""
     late = LATE._replace(queue=queue.split(maxsplit=1)[0], leased=leased, failed=0)
     receiver = "" if queue == "webhook of none" else HOST
     behind = (replace(BEHIND, receiver=receiver),) if late.queue == "webhook" else ()
@@ -281,7 +283,7 @@ BUSY = (
         ),
     ],
 )  # fmt: skip
-def test_a_receiver_that_deliveries_wait_for_is_named_with_its_webhooks_and_the_cause(
+def test_doctor_names_a_late_receiver_with_webhooks_and_cause(
     last_error: str | None, service: ServiceState, ended: str, todo: str
 ) -> None:
     behind = replace(BEHIND, last_error=last_error)
@@ -299,7 +301,7 @@ def test_a_receiver_that_deliveries_wait_for_is_named_with_its_webhooks_and_the_
     ]  # fmt: skip
 
 
-def test_five_receivers_are_named_and_five_webhooks_of_each() -> None:
+def test_doctor_names_up_to_five_receivers_and_webhooks() -> None:
     many = [
         replace(BEHIND, receiver=f"https://r{n}:443", webhooks=tuple("abcdefg")) for n in range(9)
     ]
@@ -312,9 +314,7 @@ def test_five_receivers_are_named_and_five_webhooks_of_each() -> None:
 @pytest.mark.parametrize(
     ("service", "word"), [(RUNS, "The service claims"), (STOPPED, "start one")]
 )
-def test_leases_that_have_ended_long_ago_are_told_by_who_can_take_them_over(
-    service: ServiceState, word: str
-) -> None:
+def test_doctor_advises_how_expired_leases_are_taken_over(service: ServiceState, word: str) -> None:
     (finding,) = evaluate_queues(QueueFacts((), {"mail": 2}), service).findings
     assert "ended over a minute ago: 2" in finding.text
     assert word in finding.todo
@@ -328,7 +328,9 @@ def test_leases_that_have_ended_long_ago_are_told_by_who_can_take_them_over(
         ({"free_disk": 2 * GIB, "size": 3 * GIB}, "warning"),
     ],
 )  # fmt: skip
-def test_a_database_is_whole_and_its_disk_has_room(changes: dict[str, Any], level: str) -> None:
+def test_doctor_checks_database_integrity_and_disk_space(
+    changes: dict[str, Any], level: str
+) -> None:
     facts = DatabaseFacts("sqlite", "/srv/fw.db", 1 << 20, "wholly", free_disk=9 * GIB)
     found = levels(evaluate_database(replace(facts, **changes)))
     assert found - {"ok"} == {level} - {"ok"}
@@ -341,5 +343,5 @@ def test_a_database_is_whole_and_its_disk_has_room(changes: dict[str, Any], leve
         (1_800_000_000_000, 1_800_000_005_001, "warning"), (1_000, 0, "problem"),
     ],
 )  # fmt: skip
-def test_a_clock_that_went_back_is_noticed(now: int, latest: int, level: str) -> None:
+def test_doctor_notices_a_clock_set_back(now: int, latest: int, level: str) -> None:
     assert levels(evaluate_clock(ClockFacts(now, latest))) == {level}
