@@ -415,8 +415,7 @@ ASVS_ACCESS: Final = (
         "fw_cli/init.py",
         '"refuseCommonPasswords": true',
         '"refuseCommonPasswords": false',
-        "tests/fw_cli/test_init.py::"
-        "test_the_new_site_opens_with_its_key_and_the_doctor_finds_no_problem",
+        "tests/fw_cli/test_init.py::test_init_creates_site_without_doctor_warnings",
     ),
     Mutation(
         "names that nobody has cost what a new hash costs",

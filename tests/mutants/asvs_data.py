@@ -196,7 +196,7 @@ ASVS_DATA: Final = (
         "fw_cli/own_environment.py",
         "        del environ[name]\n",
         "        pass\n",
-        "tests/fw_cli/test_evaluation.py::test_what_code_starts_inherits_no_secret",
+        "tests/fw_cli/test_evaluation.py::test_eval_subprocess_inherits_no_secret",
     ),
     Mutation(
         "a site is in development mode unless it says otherwise",
