@@ -99,7 +99,7 @@ def depot(site: Site) -> Depot:
 
 @pytest.mark.parametrize("ending", [Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED])
 @pytest.mark.parametrize("events", [1, 3])
-async def test_an_outcome_that_waited_for_a_take_over_writes_nothing(
+async def test_outcome_after_overlapping_takeover_is_dropped(
     depot: Depot, overlap: Overlap, ending: Ending, events: int
 ) -> None:
     """The outcome is dropped, judged by the row as it is by then (B-211)."""
@@ -115,7 +115,7 @@ async def test_an_outcome_that_waited_for_a_take_over_writes_nothing(
     assert None not in told
 
 
-async def test_of_a_group_only_what_was_taken_over_is_lost(depot: Depot, overlap: Overlap) -> None:
+async def test_outcome_group_drops_only_jobs_taken_over(depot: Depot, overlap: Overlap) -> None:
     dues = await depot.owe(3)
     late = partial(depot.settle, dues, Ending.DELIVERED)
     first = partial(depot.take_over, most=dues[0].job.id)
@@ -124,7 +124,7 @@ async def test_of_a_group_only_what_was_taken_over_is_lost(depot: Depot, overlap
     assert await depot.states() == [("Queued", 0), ("Sent", 1), ("Sent", 1)]
 
 
-async def test_a_claim_passes_over_what_is_being_settled(depot: Depot) -> None:
+async def test_claim_skips_job_whose_outcome_is_written(depot: Depot) -> None:
     """Nobody waits for a claim, and nobody takes over what has its outcome."""
     [due] = await depot.owe()
     settled, claimed = threading.Event(), threading.Event()
@@ -144,7 +144,7 @@ async def test_a_claim_passes_over_what_is_being_settled(depot: Depot) -> None:
     assert await depot.rows("SELECT id FROM fw_job") == []
 
 
-async def test_of_two_replays_one_begins(depot: Depot, overlap: Overlap) -> None:
+async def test_overlapping_replays_begin_once(depot: Depot, overlap: Overlap) -> None:
     """States as one compare-and-set; one job, one Audit Event (B-252, O-80)."""
     name = await depot.failed()
     work = partial(depot.replay, name)
@@ -159,7 +159,7 @@ async def test_of_two_replays_one_begins(depot: Depot, overlap: Overlap) -> None
     assert len(await depot.rows(told)) == 1
 
 
-async def test_a_sweep_passes_over_what_is_being_replayed(depot: Depot) -> None:
+async def test_sweep_skips_delivery_being_replayed(depot: Depot) -> None:
     """Retention applies to Sent and Failed: fresh attempts that have begun are not swept away."""
     name = await depot.failed()
     [sweep] = webhook_batches(depot.site.registry, 1)
@@ -180,9 +180,7 @@ async def test_a_sweep_passes_over_what_is_being_replayed(depot: Depot) -> None:
     assert len(await depot.rows("SELECT id FROM fw_job")) == 1
 
 
-async def test_a_replay_of_what_is_being_swept_away_is_refused(
-    depot: Depot, overlap: Overlap
-) -> None:
+async def test_replay_of_delivery_being_swept_is_refused(depot: Depot, overlap: Overlap) -> None:
     name = await depot.failed()
     [sweep] = webhook_batches(depot.site.registry, 1)
     await age(depot)
@@ -192,9 +190,7 @@ async def test_a_replay_of_what_is_being_swept_away_is_refused(
     assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
 
 
-async def test_of_two_emits_with_one_key_the_second_is_refused(
-    depot: Depot, overlap: Overlap
-) -> None:
+async def test_overlapping_emit_with_same_key_is_refused(depot: Depot, overlap: Overlap) -> None:
     """A key is unique per Webhook (B-78)."""
     await depot.owe(0)
 
@@ -208,7 +204,7 @@ async def test_of_two_emits_with_one_key_the_second_is_refused(
     assert await depot.states() == [("Queued", 0)]
 
 
-async def test_a_key_is_free_once_the_emit_before_is_rolled_back(depot: Depot) -> None:
+async def test_emit_key_is_free_after_rollback(depot: Depot) -> None:
     """A key whose emit was rolled back is free (B-81)."""
     await depot.owe(0)
 
@@ -236,9 +232,7 @@ async def test_a_key_is_free_once_the_emit_before_is_rolled_back(depot: Depot) -
     assert await depot.states() == [("Queued", 0)]
 
 
-async def test_of_two_runs_of_replays_that_begin_at_once_the_second_is_refused(
-    depot: Depot, overlap: Overlap
-) -> None:
+async def test_overlapping_bulk_replay_is_refused(depot: Depot, overlap: Overlap) -> None:
     """Decisions, Console: "There is one at a time (409)"."""
     await depot.failed()
 
@@ -282,7 +276,7 @@ def halfway(depot: Depot, overlap: Overlap, dues: list[LeasedDelivery]) -> Calla
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("doctype", ["Customer", "Webhook"])
-async def test_rename_that_waits_for_an_outcome_makes_no_deadlock(
+async def test_rename_waiting_for_outcome_does_not_deadlock(
     depot: Depot, overlap: Overlap, doctype: str, ordering: str
 ) -> None:
     """Jobs are locked before deliveries, and turns before both (B-430)."""
@@ -302,7 +296,7 @@ async def test_rename_that_waits_for_an_outcome_makes_no_deadlock(
     assert found == [{"name": "Lovelace"}]
 
 
-async def test_outcome_that_waits_for_a_rename_releases_what_was_moved(
+async def test_outcome_waiting_for_rename_releases_moved_deliveries(
     depot: Depot, overlap: Overlap
 ) -> None:
     """Of an ordered Webhook under another name by now (B-430)."""
@@ -320,7 +314,7 @@ async def test_outcome_that_waits_for_a_rename_releases_what_was_moved(
     assert following.job.partition == "Lovelace"
 
 
-async def test_deletion_that_waits_for_an_outcome_makes_no_deadlock(
+async def test_deletion_waiting_for_outcome_does_not_deadlock(
     depot: Depot, overlap: Overlap
 ) -> None:
     """The turn of a Webhook is locked before its counts (B-430)."""
