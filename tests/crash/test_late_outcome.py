@@ -83,7 +83,7 @@ def worker_ahead(site: LiveSite) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-def test_a_late_outcome_of_one_process_leaves_what_another_has_written(tmp_path: Path) -> None:
+def test_late_outcome_does_not_overwrite_other_process(tmp_path: Path) -> None:
     """An outcome is written on condition of the lease's token, else it is dropped and logged
     (B-211)."""
     receiver = TwoMinds()

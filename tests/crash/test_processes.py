@@ -48,7 +48,7 @@ def freeze(process: ForkedProcess, database: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_server_and_two_workers_send_each_event_once(tmp_path: Path) -> None:
+def test_server_and_workers_send_event_once(tmp_path: Path) -> None:
     """Deliveries survive two processes on one store (B-214): leases, not luck."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()
@@ -65,7 +65,7 @@ def test_a_server_and_two_workers_send_each_event_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_frozen_worker_holds_up_nothing_but_its_own_leases(tmp_path: Path) -> None:
+def test_frozen_worker_delays_only_its_own_leases(tmp_path: Path) -> None:
     """SIGSTOP: the others go on; thawed, it goes on too, and sends nothing twice."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()
@@ -83,7 +83,7 @@ def test_a_frozen_worker_holds_up_nothing_but_its_own_leases(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(300)
-def test_a_worker_that_is_stopped_gives_back_what_it_holds_and_the_server_sends_it_at_once(
+def test_stopped_worker_returns_its_deliveries_to_server(
     tmp_path: Path,
 ) -> None:
     """After 10 s attempts are cancelled, not counted, and given back (O-31)."""
@@ -106,7 +106,7 @@ def test_a_worker_that_is_stopped_gives_back_what_it_holds_and_the_server_sends_
 
 
 @pytest.mark.timeout(300)
-def test_what_was_queued_before_webhooks_were_switched_off_still_goes_out(tmp_path: Path) -> None:
+def test_queued_events_are_sent_with_webhooks_off(tmp_path: Path) -> None:
     """`FW_WEBHOOKS=off` stops new events; those queued before still go out (B-61)."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()

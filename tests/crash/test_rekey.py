@@ -133,7 +133,7 @@ SEEN: dict[str, Callable[[Site, str], bool]] = {
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_a_kill_at_any_moment_loses_no_value_and_no_key(site: Site, seen: str) -> None:
+def test_rekey_kill_loses_no_value_and_no_key(site: Site, seen: str) -> None:
     [first] = site.under()
     kill_when(site, lambda: SEEN[seen](site, first))
     assert FIRST in {file.read_text().strip() for file in (site.key, site.kept) if file.exists()}

@@ -68,7 +68,7 @@ async def test_rate_limiter_ends_a_client_without_line_breaks(runtime: Runtime) 
         assert await client.receive_some() == b""
 
 
-async def test_chat_room_tells_each_line_to_all_in_order(runtime: Runtime) -> None:
+async def test_chat_room_sends_lines_to_all_in_order(runtime: Runtime) -> None:
     chat = Chat(runtime)
     async with open_supervisor(runtime, "chat", chat.children), trio.open_nursery() as nursery:
         ann, one = memory_stream_pair()
@@ -130,7 +130,7 @@ async def crash() -> str:
 
 
 # The ten lines of docs/runtime.md.
-async def test_fifth_job_waits_for_a_place() -> None:
+async def test_fifth_job_waits_for_worker() -> None:
     async with (
         open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1)) as runtime,
         runtime.running("jobs", Jobs) as jobs,
@@ -141,7 +141,7 @@ async def test_fifth_job_waits_for_a_place() -> None:
     assert trio.current_time() == 120.0  # of virtual time
 
 
-async def test_job_that_crashes_or_takes_too_long_fails_alone(runtime: Runtime) -> None:
+async def test_crashed_or_slow_job_fails_alone(runtime: Runtime) -> None:
     async with open_supervisor(runtime, "main", [actor_child("jobs", Jobs)]):
         jobs = runtime.ref("jobs", of=Jobs)
         with pytest.raises(JobFailed, match="ValueError: broken"):
@@ -166,7 +166,7 @@ def test_job_pool_runs_as_a_program() -> None:
 
 
 @pytest.mark.parametrize("name", ["rate_limiter", "chat_room"])
-def test_server_ends_in_order_at_a_signal(name: str) -> None:
+def test_server_stops_gracefully_at_signal(name: str) -> None:
     program = (
         "import os, signal, sys, trio\n"
         f"from examples import {name} as program\n"

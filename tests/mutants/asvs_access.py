@@ -430,7 +430,7 @@ ASVS_ACCESS: Final = (
         "fw_actors/rules/identifiers.py",
         "    return near, far\n",
         "    return None\n",
-        "tests/security/test_floods.py::test_tries_from_a_56_and_a_48_are_counted_together",
+        "tests/security/test_floods.py::test_attempts_are_counted_by_56_and_48_prefix",
     ),
     Mutation(
         "a session that is not used goes on",

@@ -351,7 +351,7 @@ ASVS_DATA: Final = (
         "fw_cli/own_environment.py",
         "not secret or _overwrite({os.fsencode(name) for name in secret})",
         "True",
-        "tests/security/test_environment.py::test_a_service_shows_no_secret_and_an_app_finds_none",
+        "tests/security/test_environment.py::test_service_environment_contains_no_secret",
     ),
     Mutation(
         "a name leads to a link-local address",
@@ -382,14 +382,14 @@ ASVS_DATA: Final = (
         "fw_actors/store/query_limits.py",
         "self._deadline = inf if self._seconds is None else time.monotonic() + self._seconds",
         "self._deadline = inf",
-        "tests/security/test_searches.py::test_a_search_over_its_time_is_refused_with_the_reason",
+        "tests/security/test_searches.py::test_search_over_time_limit_is_refused_with_reason",
     ),
     Mutation(
         "the rows of a list may hold any number of bytes",
         "fw_actors/documents/rest.py",
         ", start, most_bytes=MAX_BYTES)",
         ", start)",
-        "tests/security/test_searches.py::test_a_list_of_long_texts_is_refused_and_says_what_to_do",
+        "tests/security/test_searches.py::test_list_of_long_texts_is_refused_with_limit_field",
     ),
     Mutation(
         "a flood keeps the places that wait for a hash",

@@ -392,7 +392,7 @@ ASVS_FRONT: Final = (
         "web/guard.py",
         "exchange.clears_cookies = two_sids or operation.ambiguous_as_guest",
         "exchange.clears_cookies = False",
-        "tests/web/test_tossed_cookies.py::test_two_cookies_redirect_a_user_to_sign_in_again",
+        "tests/web/test_tossed_cookies.py::test_duplicate_cookies_redirect_user_to_sign_in",
     ),
     Mutation(
         "silent connections keep their room",

@@ -74,7 +74,7 @@ PLATFORM: Final = (
         "if not trust.is_off and not is_trusted(peer_of(request), trust):\n        return None\n"
         "    return read_context",
         "if False:\n        return None\n    return read_context",
-        "tests/web/routes/test_trace_context.py::test_with_trusted_proxies_only_they_bring_traces",
+        "tests/web/routes/test_trace_context.py::test_trace_is_accepted_only_from_trusted_proxy",
     ),
     Mutation(
         "requests that come during a start are refused at once",

@@ -126,7 +126,7 @@ def wheels(tmp_path: Path, installed_wheel: InstalledWheel) -> tuple[Path, Path]
 
 
 @pytest.mark.timeout(300)
-def test_a_running_site_is_upgraded_and_goes_back_by_its_backup(
+def test_site_is_upgraded_and_restored_from_backup(
     wheels: tuple[Path, Path], received: tuple[str, list[str]], tmp_path: Path
 ) -> None:
     """Each build replaces an older one; the store is migrated, old deliveries are replayed, an

@@ -55,7 +55,7 @@ async def honest(site: HttpSite, usr: str, peer: str, answers: list[int]) -> Non
 
 
 @pytest.mark.parametrize(("address_of", "stranger"), [(of_one_48, [200] * 3), (of_a_botnet, None)])
-async def test_honest_sign_ins_find_a_place_beside_a_flood(
+async def test_honest_sign_ins_get_hash_slots_beside_flood(
     tmp_path: Path,
     autojump_clock: MockClock,
     address_of: Callable[[int], str],
@@ -82,7 +82,7 @@ async def test_honest_sign_ins_find_a_place_beside_a_flood(
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_tries_from_a_56_and_a_48_are_counted_together(
+async def test_attempts_are_counted_by_56_and_48_prefix(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Four and sixteen times an address's budget; a success takes back its own charge only."""
@@ -112,7 +112,7 @@ async def test_tries_from_a_56_and_a_48_are_counted_together(
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_recovery_has_sixteen_places_of_its_own_then_503(
+async def test_recovery_has_sixteen_hash_slots_then_503(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Recovery and password change have 16 places, then 503 (A-114); the link of a refused request

@@ -56,7 +56,7 @@ def _line_of(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.usefixtures("on_both_stores")
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_hundred_guesses_hash_no_more_than_the_limit(tmp_path: Path, processes: int) -> None:
+def test_parallel_guesses_hash_at_most_limit(tmp_path: Path, processes: int) -> None:
     with LiveSite(tmp_path, apps=()) as site:
         site.add_manager()
         with guessers(site, processes) as started:

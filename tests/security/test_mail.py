@@ -74,9 +74,7 @@ def text_of(mail: EmailMessage) -> str:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-def test_a_mail_server_that_was_down_gets_the_link_and_nothing_else_has_it(
-    tmp_path: Path, port: int
-) -> None:
+def test_recovery_link_reaches_only_recovered_mail_server(tmp_path: Path, port: int) -> None:
     authority = trustme.CA()
     environ = settings(tmp_path, authority, port)
     with LiveSite(tmp_path, ops=QUICK, apps=()) as site:

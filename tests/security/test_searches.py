@@ -76,7 +76,7 @@ async def every_reader_held(site: HttpSite) -> AsyncIterator[None]:
             over.set()
 
 
-async def test_others_sign_in_and_are_known_while_searches_hold_every_reader(
+async def test_sign_in_and_sessions_work_while_searches_hold_readers(
     tmp_path: Path,
 ) -> None:
     """Sessions, keys, sign-in, boot and readiness wait behind no search."""
@@ -96,7 +96,7 @@ async def test_others_sign_in_and_are_known_while_searches_hold_every_reader(
             assert recovery.status == 200
 
 
-async def test_mails_go_while_searches_hold_every_reader(tmp_path: Path) -> None:
+async def test_mails_are_sent_while_searches_hold_readers(tmp_path: Path) -> None:
     """Searches that keep every reader busy must not delay a recovery link."""
     async with a_site(tmp_path) as site:
         site.service.gateway.open()
@@ -108,7 +108,7 @@ async def test_mails_go_while_searches_hold_every_reader(tmp_path: Path) -> None
                 await site.log.wait("mail.ended", before + 1)
 
 
-async def test_a_search_over_its_time_is_refused_with_the_reason(tmp_path: Path) -> None:
+async def test_search_over_time_limit_is_refused_with_reason(tmp_path: Path) -> None:
     """503 with Retry-After, one line in the log with the route, and the reader goes on."""
     async with a_site(tmp_path, query_timeout_seconds=0.2) as site:
         sid = await site.sid("wendy")
@@ -133,7 +133,7 @@ async def test_a_search_over_its_time_is_refused_with_the_reason(tmp_path: Path)
             assert (found.status, found.json["total"]) == (200, 3)
 
 
-async def test_the_worst_single_pattern_is_answered_within_the_time(tmp_path: Path) -> None:
+async def test_worst_search_pattern_is_answered_within_limit(tmp_path: Path) -> None:
     """990 letters that nearly match at each of a million places."""
     async with a_site(tmp_path, query_timeout_seconds=60.0) as site:
         sid = await site.sid("wendy")
@@ -144,7 +144,7 @@ async def test_the_worst_single_pattern_is_answered_within_the_time(tmp_path: Pa
         assert (found.status, found.json["total"]) == (200, 0)
 
 
-async def test_a_list_of_long_texts_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+async def test_list_of_long_texts_is_refused_with_limit_field(tmp_path: Path) -> None:
     async with a_site(tmp_path) as site:
         sid = await site.sid("wendy")
         for _ in range(9):
@@ -158,7 +158,7 @@ async def test_a_list_of_long_texts_is_refused_and_says_what_to_do(tmp_path: Pat
 
 
 @pytest.mark.timeout(300)
-def test_searches_whose_clients_have_gone_free_their_readers(tmp_path: Path) -> None:
+def test_search_of_disconnected_client_frees_reader(tmp_path: Path) -> None:
     """On real sockets; nothing but that ends them within the test's time."""
     with LiveSite(tmp_path, ops={"queryTimeoutSeconds": 300}) as site:
         site.add_manager()
