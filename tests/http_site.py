@@ -13,7 +13,7 @@ import trio
 
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import RunningService, open_service
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
 from tests.staff import PASSWORD, Staffed
 from tests.web.client import AppClient, ClientResponse
@@ -41,7 +41,7 @@ class HttpSite(Staffed):
     service: RunningService
     app: FrontEnd
     clock: ForwardClock
-    log: Log = field(default_factory=Log)
+    log: RecordingLog = field(default_factory=RecordingLog)
 
     def pass_time(self, seconds: float) -> None:
         """Set the wall clock forward, by which the store decides."""
@@ -99,7 +99,7 @@ async def http_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterato
     """
     config = make_config(folder, **changes)
     clock = ForwardClock(START_MS + round(trio.current_time() * 1000))
-    entropy, log = SeededEntropy(seed), Log()
+    entropy, log = SeededEntropy(seed), RecordingLog()
     opening = open_service(config, log=log, front=False, clock=clock, entropy=entropy, inline=True)
     async with opening as service:
         settings = Settings(

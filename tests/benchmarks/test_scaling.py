@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from benchmarks.scaling.costs import Costs
 from benchmarks.scaling.fleet import Fleet, simulate_fleet
-from benchmarks.scaling.machines import Disk, Processors
+from benchmarks.scaling.machines import Processors, SimulatedDisk
 
 NODE: Final = 0.001
 FREE: Final = Costs(NODE, 0.0, 0.0, 0.0, 0.0)
@@ -33,7 +33,7 @@ async def test_processors_are_free_after_a_pause(autojump_clock: MockClock) -> N
 
 
 async def test_disk_sync_serves_all_waiting_commits(autojump_clock: MockClock) -> None:
-    disk = Disk(1.0)
+    disk = SimulatedDisk(1.0)
     ended: list[float] = []
 
     async def commit(at: float) -> None:

@@ -52,7 +52,7 @@ EXPECTED: Final = (
 )  # fmt: skip
 
 
-class Watch:
+class PageWatch:
     """Collects what a page did wrong."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ _PAUSE_SECONDS: Final = 0.02  # before somebody who was not answered asks anothe
 
 
 @dataclass
-class Told:
+class ClientAnswers:
     """The answers that clients received; a request without an answer is not counted."""
 
     notes: set[str] = field(default_factory=set)  # names of Notes whose insert was answered 201
@@ -43,7 +43,7 @@ class Load:
         urls: Callable[[], Sequence[str]],
         cookie: Mapping[str, str],
         token: str,
-        told: Told,
+        told: ClientAnswers,
         excused: frozenset[int] = frozenset(),
         patience: float = 30.0,
     ) -> None:

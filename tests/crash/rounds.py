@@ -18,7 +18,7 @@ from typing import Final
 import httpx
 
 from tests.crash.aftermath import broken_promises
-from tests.crash.load import CSRF, VICTIM, Load, Told
+from tests.crash.load import CSRF, VICTIM, ClientAnswers, Load
 from tests.fork_server import ForkedProcess
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
 from tests.postgres_cluster import PostgresCluster
@@ -40,7 +40,7 @@ class Rounds:
     def __init__(self, sites: Sequence[LiveSite], receiver: LiveReceiver, seed: int) -> None:
         """`sites`: the nodes, folders of their own over one database; or the one there is."""
         self.sites, self.receiver = tuple(sites), receiver
-        self.dice, self.told = random.Random(seed), Told()
+        self.dice, self.told = random.Random(seed), ClientAnswers()
         self.rounds = self.strikes = 0
         self._cookie: dict[str, str] = {}
 

@@ -29,7 +29,7 @@ class TwoMinds:
         self.refuse = threading.Event()
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class TwoMindsHandler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["content-length"]))
                 outer.ids.append(self.headers["webhook-id"])
@@ -42,7 +42,7 @@ class TwoMinds:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), TwoMindsHandler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -13,8 +13,8 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
-from examples.chat_room import Chat, Say
-from examples.job_pool import Job, JobFailed, Jobs
+from examples.chat_room import Chat, ChatLine
+from examples.job_pool import Jobs, PoolJob, PoolJobFailed
 from examples.rate_limiter import limits, serve
 from fw_actors.runtime import Runtime, SeededEntropy, TrioClock, open_runtime
 from supervisors import actor_child, open_supervisor
@@ -111,7 +111,7 @@ async def test_chat_room_is_not_delayed_by_a_slow_member(runtime: Runtime) -> No
         nursery.start_soon(chat.serve, two)
         await wait_all_tasks_blocked()
         for number in range(500):
-            await chat.room.publish(Say(str(number)))
+            await chat.room.publish(ChatLine(str(number)))
             await wait_all_tasks_blocked()
         seen = await lines(bob, 501)
         assert seen == ["member-2 is here", *map(str, range(500))]
@@ -137,19 +137,19 @@ async def test_fifth_job_waits_for_worker() -> None:
         trio.open_nursery() as nursery,
     ):
         for _ in range(5):
-            nursery.start_soon(jobs.ask, Job(partial(work, 60.0), seconds=90.0))
+            nursery.start_soon(jobs.ask, PoolJob(partial(work, 60.0), seconds=90.0))
     assert trio.current_time() == 120.0  # of virtual time
 
 
 async def test_crashed_or_slow_job_fails_alone(runtime: Runtime) -> None:
     async with open_supervisor(runtime, "main", [actor_child("jobs", Jobs)]):
         jobs = runtime.ref("jobs", of=Jobs)
-        with pytest.raises(JobFailed, match="ValueError: broken"):
-            await jobs.ask(Job(crash, seconds=1.0), deadline=5.0)
-        with pytest.raises(JobFailed, match="TooSlowError"):
-            await jobs.ask(Job(partial(work, 2.0), seconds=1.0), deadline=5.0)
+        with pytest.raises(PoolJobFailed, match="ValueError: broken"):
+            await jobs.ask(PoolJob(crash, seconds=1.0), deadline=5.0)
+        with pytest.raises(PoolJobFailed, match="TooSlowError"):
+            await jobs.ask(PoolJob(partial(work, 2.0), seconds=1.0), deadline=5.0)
         assert trio.current_time() == 1.0
-        assert await jobs.ask(Job(partial(work, 2.0), seconds=3.0), deadline=5.0) == "done"
+        assert await jobs.ask(PoolJob(partial(work, 2.0), seconds=3.0), deadline=5.0) == "done"
         assert (await jobs.inspect()).described == {"done": 3, "failed": 2}
         assert runtime.snapshot().tree[0].children[0].restarts == 0
 

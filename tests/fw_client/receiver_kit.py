@@ -44,7 +44,7 @@ class AsyncHandled(Handled):
         super().__call__(event)
 
 
-class Clock:
+class ManualUnixClock:
     """Unix seconds that a test moves."""
 
     def __init__(self) -> None:

@@ -26,8 +26,8 @@ from tests.fw_client.receiver_kit import (
     BODY,
     SECRET,
     AsyncHandled,
-    Clock,
     Handled,
+    ManualUnixClock,
     post_asgi,
     post_flask,
     post_quart,
@@ -67,7 +67,7 @@ ASYNC: list[Post] = [by_quart, by_quart_trio, by_fastapi]
 
 
 def receiver(handle: Any, **more: Any) -> WebhookReceiver:
-    return WebhookReceiver([SECRET], handle, clock=Clock(), **more)
+    return WebhookReceiver([SECRET], handle, clock=ManualUnixClock(), **more)
 
 
 @pytest.mark.parametrize("post", [by_flask, *ASYNC])

@@ -33,7 +33,7 @@ SIGNED_OUT = {"error": {"type": "AuthenticationError", "message": "Sign in first
 Answer = httpx.Response | Exception
 
 
-class Service:
+class ScriptedService:
     """Answers requests as fw does, with sessions that a test can end, and what a test says."""
 
     def __init__(self, *answers: Answer | Callable[[httpx.Request], httpx.Response]) -> None:
@@ -85,18 +85,18 @@ def recorded(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json={"events": [{"deliveries": [f"msg_{key}"]} for key in keys]})
 
 
-def client(service: Service, **settings: Any) -> FwClient:
+def client(service: ScriptedService, **settings: Any) -> FwClient:
     given: dict[str, Any] = {"key": "fwk_k"} if "user" not in settings else {}
     http = httpx.Client(transport=httpx.MockTransport(service))
     return FwClient(URL, retries=AT_ONCE, http=http, **(given | settings))
 
 
-def by_password(service: Service, password: str = "right") -> FwClient:
+def by_password(service: ScriptedService, password: str = "right") -> FwClient:
     return client(service, user="ada", password=password)
 
 
 def test_client_signs_in_at_first_call() -> None:
-    service = Service()
+    service = ScriptedService()
     ada = by_password(service)
     assert service.asked == []
     assert [ada.profile().name for _ in range(2)] == ["ada", "ada"]
@@ -104,7 +104,7 @@ def test_client_signs_in_at_first_call() -> None:
 
 
 def test_client_signs_in_again_after_session_ended() -> None:
-    service = Service()
+    service = ScriptedService()
     ada = by_password(service)
     ada.profile()
     service.live.clear()
@@ -114,14 +114,14 @@ def test_client_signs_in_again_after_session_ended() -> None:
 
 def test_new_session_refused_raises_unauthenticated() -> None:
     refusals = [httpx.Response(401, json=SIGNED_OUT) for _ in range(2)]
-    service = Service(*refusals)
+    service = ScriptedService(*refusals)
     with pytest.raises(Unauthenticated):
         by_password(service).profile()
     assert service.sign_ins == 2
 
 
 def test_wrong_password_is_sent_once() -> None:
-    service = Service()
+    service = ScriptedService()
     with pytest.raises(Unauthenticated):
         by_password(service, "wrong").profile()
     assert service.paths == ["login"]
@@ -130,7 +130,7 @@ def test_wrong_password_is_sent_once() -> None:
 def test_wrong_present_password_is_sent_once() -> None:
     """Each try counts as a failed sign-in."""
     profile = httpx.Response(200, json=PROFILE)
-    service = Service(profile, httpx.Response(401, json=SIGNED_OUT))
+    service = ScriptedService(profile, httpx.Response(401, json=SIGNED_OUT))
     with pytest.raises(Unauthenticated):
         by_password(service).change_password("wrong", "new")
     assert [name.rpartition(".")[2] for name in service.paths] == [
@@ -139,7 +139,7 @@ def test_wrong_present_password_is_sent_once() -> None:
 
 
 def test_time_without_zone_is_refused() -> None:
-    service = Service()
+    service = ScriptedService()
     with pytest.raises(ValueError, match="since must have a time zone"):
         client(service).webhooks.attempts(since=datetime.fromisoformat("2026-01-01"))
     assert service.asked == []
@@ -152,7 +152,7 @@ def test_jobs_are_iterated_by_id() -> None:
         rows = [{"id": each, "attempts": 1, "error": None, **other, **times} for each in ids]
         return httpx.Response(200, json={"jobs": rows})
 
-    service = Service(page(9, 8), page(7), page())
+    service = ScriptedService(page(9, 8), page(7), page())
     assert [job.id for job in client(service).jobs.iterate(state="failed", page=2)] == [9, 8, 7]
     asked = [json.loads(request.content) for request in service.asked]
     assert [each.get("before") for each in asked] == [None, 8, 7]
@@ -160,21 +160,21 @@ def test_jobs_are_iterated_by_id() -> None:
 
 
 def test_refused_api_key_is_not_sent_again() -> None:
-    service = Service(httpx.Response(401, json=SIGNED_OUT))
+    service = ScriptedService(httpx.Response(401, json=SIGNED_OUT))
     with pytest.raises(Unauthenticated):
         client(service).profile()
     assert len(service.asked) == 1
 
 
 def test_close_ends_session() -> None:
-    service = Service()
+    service = ScriptedService()
     with by_password(service) as ada:
         ada.profile()
     assert service.live == set()
 
 
 def test_close_does_not_fail_if_service_is_unreachable() -> None:
-    service = Service()
+    service = ScriptedService()
     ada = by_password(service)
     ada.profile()
     service.answers.append(httpx.ConnectError("away"))
@@ -182,7 +182,7 @@ def test_close_does_not_fail_if_service_is_unreachable() -> None:
 
 
 def test_threads_of_a_client_share_one_sign_in() -> None:
-    service = Service()
+    service = ScriptedService()
     ada = by_password(service)
     threads = [threading.Thread(target=ada.profile) for _ in range(8)]
     for each in threads:
@@ -194,7 +194,7 @@ def test_threads_of_a_client_share_one_sign_in() -> None:
 
 
 async def tasks_share_one_sign_in(spawn: Callable[..., Any]) -> None:
-    service = Service()
+    service = ScriptedService()
 
     async def answer(request: httpx.Request) -> httpx.Response:
         return service(request)
@@ -231,7 +231,7 @@ def test_async_client_retries_unavailable_service(library: str) -> None:
 
     async def ask() -> str:
         answers = [httpx.Response(503), httpx.Response(200, json=PROFILE)]
-        http = httpx.AsyncClient(transport=httpx.MockTransport(Service(*answers)))
+        http = httpx.AsyncClient(transport=httpx.MockTransport(ScriptedService(*answers)))
         retries = RetryPolicy(first_seconds=0.001)
         async with AsyncFwClient(URL, key="fwk_k", retries=retries, http=http) as ada:
             name = (await ada.profile()).name
@@ -242,14 +242,14 @@ def test_async_client_retries_unavailable_service(library: str) -> None:
 
 
 def test_repetitions_of_call_have_same_request_id() -> None:
-    service = Service(httpx.ReadTimeout("slow"))
+    service = ScriptedService(httpx.ReadTimeout("slow"))
     client(service).profile()
     first, second = service.asked
     assert first.headers["x-request-id"] == second.headers["x-request-id"]
 
 
 def test_insert_is_not_repeated_after_lost_response() -> None:
-    service = Service(httpx.ReadTimeout("slow"))
+    service = ScriptedService(httpx.ReadTimeout("slow"))
     with pytest.raises(NotReached) as lost:
         client(service).documents.insert("Note", {"title": "x"})
     assert lost.value.sent
@@ -258,20 +258,20 @@ def test_insert_is_not_repeated_after_lost_response() -> None:
 
 @pytest.mark.parametrize("unsent", [httpx.ConnectError("no"), httpx.ConnectTimeout("no")])
 def test_insert_is_repeated_after_failed_connection(unsent: Exception) -> None:
-    service = Service(unsent, httpx.Response(201, json={"data": {"name": "n"}}))
+    service = ScriptedService(unsent, httpx.Response(201, json={"data": {"name": "n"}}))
     assert client(service).documents.insert("Note", {"title": "x"}) == {"name": "n"}
 
 
 def test_call_is_repeated_only_if_declared_repeatable() -> None:
     with pytest.raises(NotReached):
-        client(Service(httpx.ReadError("cut"))).call("shop.close")
-    service = Service(httpx.ReadError("cut"), httpx.Response(200, json=5))
+        client(ScriptedService(httpx.ReadError("cut"))).call("shop.close")
+    service = ScriptedService(httpx.ReadError("cut"), httpx.Response(200, json=5))
     assert client(service).call("shop.close", {"name": "SO-1"}, repeatable=True) == 5
     assert json.loads(service.asked[1].content) == {"name": "SO-1"}
 
 
 def test_emit_is_repeated_with_same_key() -> None:
-    service = Service(httpx.ReadTimeout("slow"), recorded)
+    service = ScriptedService(httpx.ReadTimeout("slow"), recorded)
     made = client(service).webhooks.emit("order.paid", {"n": 1})
     first, second = service.asked
     assert first.content == second.content
@@ -280,14 +280,14 @@ def test_emit_is_repeated_with_same_key() -> None:
 
 def test_refused_emit_raises_api_error() -> None:
     refusal = {"type": "ValidationError", "message": "No.", "extra": {"field": "name"}}
-    service = Service(httpx.Response(200, json={"events": [{"error": refusal}]}))
+    service = ScriptedService(httpx.Response(200, json={"events": [{"error": refusal}]}))
     with pytest.raises(ApiError) as refused:
         client(service).webhooks.emit("doc.on_insert", {})
     assert refused.value.field == "name"
 
 
 def test_emit_many_sends_batches() -> None:
-    service = Service(recorded, recorded, recorded)
+    service = ScriptedService(recorded, recorded, recorded)
     events = [Event("order.paid", {}, key=str(n)) for n in range(2001)]
     results = client(service).webhooks.emit_many(iter(events))
     assert [each.key for each in results] == [str(n) for n in range(2001)]
@@ -295,7 +295,7 @@ def test_emit_many_sends_batches() -> None:
 
 
 def test_emit_interrupted_has_results_and_unknown_events() -> None:
-    service = Service(recorded, *[httpx.ReadTimeout("slow")] * 3)
+    service = ScriptedService(recorded, *[httpx.ReadTimeout("slow")] * 3)
     events = [Event("order.paid", {}, key=str(n)) for n in range(1500)]
     with pytest.raises(EmitInterrupted) as interrupted:
         client(service).webhooks.emit_many(events)
@@ -305,7 +305,7 @@ def test_emit_interrupted_has_results_and_unknown_events() -> None:
 
 
 def test_emit_many_refuses_only_too_large_event() -> None:
-    service = Service(recorded)
+    service = ScriptedService(recorded)
     events = [Event("order.paid", {"text": "x" * 5_000_000}), Event("order.paid", {})]
     first, second = client(service).webhooks.emit_many(events)
     assert isinstance(first, EventRefused)
@@ -313,7 +313,9 @@ def test_emit_many_refuses_only_too_large_event() -> None:
 
 
 def test_client_follows_no_redirect() -> None:
-    service = Service(httpx.Response(307, headers={"location": "https://elsewhere.example/"}))
+    service = ScriptedService(
+        httpx.Response(307, headers={"location": "https://elsewhere.example/"})
+    )
     with pytest.raises(Exception, match="without a redirect"):
         client(service).profile()
     assert len(service.asked) == 1
@@ -321,7 +323,7 @@ def test_client_follows_no_redirect() -> None:
 
 def test_client_log_and_repr_contain_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "fw_client")
-    ada = by_password(Service(httpx.ReadTimeout("slow")))
+    ada = by_password(ScriptedService(httpx.ReadTimeout("slow")))
     ada.profile()
     assert "is sent again" in caplog.text
     shown = caplog.text + repr(ada)
@@ -330,11 +332,11 @@ def test_client_log_and_repr_contain_no_secret(caplog: pytest.LogCaptureFixture)
 
 
 def test_given_httpx_client_stays_open_and_sends_no_cookie() -> None:
-    http = httpx.Client(transport=httpx.MockTransport(Service()))
+    http = httpx.Client(transport=httpx.MockTransport(ScriptedService()))
     FwClient(URL, http=http).close()
     assert not http.is_closed
     http.cookies.set("sid", "other")
-    service = Service()
+    service = ScriptedService()
     http = httpx.Client(transport=httpx.MockTransport(service), cookies={"sid": "other"})
     FwClient(URL, key="fwk_k", http=http).profile()
     assert "cookie" not in service.asked[0].headers

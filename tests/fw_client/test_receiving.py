@@ -22,8 +22,8 @@ from tests.fw_client.receiver_kit import (
     OTHER,
     SECRET,
     AsyncHandled,
-    Clock,
     Handled,
+    ManualUnixClock,
     signed,
 )
 
@@ -31,7 +31,7 @@ Ask = Callable[..., ReceiverReply]
 
 
 def receiver(handle: Any, **more: Any) -> WebhookReceiver:
-    return WebhookReceiver([SECRET], handle, clock=more.pop("clock", Clock()), **more)
+    return WebhookReceiver([SECRET], handle, clock=more.pop("clock", ManualUnixClock()), **more)
 
 
 def by_call(made: WebhookReceiver, body: bytes | None = BODY, **headers: str) -> ReceiverReply:
@@ -104,7 +104,7 @@ def test_event_in_progress_answers_503_with_retry_after() -> None:
 
 def test_abandoned_claim_is_granted_again_after_lease() -> None:
     """A killed process leaves a claim that nobody completes."""
-    clock, seen, handle = Clock(), SeenInMemory(), Handled()
+    clock, seen, handle = ManualUnixClock(), SeenInMemory(), Handled()
     seen.claim("msg_1", clock.now, 60)
     made = receiver(handle, seen=seen, clock=clock)
     assert by_call(made).status == 503
@@ -120,12 +120,12 @@ def test_full_memory_answers_503() -> None:
 
 
 def test_failed_completion_is_not_acknowledged() -> None:
-    class Broken(SeenInMemory):
+    class FailingSeenEvents(SeenInMemory):
         def complete(self, name: str, token: str, now: float) -> None:
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        by_call(receiver(Handled(), seen=Broken()))
+        by_call(receiver(Handled(), seen=FailingSeenEvents()))
 
 
 def test_test_event_is_answered_without_handler() -> None:
@@ -136,7 +136,7 @@ def test_test_event_is_answered_without_handler() -> None:
 
 
 def test_receiver_accepts_each_of_its_secrets() -> None:
-    made = WebhookReceiver([OTHER, SECRET], Handled(), clock=Clock())
+    made = WebhookReceiver([OTHER, SECRET], Handled(), clock=ManualUnixClock())
     assert by_call(made).status == 204
 
 

@@ -19,7 +19,7 @@ from supervisors.service import telemetry
 from supervisors.service.telemetry import open_tracer
 from tests.fw_actors.actors import jobs_app
 from tests.http_site import http_site
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 from tests.staff import PASSWORD
 
@@ -158,7 +158,7 @@ async def test_unreachable_collector_does_not_delay_stop(
     """O-354."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(telemetry, "FLUSH_SECONDS", 0.1)
-    log = Log()
+    log = RecordingLog()
     config = make_config(tmp_path, trace_context=True)
     with trio.fail_after(15):
         async with open_tracer(config, SystemEntropy(), log) as tracer:

@@ -7,7 +7,7 @@ On SQLite there is one writer, and `tests/fw_actors/webhooks` says the same of w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from itertools import count
 from typing import Any
@@ -26,15 +26,13 @@ from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.pacing import lock_turns
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
-from tests.interop import test_overlapping_writes as overlapping
-from tests.interop.overlap_kit import Overlap, as_administrator
+from tests.interop.overlap_kit import Overlap, as_administrator, patient_site
 
-site, overlap = overlapping.site, overlapping.overlap
 TOKENS = count()
 ADA = {"doctype": "Customer", "name": "Ada"}
 
 
-class Depot:
+class OverlapDepot:
     """A Webhook for the event `a.b`, and what may become of its deliveries."""
 
     def __init__(self, site: Site) -> None:
@@ -93,14 +91,25 @@ class Depot:
 
 
 @pytest.fixture
-def depot(site: Site) -> Depot:
-    return Depot(site)
+async def site(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    async with patient_site(postgres_url, monkeypatch) as site:
+        yield site
+
+
+@pytest.fixture
+def overlap(site: Site, postgres_url: str) -> Overlap:
+    return Overlap(site, postgres_url)
+
+
+@pytest.fixture
+def depot(site: Site) -> OverlapDepot:
+    return OverlapDepot(site)
 
 
 @pytest.mark.parametrize("ending", [Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED])
 @pytest.mark.parametrize("events", [1, 3])
 async def test_outcome_after_overlapping_takeover_is_dropped(
-    depot: Depot, overlap: Overlap, ending: Ending, events: int
+    depot: OverlapDepot, overlap: Overlap, ending: Ending, events: int
 ) -> None:
     """The outcome is dropped, judged by the row as it is by then (B-211)."""
     dues = await depot.owe(events)
@@ -115,7 +124,9 @@ async def test_outcome_after_overlapping_takeover_is_dropped(
     assert None not in told
 
 
-async def test_outcome_group_drops_only_jobs_taken_over(depot: Depot, overlap: Overlap) -> None:
+async def test_outcome_group_drops_only_jobs_taken_over(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
     dues = await depot.owe(3)
     late = partial(depot.settle, dues, Ending.DELIVERED)
     first = partial(depot.take_over, most=dues[0].job.id)
@@ -124,7 +135,7 @@ async def test_outcome_group_drops_only_jobs_taken_over(depot: Depot, overlap: O
     assert await depot.states() == [("Queued", 0), ("Sent", 1), ("Sent", 1)]
 
 
-async def test_claim_skips_job_whose_outcome_is_written(depot: Depot) -> None:
+async def test_claim_skips_job_whose_outcome_is_written(depot: OverlapDepot) -> None:
     """Nobody waits for a claim, and nobody takes over what has its outcome."""
     [due] = await depot.owe()
     settled, claimed = threading.Event(), threading.Event()
@@ -144,7 +155,7 @@ async def test_claim_skips_job_whose_outcome_is_written(depot: Depot) -> None:
     assert await depot.rows("SELECT id FROM fw_job") == []
 
 
-async def test_overlapping_replays_begin_once(depot: Depot, overlap: Overlap) -> None:
+async def test_overlapping_replays_begin_once(depot: OverlapDepot, overlap: Overlap) -> None:
     """States as one compare-and-set; one job, one Audit Event (B-252, O-80)."""
     name = await depot.failed()
     work = partial(depot.replay, name)
@@ -159,7 +170,7 @@ async def test_overlapping_replays_begin_once(depot: Depot, overlap: Overlap) ->
     assert len(await depot.rows(told)) == 1
 
 
-async def test_sweep_skips_delivery_being_replayed(depot: Depot) -> None:
+async def test_sweep_skips_delivery_being_replayed(depot: OverlapDepot) -> None:
     """Retention applies to Sent and Failed: fresh attempts that have begun are not swept away."""
     name = await depot.failed()
     [sweep] = webhook_batches(depot.site.registry, 1)
@@ -180,7 +191,9 @@ async def test_sweep_skips_delivery_being_replayed(depot: Depot) -> None:
     assert len(await depot.rows("SELECT id FROM fw_job")) == 1
 
 
-async def test_replay_of_delivery_being_swept_is_refused(depot: Depot, overlap: Overlap) -> None:
+async def test_replay_of_delivery_being_swept_is_refused(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
     name = await depot.failed()
     [sweep] = webhook_batches(depot.site.registry, 1)
     await age(depot)
@@ -190,7 +203,9 @@ async def test_replay_of_delivery_being_swept_is_refused(depot: Depot, overlap: 
     assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
 
 
-async def test_overlapping_emit_with_same_key_is_refused(depot: Depot, overlap: Overlap) -> None:
+async def test_overlapping_emit_with_same_key_is_refused(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
     """A key is unique per Webhook (B-78)."""
     await depot.owe(0)
 
@@ -204,7 +219,7 @@ async def test_overlapping_emit_with_same_key_is_refused(depot: Depot, overlap: 
     assert await depot.states() == [("Queued", 0)]
 
 
-async def test_emit_key_is_free_after_rollback(depot: Depot) -> None:
+async def test_emit_key_is_free_after_rollback(depot: OverlapDepot) -> None:
     """A key whose emit was rolled back is free (B-81)."""
     await depot.owe(0)
 
@@ -232,7 +247,7 @@ async def test_emit_key_is_free_after_rollback(depot: Depot) -> None:
     assert await depot.states() == [("Queued", 0)]
 
 
-async def test_overlapping_bulk_replay_is_refused(depot: Depot, overlap: Overlap) -> None:
+async def test_overlapping_bulk_replay_is_refused(depot: OverlapDepot, overlap: Overlap) -> None:
     """Decisions, Console: "There is one at a time (409)"."""
     await depot.failed()
 
@@ -246,7 +261,7 @@ async def test_overlapping_bulk_replay_is_refused(depot: Depot, overlap: Overlap
     assert await depot.rows("SELECT id FROM fw_bulk_replay") == [{"id": run.id}]
 
 
-async def age(depot: Depot) -> None:
+async def age(depot: OverlapDepot) -> None:
     """Have every attempt been two days ago."""
     day = 86_400_000
 
@@ -260,7 +275,9 @@ async def age(depot: Depot) -> None:
 ORDERINGS = ["none", "document"]
 
 
-def halfway(depot: Depot, overlap: Overlap, dues: list[LeasedDelivery]) -> Callable[[Tx], Any]:
+def halfway(
+    depot: OverlapDepot, overlap: Overlap, dues: list[LeasedDelivery]
+) -> Callable[[Tx], Any]:
     """Write outcomes, with a pause behind the first lock that they take."""
 
     def work(tx: Tx) -> Any:
@@ -277,7 +294,7 @@ def halfway(depot: Depot, overlap: Overlap, dues: list[LeasedDelivery]) -> Calla
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("doctype", ["Customer", "Webhook"])
 async def test_rename_waiting_for_outcome_does_not_deadlock(
-    depot: Depot, overlap: Overlap, doctype: str, ordering: str
+    depot: OverlapDepot, overlap: Overlap, doctype: str, ordering: str
 ) -> None:
     """Jobs are locked before deliveries, and turns before both (B-430)."""
     await depot.site.write("Administrator", lambda fw: fw.new_doc("Customer", title="Ada").insert())
@@ -297,7 +314,7 @@ async def test_rename_waiting_for_outcome_does_not_deadlock(
 
 
 async def test_outcome_waiting_for_rename_releases_moved_deliveries(
-    depot: Depot, overlap: Overlap
+    depot: OverlapDepot, overlap: Overlap
 ) -> None:
     """Of an ordered Webhook under another name by now (B-430)."""
     [due] = await depot.owe(2, ordering="document")
@@ -315,7 +332,7 @@ async def test_outcome_waiting_for_rename_releases_moved_deliveries(
 
 
 async def test_deletion_waiting_for_outcome_does_not_deadlock(
-    depot: Depot, overlap: Overlap
+    depot: OverlapDepot, overlap: Overlap
 ) -> None:
     """The turn of a Webhook is locked before its counts (B-430)."""
     [before] = await depot.owe(2, ordering="document")
@@ -334,7 +351,7 @@ async def test_deletion_waiting_for_outcome_does_not_deadlock(
 
 @pytest.mark.parametrize("tried", [(), (2,), (0, 1, 2)])
 async def test_outcomes_lock_their_jobs_by_id(
-    depot: Depot, overlap: Overlap, tried: tuple[int, ...]
+    depot: OverlapDepot, overlap: Overlap, tried: tuple[int, ...]
 ) -> None:
     """However they are sorted, and whichever were tried before (B-430)."""
     dues = await depot.owe(3)

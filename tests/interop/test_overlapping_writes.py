@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,28 +26,18 @@ from fw_actors.errors import (
     NotFoundError,
     ValidationError,
 )
-from fw_actors.ops.site import Site, open_site
+from fw_actors.ops.site import Site
 from fw_actors.rules.lockout import Budget
-from fw_actors.store.postgres import open_postgres
-from tests.interop.overlap_kit import Overlap, as_administrator
-from tests.site_kit import dependencies_of, make_config
+from tests.interop.overlap_kit import Overlap, as_administrator, patient_site
+from tests.site_kit import dependencies_of
 
-APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
 PASSWORD = "correct horse battery"
 OTHER = "another decent passphrase"
 
 
 @pytest.fixture
-async def site(
-    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Site]:
-    patient = partial(open_postgres, postgres_url, busy_seconds=30)  # a slow machine is no lock
-    monkeypatch.setattr(
-        "fw_actors.ops.site.open_store",
-        lambda config, clock, entropy, inline: patient(clock=clock, entropy=entropy, inline=inline),
-    )
-    config = make_config(APPS, apps=("shop", "examples.notes"), database=postgres_url)
-    async with open_site(config) as site:
+async def site(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    async with patient_site(postgres_url, monkeypatch) as site:
         yield site
 
 

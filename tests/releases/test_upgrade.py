@@ -90,7 +90,7 @@ class Installed:
         return status
 
 
-class Receiver(http.server.BaseHTTPRequestHandler):
+class UpgradeReceiver(http.server.BaseHTTPRequestHandler):
     ids: list[str]
 
     def do_POST(self) -> None:
@@ -107,7 +107,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 def received() -> Iterator[tuple[str, list[str]]]:
     """The URL of a receiver, and the ids of what it gets."""
     ids: list[str] = []
-    handler = type("Handler", (Receiver,), {"ids": ids})
+    handler = type("Handler", (UpgradeReceiver,), {"ids": ids})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -21,7 +21,7 @@ from fw_actors.store import Tx
 from supervisors.service.tree import open_service
 from tests.http_site import URL, HttpSite
 from tests.live_site import LiveSite
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 from web.app import make_app
 from web.settings import Settings
@@ -46,7 +46,7 @@ def search(filters: list[Any], fields: str = '["name"]') -> str:
 async def a_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
     """A site with its threads, and wendy, who may write and list notes."""
     config = make_config(folder, apps=("examples.notes",), **changes)
-    entropy, log = SeededEntropy(1), Log()
+    entropy, log = SeededEntropy(1), RecordingLog()
     clock: Any = SystemClock()
     async with open_service(config, log=log, front=False, clock=clock, entropy=entropy) as service:
         settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)

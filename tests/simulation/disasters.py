@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from tests.simulation import post_office, receivers
-from tests.simulation.node import Node
+from tests.simulation.node import SimulatedNode
 from tests.simulation.world import OTHER_KEY, World
 from tests.site_kit import SECRET_KEY
 
@@ -49,7 +49,7 @@ class Disasters:
             if node.up is None:
                 await self._bring_up(node)
 
-    async def _bring_up(self, node: Node, key: str | None = None) -> None:
+    async def _bring_up(self, node: SimulatedNode, key: str | None = None) -> None:
         for _ in range(20):
             if await node.start(key=key):
                 return

@@ -11,8 +11,8 @@ from fw_actors.documents.handle import Fw
 from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
 from fw_actors.ops.sweeps import webhook_batches
 from fw_actors.webhooks.erasure import PayloadSweep, payload_batches
-from tests.simulation.clients import MANAGER, Client, lost, refused
-from tests.simulation.node import Up
+from tests.simulation.clients import MANAGER, SimulatedClient, lost, refused
+from tests.simulation.node import NodeProcess
 from tests.simulation.world import PAYLOAD_SECONDS, RECEIVERS
 
 EVENT = "sim.happened"
@@ -24,7 +24,7 @@ _STATE_AFTER = {"submit": "submitted", "cancel": "cancelled", "trash": "gone"}
 _EVENT_OF = {"note": "on_update"}
 
 
-async def _write(step: PayloadSweep, up: Up) -> int:
+async def _write(step: PayloadSweep, up: NodeProcess) -> int:
     return await up.site.store.write(step)
 
 
@@ -39,7 +39,7 @@ class KnownTicket:
 class EventWork:
     """One client's tickets, events and webhooks."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
         self._tickets: dict[str, KnownTicket] = {}
         self._keys: list[str] = []
@@ -211,7 +211,7 @@ class EventWork:
     async def look_for_dead_receivers(self) -> None:
         """Take a step of the Sweeper's, often at the same time as another process (B-341)."""
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             site = up.site
             return await site.store.write(
                 lambda tx: site.notices.step(

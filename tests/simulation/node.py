@@ -71,7 +71,7 @@ class RecordingHasher(Hasher):
 
 
 @dataclass(frozen=True)
-class Up:
+class NodeProcess:
     """The parts of a running process."""
 
     site: Site
@@ -81,7 +81,7 @@ class Up:
     requests: trio.Nursery
 
 
-class Node:
+class SimulatedNode:
     """See the module. `name` stays over its lives.
 
     `memory` is that of the subscriptions, where the nodes are processes of one service.
@@ -93,7 +93,7 @@ class Node:
         self.name, self.config, self._around = name, config, around
         self._memory = memory
         self.life: Life | None = None
-        self.up: Up | None = None
+        self.up: NodeProcess | None = None
         self.accepting = False
         self._lives = 0
         self._stop = trio.Event()
@@ -134,7 +134,7 @@ class Node:
             self.accepting = False
             await self.life.kill()
 
-    async def request(self, fn: Callable[[Up], Awaitable[T]]) -> T:
+    async def request(self, fn: Callable[[NodeProcess], Awaitable[T]]) -> T:
         """Run a request in the process, as the front does: a client that goes away cancels it.
 
         Raises: what `fn` raises; Lost.
@@ -223,7 +223,7 @@ class Node:
                 )  # fmt: skip
                 try:
                     async with run_parts(parts, None) as service, trio.open_nursery() as requests:
-                        self.up = Up(site, service.gateway, runtime, sender, requests)
+                        self.up = NodeProcess(site, service.gateway, runtime, sender, requests)
                         self.accepting = True
                         ready.set()
                         await self._stop.wait()

@@ -42,7 +42,7 @@ class Changing:
 
 
 @dataclass
-class Account(Changing):
+class SimulatedAccount(Changing):
     """One account; `passwords` are all that may be right at this moment."""
 
     name: str
@@ -101,15 +101,17 @@ class Directory:
     """All accounts of a run, by name; and who is scoped now and then."""
 
     auditor: Auditor = field(default_factory=Auditor)
-    accounts: dict[str, Account] = field(default_factory=dict)
+    accounts: dict[str, SimulatedAccount] = field(default_factory=dict)
 
-    def add(self, name: str, *passwords: str) -> Account:
+    def add(self, name: str, *passwords: str) -> SimulatedAccount:
         """Note an account that was made."""
-        account = Account(name, f"{name}@mail.example", list(passwords), invited=not passwords)
+        account = SimulatedAccount(
+            name, f"{name}@mail.example", list(passwords), invited=not passwords
+        )
         self.accounts[name] = account
         return account
 
-    def of_email(self, email: str) -> Account | None:
+    def of_email(self, email: str) -> SimulatedAccount | None:
         """Return whose address this is."""
         return next((a for a in self.accounts.values() if a.email == email), None)
 

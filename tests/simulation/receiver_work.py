@@ -7,9 +7,9 @@ from typing import Any
 from fw_actors.documents import rest
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
 from fw_actors.webhooks.erasure import erase_matching
-from tests.simulation.clients import AGENT, MANAGER, Client, lost, refused
+from tests.simulation.clients import AGENT, MANAGER, SimulatedClient, lost, refused
 from tests.simulation.ledger import FINAL, Ledger
-from tests.simulation.node import Up
+from tests.simulation.node import NodeProcess
 from tests.simulation.replay_work import RECENT
 
 _PAUSES = (1, 2, 5, 20, None)  # seconds; None: until it is resumed
@@ -20,7 +20,7 @@ _OVERLAPS = (0, 0, 1, 2)  # hours: a clock that is set forward ends them
 class ReceiverWork:
     """One client who looks after Webhooks, those included that others count on."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
 
     async def pause(self) -> None:
@@ -84,7 +84,7 @@ class ReceiverWork:
         """Cancel what waits for one Webhook, as the command line does."""
         hook = self._hook()
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             cancellations = up.site.cancellations
             return await up.site.write(
                 "Administrator", lambda fw: cancellations.cancel_matching(fw, webhook=hook)
@@ -120,7 +120,7 @@ class ReceiverWork:
         """Erase what is final of one Webhook, as the command line does."""
         hook = self._hook()
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             return await up.site.write(
                 "Administrator", lambda fw: erase_matching(fw, up.site.audit, webhook=hook)
             )

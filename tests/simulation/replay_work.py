@@ -7,9 +7,9 @@ from typing import Any
 from fw_actors.access.sessions import Caller
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
 from fw_actors.webhooks.replay import Replayed
-from tests.simulation.clients import AGENT, MANAGER, Client, refused
+from tests.simulation.clients import AGENT, MANAGER, SimulatedClient, refused
 from tests.simulation.ledger import FINAL, Ledger
-from tests.simulation.node import Up
+from tests.simulation.node import NodeProcess
 from tests.simulation.stored import Delivery
 
 MISSING = "msg_000000000000000000000000000"
@@ -20,7 +20,7 @@ RECENT = 40
 class ReplayWork:
     """One client who looks after deliveries."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
 
     async def replay(self) -> None:
@@ -43,7 +43,7 @@ class ReplayWork:
         status = self.dice.choice(FINAL)
         names: list[str] = []
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             replays = up.site.replays
             found = await up.site.read(
                 "Administrator",

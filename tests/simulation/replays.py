@@ -12,7 +12,7 @@ def _counter() -> Counter[str]:
 
 
 @dataclass
-class Replays:
+class ReplayCounts:
     """Counts by delivery. `begun` is what the store shows."""
 
     begun: Counter[str] = field(default_factory=_counter)

@@ -20,13 +20,13 @@ from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.runtime.testing import task_order
 from tests.simulation.access_work import AccessWork
-from tests.simulation.clients import MANAGER, Client
+from tests.simulation.clients import MANAGER, SimulatedClient
 from tests.simulation.disasters import Disasters
 from tests.simulation.event_work import EventWork, hook_body
 from tests.simulation.key_work import KeyWork
-from tests.simulation.node import Up
+from tests.simulation.node import NodeProcess
 from tests.simulation.own_work import OwnWork
-from tests.simulation.people import Account
+from tests.simulation.people import SimulatedAccount
 from tests.simulation.receiver_work import ReceiverWork
 from tests.simulation.replay_work import ReplayWork
 from tests.simulation.scope_work import ScopeWork
@@ -117,7 +117,7 @@ async def _found(world: World) -> None:
         await site.write("Administrator", add)
         if name in STAFF:
             del world.people.accounts[name]  # nobody meddles with those
-    client = Client(world, "founder")
+    client = SimulatedClient(world, "founder")
     for number, watched in enumerate(("custom", "tickets")):
         secret = client.secret()
         body = hook_body(world.url(number), secret)
@@ -133,7 +133,7 @@ async def _found(world: World) -> None:
         await world.nodes[1].start()
 
 
-def _add(account: Account, roles: Sequence[str], hashed: str, fw: Fw) -> None:
+def _add(account: SimulatedAccount, roles: Sequence[str], hashed: str, fw: Fw) -> None:
     add_user(fw, account.name, account.email, "", roles, hashed)
 
 
@@ -146,13 +146,13 @@ async def _live(world: World, until: float) -> None:
     disasters = Disasters(world)
     async with trio.open_nursery() as nursery:
         for number in range(CLIENTS):
-            nursery.start_soon(_work, Client(world, f"client{number}"), until)
+            nursery.start_soon(_work, SimulatedClient(world, f"client{number}"), until)
         nursery.start_soon(disasters.strike, until)
         nursery.start_soon(_watch, world, until)
     await disasters.repair()
 
 
-async def _work(client: Client, until: float) -> None:
+async def _work(client: SimulatedClient, until: float) -> None:
     events, access, keys = EventWork(client), AccessWork(client), KeyWork(client)
     replays, scopes, own = ReplayWork(client), ScopeWork(client), OwnWork(client)
     receivers = ReceiverWork(client)
@@ -197,7 +197,7 @@ async def _resume_all(world: World) -> None:
             await world.nodes[0].request(resume)
 
 
-async def _resume(webhook: str, up: Up) -> None:
+async def _resume(webhook: str, up: NodeProcess) -> None:
     await up.gateway.resume_webhook(MANAGER, webhook, "")
 
 

@@ -10,7 +10,7 @@ from fw_actors.access.sessions import Caller
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import PermissionDeniedError
-from tests.simulation.clients import MANAGER, Client, lost, refused
+from tests.simulation.clients import MANAGER, SimulatedClient, lost, refused
 from tests.simulation.event_work import EVENT
 
 AUDITOR = Caller("auditor", frozenset({"System Manager"}))
@@ -20,7 +20,7 @@ _SCOPE = "User Permission"
 class ScopeWork:
     """One client around the auditor, who is scoped now and then."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
         self.auditor = client.world.people.auditor
         hook = client.world.steady[0]

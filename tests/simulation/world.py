@@ -19,12 +19,12 @@ from supervisors import SupervisorFailed
 from tests.simulation.faulty_store import InjectedDefect, Weather
 from tests.simulation.ledger import Ledger, Rules
 from tests.simulation.life import Life
-from tests.simulation.node import Node, Up
+from tests.simulation.node import NodeProcess, SimulatedNode
 from tests.simulation.people import Directory, Guesses
 from tests.simulation.post_office import Letter, PostOffice
-from tests.simulation.receivers import Post, Receiver, judge
+from tests.simulation.receivers import ReceivedRequest, SimulatedReceiver, judge
 from tests.simulation.signers import Signers
-from tests.simulation.surroundings import Surroundings, Trace
+from tests.simulation.surroundings import SimulationTrace, Surroundings
 from tests.simulation.wall_clock import WallClock
 from tests.site_kit import SECRET_KEY, make_config
 
@@ -82,7 +82,7 @@ class World:
 
     def __init__(self, seed: str, folder: Path, nursery: trio.Nursery) -> None:
         self.seed, self.nursery = seed, nursery
-        self.clock, self.trace = WallClock(), Trace(trio.current_time())
+        self.clock, self.trace = WallClock(), SimulationTrace(trio.current_time())
         self.broken: list[str] = []
         self.weather, self.promises, self.people = Weather(), Promises(), Directory()
         self.secrets: dict[str, list[str]] = {}  # of each Webhook, all that it ever had
@@ -105,7 +105,7 @@ class World:
         """Whether the two processes are those of one service, or one is a service of its own."""
         self.memory = shared_memory() if self.one_service else None
         self.nodes = [
-            Node(
+            SimulatedNode(
                 name, replace(self.config, place=ProcessPlace(number, 2)), self.around, self.memory
             )
             for number, name in enumerate(("a", "b"), 1)
@@ -144,9 +144,9 @@ class World:
         latest = max(self.disturbed_at, self.clock.jumped_at)
         return trio.current_time() - latest < DISTURBED_SECONDS
 
-    def _receiver(self, number: int) -> Receiver:
+    def _receiver(self, number: int) -> SimulatedReceiver:
         name = f"receiver {number}"
-        return Receiver(name, self.dice(name), self.nursery, self._posted, self._answered)
+        return SimulatedReceiver(name, self.dice(name), self.nursery, self._posted, self._answered)
 
     def _listeners(self) -> dict[Origin, Any]:
         return {
@@ -158,13 +158,13 @@ class World:
         self.trace("post office", f"{message.template} to {message.recipient}")
         return Letter(trio.current_time(), self.clock.now(), self.clock.jumps, message)
 
-    def _posted(self, receiver: Receiver, post: Post) -> None:
+    def _posted(self, receiver: SimulatedReceiver, post: ReceivedRequest) -> None:
         self.trace(receiver.name, f"got {post.delivery}")
         wrong = self._wrong_of(post)
         if wrong is not None:
             self.broke(f"{post.delivery} {wrong}")
 
-    def _wrong_of(self, post: Post) -> str | None:
+    def _wrong_of(self, post: ReceivedRequest) -> str | None:
         """Return what is wrong with a request that reached a receiver; None when all is right."""
         ledger = self.ledger
         row = ledger.state.deliveries.get(post.delivery) if ledger is not None else None
@@ -188,7 +188,7 @@ class World:
             return f"was sent while {row.status}, erased: {row.erased is not None}"
         return None
 
-    def _answered(self, receiver: Receiver, post: Post, behaviour: str) -> None:
+    def _answered(self, receiver: SimulatedReceiver, post: ReceivedRequest, behaviour: str) -> None:
         self.trace(receiver.name, f"does {behaviour} to {post.delivery}")
         self.answers.setdefault(post.delivery, []).append(behaviour)
 
@@ -226,7 +226,7 @@ class World:
         """Whether a process may fail so: a child that crashed too often, or at its start."""
         return isinstance(error, SupervisorFailed | InjectedDefect)
 
-    def _stopped(self, life: Life, up: Up) -> None:
+    def _stopped(self, life: Life, up: NodeProcess) -> None:
         """Nothing is left of what ran, and no lease is kept."""
         seen = up.runtime.snapshot()
         left = [node.name for node in seen.walk()]

@@ -18,13 +18,13 @@ TWO = [("Cookie", f"sid={SID}; sid=tossed")]
 KEY_AND_COOKIE = [("Authorization", f"Bearer {KEY}"), ("Cookie", f"sid={SID}")]
 
 
-class Answered:
+class CookieResponse:
     """A response as `http.cookiejar` reads it."""
 
     def __init__(self, reply: ClientResponse) -> None:
         self._reply = reply
 
-    def info(self) -> Answered:
+    def info(self) -> CookieResponse:
         return self
 
     def get_all(self, name: str, default: list[str]) -> list[str]:
@@ -54,7 +54,7 @@ class Browser:
         if cookies := request.get_header("Cookie"):
             headers.append(("Cookie", cookies))
         reply = await self.client.ask(method, path, body, headers=headers)
-        self.jar.extract_cookies(Answered(reply), request)  # type: ignore[arg-type]
+        self.jar.extract_cookies(CookieResponse(reply), request)  # type: ignore[arg-type]
         return reply
 
     @property

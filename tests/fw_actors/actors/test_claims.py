@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import DeliveryClaims, Lease, Leased
 from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -95,7 +95,7 @@ async def test_a_claim_whose_payloads_do_not_fit_sends_nothing_and_is_made_again
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A defect of ours: said once, and its leases end by themselves."""
-    receiver, log = Receiver(["200"]), Log()
+    receiver, log = Receiver(["200"]), RecordingLog()
     async with delivering(tmp_path, receiver, log=log) as post:
         with monkeypatch.context() as patched:
             change_frames(patched, take_the_next_ones_payload_along)

@@ -15,7 +15,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.tracing import TraceContext, in_trace
 from fw_actors.webhooks.diagnostics import delivery_report
 from tests.fw_actors.actors.delivery_kit import Post, Receiver, delivering
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import inline_site, keep_database_at
 
 CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 1, "congo=t61")
@@ -154,7 +154,7 @@ async def test_the_line_of_an_ended_delivery_names_its_trace(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """B-427."""
-    log = Log()
+    log = RecordingLog()
     async with tracing(tmp_path, Receiver(["204"]), log=log) as post:
         await post.webhook()
         await emitted(post)

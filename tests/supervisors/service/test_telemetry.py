@@ -24,7 +24,7 @@ from supervisors.service.telemetry import (
     make_provider,
     open_tracer,
 )
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 
 pytest.importorskip(
@@ -239,7 +239,7 @@ async def test_without_the_setting_there_is_no_tracer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    async with open_tracer(make_config(tmp_path), SystemEntropy(), Log()) as tracer:
+    async with open_tracer(make_config(tmp_path), SystemEntropy(), RecordingLog()) as tracer:
         assert tracer is None
 
 
@@ -264,7 +264,7 @@ async def test_what_hinders_the_export_is_a_warning_and_no_failed_start(
     if hidden:
         module = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
         monkeypatch.setitem(sys.modules, module, None)
-    log = Log()
+    log = RecordingLog()
     config = make_config(tmp_path, trace_context=True)
     async with open_tracer(config, SystemEntropy(), log) as tracer:
         assert type(tracer) is Tracer
@@ -278,7 +278,7 @@ async def test_another_protocol_than_http_is_warned_of(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    log = Log()
+    log = RecordingLog()
     async with open_tracer(make_config(tmp_path, trace_context=True), SystemEntropy(), log):
         pass
     assert log.of("telemetry.protocol") == [{"protocol": "grpc", "used": "http/protobuf"}]
