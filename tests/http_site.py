@@ -36,7 +36,7 @@ class ForwardClock(TrioClock):
 
 @dataclass
 class HttpSite(Staffed):
-    """A running service and the shortest ways to what tests ask of it."""
+    """A running service, and shortcuts for the requests of tests."""
 
     service: RunningService
     app: FrontEnd
@@ -59,7 +59,7 @@ class HttpSite(Staffed):
         csrf: bool = True,
         headers: Sequence[tuple[str, str]] = (),
     ) -> ClientResponse:
-        """Send a request, by a session, by an API key, or as nobody."""
+        """Send a request, with a session, with an API key, or without credentials."""
         lines = list(headers)
         if key is not None:
             lines.append(("Authorization", f"Bearer {key}"))
@@ -95,7 +95,7 @@ class HttpSite(Staffed):
 async def http_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterator[HttpSite]:
     """Run a service on `folder`; `changes` as for `make_config`.
 
-    Whoever runs it once more on the same folder gives another `seed`: ids are random.
+    A second run on the same folder needs another `seed`: ids are random.
     """
     config = make_config(folder, **changes)
     clock = ForwardClock(START_MS + round(trio.current_time() * 1000))

@@ -161,7 +161,7 @@ class ReceivedPost:
 
 class _QuietServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # connections that nobody has accepted yet
+    request_queue_size = 128  # connections that are not accepted yet
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of a sender that was killed."""
@@ -232,7 +232,7 @@ class LiveReceiver:
 
 
 def eventually(look: Callable[[], T], seconds: float = EVENTUALLY_SECONDS) -> T:
-    """Call `look` until what it gives is true, and return it."""
+    """Call `look` until its result is true, and return that."""
     end = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < end, f"still {found!r} after {seconds} s"

@@ -1,4 +1,4 @@
-"""The suite `console` at little effort: the busy service, and who watches it."""
+"""The suite `console` at little effort: the busy service, and its watchers."""
 
 from __future__ import annotations
 

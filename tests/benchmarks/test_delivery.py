@@ -58,7 +58,7 @@ def test_late_milliseconds_measures_every_retry(tmp_path: Path) -> None:
     assert late[0] >= -2  # start and length of an attempt are rounded to milliseconds
 
 
-CHOICES = [  # arguments, what is said of them
+CHOICES = [  # arguments, part of the error
     (["delivery", "--row", "receivers_20"], "No row receivers_20: there are end_to_end, "),
     (["delivery", "--long", "--row", "fastest"], "retries_p99."),
     (["sender", "--row", "posts"], "--row chooses rows of the suite delivery"),

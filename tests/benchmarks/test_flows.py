@@ -24,7 +24,7 @@ def test_figures_count_changes_between_consecutive_calls() -> None:
         "changes of file": 2,
         "changes of folder": 2,
         "changes of thread": 2,
-        "hand-overs": 2,  # reader to writer and back: trio's entry queue is no task of ours
+        "hand-overs": 2,  # reader to writer and back: trio's entry queue is no task of the service
         "deepest stack": 3,
     }
 

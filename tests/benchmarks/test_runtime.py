@@ -1,4 +1,4 @@
-"""The suite `runtime` at little effort: each row is measured, and what is told is handled."""
+"""The suite `runtime` at little effort: each row is measured on both sides."""
 
 from __future__ import annotations
 

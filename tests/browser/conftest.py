@@ -117,7 +117,7 @@ def profile(browser: Browser, site: LiveSite, watch: PageWatch) -> Iterator[Brow
 
 @pytest.fixture
 def context(profile: BrowserContext) -> BrowserContext:
-    """The profile, which nobody is signed in to."""
+    """The browser profile, without a signed-in user."""
     profile.clear_cookies()
     profile.clear_permissions()
     return profile
@@ -139,7 +139,7 @@ def page(context: BrowserContext, site: LiveSite, watch: PageWatch) -> Iterator[
 
 @pytest.fixture
 def sign_in(context: BrowserContext) -> Callable[[str], None]:
-    """Sign somebody in by the API, so that only the tests of the sign-in page need the page."""
+    """Sign a user in by the API, so that only the tests of the sign-in page need the page."""
 
     def go(name: str) -> None:
         data: dict[str, Any] = {"usr": name, "pwd": PASSWORD}

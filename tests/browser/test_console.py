@@ -1,4 +1,4 @@
-"""The console in the process: what is alive in it, and its acts. Every act is an Audit Event."""
+"""The console page: the actors and receivers of the process, and acts, each an Audit Event."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def audited(page: Page, action: str) -> list[dict[str, Any]]:
 
 
 def make_webhook(page: Page, receiver: LiveReceiver) -> str:
-    """Have a receiver told of `console.seen`; return its origin."""
+    """Make a Webhook for `console.seen`; return the origin of its receiver."""
     hook = {"event_type": "Custom", "custom_event": "console.seen", "secret": SECRET}
     made = page.request.post(
         "/api/resource/Webhook", data={**hook, "url": receiver.url}, headers=HEADERS
@@ -87,7 +87,7 @@ def fail_one(page: Page) -> str:
 
 @pytest.fixture
 def receiver() -> Iterator[LiveReceiver]:
-    """One of this test's own: nobody else's deliveries go there."""
+    """A receiver of this test alone, without deliveries of other tests."""
     with LiveReceiver(204) as receiver:
         yield receiver
 

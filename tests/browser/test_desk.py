@@ -101,7 +101,7 @@ def test_list_is_filtered_by_recent_creation(page: Page) -> None:
 
 
 def test_search_field_sends_no_request_at_blur(page: Page) -> None:
-    """An answer between press and release of the next click would exchange what is clicked."""
+    """A response between press and release of the next click would replace the clicked element."""
     page.goto(ORDERS)
     page.get_by_label("Search", exact=True).fill("day 4")
     expect(shown_rows(page)).to_have_count(11)

@@ -1,4 +1,4 @@
-"""Sign-in, recovery and invitation as people see them (H-150, H-151)."""
+"""The pages for sign-in, recovery and invitation (H-150, H-151)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_sign_in_redirects_to_no_other_site(page: Page, wanted: str) -> None:
 
 
 def test_second_session_cookie_redirects_to_sign_in(page: Page, site: LiveSite) -> None:
-    """Set by a host beside the site: two cookies `sid` lock nobody out (A-173)."""
+    """The cookie is set by a sibling host: two cookies `sid` lock no user out (A-173)."""
     page.goto("/login")
     fill_sign_in(page, "sally", PASSWORD)
     expect(page).to_have_url(re.compile(r"/app$"))
@@ -94,7 +94,7 @@ def test_wrong_password_is_reported_and_name_kept(page: Page) -> None:
 
 
 def test_lockout_message_shows_remaining_minutes(page: Page) -> None:
-    """The page tells the minutes of `error.extra.retryAfter` (H-65, A-69)."""
+    """The page shows the minutes of `error.extra.retryAfter` (H-65, A-69)."""
     page.goto("/login")
     for _ in range(2):
         with page.expect_response("**/api/login") as answer:

@@ -63,7 +63,7 @@ def test_failing_receiver_is_found_and_replayed_in_few_clicks(page: Page) -> Non
 
 
 def test_newer_filter_replaces_pending_search(page: Page) -> None:
-    """Its answer never takes the place of the newer one's, and delays it neither (H-163)."""
+    """A late response neither replaces nor delays the newer one (H-163)."""
     held: list[Route] = []
 
     def hold(route: Route) -> None:

@@ -75,7 +75,7 @@ def test_user_search_finds_text_in_any_field(page: Page) -> None:
 
 
 def test_dialog_is_confirmed_by_enter_and_closed_by_escape(page: Page) -> None:
-    """Usable by keyboard; what is refused is said where it was typed, and stays."""
+    """Dialogs are usable by keyboard; a refusal is shown beside its field and keeps the input."""
     page.goto("/app/User")
     invite = page.get_by_role("button", name="Invite")
     invite.press("Enter")

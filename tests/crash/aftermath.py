@@ -26,7 +26,7 @@ def broken_promises(
     strikes: int,
     seconds: float,
 ) -> list[str]:
-    """Wait for the end of all deliveries, and say what is not as promised.
+    """Wait for the end of all deliveries, and return the violations.
 
     Args:
         client: a System Manager's, on a node that runs.

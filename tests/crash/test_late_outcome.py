@@ -1,6 +1,6 @@
 """An outcome that comes after its lease was taken over by another process changes nothing.
 
-The second process lives two minutes ahead (FW_CLOCK_OFFSET), so that it finds the lease run out
+The second process is two minutes ahead (FW_CLOCK_OFFSET), so that it finds the lease expired
 while the first one is still waiting for its answer.
 """
 
@@ -22,7 +22,7 @@ DEVELOPMENT = {"FW_MODE": "development"}  # FW_CLOCK_OFFSET is taken there alone
 
 
 class TwoMinds:
-    """A receiver that keeps its first caller waiting, to refuse it when told."""
+    """A receiver that keeps its first request waiting and refuses it on demand."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []

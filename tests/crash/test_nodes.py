@@ -1,4 +1,4 @@
-"""Several nodes on one PostgreSQL: who is killed or frozen takes nothing along; the rows decide.
+"""Several nodes on one PostgreSQL: a killed or frozen node loses nothing; the rows decide.
 
 Rules: O-37, B-42, A-64, B-214.
 """
@@ -85,7 +85,7 @@ def test_guesses_over_three_nodes_hash_at_most_limit(
 
     with ThreadPoolExecutor(32) as pool:
         told = Counter(pool.map(guess, range(GUESSES)))
-    for number in range(5):  # those that met others in flight locked nobody; now it is locked
+    for number in range(5):  # concurrent guesses may not have locked the name; now it is locked
         guess(number)
     assert set(told) <= {401, 429, 503}  # a machine may be too busy to charge
     assert told[401] <= 4
@@ -118,7 +118,7 @@ def test_lockouts_and_sessions_apply_on_all_nodes(
 def test_deliveries_of_killed_and_frozen_node_are_taken_over(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
-    """A frozen node that goes on finds its outcome fenced off (O-35, O-33)."""
+    """The outcome of a thawed node is fenced off by its lease (O-35, O-33)."""
     first, killed, frozen = nodes
     with LiveReceiver(None, None, None, 204) as receiver:  # one in the hands of each node
         hook = make_webhook(

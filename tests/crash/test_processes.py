@@ -1,4 +1,4 @@
-"""Several processes on one store: each event goes out once, whoever is killed or frozen."""
+"""Several processes on one store send each event once, despite kills and freezes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def workers(site: LiveSite, count: int) -> Iterator[list[ForkedProcess]]:
 
 
 def freeze(process: ForkedProcess, database: Path) -> None:
-    """Stop it between two of its transactions: in one, SQLite would let nobody else write."""
+    """Stop it between two of its transactions: within one, SQLite would block other writers."""
     while True:
         process.send_signal(signal.SIGSTOP)
         with closing(sqlite3.connect(database, timeout=1, isolation_level=None)) as connection:
@@ -49,7 +49,7 @@ def freeze(process: ForkedProcess, database: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_server_and_workers_send_event_once(tmp_path: Path) -> None:
-    """Deliveries survive two processes on one store (B-214): leases, not luck."""
+    """Deliveries are sent once by several processes on one store (B-214)."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()
         site.start(**DEVELOPMENT)
@@ -66,7 +66,7 @@ def test_server_and_workers_send_event_once(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_frozen_worker_delays_only_its_own_leases(tmp_path: Path) -> None:
-    """SIGSTOP: the others go on; thawed, it goes on too, and sends nothing twice."""
+    """SIGSTOP: the other process continues; the thawed one too, and sends nothing twice."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()
         site.start(**DEVELOPMENT)

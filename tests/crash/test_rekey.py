@@ -40,7 +40,7 @@ ROTATION = "SELECT value FROM fw_meta WHERE key = 'vault_rotation'"
 
 
 class RekeyedSite:
-    """A site with its own secret.key, and what is seen of it from outside."""
+    """A site with its own secret.key, observed from outside."""
 
     def __init__(self, live: LiveSite) -> None:
         self.live, self.folder = live, live.folder
@@ -88,7 +88,7 @@ class RekeyedSite:
         return result.stderr
 
     def close(self) -> None:
-        """Close the connection for looks."""
+        """Close the connection for polls."""
         if self._server is not None:
             self._server.close()
 
@@ -99,7 +99,7 @@ class RekeyedSite:
     def rows(self, query: str) -> list[Any]:
         url = database_of(self.folder)
         if not url.startswith("sqlite"):
-            if self._server is None:  # kept, since there is a look each millisecond
+            if self._server is None:  # kept, since the store is polled each millisecond
                 self._server = psycopg.connect(url, autocommit=True)
             return self._server.execute(query.encode()).fetchall()
         with closing(sqlite3.connect(self.folder / "data" / "fw.db", timeout=30)) as file:

@@ -34,7 +34,7 @@ def test_process_rounds_keep_events_counters_and_tokens(
 def test_node_rounds_keep_invariants_despite_database_restart(
     tmp_path: Path,
 ) -> None:
-    """A node is killed, one is frozen past its leases and goes on, one is restarted, and so is
+    """A node is killed, one is frozen past its leases and thawed, one is restarted, and so is
     PostgreSQL; scripts/crash --store postgresql --rounds 200 for more."""
     with (
         postgres_cluster() as cluster,

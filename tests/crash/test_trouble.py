@@ -1,6 +1,6 @@
-"""A disk that is full or fails, a file that is locked: 503, and on as soon as it can.
+"""A full or failing disk and a locked file: 503 until writes work again.
 
-A store in trouble is 503 (O-14, O-13), with the real threads and files; nothing is
+A failing store is 503 (O-14, O-13), with the real threads and files; nothing is
 restarted.
 """
 
@@ -65,7 +65,7 @@ async def titles(site: Site) -> set[str]:
 async def test_full_disk_refuses_writes_until_space_is_free(
     tmp_path: Path,
 ) -> None:
-    """SQLITE_FULL ends the transaction of a whole group: nobody is told ok and lost."""
+    """SQLITE_FULL ends the transaction of a whole group: no acknowledged write is lost."""
     async with threaded_site(tmp_path) as site:
         most = await pragma(site, "max_page_count")
         await pragma(site, f"max_page_count={await pragma(site, 'page_count') + 200}")
@@ -97,7 +97,7 @@ async def test_unwritable_disk_refuses_writes_and_allows_reads(tmp_path: Path) -
 
 
 def test_locked_database_is_503_until_unlocked(tmp_path: Path) -> None:
-    """Longer than the store waits for it; what was answered before is there afterwards."""
+    """A lock longer than the store waits is 503; acknowledged writes stay."""
     with LiveSite(tmp_path) as site:
         site.add_manager()
         site.start()

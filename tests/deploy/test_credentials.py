@@ -1,4 +1,4 @@
-"""Nothing that is deployed has a password of its own: each comes from a file of the operator."""
+"""Files of deploy/ contain no password: each comes from a file of the operator."""
 
 from __future__ import annotations
 

@@ -503,7 +503,7 @@ ALERT_CASES = {
     "the first defect of a service": AlertCase(
         "FwServerErrors", {"fw_server_errors_total": "0x40 1x20"}, [{}]
     ),
-    # One process tells of a trouble; the others count nothing (B-340).
+    # One process reports a failure of a receiver; the others count nothing (B-340).
     "a receiver that fails": AlertCase(
         "FwReceiverFails",
         {
@@ -542,7 +542,7 @@ ALERT_CASES = {
         [{"instance": "b"}],
     ),
 }
-"""By what the series tell."""
+"""By the labels of the series."""
 
 
 @pytest.fixture(scope="module")

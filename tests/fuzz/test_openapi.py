@@ -27,7 +27,7 @@ ENDS_SESSIONS = r"logout|login|revokeMySession"
 BUILT_IN = r"/resource/(API|Audit|Email|Error|Role|User|Version|Webhook)"
 # The credentials are given below; the throttles are wide, or they would answer most requests.
 SETTINGS = "[generation]\nwith-security-parameters = false\n"
-# What a stranger may ask: sign-in, links and health; and operations of apps, which may be public.
+# Operations without a session: sign-in, links, health, and public operations of apps.
 PUBLIC = r"/api/(login|logout|boot|auth/|health|ready|method/(?!core\.))|/metrics"
 BATCH = r"webhooks\.emitMany"
 POLICY = (
@@ -104,7 +104,7 @@ def test_session_ending_operations_respond_as_described(site: LiveSite) -> None:
 def test_unauthenticated_operations_respond_as_described(site: LiveSite) -> None:
     """Everything but the public operations is refused, as described as well.
 
-    What is refused before it is read needs fewer requests than what is not.
+    Operations refused before their body is read need fewer requests.
     """
     refused = ("--exclude-path-regex", PUBLIC)
     fuzz(site, "--phases", "fuzzing", "--max-examples", "2", *refused)

@@ -74,7 +74,7 @@ def test_backup_and_restore_use_postgresql_programs(
 def test_outdated_postgresql_program_is_named_with_remedy(
     fw: CommandLine, program: str, args: tuple[str, ...], said: str
 ) -> None:
-    """The program knows both versions; which package helps is ours to say (O-151)."""
+    """The program prints both versions; fw adds the package to install (O-151)."""
     tools = fw.folder / "tools"
     tools.mkdir()
     (tools / program).write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
@@ -87,7 +87,7 @@ def test_outdated_postgresql_program_is_named_with_remedy(
 
 
 def test_pg_dump_inherits_no_secret_of_fw(fw: CommandLine) -> None:
-    """An app's credentials and the key are nobody else's (C-84)."""
+    """Other programs get neither an app's credentials nor the key (C-84)."""
     tools = fw.folder / "tools"
     tools.mkdir()
     program = tools / "pg_dump"

@@ -73,7 +73,7 @@ def test_console_socket_and_folder_are_private_to_owner(site: LiveSite) -> None:
 
 
 def test_data_folder_contains_no_socket(site: LiveSite, tmp_path: Path) -> None:
-    """shutil.copytree copies no folder that has one; a kill would leave it there for good."""
+    """shutil.copytree fails on a folder with a socket, and a kill would leave it there."""
     shutil.copytree(site.folder / "data", tmp_path / "copy")
     assert (tmp_path / "copy" / "fw.db").exists()
 
@@ -90,7 +90,7 @@ def test_next_start_deletes_socket_of_killed_service(tmp_path: Path) -> None:
 
 
 def test_console_socket_is_in_runtime_directory_of_systemd(tmp_path: Path) -> None:
-    """A unit has a /tmp of its own, in which nobody else would find it."""
+    """A unit has a private /tmp, which other processes cannot see."""
     with tempfile.TemporaryDirectory() as run, LiveSite(tmp_path) as site:
         site.start(RUNTIME_DIRECTORY=f"{run}:/nowhere")
         assert path_in(door(site)).parent.parent == Path(run)
@@ -108,7 +108,7 @@ def test_service_runs_without_console_socket_and_logs_it(tmp_path: Path) -> None
 async def test_console_socket_refuses_other_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel names the peer, so the file's modes do not matter."""
+    """The peer is identified by the kernel, independently of file modes."""
     monkeypatch.setattr("supervisors.service.console_socket.peer_user", lambda _: STRANGER)
     told = tmp_path / "console.address"
     clock, entropy = SystemClock(), SystemEntropy()
@@ -124,7 +124,7 @@ async def test_console_socket_refuses_other_users(
 def test_console_client_refuses_socket_of_other_user(
     site: LiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody may own the folder by now in which a killed service had its socket."""
+    """Another user may meanwhile own the folder in which a killed service had its socket."""
     monkeypatch.setattr("fw_cli.console_client.peer_user", lambda _: STRANGER)
 
     async def ask() -> None:

@@ -68,7 +68,7 @@ async def shown(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[s
 
 
 def test_receiver_text_is_shown_without_markup_or_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A receiver chooses the Location that a failure names: it is no markup, and no escape."""
+    """A failure contains text chosen by the receiver: it is shown without markup and escapes."""
     failed = {
         "delivery": "msg_1", "event": "e", "webhook": "w", "at": 0,
         "error": "status: the receiver leads to https://x.test/[/b][red]\x1b[2J",
@@ -99,7 +99,7 @@ def test_empty_board_shows_its_explanation(monkeypatch: pytest.MonkeyPatch) -> N
 def test_view_received_during_quit_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its widgets are gone already; a traceback in the terminal was the last thing to see."""
+    """The widgets are already removed: using them would print a traceback in the terminal."""
     quitting, shown = asyncio.Event(), asyncio.Event()
 
     async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:
@@ -152,7 +152,7 @@ async def _gone_and_back(monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
 
 
 def test_console_reconnects_after_service_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The moment one watches for."""
+    """The screen stays open without a service and continues after its restart."""
     assert asyncio.run(_gone_and_back(monkeypatch)) == (console_screen.NOT_THERE, "")
 
 

@@ -78,7 +78,7 @@ fw.db.sql("UPDATE fw_job SET next_at = next_at - 720000")
 
 
 def test_doctor_groups_waiting_deliveries_by_receiver(fw: CommandLine) -> None:
-    """The advice is to start it, since that is what is missing."""
+    """The remedy is to start the service."""
     for text in (HOOKS, OWE):
         script = fw.folder / "script.py"
         script.write_text(text)

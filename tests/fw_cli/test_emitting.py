@@ -135,7 +135,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 def test_emit_takes_the_trace_of_its_environment(
     fw: CommandLine, hook: str, on: bool, given: str, stored: str | None
 ) -> None:
-    """A script's trace goes on with its events, where `ops.traceContext` is on (B-422)."""
+    """Events continue the trace of a script, where `ops.traceContext` is on (B-422)."""
     file = fw.folder / "fw.json"
     policy = json.loads(file.read_text())
     policy.setdefault("ops", {})["traceContext"] = on

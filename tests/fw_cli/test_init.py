@@ -28,7 +28,7 @@ def test_init_creates_site_without_doctor_warnings(fw: CommandLine) -> None:
 
 
 def test_init_prints_pasteable_next_commands(fw: CommandLine) -> None:
-    """Nothing of it waits for something that is typed in the open, and any folder will do."""
+    """No command reads a password from visible input, and folder names are quoted."""
     said = fw.done("init", "our site")
     assert f"  cd '{fw.folder}/our site'\n" in said
     assert "--password-stdin" not in said

@@ -1,4 +1,4 @@
-"""`fw logs`: the end of the background service's log, and what is appended (C-174)."""
+"""`fw logs`: the last lines of the background service's log, and appended ones (C-174)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables for people, JSON for programs."""
+"""Output of commands: tables, and JSON for programs."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_take_password_without_terminal_names_stdin_option(monkeypatch: pytest.M
 def typed(*lines: str) -> tuple[int, str]:
     """Have a password taken in a terminal of its own and type; exit code and what was shown.
 
-    What was taken is written backwards at the end, so that it is told from an echo.
+    The password is written backwards at the end, to distinguish it from an echo.
     """
     terminal, inner = pty.openpty()
     program = "from fw_cli.passwords import take_password as t; print(t(from_stdin=False)[::-1])"

@@ -32,7 +32,7 @@ def served(fw: CommandLine) -> tuple[subprocess.Popen[str], str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Wait for its end; exit code, and what is left of stdout and stderr."""
+    """Wait for its end; return exit code and the rest of stdout and stderr."""
     stdout, stderr = process.communicate(timeout=30)
     return process.returncode, stdout, stderr
 
@@ -118,7 +118,7 @@ def test_start_reports_configuration_problem(fw: CommandLine) -> None:
 
 
 def test_workers_join_service_and_exit_0(fw: CommandLine) -> None:
-    """One of them answers for its health where it is told to; the doctor sees both."""
+    """A worker serves its health at the given address; the doctor reports both workers."""
     process, _ = served(fw)
     workers = [fw.process("worker"), fw.process("worker", "--metrics", "127.0.0.1:0")]
     lines = []

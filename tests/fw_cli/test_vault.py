@@ -55,7 +55,7 @@ def test_rekey_replaces_key_of_site(site: CommandLine) -> None:
 
 
 def test_rekey_keeps_mode_and_group_of_key_file(site: CommandLine) -> None:
-    """The service's group, say: `fw vault rekey` is run by root, and the service is not."""
+    """`fw vault rekey` is run by root, and the service reads the key by its group."""
     file = site.folder / "secret.key"
     file.chmod(0o640)
     group = next((each for each in os.getgroups() if each != os.getegid()), os.getegid())
@@ -152,7 +152,7 @@ def test_killed_rekey_is_finished_by_next_run(
 
 
 class Killed(BaseException):
-    """Ends a command as a kill does: nothing of ours catches it."""
+    """Ends a command as a kill does: no code of fw catches it."""
 
 
 def killed(*_: object) -> None:

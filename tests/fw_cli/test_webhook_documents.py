@@ -15,7 +15,7 @@ URL = "https://erp.example/hook"
 
 @pytest.fixture
 def erp(fw: CommandLine) -> dict[str, Any]:
-    """The Webhook erp, as its making is told."""
+    """The Webhook erp, as printed by `add`."""
     add = ("webhooks", "add", URL, "--name", "erp", "--event", "a.b", "--json")
     made: dict[str, Any] = fw.json(*add)
     return made
@@ -190,7 +190,7 @@ def test_misspelt_webhook_name_is_answered_with_suggestion(
 def test_misspelt_webhook_option_is_answered_with_suggestion(
     fw: CommandLine, args: tuple[str, ...]
 ) -> None:
-    """An empty list would look as if nothing had been sent (C-157)."""
+    """An empty list would suggest that nothing had been sent (C-157)."""
     fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "a.b", "--name", "orders")
     assert fw.done("webhooks", "list", "--webhook", "orders", "--json") == "[]\n"
     said = fw.refused("webhooks", *args, "ordres")

@@ -55,7 +55,7 @@ def test_list_table_prints_full_delivery_names(fw: CommandLine, hooks: list[str]
 
 
 def test_webhook_is_paused_for_duration_and_resumed(fw: CommandLine, hooks: list[str]) -> None:
-    """For what is refused: B-303."""
+    """Refusals: B-303."""
     name = hooks[0]
     paused = fw.json("webhooks", "pause", name, "--for", "2h", "--json")
     assert (paused["webhook"], paused["paused"]) == (name, True)
@@ -84,7 +84,7 @@ fw.db.sql(
 
 
 def test_attempts_on_record_are_shown_with_requests(fw: CommandLine, hooks: list[str]) -> None:
-    """`explain` tells the same as the operation (B-189)."""
+    """`explain` prints the same facts as the operation (B-189)."""
     script = fw.folder / "attempted.py"
     script.write_text(ATTEMPTED)
     fw.done("exec", str(script), "--commit")
@@ -134,7 +134,7 @@ def test_explain_prints_delivery_in_words_and_json(fw: CommandLine, hooks: list[
 
 
 def test_cancel_ends_waiting_deliveries(fw: CommandLine, hooks: list[str]) -> None:
-    """One, and all of a Webhook; what is being sent is skipped and reported (B-368)."""
+    """One delivery, and all of a Webhook; those being sent are skipped and reported (B-368)."""
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
     assert "confirm it with --yes" in fw.refused("webhooks", "cancel", name)
     assert fw.json("webhooks", "cancel", name, "--yes", "--json") == [{"delivery": name}]

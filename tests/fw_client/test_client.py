@@ -34,7 +34,7 @@ Answer = httpx.Response | Exception
 
 
 class ScriptedService:
-    """Answers requests as fw does, with sessions that a test can end, and what a test says."""
+    """Responds as fw does, with sessions that a test can end, and with given responses."""
 
     def __init__(self, *answers: Answer | Callable[[httpx.Request], httpx.Response]) -> None:
         self.asked: list[httpx.Request] = []
@@ -128,7 +128,7 @@ def test_wrong_password_is_sent_once() -> None:
 
 
 def test_wrong_present_password_is_sent_once() -> None:
-    """Each try counts as a failed sign-in."""
+    """Each attempt counts as a failed sign-in."""
     profile = httpx.Response(200, json=PROFILE)
     service = ScriptedService(profile, httpx.Response(401, json=SIGNED_OUT))
     with pytest.raises(Unauthenticated):

@@ -1,4 +1,4 @@
-"""A receiver: in which order it verifies, claims, handles and answers (H-229 to H-234)."""
+"""The order in which a receiver verifies, claims, handles and responds (H-229 to H-234)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_event_in_progress_answers_503_with_retry_after() -> None:
 
 
 def test_abandoned_claim_is_granted_again_after_lease() -> None:
-    """A killed process leaves a claim that nobody completes."""
+    """A killed process leaves an incomplete claim."""
     clock, seen, handle = ManualUnixClock(), SeenInMemory(), Handled()
     seen.claim("msg_1", clock.now, 60)
     made = receiver(handle, seen=seen, clock=clock)

@@ -33,7 +33,7 @@ ADA = {"doctype": "Customer", "name": "Ada"}
 
 
 class OverlapDepot:
-    """A Webhook for the event `a.b`, and what may become of its deliveries."""
+    """A Webhook for the event `a.b`, and the transitions of its deliveries."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -66,7 +66,7 @@ class OverlapDepot:
         return list(self.deliveries.settle_all(tx, judged))
 
     def take_over(self, tx: Tx, most: int = 100) -> list[LeasedDelivery]:
-        """Lease again the oldest of what is leased, as if the leases had run out."""
+        """Lease the oldest leased jobs again, as if their leases had expired."""
         tx.raw("UPDATE fw_job SET next_at = 0 WHERE id <= :most", {"most": most})
         return self.claim(tx)
 
@@ -136,7 +136,7 @@ async def test_outcome_group_drops_only_jobs_taken_over(
 
 
 async def test_claim_skips_job_whose_outcome_is_written(depot: OverlapDepot) -> None:
-    """Nobody waits for a claim, and nobody takes over what has its outcome."""
+    """A claim waits for no outcome, and takes over no job whose outcome is written."""
     [due] = await depot.owe()
     settled, claimed = threading.Event(), threading.Event()
 
@@ -353,7 +353,7 @@ async def test_deletion_waiting_for_outcome_does_not_deadlock(
 async def test_outcomes_lock_their_jobs_by_id(
     depot: OverlapDepot, overlap: Overlap, tried: tuple[int, ...]
 ) -> None:
-    """However they are sorted, and whichever were tried before (B-430)."""
+    """In any order, and after any earlier attempts (B-430)."""
     dues = await depot.owe(3)
     ids = [due.job.id for due in dues]
     dues = [msgspec.structs.replace(due, attempts=int(at in tried)) for at, due in enumerate(dues)][

@@ -118,7 +118,7 @@ async def test_overlapping_submit_is_refused(site: Site, overlap: Overlap) -> No
 
 
 async def test_link_to_document_being_deleted_is_refused(site: Site, overlap: Overlap) -> None:
-    """A Link to a missing document is 422, whoever was first (D-58, D-131)."""
+    """A Link to a missing document is 422, in either order (D-58, D-131)."""
     await site.write("Administrator", lambda fw: fw.new_doc("Customer", title="gone").insert())
     delete = partial(rest.delete, doctype="Customer", name="gone")
     _, refusal = await overlap(
@@ -236,7 +236,7 @@ async def test_overlapping_links_leave_one_valid_token(site: Site, overlap: Over
 
 
 async def test_overlapping_failure_at_limit_locks(site: Site, overlap: Overlap) -> None:
-    """The failures reach `maxLoginAttempts`, and the one that does is told so (A-69)."""
+    """The failure that reaches `maxLoginAttempts` locks and reports the wait (A-69)."""
     key, budget = b"a counter", Budget(2, 900_000)
     for charge in ("one", "two"):
         waits = partial(attempts.charge, charge_id=charge, key=key, budget=budget)
@@ -254,7 +254,7 @@ async def make_key(site: Site, name: str) -> Any:
 
 
 async def test_api_key_creation_during_disabling_is_refused(site: Site, overlap: Overlap) -> None:
-    """Disabling ends sessions and keys at once, whichever was first (A-20)."""
+    """Disabling ends sessions and keys at once, in either order (A-20)."""
     for name in ("ada", "bob"):
         await hire(site, name)
     disable = partial(rest.save, doctype="User", body={"enabled": 0})
@@ -377,7 +377,7 @@ def limit(user: str) -> Callable[[Any], Any]:
 async def test_overlapping_scopes_keep_one_unscoped_system_manager(
     site: Site, overlap: Overlap, first: Callable[[Any], Any]
 ) -> None:
-    """Nobody with access scopes can lift them: two at once don't shut everybody in."""
+    """A user with access scopes cannot lift them: overlapping changes must leave one without."""
     roles = ["System Manager"]
     for name in ("ada", "bob"):
         adding = partial(add_user, name=name, email=f"{name}@x.test", roles=roles)

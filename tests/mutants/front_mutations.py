@@ -1,4 +1,4 @@
-"""Faults of the front end: of framing, and of who may keep the server waiting."""
+"""Faults of the front end: of framing, and of slow clients."""
 
 from __future__ import annotations
 

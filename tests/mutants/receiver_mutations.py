@@ -1,4 +1,4 @@
-"""Faults of what a Webhook's owner controls, of troubles of receivers, and of outgoing requests."""
+"""Faults of the settings of a Webhook, of failing receivers, and of outgoing requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulation is worth its name only when it finds what is wrong. All: scripts/mutants."""
+"""Mutations: the simulation and the tests must find deliberate faults. All: scripts/mutants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICK = (
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
 def test_mutation_applies_to_current_code(mutation: Mutation) -> None:
-    """Code moves on; a mutation that changes nothing would prove nothing."""
+    """A mutation whose old text is no longer in the code would prove nothing."""
     assert applies(mutation)
     assert mutation.old != mutation.new
     if mutation.file.endswith(".py"):
@@ -30,7 +30,7 @@ def test_mutation_applies_to_current_code(mutation: Mutation) -> None:
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
 def test_test_of_mutation_exists(mutation: Mutation) -> None:
-    """A test function is looked for in its source, without importing it."""
+    """A test function is found in its source, without importing it."""
     path, _, name = mutation.found_by.partition("::")
     if path == SIMULATION:
         return

@@ -1,4 +1,4 @@
-"""The libraries are looked up among known vulnerabilities, and listed with each release."""
+"""Libraries are audited for known vulnerabilities and listed with each release."""
 
 from __future__ import annotations
 

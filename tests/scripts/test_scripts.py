@@ -1,6 +1,6 @@
 """Arguments and signals that scripts/fw and scripts/start pass on (C-140, C-142).
 
-They run in a copy of the project whose Python only tells how it was called; its recipe says that
+They run in a copy of the project whose Python only prints how it was called; its recipe says that
 it is current, so that nothing is installed.
 """
 
@@ -26,7 +26,7 @@ for argument in "$@"; do echo "argument=$argument"; done
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project with a Python that tells what it is given."""
+    """A copy of the project with a Python that prints its arguments and environment."""
     folder = tmp_path / "a clone"
     folder.mkdir()
     shutil.copytree(ROOT / "scripts", folder / "scripts")
@@ -171,7 +171,7 @@ PINS = tuple(f"constraints{part}.txt" for part in ("", "-dev", "-build", "-audit
 
 @pytest.mark.parametrize("name", PINS)
 def test_pins_have_hashes_and_no_location(name: str) -> None:
-    """The machine's own configuration names the package index."""
+    """The package index is set by the machine's configuration."""
     text = (ROOT / name).read_text()
     assert "://" not in text
     assert "/tmp" not in text

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that `fw` works from it in an empty environment and folder."""
+"""The contents of the wheel, and `fw` installed from it into an empty environment."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ UNUSABLE = [  # an import or a command fails with it, or pip finds no matching l
 
 @pytest.mark.parametrize(("library", "version"), UNUSABLE)
 def test_wheel_excludes_unusable_library_versions(wheel: Path, library: str, version: str) -> None:
-    """scripts/floors tries what is allowed; this keeps what it has found (O-41)."""
+    """scripts/floors tests the allowed versions; this test keeps its findings (O-41)."""
     asked = [each.specifier for each in requirements(wheel) if each.name == library]
     assert asked
     assert all(version not in each for each in asked)

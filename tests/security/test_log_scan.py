@@ -91,7 +91,7 @@ def test_site_run_leaves_no_secret_in_log_or_store(tmp_path: Path) -> None:
         assert [secret for secret in secrets if secret.encode() in content] == [], file.name
 
 
-# What an app may tell of the site's secrets is told nowhere.
+# Secrets of the site that an app leaks must appear nowhere.
 
 KEY = "a vault key of forty characters, or more"
 STRIPE = "sk_live_51Habcd"
@@ -103,7 +103,7 @@ EVERY_TIME = ("fail", "refuse", "queue", "log", "thread")
 
 @contextmanager
 def leaking(folder: Path, style: str) -> Iterator[LiveSite]:
-    """A running site whose app has told its secrets wherever it can fail."""
+    """A running site whose app has leaked its secrets in every failure."""
     shutil.copy(Path(__file__).with_name("leaky_app.py"), folder / "leaky.py")
     (folder / "leaks.txt").write_text("\n".join(HIDDEN))
     environ = {
@@ -152,7 +152,7 @@ def found_in(text: str | bytes) -> list[str]:
 
 @pytest.mark.parametrize("style", ["text", "json"])
 def test_secrets_leaked_by_app_are_scrubbed(tmp_path: Path, style: str) -> None:
-    """Credentials are never stored in a column (D-202), nor told (C-85)."""
+    """Credentials are never stored in a column (D-202) nor shown (C-85)."""
     with leaking(tmp_path, style) as site:
         view = site.fw("console", "--json")
         assert found_in(view) == []

@@ -28,7 +28,7 @@ QUICK = {"backoffSeconds": 0.1, "backoffCapSeconds": 0.5}
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that refuses connections until somebody listens there, and that nobody else gets."""
+    """A reserved port that refuses connections until a server listens there."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))

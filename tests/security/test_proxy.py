@@ -44,14 +44,14 @@ def statuses(url: str, forwarded: list[str]) -> list[int]:
 
 
 def narrow(folder: Path) -> LiveSite:
-    """A site whose addresses have two tries."""
+    """A site whose addresses have two attempts."""
     site = LiveSite(folder, apps=())
     (folder / "fw.json").write_text('{"site": {"name": "x"}, "auth": {"addressAttempts": 2}}')
     return site
 
 
 def test_trusted_proxy_counts_by_rightmost_entry(tmp_path: Path) -> None:
-    """The client's own inventions stand left of what nginx has seen, which is loopback here."""
+    """Entries sent by the client are left of the address that nginx saw, here loopback."""
     with narrow(tmp_path) as site:
         site.start(FW_TRUST_PROXY="on")
         with proxy(tmp_path, site.url) as url:
@@ -60,7 +60,7 @@ def test_trusted_proxy_counts_by_rightmost_entry(tmp_path: Path) -> None:
 
 
 def test_trusted_networks_are_skipped_from_right(tmp_path: Path) -> None:
-    """Behind nginx and a further trusted proxy the first stranger from the right counts."""
+    """Behind nginx and a second trusted proxy the rightmost untrusted address counts."""
     with narrow(tmp_path) as site:
         site.start(FW_TRUST_PROXY="127.0.0.0/8,10.0.0.0/8")
         with proxy(tmp_path, site.url) as url:

@@ -1,4 +1,4 @@
-"""The searches of one user take nothing from others but a place among searches."""
+"""The searches of one user take only slots for searches from other users."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MEGABYTE = 1_000_000
 WORST = [["text", "like", "%" + "a" * 990 + "b%"]]
 BETWEEN = 100
 LONG = [["text", "like", "%a" + "_" * BETWEEN + "c%"]] * 40
-"""Each text is gone through 40 times, character by character: it matches at its end."""
+"""Each text is scanned 40 times, character by character: it matches at its end."""
 _DICE = random.Random(1)
 TEXT = "".join(_DICE.choices("ab", k=MEGABYTE - 1000)) + "a" + "b" * BETWEEN + "c"
 
@@ -58,7 +58,7 @@ async def a_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
 
 @asynccontextmanager
 async def every_reader_held(site: HttpSite) -> AsyncIterator[None]:
-    """Hold all who serve searches, with more waiting behind them."""
+    """Occupy all readers that serve searches, with further searches waiting."""
     readers, over = threading.Semaphore(0), threading.Event()
 
     def hold(tx: Tx) -> None:
@@ -109,7 +109,7 @@ async def test_mails_are_sent_while_searches_hold_readers(tmp_path: Path) -> Non
 
 
 async def test_search_over_time_limit_is_refused_with_reason(tmp_path: Path) -> None:
-    """503 with Retry-After, one line in the log with the route, and the reader goes on."""
+    """503 with Retry-After, one log line with the route, and the reader is reused."""
     async with a_site(tmp_path, query_timeout_seconds=0.2) as site:
         sid = await site.sid("wendy")
         for _ in range(3):
@@ -134,7 +134,7 @@ async def test_search_over_time_limit_is_refused_with_reason(tmp_path: Path) -> 
 
 
 async def test_worst_search_pattern_is_answered_within_limit(tmp_path: Path) -> None:
-    """990 letters that nearly match at each of a million places."""
+    """990 letters that nearly match at each of a million positions."""
     async with a_site(tmp_path, query_timeout_seconds=60.0) as site:
         sid = await site.sid("wendy")
         for _ in range(5):

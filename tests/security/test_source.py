@@ -70,7 +70,7 @@ def imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def importers(packages: set[str]) -> set[str]:
-    """The modules that import one of `packages`, or something of it."""
+    """The modules that import one of `packages`, or a name from it."""
     return {
         path
         for path, tree in trees().items()
@@ -84,7 +84,7 @@ def calls(node: ast.AST, *names: str) -> bool:
 
 
 def attribute_call(node: ast.AST, owner: str) -> str | None:
-    """The name of what is called on `owner` (`re.compile`), or None."""
+    """The name of the function called on `owner` (`re.compile`), or None."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return None
     value = node.func.value

@@ -27,14 +27,14 @@ class AccessWork:
         self._guesses = 0
 
     async def sign_in(self) -> None:
-        """Sign in with a password that is right, as far as anybody knows."""
+        """Sign in with a password that is right as far as the model knows."""
         account = self.client.account()
         if account.passwords:
             usr = self.dice.choice((account.name, account.email, account.name.upper()))
             await self._try(account, usr, self.dice.choice(account.passwords))
 
     async def guess(self) -> None:
-        """Guess, many times at once now and then, and at names that nobody has."""
+        """Guess, sometimes many times at once, and also at unknown names."""
         account = self.client.account()
         usr = self.dice.choice((account.name, account.email, "nobody", "nobody@mail.example"))
         times = self.dice.choice((1, 1, 2, 5, 9))
@@ -120,7 +120,7 @@ class AccessWork:
                 nursery.start_soon(self._spend, letter, account, kind)
 
     async def set_password(self) -> None:
-        """Set somebody's password as a System Manager."""
+        """Set another user's password as a System Manager."""
         account = self.client.account()
         password = f"the password {self.client.marker()} of {account.name}"
         with account.change() as version:

@@ -1,4 +1,4 @@
-"""Clients of the simulated site: what they do is chosen by chance, what they are told is judged."""
+"""Clients of the simulated site: their actions are random, and the responses are judged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNKNOWN: Final = "unknown"
 
 
 class SimulatedClient:
-    """One client: asks one thing after the other until it is told to end."""
+    """One client: sends one request after the other until it is stopped."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -86,7 +86,7 @@ def refused(told: Any) -> bool:
 
 
 def lost(told: Any) -> bool:
-    """Whether nobody knows."""
+    """Whether the outcome is unknown."""
     return isinstance(told, str) and told == UNKNOWN
 
 

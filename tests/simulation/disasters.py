@@ -16,7 +16,7 @@ _JUMPS: Final = (-7200.0, -400.0, -61.0, -2.0, 1.5, 33.0, 61.0, 700.0, 7200.0, 9
 
 
 class Disasters:
-    """Strikes at random until told to end; `repair` puts everything right again."""
+    """Injects random faults until stopped; `repair` undoes them."""
 
     def __init__(self, world: World) -> None:
         self.world, self.dice = world, world.dice("disasters")

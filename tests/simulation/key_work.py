@@ -88,7 +88,7 @@ class KeyWork:
             self.world.broke(f"a wrong key was taken as one of {told.user}")
 
     async def revoke(self) -> None:
-        """End a key, in a session; somebody else's is not there."""
+        """Revoke a key, in a session; that of another user is not found."""
         owner = self._one(lambda account: bool(account.keys))
         account = self._one(lambda account: bool(account.sessions))
         if owner is None or account is None:

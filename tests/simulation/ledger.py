@@ -1,4 +1,4 @@
-"""Looks at the durable state after every commit, and at what each commit made of the one before.
+"""Checks the durable state after every commit, and its difference from the previous state.
 
 A connection of its own reads the rows; the tables of the contract are written out once more.
 """
@@ -64,7 +64,7 @@ class Ledger:
         self.commits = 0
 
     def look(self, life: Life) -> list[str]:
-        """Compare with the last look; return what the commit of `life` broke."""
+        """Compare with the last state; return what the commit of `life` broke."""
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
         if version == self._version:
             return []
@@ -151,7 +151,7 @@ class Ledger:
             )
 
     def _judge_pairs(self, after: State) -> None:
-        """No row is half-written: who is open has a job that waits, and nobody else has one."""
+        """No row is half-written: exactly the open deliveries have a waiting job."""
         waiting: dict[tuple[str, str], int] = {}
         for job in after.jobs.values():
             if job.waits:
@@ -213,7 +213,7 @@ class Ledger:
             _expect(bool(new.error) == (new.status == "Failed"), f"{name}: {new}")
 
     def _judge_cancellation(self, name: str, old: Delivery, new: Delivery, before: State) -> None:
-        """Nobody was sending it: it had no lease, or one that had ended (B-366)."""
+        """It was not being sent: it had no lease, or an expired one (B-366)."""
         if old.status in FINAL or not _canceled(new):
             return
         self.canceled[name] += 1

@@ -82,7 +82,7 @@ class NodeProcess:
 
 
 class SimulatedNode:
-    """See the module. `name` stays over its lives.
+    """See the module. `name` stays over its incarnations.
 
     `memory` is that of the subscriptions, where the nodes are processes of one service.
     """
@@ -99,7 +99,7 @@ class SimulatedNode:
         self._stop = trio.Event()
 
     async def start(self, *, key: str | None = None) -> bool:
-        """Start a new life, with `key` as FW_SECRET_KEY; False when it did not come up."""
+        """Start a new incarnation, with `key` as FW_SECRET_KEY; False when it did not start."""
         self._lives += 1
         life = self.life = Life(f"{self.name}.{self._lives}")
         self._stop, ready = trio.Event(), trio.Event()
@@ -173,7 +173,7 @@ class SimulatedNode:
         return told[0]
 
     def store_of(self, inner: Store, life: Life, dice: random.Random) -> Store:
-        """Return the store that a life of the process uses."""
+        """Return the store of one incarnation of the process."""
         around = self._around
         return FaultyStore(inner, life, around.weather, dice, around.committed)
 

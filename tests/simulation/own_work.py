@@ -11,7 +11,7 @@ from tests.simulation.people import Guesses, KnownSession, SimulatedAccount
 
 
 class OwnWork:
-    """One client who is signed in somewhere."""
+    """A client that is signed in."""
 
     def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
@@ -71,7 +71,7 @@ class OwnWork:
     def _others_end(
         self, account: SimulatedAccount, spared: KnownSession, *, certainly: bool
     ) -> None:
-        """Sessions that have ended stay ended; the current one goes on."""
+        """Ended sessions stay ended; the current one stays valid."""
         state = spared.state
         ended = [one for one in account.sessions if one.state == "ended"]
         account.sessions_end(certainly=certainly)

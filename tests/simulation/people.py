@@ -48,7 +48,7 @@ class SimulatedAccount(Changing):
     name: str
     email: str
     passwords: list[str]
-    enabled: bool | None = True  # None: nobody knows
+    enabled: bool | None = True  # None: unknown
     invited: bool = False  # it may have no password yet
     sessions: list[KnownSession] = field(default_factory=list)
     keys: list[KnownKey] = field(default_factory=list)
@@ -72,7 +72,7 @@ class SimulatedAccount(Changing):
 
 @dataclass
 class KnownSession:
-    """A sid that somebody has; `state` is live, ended or unknown."""
+    """A sid of a user; `state` is live, ended or unknown."""
 
     sid: str
     expires: int
@@ -81,7 +81,7 @@ class KnownSession:
 
 @dataclass
 class KnownKey:
-    """An API key that was shown to somebody; `state` as of a session. It never expires here."""
+    """An API key that was shown to a user; `state` as of a session. It never expires here."""
 
     name: str
     text: str
@@ -90,7 +90,7 @@ class KnownKey:
 
 @dataclass
 class Auditor(Changing):
-    """A System Manager with access scopes, or without; None where nobody knows."""
+    """A System Manager with or without access scopes; None while that is unknown."""
 
     name: str = "auditor"
     scoped: bool | None = False
@@ -98,7 +98,7 @@ class Auditor(Changing):
 
 @dataclass
 class Directory:
-    """All accounts of a run, by name; and who is scoped now and then."""
+    """All accounts of a run, by name, and the one that is temporarily scoped."""
 
     auditor: Auditor = field(default_factory=Auditor)
     accounts: dict[str, SimulatedAccount] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Guesses:
 
     @staticmethod
     def password(identifier: str, number: int | str) -> str:
-        """Return a wrong password that says whose door it was tried at."""
+        """Return a wrong password that names the account it was used for."""
         return f"guess {number} at {identifier}"
 
     def note(self, password: str, now: int) -> str | None:

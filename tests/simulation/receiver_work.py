@@ -1,4 +1,4 @@
-"""Work of clients who look after receivers: pause, limit, order, rotate secrets, cancel, erase."""
+"""Work of clients that manage receivers: pause, limit, order, rotate secrets, cancel, erase."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _OVERLAPS = (0, 0, 1, 2)  # hours: a clock that is set forward ends them
 
 
 class ReceiverWork:
-    """One client who looks after Webhooks, those included that others count on."""
+    """A client that manages Webhooks, including those that checks rely on."""
 
     def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
 
     async def pause(self) -> None:
-        """Pause a Webhook; as somebody who may not, now and then."""
+        """Pause a Webhook; sometimes as a user without permission."""
         hook, seconds = self._hook(), self.dice.choice(_PAUSES)
         caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
         denials = self._ledger.replays
@@ -117,7 +117,7 @@ class ReceiverWork:
             self.world.broke(f"{delivery} is there, and its erasure was answered {told!r}")
 
     async def erase_many(self) -> None:
-        """Erase what is final of one Webhook, as the command line does."""
+        """Erase the final deliveries of one Webhook, as the command line does."""
         hook = self._hook()
 
         async def work(up: NodeProcess) -> Any:

@@ -1,6 +1,6 @@
 """Receivers that behave, and receivers that hang, lie, reset, dribble and redirect.
 
-Whatever they do with a request, they note what reached them, and judge it as a receiver may:
+They record and check every request that reached them, as a receiver may:
 parsed by h11, the signature one that the standard's own formula gives.
 """
 
@@ -45,7 +45,7 @@ class ReceivedRequest:
 
 @dataclass
 class SimulatedReceiver:
-    """One origin. `posted` is told of each request before it is answered."""
+    """One origin. `posted` is called with each request before its response."""
 
     name: str
     dice: random.Random
@@ -183,7 +183,7 @@ def signature(secret: str, delivery: str, timestamp: str, body: bytes) -> str:
 def judge(
     post: ReceivedRequest, secrets: Sequence[str], signers: Sequence[Sequence[str]]
 ) -> str | None:
-    """Return what is wrong with a request; None when all is right.
+    """Return the fault of a request, or None.
 
     `secrets` are all that its Webhook ever had, `signers` those that have to sign it together,
     one choice of several.

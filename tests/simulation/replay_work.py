@@ -18,13 +18,13 @@ RECENT = 40
 
 
 class ReplayWork:
-    """One client who looks after deliveries."""
+    """A client that replays deliveries."""
 
     def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
 
     async def replay(self) -> None:
-        """Send a delivery again, whatever became of it; as somebody who may not, now and then."""
+        """Replay a delivery in any state; sometimes as a user without permission."""
         delivery = self.dice.choice([*list(self._ledger.state.deliveries)[-RECENT:], MISSING])
         caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
         before = self._could_begin(delivery)
@@ -55,7 +55,7 @@ class ReplayWork:
             return await up.site.write("Administrator", lambda fw: replays.replay_many(fw, names))
 
         told = await self.client.ask(f"replays a few that are {status}", work)
-        # A refusal of the whole is an answer to each: nothing of it was done.
+        # A refusal of the whole counts for each: none was done.
         each = told if isinstance(told, list) else [told] * len(names)
         for name, one in zip(names, each, strict=True):
             self._judge(MANAGER, name, one)

@@ -1,4 +1,4 @@
-"""Runs one seed: makes the world, lets clients and disasters loose, and judges what is left."""
+"""Runs one seed: makes the world, runs clients and disasters, and judges the final state."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def simulate(seed: int, seconds: float = SECONDS) -> Result:
     try:
         with task_order(seed):
             return trio.run(_run, seed, seconds, folder, clock=MockClock(autojump_threshold=0))
-    except Exception as error:  # a defect of the simulation itself, told with its seed
+    except Exception as error:  # a defect of the simulation itself, reported with its seed
         text = "".join(traceback.format_exception(error))
         return Result(seed, (f"the simulation failed: {text}",), (), "", 0.0, 0, 0)
     finally:
@@ -89,7 +89,7 @@ async def _run(seed: int, seconds: float, folder: Path) -> Result:
 
 
 async def _result(world: World, seed: int, seconds: float) -> Result:
-    """Reached when a promise was broken, too: whatever still runs was cancelled then."""
+    """Reached also after a broken promise, when all running tasks were cancelled."""
     ledger = world.ledger
     commits = ledger.commits if ledger is not None else 0
     deliveries = len(ledger.state.deliveries) if ledger is not None else 0
@@ -104,7 +104,7 @@ async def _result(world: World, seed: int, seconds: float) -> Result:
 
 
 async def _found(world: World) -> None:
-    """Start the first process; make people and the webhooks that nobody changes."""
+    """Start the first process; make accounts and the webhooks that stay unchanged."""
     node = world.nodes[0]
     await node.start()
     assert node.up is not None, world.trace.lines
@@ -116,7 +116,7 @@ async def _found(world: World) -> None:
         add = partial(_add, account, STAFF.get(name, ()), hashed)
         await site.write("Administrator", add)
         if name in STAFF:
-            del world.people.accounts[name]  # nobody meddles with those
+            del world.people.accounts[name]  # no client changes those
     client = SimulatedClient(world, "founder")
     for number, watched in enumerate(("custom", "tickets")):
         secret = client.secret()
@@ -178,7 +178,7 @@ async def _work(client: SimulatedClient, until: float) -> None:
 
 
 async def _watch(world: World, until: float) -> None:
-    """Mailboxes stay within their bounds, whatever happens."""
+    """Mailboxes always stay within their bounds."""
     while trio.current_time() < until:
         for node in world.nodes:
             up = node.up
@@ -189,7 +189,7 @@ async def _watch(world: World, until: float) -> None:
 
 
 async def _resume_all(world: World) -> None:
-    """End all pauses: what is due for a paused Webhook may wait for as long as that takes."""
+    """End all pauses: deliveries of a paused Webhook wait until then."""
     assert world.ledger is not None
     for name, hook in world.ledger.state.hooks.items():
         if hook.paused_until is not None:
@@ -204,12 +204,12 @@ async def _resume(webhook: str, up: NodeProcess) -> None:
 async def _come_to_rest(world: World) -> None:
     """Wait until nothing is owed any more; stop in order; judge."""
     with trio.move_on_after(SETTLE_SECONDS):
-        while not settled(world):  # noqa: ASYNC110 - the store has no event for a stranger
+        while not settled(world):  # noqa: ASYNC110 - the store has no event for other processes
             await trio.sleep(0.5)
     judge_end(world)
     for node in world.nodes:
         await node.stop()
-    await trio.sleep(3.0)  # receivers notice that nobody is there
+    await trio.sleep(3.0)  # receivers notice closed connections
     leftover = sum(receiver.wires for receiver in world.receivers)
     if leftover:
         world.broke(f"{leftover} connections are left after the stop")

@@ -1,4 +1,4 @@
-"""One simulated site with its surroundings, made from a seed; keeps what was promised to whom."""
+"""One simulated site with its surroundings, made from a seed; keeps the model of its promises."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DISTURBED_SECONDS: Final = 150.0
 TIMESTAMP_MS: Final = 3000  # whole seconds, and up to two on the way
 LEASE_SECONDS: Final = 61.0  # no lease is longer
 RECEIVERS: Final = 4
-PAYLOAD_SECONDS: Final = 10  # how long bodies stay, where somebody sweeps them
+PAYLOAD_SECONDS: Final = 10  # how long bodies stay, where they are swept
 APP: Final = "tickets"
 OTHER_KEY: Final = "another key of the same length"
 DELIVERED: Final = frozenset(
@@ -86,9 +86,9 @@ class World:
         self.broken: list[str] = []
         self.weather, self.promises, self.people = Weather(), Promises(), Directory()
         self.secrets: dict[str, list[str]] = {}  # of each Webhook, all that it ever had
-        self.any_secret: list[str] = []  # of Webhooks whose name nobody was told
+        self.any_secret: list[str] = []  # of Webhooks whose name no response had
         self.not_to_pick: set[str] = set()  # names that Webhooks had, or are just being given
-        self.steady: list[str] = []  # Webhooks that nobody changes: for the event, for tickets
+        self.steady: list[str] = []  # Webhooks that stay unchanged: for the event, for tickets
         self.answers: dict[str, list[str]] = {}
         self.disturbed_at = float("-inf")
         self.post_office = PostOffice(self.dice("post office"), self._stamp)
@@ -123,11 +123,11 @@ class World:
         self.nursery.cancel_scope.cancel()
 
     def open_ledger(self) -> Ledger:
-        """Begin to look at the durable state; the database is there."""
+        """Begin to check the durable state; the database exists."""
         ops = self.config.ops
         rules = Rules(ops.backoff_seconds, ops.backoff_cap_seconds, ops.webhook_retention_days)
         self.ledger = Ledger(self._database, rules, self.clock.now)
-        self.ledger.look(Life("the founder"))  # what is there already is nobody's doing
+        self.ledger.look(Life("the founder"))  # existing rows are no client's work
         return self.ledger
 
     def url(self, number: int) -> str:
@@ -165,7 +165,7 @@ class World:
             self.broke(f"{post.delivery} {wrong}")
 
     def _wrong_of(self, post: ReceivedRequest) -> str | None:
-        """Return what is wrong with a request that reached a receiver; None when all is right."""
+        """Return the fault of a request that reached a receiver, or None."""
         ledger = self.ledger
         row = ledger.state.deliveries.get(post.delivery) if ledger is not None else None
         if ledger is None or row is None:
@@ -199,7 +199,7 @@ class World:
         for broken in self.ledger.look(life):
             self.broke(broken)
         for delivery in self.ledger.anew:
-            self.answers.pop(delivery, None)  # whoever took it before took another life of it
+            self.answers.pop(delivery, None)  # an earlier acceptance was of an earlier replay
         for user, new in self.ledger.state.passwords.items():
             old = before.get(user)
             if (

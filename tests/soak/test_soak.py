@@ -1,4 +1,4 @@
-"""The soak itself: it measures, it judges, it draws. Minutes of it: scripts/soak."""
+"""The soak test itself: its measurements, judgement and chart. The long run: scripts/soak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second cookie `sid`, given to a browser by a sibling host, locks nobody out (A-173, A-174)."""
+"""A second cookie `sid`, set in a browser by a sibling host, locks no user out (A-173, A-174)."""
 
 from __future__ import annotations
 
