@@ -18,7 +18,7 @@ _TEST_DIAL: Final = "tests/fw_actors/http/test_dial.py::test_"
 
 ASVS_DATA: Final = (
     Mutation(
-        "a value of a filter stands in the SQL",
+        "a filter value is put into the SQL text",
         "fw_actors/documents/query.py",
         '    "=": lambda column, value: column == value,\n',
         '    "=": lambda column, value: column == sa.literal_column(f"\'{value}\'"),\n',
@@ -37,38 +37,38 @@ ASVS_DATA: Final = (
         "fw_actors/store/backup.py",
         "stdin=subprocess.DEVNULL, capture_output",
         "shell=True, stdin=subprocess.DEVNULL, capture_output",
-        _TEST_SOURCE + "no_shell_reads_a_command",
+        _TEST_SOURCE + "code_starts_no_shell",
     ),
     Mutation(
         "a regular expression is made of a header",
         "web/exchange.py",
         'return UNPRINTABLE.sub("?", text)',
         'return re.sub(text or "x", "?", text)',
-        _TEST_SOURCE + "no_regular_expression_is_made_of_input",
+        _TEST_SOURCE + "regular_expressions_are_constant",
     ),
     Mutation(
         "a number of a request is evaluated",
         _JSON_IN,
         "return int(text) if",
         "return eval(text) if",
-        _TEST_SOURCE + "code_is_run_by_the_operators_commands_alone",
+        _TEST_SOURCE + "code_is_evaluated_only_by_operator_commands",
     ),
     Mutation(
         "a module reads pickles",
         "web/response.py",
         "import msgspec\n",
         "import pickle\n\nimport msgspec\n",
-        _TEST_SOURCE + "nothing_from_outside_is_read_into_objects_of_its_own_choice",
+        _TEST_SOURCE + "code_uses_no_unsafe_deserializer",
     ),
     Mutation(
         "a module manages memory by hand",
         "web/response.py",
         "import msgspec\n",
         "import ctypes\n\nimport msgspec\n",
-        _TEST_SOURCE + "no_memory_is_managed_by_hand",
+        _TEST_SOURCE + "code_imports_no_foreign_memory_module",
     ),
     Mutation(
-        "a page is made of a text instead of a file",
+        "a page is rendered from a string instead of a file",
         "web/pages/rendering.py",
         "self._environment.get_template(template)",
         "self._environment.from_string(template)",
@@ -79,7 +79,7 @@ ASVS_DATA: Final = (
         _JSON_IN,
         'f"{field} must be a finite number."',
         'field.format("must be a finite number.")',
-        _TEST_SOURCE + "no_format_string_is_made_of_input",
+        _TEST_SOURCE + "format_strings_are_constant",
     ),
     Mutation(
         "a module has a source of randomness of its own",
@@ -103,7 +103,7 @@ ASVS_DATA: Final = (
         "tests/fw_actors/http/test_target.py::test_a_bad_url_is_refused_with_what_to_change",
     ),
     Mutation(
-        "receivers are asked in clear text",
+        "receivers may be called in clear text",
         "fw_actors/http/url.py",
         'if scheme == "http" and not (development or is_loopback(host)):',
         'if scheme == "http" and not host:',
@@ -132,7 +132,7 @@ ASVS_DATA: Final = (
         "tests/fw_actors/documents/test_rest.py::test_the_shape_of_a_body_is_judged_and_the_key_named",
     ),
     Mutation(
-        "a body writes what the service alone writes",
+        "a body may write fields of the service",
         "fw_actors/documents/rest.py",
         '            raise BadRequestError(f"{key} can\'t be written.", field=key)\n',
         "            values[key] = value\n",
@@ -147,7 +147,7 @@ ASVS_DATA: Final = (
         "tests/fw_actors/webhooks/test_webhook_rules.py::test_each_refusal_names_its_field",
     ),
     Mutation(
-        "a document may skip a step of its life",
+        "a document may skip a state",
         "fw_actors/documents/lifecycle.py",
         "            if stored.docstatus != status - 1:\n",
         "            if stored is None:\n",
@@ -155,7 +155,7 @@ ASVS_DATA: Final = (
         "test_a_verb_that_the_state_does_not_allow_is_refused",
     ),
     Mutation(
-        "a refused write leaves a part behind",
+        "a refused write is partly committed",
         "fw_actors/documents/lifecycle.py",
         "with nullcontext() if alone else fw.tx.savepoint():",
         "with nullcontext():",
@@ -163,7 +163,7 @@ ASVS_DATA: Final = (
         "test_a_hook_that_raises_takes_the_write_with_it",
     ),
     Mutation(
-        "a list has no end",
+        "lists are unlimited",
         "fw_actors/documents/rest.py",
         "    if not 1 <= limit <= MOST:\n",
         "    if limit < 1:\n",
@@ -192,14 +192,14 @@ ASVS_DATA: Final = (
         "tests/fw_actors/config/test_load.py::test_the_sites_own_key_is_nobodys_integration_secret",
     ),
     Mutation(
-        "what an app starts inherits the secrets",
+        "a child process of an app inherits the secrets",
         "fw_cli/own_environment.py",
         "        del environ[name]\n",
         "        pass\n",
         "tests/fw_cli/test_evaluation.py::test_eval_subprocess_inherits_no_secret",
     ),
     Mutation(
-        "a site is in development mode unless it says otherwise",
+        "development mode is the default",
         "fw_actors/config/load.py",
         'parsing.one_of("production", "development"), "production")',
         'parsing.one_of("production", "development"), "development")',
@@ -207,7 +207,7 @@ ASVS_DATA: Final = (
         "test_a_site_without_any_setting_has_the_defaults_of_the_contract",
     ),
     Mutation(
-        "a sealed value opens in any place",
+        "a sealed value may be opened in another field",
         _VAULT,
         'return f"{doctype}\\x00{field}\\x00{row}".encode()',
         'return b""',
@@ -259,7 +259,7 @@ ASVS_DATA: Final = (
         "test_a_hash_is_argon2id_with_the_parameters_of_the_site",
     ),
     Mutation(
-        "a hash costs 1 MiB unless the site says otherwise",
+        "a hash costs 1 MiB by default",
         "fw_actors/config/load.py",
         "Argon2(19 * 1024, 2, 1)",
         "Argon2(1024, 1, 1)",
@@ -267,7 +267,7 @@ ASVS_DATA: Final = (
         "test_a_site_without_any_setting_has_the_defaults_of_the_contract",
     ),
     Mutation(
-        "hashes of old parameters stay",
+        "hashes of old parameters are not renewed",
         "fw_actors/hashing/hasher.py",
         "outdated=asked != self._live",
         "outdated=False",
@@ -290,7 +290,7 @@ ASVS_DATA: Final = (
         _TEST_DIAL + "the_systems_trust_verifies_certificate_and_name",
     ),
     Mutation(
-        "receivers may speak TLS 1.0",
+        "TLS 1.0 to receivers is allowed",
         _DIAL,
         '    context.set_alpn_protocols(["http/1.1"])\n',
         '    context.set_alpn_protocols(["http/1.1"])\n'
@@ -324,14 +324,14 @@ ASVS_DATA: Final = (
         "tests/fw_actors/mail/test_smtp.py::test_starttls_is_never_skipped",
     ),
     Mutation(
-        "the password for mail goes in clear text",
+        "the mail password is sent in clear text",
         _SMTP,
         "if not isinstance(connected, ssl.SSLSocket) and not is_loopback_peer(connected):",
         "if connected is None:",
         "tests/fw_actors/mail/test_smtp.py::test_no_auth_in_clear_text_to_another_host",
     ),
     Mutation(
-        "a receiver that hangs takes the places of all",
+        "a hanging receiver occupies all slots",
         "fw_actors/rules/concurrency.py",
         "        self.window = 1\n        self.slow = True\n",
         "        self.slow = False\n",
@@ -354,7 +354,7 @@ ASVS_DATA: Final = (
         "tests/security/test_environment.py::test_service_environment_contains_no_secret",
     ),
     Mutation(
-        "a name leads to a link-local address",
+        "a host name resolves to a link-local address",
         "fw_actors/http/dial.py",
         "[address for address, refusal in refusals if refusal is None]",
         "list(addresses)",
@@ -362,7 +362,7 @@ ASVS_DATA: Final = (
         "test_a_name_that_comes_to_lead_to_a_link_local_address_is_not_followed",
     ),
     Mutation(
-        "a name leads to a private address",
+        "a host name resolves to a private address",
         "fw_actors/rules/outgoing.py",
         "if self.denies_private and not self._is_listed(address) and not is_public(address):",
         "if False:",
@@ -370,7 +370,7 @@ ASVS_DATA: Final = (
         "test_a_name_that_comes_to_lead_to_a_private_address_is_not_followed",
     ),
     Mutation(
-        "each network is a listed one",
+        "each network is an allowed one",
         "fw_actors/rules/outgoing.py",
         "any(form in network for form in forms for network in self.allow)",
         "bool(forms)",
@@ -378,7 +378,7 @@ ASVS_DATA: Final = (
         "test_policy_that_denies_refuses_what_is_not_listed",
     ),
     Mutation(
-        "a search has no end",
+        "a search has no time limit",
         "fw_actors/store/query_limits.py",
         "self._deadline = inf if self._seconds is None else time.monotonic() + self._seconds",
         "self._deadline = inf",
@@ -392,7 +392,7 @@ ASVS_DATA: Final = (
         "tests/security/test_searches.py::test_list_of_long_texts_is_refused_with_limit_field",
     ),
     Mutation(
-        "a flood keeps the places that wait for a hash",
+        "a flood keeps all slots of the hash queue",
         "fw_actors/rules/concurrency.py",
         "longest = self._line_to_shorten(requester)",
         "longest = None",

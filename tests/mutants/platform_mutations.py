@@ -20,21 +20,21 @@ PLATFORM: Final = (
         f"{_MIGRATIONS}::test_migrations_run_once_each_in_their_order",
     ),
     Mutation(
-        "a migration that another process has run is run again",
+        "a migration done by another process is run again",
         "fw_actors/ops/data_migrations.py",
         "        elif record.done is not None:  # by another process\n            return True\n",
         "",
         f"{_MIGRATIONS}::test_two_runs_at_once_do_the_work_once",
     ),
     Mutation(
-        "an app may go back behind its migrations",
+        "an app may be older than its migrations",
         "fw_actors/ops/data_migrations.py",
         "if max(had, default=0) > len(migrations):",
         "if False:",
         f"{_MIGRATIONS}::test_an_older_version_of_an_app_is_refused",
     ),
     Mutation(
-        "a migration whose cursor comes back runs for ever",
+        "a migration with a repeated cursor runs without end",
         "fw_actors/ops/data_migrations.py",
         "    if text == cursor:\n",
         "    if False:\n",
@@ -48,14 +48,14 @@ PLATFORM: Final = (
         f"{_TRACES}::test_events_that_no_request_caused_begin_a_trace",
     ),
     Mutation(
-        "a job is stored without the trace of what queued it",
+        "a job is stored without the trace of its transaction",
         "fw_actors/ops/queued_jobs.py",
         "None if tracer is None else written_context(tracer.context_of(fw.tx))",
         "None",
         f"{_TRACED_JOBS}::test_a_job_runs_in_the_trace_of_what_queued_it",
     ),
     Mutation(
-        "a failed try of a job is logged outside of its trace",
+        "a failed attempt of a job is logged outside of its trace",
         "fw_actors/actors/queue_worker.py",
         "with nullcontext() if span is None else in_trace(span.context):",
         "with nullcontext():",
@@ -69,7 +69,7 @@ PLATFORM: Final = (
         f"{_TRACES}::test_each_attempt_sends_the_trace_of_its_event",
     ),
     Mutation(
-        "a trace is taken from anybody although proxies are trusted",
+        "a trace of an untrusted peer is accepted",
         "web/exchange.py",
         "if not trust.is_off and not is_trusted(peer_of(request), trust):\n        return None\n"
         "    return read_context",
@@ -77,14 +77,14 @@ PLATFORM: Final = (
         "tests/web/routes/test_trace_context.py::test_trace_is_accepted_only_from_trusted_proxy",
     ),
     Mutation(
-        "requests that come during a start are refused at once",
+        "requests during a start are refused at once",
         "supervisors/service/front.py",
         "            await self._started.wait()\n",
         "            pass\n",
         f"{_START}::test_a_request_that_comes_early_is_served_once_the_service_has_started",
     ),
     Mutation(
-        "any number of requests wait for a start",
+        "the number of requests waiting for a start is unlimited",
         "supervisors/service/front.py",
         "max_requests=min(STARTING_REQUESTS, config.web.max_requests)",
         "max_requests=config.web.max_requests",

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 QUICK = (
     "an event is recorded without its job",
     "an attempt is counted twice",
-    "the body is made anew for each attempt",
+    "the body is rendered again for each attempt",
 )
 
 

@@ -247,7 +247,7 @@ class EventWork:
             self.world.promises.sent[delivery] = marker
 
     async def _new_hook(self, number: int, *, mine: bool = False, **fields: str) -> str | None:
-        """Make a webhook; return its name, if a response had it. Only this client changes `mine`."""
+        """Make a webhook; return its name, if known. No other client changes `mine`."""
         secret = self.client.secret()
         self.world.any_secret.append(secret)  # whatever its name will be
         body = hook_body(self.world.url(number), secret)
