@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -32,9 +33,18 @@ def _statements() -> list[tuple[str, ast.stmt]]:
         for file in sorted((ROOT / folder).rglob("*")):
             module = file.relative_to(ROOT).as_posix()
             if _is_python(file) and not module.startswith("tests/browser/vendor/"):
-                nodes = ast.walk(ast.parse(file.read_text()))
+                nodes = _blocks(ast.parse(file.read_text()))
                 found += [(module, node) for node in nodes if isinstance(node, kinds)]
     return found
+
+
+def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield all statements below `node`; `ast.walk` visits expressions too, and takes long."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(node, block, ()) if not isinstance(node, ast.expr) else ():
+            if isinstance(each, ast.stmt):
+                yield each
+            yield from _blocks(each)
 
 
 def _is_python(file: Path) -> bool:
