@@ -68,7 +68,7 @@ async def shown(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[s
 
 
 def test_receiver_text_is_shown_without_markup_or_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failure contains text chosen by the receiver: it is shown without markup and escapes."""
+    """A receiver chooses the Location that a failure contains."""
     failed = {
         "delivery": "msg_1", "event": "e", "webhook": "w", "at": 0,
         "error": "status: the receiver leads to https://x.test/[/b][red]\x1b[2J",
