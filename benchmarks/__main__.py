@@ -16,11 +16,11 @@ from benchmarks.console import suite as console
 from benchmarks.delivery import suite as delivery
 from benchmarks.documents import suite as documents
 from benchmarks.report import table, write_json
-from benchmarks.rows import Effort, Row
+from benchmarks.rows import BenchmarkRow, Effort
 from benchmarks.scaling import suite as scaling
 from benchmarks.through import suite as through
 
-SUITES: Final[dict[str, Callable[[Effort], Iterable[Row]]]] = {
+SUITES: Final[dict[str, Callable[[Effort], Iterable[BenchmarkRow]]]] = {
     "access": access.rows,
     "console": console.rows,
     "delivery": delivery.rows,

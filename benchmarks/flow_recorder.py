@@ -26,7 +26,7 @@ Recorded = tuple[str, str, int, int, str, int]
 """A call: file, function, thread, task, name of the task or thread, depth among own calls."""
 
 
-class Recorder:
+class CallRecorder:
     """A profile function that notes the calls of own functions while it is switched on.
 
     A coroutine that goes on after a wait is no new call.
@@ -95,7 +95,7 @@ def _task() -> tuple[int, str]:
     return id(task), task.name
 
 
-def _obey(control: socket.socket, recorder: Recorder) -> None:
+def _obey(control: socket.socket, recorder: CallRecorder) -> None:
     with control, control.makefile("rw") as lines:
         for line in lines:
             answer: Any = None
@@ -109,7 +109,7 @@ def _obey(control: socket.socket, recorder: Recorder) -> None:
 
 def main(descriptor: int) -> None:
     """Serve the site of the working directory until a signal ends it."""
-    recorder = Recorder()
+    recorder = CallRecorder()
     control = socket.socket(fileno=descriptor)
     threading.Thread(target=_obey, args=(control, recorder), daemon=True).start()
     from fw_cli import main as fw  # of the checkout that is recorded

@@ -32,7 +32,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
-from benchmarks.rows import Effort, Row
+from benchmarks.rows import BenchmarkRow, Effort
 
 ROOT: Final = Path(__file__).parents[1]
 WARM: Final = 5  # so many of each before the first that counts
@@ -71,7 +71,7 @@ NOTE: Final[References] = {
 
 
 @dataclass(frozen=True)
-class Call:
+class RecordedCall:
     """One call of an own function."""
 
     file: str
@@ -91,7 +91,7 @@ class Call:
 class Flow:
     """The calls of one flow, in the order of time, whatever thread and task made them."""
 
-    calls: Sequence[Call]
+    calls: Sequence[RecordedCall]
 
     def figures(self) -> dict[str, int]:
         """Return what there is to count, by its name."""
@@ -127,7 +127,7 @@ def _changes(places: Sequence[object]) -> int:
     return sum(one != other for one, other in pairwise(places))
 
 
-class Recording:
+class RecordedService:
     """A service that runs under the recorder."""
 
     def __init__(self, url: str, database: Path, control: socket.socket) -> None:
@@ -180,7 +180,7 @@ class Recording:
         self._tell("begin")
         work()
         time.sleep(SETTLE_SECONDS)
-        return Flow([Call(*each) for each in self._tell("end")])
+        return Flow([RecordedCall(*each) for each in self._tell("end")])
 
     def _tell(self, word: str) -> Any:
         self._lines.write(f"{word}\n")
@@ -226,7 +226,7 @@ def receiver() -> Iterator[str]:
 
 
 @contextmanager
-def recording(checkout: Path) -> Iterator[Recording]:
+def recording(checkout: Path) -> Iterator[RecordedService]:
     """Serve a new site by the code of `checkout`, under the recorder."""
     with TemporaryDirectory() as made:
         folder = Path(made)
@@ -256,7 +256,7 @@ def recording(checkout: Path) -> Iterator[Recording]:
                 assert process.stdout is not None
                 line = process.stdout.readline()
                 assert line.startswith("ready "), (folder / "log").read_text()
-                with Recording(line.split()[1], folder / "data" / "fw.db", near) as running:
+                with RecordedService(line.split()[1], folder / "data" / "fw.db", near) as running:
                     yield running
             finally:
                 process.kill()
@@ -285,14 +285,16 @@ def least_disturbed(found: Sequence[Flow]) -> Flow:
     return min(found, key=lambda flow: flow.figures()["changes of file"])
 
 
-def rows(effort: Effort, checkout: Path = ROOT, *, trace: bool = False) -> list[Row]:
+def rows(effort: Effort, checkout: Path = ROOT, *, trace: bool = False) -> list[BenchmarkRow]:
     """Count both flows of `checkout`; with `trace`, tell their calls in the order of time."""
     found = []
     for name, recorded in flows(checkout, effort.rounds).items():
         flow = least_disturbed(recorded)
         for each, ours in flow.figures().items():
             reference, named = (LOGIN if name == "login" else NOTE)[each]
-            row = Row("flows", f"{name}/{each}", "", ours, reference, named, reference / ours)
+            row = BenchmarkRow(
+                "flows", f"{name}/{each}", "", ours, reference, named, reference / ours
+            )
             found.append(row)
         if trace:
             most = [f"   {count:3} {file}" for file, count in flow.stretches()]

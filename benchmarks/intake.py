@@ -23,7 +23,7 @@ import trio
 from benchmarks.access import service
 from benchmarks.access.load import load, request
 from benchmarks.access.service import FOLDER, KEY, PASSWORD, Served
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 from fw_actors.config import load as load_config
 from fw_actors.ops.site import open_site
 
@@ -39,7 +39,7 @@ METHOD: Final = "/api/method/core.services."
 DATABASE: Final = Path("data") / "fw.db"
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     with _site() as ours, service.empty_route() as reference:
         bearer = ("Authorization", f"Bearer {api_key(ours)}")

@@ -55,7 +55,7 @@ class ReceiverFailed(Exception):
     """Raised when there is no nginx, or it does not answer."""
 
 
-class Miscounted(Exception):
+class RequestsMiscounted(Exception):
     """Raised when the receiver counted other requests than were to be sent."""
 
 
@@ -79,7 +79,10 @@ class Nginx:
 
 
 def counted(nginx: Nginx, posts: int, side: Callable[[str, int], Awaitable[float]]) -> float:
-    """Call `counted_by_all` with the first receiver, as `side(url, posts)`. Raises: Miscounted."""
+    """Call `counted_by_all` with the first receiver, as `side(url, posts)`.
+
+    Raises: RequestsMiscounted.
+    """
     return counted_by_all(nginx, posts, lambda urls, posts: side(urls[0], posts))
 
 
@@ -88,13 +91,13 @@ def counted_by_all(
 ) -> float:
     """Run `side(urls, posts)`; believe its rate when nginx has counted as many requests.
 
-    Raises: Miscounted.
+    Raises: RequestsMiscounted.
     """
     before = nginx.requests()
     rate = trio.run(side, nginx.hooks, posts)
     seen = nginx.requests() - before - 1  # without the question for the number itself
     if seen != posts:
-        raise Miscounted(f"{posts} requests were to be sent, the receiver counted {seen}.")
+        raise RequestsMiscounted(f"{posts} requests were to be sent, the receiver counted {seen}.")
     return rate
 
 

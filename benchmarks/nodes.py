@@ -26,7 +26,7 @@ from sqlalchemy import text
 
 from benchmarks.delivery.events import EVENT, SECRET, SLOTS, data
 from benchmarks.nginx import running_nginx
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 from fw_actors.config import Config, load
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
@@ -53,7 +53,7 @@ class NotReady(Exception):
     """Raised when a node does not come up, or not all was delivered."""
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     _FOLDER.mkdir(exist_ok=True)
     with (
@@ -66,7 +66,7 @@ def rows(effort: Effort) -> Iterator[Row]:
                      "slow": (slow, max(1, effort.events // SLOW_SHARE))}  # fmt: skip
         for name, (url, events) in receivers.items():
             slots = SLOTS if name == "quick" else 16
-            work = Work(url, events, slots)
+            work = EventLoad(url, events, slots)
             for count in NODES:
                 yield Comparison(
                     suite="nodes",
@@ -79,7 +79,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 
 @dataclass(frozen=True)
-class Work:
+class EventLoad:
     """A number of events for one URL; each process sends `slots` at once."""
 
     url: str
@@ -87,18 +87,18 @@ class Work:
     slots: int
 
 
-def on_postgres(cluster: PostgresCluster, work: Work, count: int) -> float:
+def on_postgres(cluster: PostgresCluster, work: EventLoad, count: int) -> float:
     """Deliver with so many nodes on an empty database; return the rate."""
     with cluster.empty_database() as url:
         return _deliver(url, work, count)
 
 
-def _on_sqlite(work: Work) -> float:
+def _on_sqlite(work: EventLoad) -> float:
     with TemporaryDirectory(dir=_FOLDER) as folder:
         return _deliver(f"sqlite:///{folder}/fw.db", work, 1)
 
 
-def _deliver(database: str, work: Work, count: int) -> float:
+def _deliver(database: str, work: EventLoad, count: int) -> float:
     """Record the events for later, start the processes, have all be due; return the rate."""
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(TemporaryDirectory())) for _ in range(count)]
@@ -116,7 +116,7 @@ def site(folder: Path, database: str, slots: int) -> Config:
     return load({"FW_SECRET_KEY": _KEY, "FW_DATABASE": database}, folder)
 
 
-async def record(config: Config, work: Work) -> None:
+async def record(config: Config, work: EventLoad) -> None:
     """Make a Webhook, and record the events."""
     async with _ahead(config) as site:
 
@@ -128,7 +128,7 @@ async def record(config: Config, work: Work) -> None:
         await _emit(site, work.events)
 
 
-async def emit_all(config: Config, work: Work) -> None:
+async def emit_all(config: Config, work: EventLoad) -> None:
     """Record the events for the Webhook that is there."""
     async with _ahead(config) as site:
         await _emit(site, work.events)

@@ -20,7 +20,7 @@ import trio
 from sqlalchemy import text
 
 from benchmarks.delivery.events import EVENT, SECRET, data
-from benchmarks.rows import Effort, Row
+from benchmarks.rows import BenchmarkRow, Effort
 from fw_actors.config import Config, load
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
@@ -74,7 +74,7 @@ RUN: Final = "a bulk replay of all that failed"
 Page = Callable[[Fw], Any]
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     _FOLDER.mkdir(exist_ok=True)
     process.prepare()
@@ -92,7 +92,7 @@ def rows(effort: Effort) -> Iterator[Row]:
             for name, taken in trio.run(measured, config, count, effort).items():
                 ms = median(taken)
                 effort.tell(f"{SUITE}/{store}_{name}: {ms:.1f} ms with {count:,} deliveries")
-                yield Row(
+                yield BenchmarkRow(
                     SUITE, f"{store}_{name}", "ms", ms, MOST_MS, "the most it may be", MOST_MS / ms
                 )
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 from rich.table import Table
 
-from benchmarks.rows import Row, figure
+from benchmarks.rows import BenchmarkRow, figure
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[BenchmarkRow]) -> Table:
     """Return the rows as a table."""
     shown = Table()
     shown.add_column("benchmark", no_wrap=True)
@@ -31,6 +31,6 @@ def table(rows: Sequence[Row]) -> Table:
     return shown
 
 
-def write_json(file: Path, rows: Sequence[Row]) -> None:
+def write_json(file: Path, rows: Sequence[BenchmarkRow]) -> None:
     """Write the rows to `file` as a JSON list of objects, one for each row."""
     file.write_bytes(msgspec.json.format(msgspec.json.encode(list(rows))) + b"\n")

@@ -29,7 +29,7 @@ class Effort:
         return not self.only or not self.only.isdisjoint(names)
 
 
-class Row(msgspec.Struct, frozen=True):
+class BenchmarkRow(msgspec.Struct, frozen=True):
     """One comparison. `ratio` above 1 means that ours is better, whatever the unit."""
 
     suite: str
@@ -56,7 +56,7 @@ class Comparison:
     reference_name: str
     less_is_better: bool = False
 
-    def measure(self, effort: Effort) -> Row:
+    def measure(self, effort: Effort) -> BenchmarkRow:
         """Run both sides in turns, so that a busy spell of the machine meets both."""
         ours: list[float] = []
         reference: list[float] = []
@@ -69,11 +69,13 @@ class Comparison:
             )
         return self.row(ours, reference)
 
-    def row(self, ours: list[float], reference: list[float]) -> Row:
+    def row(self, ours: list[float], reference: list[float]) -> BenchmarkRow:
         """Return the row of these rounds: medians, and their ratio."""
         mine, theirs = median(ours), median(reference)
         ratio = theirs / mine if self.less_is_better else mine / theirs
-        return Row(self.suite, self.name, self.unit, mine, theirs, self.reference_name, ratio)
+        return BenchmarkRow(
+            self.suite, self.name, self.unit, mine, theirs, self.reference_name, ratio
+        )
 
 
 def figure(value: float) -> str:

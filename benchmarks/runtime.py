@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from benchmarks import runtime_loads
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 from fw_actors.runtime import (
     Actor,
     ActorRef,
@@ -38,13 +38,13 @@ MESSAGES_AN_EVENT: Final = 10  # told, since one is too quick to be timed by the
 Question = tuple[int, trio.MemorySendChannel[int]]
 
 
-class Add(Request[int], frozen=True):
+class AddNumber(Request[int], frozen=True):
     """Answered with the sum."""
 
     number: int
 
 
-class Note(Message, frozen=True):
+class NumberTold(Message, frozen=True):
     number: int
 
 
@@ -54,21 +54,21 @@ class Summing(Actor):
     def __init__(self) -> None:
         self.sum = 0
 
-    @handles(Add)
-    def add(self, message: Add) -> int:
+    @handles(AddNumber)
+    def add(self, message: AddNumber) -> int:
         self.sum += message.number
         return self.sum
 
-    @handles(Note)
-    def note(self, message: Note) -> None:
+    @handles(NumberTold)
+    def note(self, message: NumberTold) -> None:
         self.sum += message.number
 
 
-class Miscounted(Exception):
+class MessagesMiscounted(Exception):
     """Raised when not every message was handled."""
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     messages = effort.events * MESSAGES_AN_EVENT
     for name, unit, times, ours, reference, what in (
@@ -104,16 +104,16 @@ async def tell(messages: int) -> float:
     batch = BOUND - 1
     told = handled = 0
     async with running() as ref:
-        put, note = ref.tell, Note(1)
+        put, note = ref.tell, NumberTold(1)
         began = perf_counter()
         while told < messages:
             for _ in range(batch):
                 put(note)
             told += batch
-            handled = await ref.ask(Add(0), deadline=DEADLINE)
+            handled = await ref.ask(AddNumber(0), deadline=DEADLINE)
         spent = perf_counter() - began
     if handled != told:
-        raise Miscounted(f"{told} messages were told, {handled} were handled.")
+        raise MessagesMiscounted(f"{told} messages were told, {handled} were handled.")
     return told / spent
 
 
@@ -155,7 +155,7 @@ async def ask(questions: int, callers: int = 1) -> float:
 
         async def call() -> None:
             for _ in range(questions // callers):
-                await ref.ask(Add(1))
+                await ref.ask(AddNumber(1))
 
         return questions / await seconds_of(call, callers)
 
@@ -200,11 +200,11 @@ async def spawn(actors: int) -> float:
         keys = [str(number) for number in range(actors)]
         began = perf_counter()
         for key in keys:
-            await pool[key].ask(Add(1), deadline=DEADLINE)
+            await pool[key].ask(AddNumber(1), deadline=DEADLINE)
         await pool.close()
         spent = perf_counter() - began
         if len(pool):
-            raise Miscounted(f"{len(pool)} actors are still there.")
+            raise MessagesMiscounted(f"{len(pool)} actors are still there.")
     return actors / spent
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 from fw_actors.runtime import (
     Actor,
     ActorRef,
@@ -44,7 +44,7 @@ AT_ONCE: Final = RestartIntensity(restarts=1, seconds=0.0, backoff=0.0, jitter=0
 """No delay, and no failure that is remembered."""
 
 
-class Ping(Request[int], frozen=True):
+class ItemCount(Request[int], frozen=True):
     """Answered with the number of messages so far."""
 
 
@@ -56,7 +56,7 @@ class Spin(Message, frozen=True):
     """Takes a millisecond of the processor."""
 
 
-class Crash(Message, frozen=True):
+class CrashOrder(Message, frozen=True):
     pass
 
 
@@ -66,8 +66,8 @@ class Consumer(Actor):
     def __init__(self) -> None:
         self.count = 0
 
-    @handles(Ping)
-    def ping(self, message: Ping) -> int:
+    @handles(ItemCount)
+    def ping(self, message: ItemCount) -> int:
         return self.count
 
     @handles(Item)
@@ -80,8 +80,8 @@ class Consumer(Actor):
         while perf_counter() < end:
             pass
 
-    @handles(Crash)
-    def crash(self, message: Crash) -> None:
+    @handles(CrashOrder)
+    def crash(self, message: CrashOrder) -> None:
         raise ValueError("crashed")
 
 
@@ -91,8 +91,8 @@ class Front(Actor):
     def __init__(self, behind: ActorRef) -> None:
         self.behind = behind
 
-    @handles(Ping)
-    async def ping(self, message: Ping) -> int:
+    @handles(ItemCount)
+    async def ping(self, message: ItemCount) -> int:
         return await self.behind.ask(message, deadline=DEADLINE)
 
 
@@ -100,7 +100,7 @@ class Uncounted(Exception):
     """Raised when not every message was handled."""
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the rows."""
     neighbours = max(10, effort.events // 100)
     if effort.wants("busy_neighbour"):
@@ -151,7 +151,7 @@ async def busy_neighbour(asks: int) -> float:
         await trio.sleep(0.01)
         for _ in range(asks):
             began = perf_counter()
-            await quick.ask(Ping(), deadline=DEADLINE)
+            await quick.ask(ItemCount(), deadline=DEADLINE)
             taken.append(perf_counter() - began)
         nursery.cancel_scope.cancel()
     return quantiles(taken, n=100, method="inclusive")[-1] * 1000
@@ -173,7 +173,7 @@ async def chain_2(questions: int) -> float:
         front = await stack.enter_async_context(runtime.running("front", lambda: Front(behind)))
         began = perf_counter()
         for _ in range(questions):
-            await front.ask(Ping(), deadline=DEADLINE)
+            await front.ask(ItemCount(), deadline=DEADLINE)
         return questions / (perf_counter() - began)
 
 
@@ -207,7 +207,7 @@ async def keyed_stream(messages: int) -> float:
     """Tell the keys in turn: each is made by its first message, and kept."""
     count = 0
 
-    class Counted(Actor):
+    class ItemCounter(Actor):
         @handles(Item)
         def item(self, message: Item) -> None:
             nonlocal count
@@ -215,7 +215,9 @@ async def keyed_stream(messages: int) -> float:
 
     async with AsyncExitStack() as stack:
         runtime = await runtime_in(stack)
-        pool = KeyedPool(runtime, "keys", lambda key: Counted(), capacity=KEYS, idle_seconds=600.0)
+        pool = KeyedPool(
+            runtime, "keys", lambda key: ItemCounter(), capacity=KEYS, idle_seconds=600.0
+        )
         keys = [str(number) for number in range(KEYS)]
         began = perf_counter()
         for first in range(0, messages, KEYS):
@@ -272,7 +274,7 @@ async def fan_out(messages: int) -> float:
         for number in range(rounds):
             await topic.publish(Item(number))
         for member in members:
-            if await member.ask(Ping(), deadline=DEADLINE) != rounds:
+            if await member.ask(ItemCount(), deadline=DEADLINE) != rounds:
                 raise Uncounted("a member has missed a message")
         return messages / (perf_counter() - began)
 
@@ -314,8 +316,8 @@ async def restart(times: int) -> float:
         consumer = runtime.ref("consumer")
         began = perf_counter()
         for _ in range(times):
-            consumer.tell(Crash())
-            await consumer.ask(Ping(), deadline=DEADLINE)
+            consumer.tell(CrashOrder())
+            await consumer.ask(ItemCount(), deadline=DEADLINE)
         return times / (perf_counter() - began)
 
 

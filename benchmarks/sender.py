@@ -20,9 +20,9 @@ import h11
 import trio
 
 from benchmarks.delivery.events import SLOTS, body
-from benchmarks.delivery.h11_loop import Refused, answer
+from benchmarks.delivery.h11_loop import NotAccepted, answer
 from benchmarks.nginx import counted, running_nginx
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 from fw_actors.http import Endpoint, open_sender, parse_endpoint
 from fw_actors.version import __version__
 
@@ -37,7 +37,7 @@ _SIGNED: Final = (
 )
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     with TemporaryDirectory() as folder, running_nginx(Path(folder)) as nginx:
         yield Comparison(
@@ -60,7 +60,7 @@ async def post(url: str, posts: int) -> float:
             for _ in left:
                 got = await sender.post(target, _BODY, _headers, timeout=TIMEOUT)
                 if got.status != NO_CONTENT:
-                    raise Refused(f"The receiver answered {got.status}.")
+                    raise NotAccepted(f"The receiver answered {got.status}.")
 
         return posts / await _seconds_of(work)
 

@@ -21,7 +21,7 @@ import trio
 from sqlalchemy import BigInteger, Column, Integer, MetaData, Table, Text, bindparam, insert
 from sqlalchemy.schema import CreateTable
 
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 from fw_actors.runtime import SystemClock, SystemEntropy
 from fw_actors.store import THREAD_SWITCH_SECONDS, Statement, Store, Tx, open_sqlite
 from fw_actors.store.postgres import WRITER_THREADS, open_postgres
@@ -42,7 +42,7 @@ WRITE: Final = Statement(
 )
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite; threads switch as in a process that serves."""
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
     with tempfile.TemporaryDirectory() as folder, postgres_cluster(durable=True) as cluster:

@@ -37,22 +37,22 @@ MAX_MEMBERS = 500
 MAX_LINE = 1000  # bytes
 
 
-class Say(Message, frozen=True):
+class ChatLine(Message, frozen=True):
     text: str
 
 
-class Member(Actor):
+class ChatMember(Actor):
     """Writes to one client. While it is slow, the oldest of its lines are dropped."""
 
-    def __init__(self, client: Stream, room: Topic[Say]) -> None:
+    def __init__(self, client: Stream, room: Topic[ChatLine]) -> None:
         self.client = client
         self.room = room
 
     async def started(self) -> None:
         self.room.subscribe(self.context.ref, slow=Slow.DROP_OLDEST, capacity=100)
 
-    @handles(Say)
-    async def write(self, message: Say) -> None:
+    @handles(ChatLine)
+    async def write(self, message: ChatLine) -> None:
         try:
             await self.client.send_all(message.text.encode() + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -63,7 +63,7 @@ class Chat:
     """The dependencies of each connection: the room, and the supervisor of the members."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self.room: Topic[Say] = Topic(runtime, "room", max_members=MAX_MEMBERS)
+        self.room: Topic[ChatLine] = Topic(runtime, "room", max_members=MAX_MEMBERS)
         self.members = DynamicSupervisor("members", limit=MAX_MEMBERS)
         self.children = [dynamic_child(self.members)]
         self._count = 0
@@ -72,7 +72,7 @@ class Chat:
         """Run a member for one client, until the client has gone."""
         self._count += 1
         name = f"member-{self._count}"
-        spec = actor_child(name, partial(Member, client, self.room), restart=Restart.TEMPORARY)
+        spec = actor_child(name, partial(ChatMember, client, self.room), restart=Restart.TEMPORARY)
         async with client:
             try:
                 await self.members.start_child(spec)
@@ -80,20 +80,20 @@ class Chat:
                 await client.send_all(b"the room is full\n")
                 return
             try:
-                await self.room.publish(Say(f"{name} is here"))
+                await self.room.publish(ChatLine(f"{name} is here"))
                 with suppress(trio.BrokenResourceError):  # the client has gone
                     await self._listen(name, client)
             finally:
                 with trio.CancelScope(shield=True):
                     await self.members.stop_child(name)
-                    await self.room.publish(Say(f"{name} has left"))
+                    await self.room.publish(ChatLine(f"{name} has left"))
 
     async def _listen(self, name: str, client: Stream) -> None:
         line = b""
         async for part in client:
             *lines, line = (line + part).split(b"\n")
             for text in lines:
-                await self.room.publish(Say(f"{name}: {text.decode(errors='replace')}"))
+                await self.room.publish(ChatLine(f"{name}: {text.decode(errors='replace')}"))
             if len(line) > MAX_LINE:
                 return
 

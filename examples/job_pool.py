@@ -27,18 +27,18 @@ from fw_actors.runtime import (
 from supervisors import actor_child, open_supervisor
 
 
-class JobFailed(Refused):
+class PoolJobFailed(Refused):
     """Raised by `ask` if the job raised an error or took too long."""
 
 
-class Job(Request[str], frozen=True):
+class PoolJob(Request[str], frozen=True):
     """An async function to call, and the seconds that it may take."""
 
     run: Callable[[], Awaitable[str]]
     seconds: float
 
 
-class Done(Message, frozen=True):
+class PoolJobDone(Message, frozen=True):
     reply: PendingReply[str]
     outcome: Outcome[str]
 
@@ -54,25 +54,25 @@ class Jobs(Actor):
     def __init__(self) -> None:
         self.done = self.failed = 0
 
-    @handles(Job)
-    def job(self, message: Job) -> PendingReply[str]:
+    @handles(PoolJob)
+    def job(self, message: PoolJob) -> PendingReply[str]:
         reply: PendingReply[str] = self.context.keep_reply()
-        self.context.work(self._run, message, then=lambda outcome: Done(reply, outcome))
+        self.context.work(self._run, message, then=lambda outcome: PoolJobDone(reply, outcome))
         return reply
 
-    @handles(Done)
-    def finished(self, message: Done) -> None:
+    @handles(PoolJobDone)
+    def finished(self, message: PoolJobDone) -> None:
         self.done += 1
         try:
             message.reply.answer(message.outcome.unwrap())
         except Exception as error:
             self.failed += 1
-            message.reply.fail(JobFailed(self.context.one_line(error)))
+            message.reply.fail(PoolJobFailed(self.context.one_line(error)))
 
     def describe(self) -> dict[str, object]:
         return {"done": self.done, "failed": self.failed}
 
-    async def _run(self, job: Job) -> str:
+    async def _run(self, job: PoolJob) -> str:
         with trio.fail_after(job.seconds):
             return await job.run()
 
@@ -88,8 +88,8 @@ async def main() -> None:
             return f"job {number} is done"
 
         try:
-            print(await jobs.ask(Job(run, seconds=0.8), deadline=5.0))
-        except (JobFailed, ActorError) as error:
+            print(await jobs.ask(PoolJob(run, seconds=0.8), deadline=5.0))
+        except (PoolJobFailed, ActorError) as error:
             print(f"job {number}: {error}")
 
     async with open_runtime(clock=SystemClock(), entropy=SystemEntropy()) as runtime:

@@ -68,7 +68,7 @@ def pytest_collection_finish() -> None:
 def garbage_is_found_where_it_was_left() -> Iterator[None]:
     """Collect after each module, so that what a test left open fails there, and at each run.
 
-    A socket that nobody closed is an error of the test during which it is collected: without
+    An open socket is an error of the test during which it is collected: without
     this a random one, of another module. What is still in use is left out of later collections:
     among what all modules before have kept, each would take a tenth of a second.
     """

@@ -23,7 +23,7 @@ class ForwardingTx(Tx):
 
     @abstractmethod
     def before_statement(self, params: Mapping[str, Any]) -> None:
-        """React to a statement; what this raises is raised in place of its result."""
+        """React to a statement; an error raised here is raised instead of its result."""
 
     def rows(self, statement: Statement | ClauseElement, /, **params: Any) -> list[Row]:
         self.before_statement(params)

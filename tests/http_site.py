@@ -13,7 +13,7 @@ import trio
 
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import RunningService, open_service
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
 from tests.staff import PASSWORD, Staffed
 from tests.web.client import AppClient, ClientResponse
@@ -36,12 +36,12 @@ class ForwardClock(TrioClock):
 
 @dataclass
 class HttpSite(Staffed):
-    """A running service and the shortest ways to what tests ask of it."""
+    """A running service, and shortcuts for the requests of tests."""
 
     service: RunningService
     app: FrontEnd
     clock: ForwardClock
-    log: Log = field(default_factory=Log)
+    log: RecordingLog = field(default_factory=RecordingLog)
 
     def pass_time(self, seconds: float) -> None:
         """Set the wall clock forward, by which the store decides."""
@@ -59,7 +59,7 @@ class HttpSite(Staffed):
         csrf: bool = True,
         headers: Sequence[tuple[str, str]] = (),
     ) -> ClientResponse:
-        """Send a request, by a session, by an API key, or as nobody."""
+        """Send a request, with a session, with an API key, or without credentials."""
         lines = list(headers)
         if key is not None:
             lines.append(("Authorization", f"Bearer {key}"))
@@ -95,11 +95,11 @@ class HttpSite(Staffed):
 async def http_site(folder: Path, seed: int = 1, **changes: Any) -> AsyncIterator[HttpSite]:
     """Run a service on `folder`; `changes` as for `make_config`.
 
-    Whoever runs it once more on the same folder gives another `seed`: ids are random.
+    A second run on the same folder needs another `seed`: ids are random.
     """
     config = make_config(folder, **changes)
     clock = ForwardClock(START_MS + round(trio.current_time() * 1000))
-    entropy, log = SeededEntropy(seed), Log()
+    entropy, log = SeededEntropy(seed), RecordingLog()
     opening = open_service(config, log=log, front=False, clock=clock, entropy=entropy, inline=True)
     async with opening as service:
         settings = Settings(

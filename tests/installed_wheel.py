@@ -46,7 +46,7 @@ def empty_environment(venv: Path) -> None:
 
 
 def install(wheel: Path, venv: Path) -> None:
-    """Install a wheel over what is there, as users do: without a flag that forces anything.
+    """Install a wheel over the installed one, as users do: without a flag that forces it.
 
     Modules are compiled at their first use: all of them would take as long as half of the tests
     that run them.

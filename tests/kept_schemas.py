@@ -65,7 +65,7 @@ class KeptSchemas:
                 self._cluster.drop_schema(name)
 
     def _emptied(self, name: str) -> str | None:
-        """Empty a schema's tables; return what tells them from others."""
+        """Empty a schema's tables; return what distinguishes them from others."""
         schema = sql.Literal(name)
         owner = self._cluster.owner
         owner.execute(_LOCK)

@@ -152,7 +152,7 @@ class LiveSite:
 
 
 @dataclass(frozen=True)
-class Got:
+class ReceivedPost:
     """One POST that a receiver got."""
 
     headers: dict[str, str]
@@ -161,7 +161,7 @@ class Got:
 
 class _QuietServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 128  # connections that nobody has accepted yet
+    request_queue_size = 128  # connections that are not accepted yet
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing of a sender that was killed."""
@@ -178,18 +178,18 @@ class LiveReceiver:
 
     def __init__(self, *answers: int | None) -> None:
         self.answers = answers or (204,)
-        self.got: list[Got] = []
+        self.got: list[ReceivedPost] = []
         self._over = threading.Event()
         self._lock = threading.Lock()
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class ScriptedPostHandler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 headers = {key.lower(): value for key, value in self.headers.items()}
-                status = outer._take(Got(headers, body))
+                status = outer._take(ReceivedPost(headers, body))
                 if status is None:
                     outer._over.wait()
                     status = 204
@@ -203,7 +203,7 @@ class LiveReceiver:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = _QuietServer(("127.0.0.1", 0), Handler)
+        self._server = _QuietServer(("127.0.0.1", 0), ScriptedPostHandler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -216,7 +216,7 @@ class LiveReceiver:
         """The `webhook-id` of each POST, in order."""
         return [got.headers["webhook-id"] for got in list(self.got)]
 
-    def _take(self, got: Got) -> int | None:
+    def _take(self, got: ReceivedPost) -> int | None:
         with self._lock:
             answer = self.answers[min(len(self.got), len(self.answers) - 1)]
             self.got.append(got)
@@ -232,7 +232,7 @@ class LiveReceiver:
 
 
 def eventually(look: Callable[[], T], seconds: float = EVENTUALLY_SECONDS) -> T:
-    """Call `look` until what it gives is true, and return it."""
+    """Call `look` until its result is true, and return that."""
     end = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < end, f"still {found!r} after {seconds} s"

@@ -81,7 +81,7 @@ class Postbox:
 
 
 @dataclass
-class Log:
+class RecordingLog:
     """Remembers events."""
 
     entries: list[tuple[str, dict[str, object]]] = field(default_factory=list)
@@ -109,7 +109,7 @@ class MailSite(Staffed):
 
     runtime: Runtime
     postbox: Postbox
-    log: Log
+    log: RecordingLog
     links: Links
     recovery: Recovery
     invitation: Invitation
@@ -153,7 +153,7 @@ async def mail_site(
             nudge()
 
     async with inline_site(folder, seed, recorded, **changes) as site:
-        log = Log()
+        log = RecordingLog()
         async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
             made = _made(site, runtime, postbox or Postbox(), log)
             backoff = Backoff(site.config.ops.backoff_seconds, site.config.ops.backoff_cap_seconds)
@@ -184,7 +184,7 @@ async def mail_site(
                 nudges.clear()
 
 
-def _made(site: Site, runtime: Runtime, postbox: Postbox, log: Log) -> MailSite:
+def _made(site: Site, runtime: Runtime, postbox: Postbox, log: RecordingLog) -> MailSite:
     links = Links(site.registry, site.config.auth, site.entropy, URL)
     throttle = RecoveryThrottle(site.config.auth, site.entropy, site.installation_key)
     use = LinkUse(site.store, site.hasher, links, site.passwords, throttle, site.audit, site.handle)

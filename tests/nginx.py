@@ -29,7 +29,7 @@ http {{
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens at now."""
+    """Return a free port of 127.0.0.1."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     return port

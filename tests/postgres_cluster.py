@@ -50,7 +50,7 @@ class PostgresCluster:
     _owner: psycopg.Connection[Any] | None = None
 
     def url(self, schema: str = "public", database: str = DATABASE) -> str:
-        """Return what FW_DATABASE would be, with `schema` as the place of all tables."""
+        """Return the value of FW_DATABASE that keeps all tables in `schema`."""
         patient = f"host={self.folder}&connect_timeout=60"
         return f"postgresql://{USER}@/{database}?{patient}&options=-csearch_path%3D{schema}"
 

@@ -92,7 +92,7 @@ async def inline_site(
 ) -> AsyncIterator[Site]:
     """Open a site on trio's clock, without threads; `shared`: as one of several processes."""
     config = make_config(folder, **changes)
-    # A second site of a test goes on where the first one's time has come to.
+    # A second site of a test continues at the time of the first one.
     clock = TrioClock(START_MS + round(trio.current_time() * 1000))
     entropy = SeededEntropy(seed)
     async with open_site(

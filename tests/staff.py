@@ -1,4 +1,4 @@
-"""The shortest ways to what tests ask of a site: transactions, rows, and who works there."""
+"""Shortcuts for tests of a site: transactions, rows and users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Class names mean one thing in the whole product, and set-up that tests share stands in kits."""
+"""Class names mean one thing in the whole repository, test names begin with their unit, and set-up
+that tests share stands in kits."""
 
 from __future__ import annotations
 
@@ -6,40 +7,91 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Final
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("fw_actors", "fw_cli", "fw_client", "supervisors", "web")
+ROOT: Final = Path(__file__).parents[1]
+FOLDERS: Final = (
+    "fw_actors", "fw_cli", "fw_client", "supervisors", "web",
+    "tests", "benchmarks", "examples", "scripts",
+)  # fmt: skip
+FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+NO_UNIT: Final = re.compile(
+    r"test_(a|an|the|what|who|whoever|whom|whose|one|it|its|that|this|those|these|no|nothing|nobody"
+    r"|none|each|every|all|without|with|of|after|before|as|on|in|at|many|two|three|several|both"
+    r"|only|more|some|somebody|other|another|by|from|for|to|when|where|if)_"
+)
 
 
-def _classes() -> Iterator[tuple[str, str]]:
-    """Yield each class with its module."""
-    for package in PACKAGES:
-        for file in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.ClassDef):
-                    yield node.name, file.relative_to(ROOT).as_posix()
+@cache
+def _statements() -> list[tuple[str, ast.stmt]]:
+    """Return each class, function and import of the repository with its file."""
+    kinds = (ast.ClassDef, ast.Import, ast.ImportFrom, *FUNCTIONS)
+    found: list[tuple[str, ast.stmt]] = []
+    for folder in FOLDERS:
+        for file in sorted((ROOT / folder).rglob("*")):
+            module = file.relative_to(ROOT).as_posix()
+            if _is_python(file) and not module.startswith("tests/browser/vendor/"):
+                nodes = _blocks(ast.parse(file.read_text()))
+                found += [(module, node) for node in nodes if isinstance(node, kinds)]
+    return found
+
+
+def _blocks(node: ast.AST) -> Iterator[ast.stmt]:
+    """Yield all statements below `node`; `ast.walk` visits expressions too, and takes long."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(node, block, ()) if not isinstance(node, ast.expr) else ():
+            if isinstance(each, ast.stmt):
+                yield each
+            yield from _blocks(each)
+
+
+def _is_python(file: Path) -> bool:
+    """The programs in scripts/ have no suffix."""
+    if file.parent != ROOT / "scripts" or file.suffix:
+        return file.suffix == ".py" and file.is_file()
+    return file.is_file() and "python" in file.read_text().partition("\n")[0]
+
+
+def _is_document_type(node: ast.ClassDef) -> bool:
+    """The class name of a document type is its DocType: several test apps have a `Note`."""
+    return any(ast.unparse(base).rpartition(".")[2] == "DocType" for base in node.bases)
 
 
 def test_class_names_are_unique() -> None:
     """A reader who meets a class name knows which class it is."""
     modules = defaultdict(set)
-    for name, module in _classes():
-        modules[name].add(module)
+    for module, node in _statements():
+        if isinstance(node, ast.ClassDef) and not _is_document_type(node):
+            modules[node.name].add(module)
+    assert len(modules) > 500
     assert {name: sorted(found) for name, found in modules.items() if len(found) > 1} == {}
+
+
+def test_names_of_tests_begin_with_their_unit() -> None:
+    """A test is named `test_<unit>_<behaviour>`: CONTRIBUTING.md."""
+    found = [
+        f"{module}:{node.lineno}: {node.name}"
+        for module, node in _statements()
+        if isinstance(node, FUNCTIONS) and NO_UNIT.match(node.name)
+    ]
+    assert found == []
 
 
 def test_shared_setup_is_imported_from_no_test_module() -> None:
     """A test module is read for its tests; what others need of it belongs in a kit."""
-    found = []
-    for file in sorted((ROOT / "tests").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                module = node.module or ""
-            elif isinstance(node, ast.Import):
-                module = node.names[0].name
-            else:
-                continue
-            if re.match(r"tests\.(\w+\.)*test_\w+$", module):
-                found.append(f"{file.relative_to(ROOT)}:{node.lineno}: {module}")
+    found = [
+        f"{module}:{node.lineno}: {imported}"
+        for module, node in _statements()
+        for imported in _imported(node)
+        if re.match(r"tests\.(\w+\.)*test_\w+", imported)
+    ]
     assert found == []
+
+
+def _imported(node: ast.stmt) -> list[str]:
+    """Return the dotted names that an import statement takes."""
+    if isinstance(node, ast.ImportFrom):
+        return [f"{node.module or ''}.{alias.name}" for alias in node.names]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -26,7 +26,7 @@ class WrongAnswer(Exception):
 
 
 @dataclass(frozen=True)
-class Asking:
+class RequestPlan:
     """A request, the status expected, and how often to send it; None: until the others are done."""
 
     request: bytes
@@ -62,10 +62,10 @@ def load(
     port: int, asked: bytes, status: int, count: int, connections: int = CONNECTIONS
 ) -> Measured:
     """Send `asked` `count` times over some connections. Raises: WrongAnswer."""
-    return load_all(port, [Asking(asked, status, count, connections)])
+    return load_all(port, [RequestPlan(asked, status, count, connections)])
 
 
-def load_all(port: int, askings: Sequence[Asking]) -> Measured:
+def load_all(port: int, askings: Sequence[RequestPlan]) -> Measured:
     """Ask all of it side by side, until what is counted was answered; what is not is not measured.
 
     Raises: WrongAnswer.
@@ -98,7 +98,7 @@ def _serve(selector: selectors.BaseSelector) -> None:
 class _Lot:
     """How much of an asking is still to be sent, and to be answered."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: RequestPlan) -> None:
         self.asking = asking
         self.unsent = asking.times
         self.unanswered = asking.times or 0

@@ -12,9 +12,9 @@ import httpx
 import trio
 
 from benchmarks.access import argon2, identifiers, service
-from benchmarks.access.load import Asking, load, load_all, request
+from benchmarks.access.load import RequestPlan, load, load_all, request
 from benchmarks.access.service import FOLDER, PASSWORD, USERS, Served
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 
 SUITE: Final = "access"
 CSRF: Final = ("X-FW-CSRF", "1")
@@ -31,7 +31,7 @@ REQUESTS_AN_EVENT: Final = 0.2
 IDENTIFIERS_AN_EVENT: Final = 100
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     with service.site() as ours, service.empty_route() as reference:
         yield _sign_ins(ours, effort)
@@ -49,7 +49,7 @@ def _sign_in(user: str, password: str = PASSWORD) -> bytes:
     return request("POST", "/api/login", body, [CSRF])
 
 
-def _sign_ins(ours: Served, effort: Effort) -> Row:
+def _sign_ins(ours: Served, effort: Effort) -> BenchmarkRow:
     each = max(1, round(effort.events * SIGN_INS_AN_EVENT / USERS))
     return Comparison(
         suite=SUITE,
@@ -61,12 +61,12 @@ def _sign_ins(ours: Served, effort: Effort) -> Row:
     ).measure(effort)
 
 
-def _flood(each: int | None) -> list[Asking]:
+def _flood(each: int | None) -> list[RequestPlan]:
     """Have all users sign in side by side, `each` times."""
-    return [Asking(_sign_in(f"user{number}"), 200, each) for number in range(USERS)]
+    return [RequestPlan(_sign_in(f"user{number}"), 200, each) for number in range(USERS)]
 
 
-def _throttled(ours: Served, reference: Served, effort: Effort) -> Row:
+def _throttled(ours: Served, reference: Served, effort: Effort) -> BenchmarkRow:
     wrong = _sign_in("victim", "wrong")
     with httpx.Client(base_url=f"http://127.0.0.1:{ours.port}", headers=[CSRF]) as client:
         for _ in range(TRIES_TO_LOCK):
@@ -75,7 +75,7 @@ def _throttled(ours: Served, reference: Served, effort: Effort) -> Row:
     return _requests("throttled", ours, wrong, 429, reference, empty, effort)
 
 
-def _authenticated(ours: Served, reference: Served, effort: Effort) -> Row:
+def _authenticated(ours: Served, reference: Served, effort: Effort) -> BenchmarkRow:
     mine = request("GET", PROFILE, headers=[_signed_in(ours)])
     empty = request("GET", "/")
     return _requests("authenticated_get", ours, mine, 200, reference, empty, effort)
@@ -88,13 +88,13 @@ def _signed_in(ours: Served) -> tuple[str, str]:
         return "Cookie", f"sid={client.cookies['sid']}"
 
 
-def _boot(ours: Served, reference: Served, effort: Effort) -> Row:
+def _boot(ours: Served, reference: Served, effort: Effort) -> BenchmarkRow:
     """The whole service; the reference reads no session and no store."""
     asked = request("GET", BOOT, headers=[_signed_in(ours)])
     return _requests("boot", ours, asked, 200, reference, asked, effort, SAME)
 
 
-def _front_end(bare: Served, reference: Served, effort: Effort) -> Row:
+def _front_end(bare: Served, reference: Served, effort: Effort) -> BenchmarkRow:
     """The front ends alone: our own against Quart-Trio under Hypercorn."""
     asked = request("GET", BOOT)
     return _requests("front_end", bare, asked, 200, reference, asked, effort, SAME)
@@ -109,7 +109,7 @@ def _requests(
     empty: bytes,
     effort: Effort,
     reference_name: str = EMPTY,
-) -> Row:
+) -> BenchmarkRow:
     count = round(effort.events * REQUESTS_AN_EVENT)
     return Comparison(
         suite=SUITE,
@@ -121,12 +121,12 @@ def _requests(
     ).measure(effort)
 
 
-def _under_flood(ours: Served, effort: Effort) -> Row:
+def _under_flood(ours: Served, effort: Effort) -> BenchmarkRow:
     """Measure how a flood of sign-ins delays a request that hashes nothing."""
     count = max(100, round(effort.events * REQUESTS_AN_EVENT / 10))
     idle, flooded = [], []
     for number in range(1, effort.rounds + 1):
-        boots = Asking(request("GET", "/api/boot"), 200, count)
+        boots = RequestPlan(request("GET", "/api/boot"), 200, count)
         idle.append(load_all(ours.port, [boots]).percentile(P99) * 1000)
         flooded.append(load_all(ours.port, [boots, *_flood(None)]).percentile(P99) * 1000)
         effort.tell(
@@ -136,15 +136,15 @@ def _under_flood(ours: Served, effort: Effort) -> Row:
     allowed = IDLE_TIMES * median(idle)
     name = f"{IDLE_TIMES} times its idle p99"
     mine = median(flooded)
-    return Row(
+    return BenchmarkRow(
         SUITE, "boot_p99_in_flood", "ms (less is better)", mine, allowed, name, allowed / mine
     )
 
 
-def _identifiers(effort: Effort) -> Row:
+def _identifiers(effort: Effort) -> BenchmarkRow:
     count = effort.events * IDENTIFIERS_AN_EVENT
     grown = max(1.0, trio.run(identifiers.grown, count, FOLDER, effort.tell))
     name = f"MiB that {count:,} identifiers may take"
-    return Row(
+    return BenchmarkRow(
         SUITE, "identifiers", "MiB (less is better)", grown, MEMORY_MIB, name, MEMORY_MIB / grown
     )

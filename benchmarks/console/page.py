@@ -9,7 +9,7 @@ from typing import Final
 
 from playwright.sync_api import CDPSession, Page, expect, sync_playwright
 
-from benchmarks.console.watched import Busy
+from benchmarks.console.watched import BusyService
 
 CHROMIUM: Final = "/usr/bin/chromium-headless-shell"
 LOOK_SECONDS: Final = 5
@@ -41,7 +41,7 @@ class Smoothness:
 
 
 @contextmanager
-def open_console(busy: Busy) -> Iterator[Page]:
+def open_console(busy: BusyService) -> Iterator[Page]:
     """Give the page, once it shows the actors."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

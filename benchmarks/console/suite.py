@@ -13,10 +13,10 @@ from typing import Final
 from playwright.sync_api import Page
 
 from benchmarks.console.page import look, open_console
-from benchmarks.console.watched import Busy, busy_service, watching
+from benchmarks.console.watched import BusyService, busy_service, watching
 from benchmarks.delivery.latency import percentile
 from benchmarks.nginx import running_nginx
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 
 CORE_PERCENT: Final = 5.0
 PAGE_PERCENT: Final = 10.0
@@ -25,7 +25,7 @@ TWO_FRAMES_MS: Final = 2 * 1000 / 60
 _FOLDER: Final = Path(__file__).parents[2] / "build"
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     _FOLDER.mkdir(exist_ok=True)
     with (
@@ -43,7 +43,7 @@ def rows(effort: Effort) -> Iterator[Row]:
             yield _aim("page", "% of a core", thread, PAGE_PERCENT).measure(effort)
 
 
-def added_percent(busy: Busy, effort: Effort) -> float:
+def added_percent(busy: BusyService, effort: Effort) -> float:
     """Return what one open console adds to what the service takes of a core.
 
     Windows with it stand between such without, so that a drift of the machine cancels out.

@@ -35,7 +35,7 @@ class NothingSeen(Exception):
 
 
 @dataclass(frozen=True)
-class Busy:
+class BusyService:
     """A busy service, and the receiver of its deliveries."""
 
     url: str
@@ -59,7 +59,7 @@ class Busy:
 
 
 @contextmanager
-def busy_service(folder: Path, nginx: Nginx, actors: int = ACTORS) -> Iterator[Busy]:
+def busy_service(folder: Path, nginx: Nginx, actors: int = ACTORS) -> Iterator[BusyService]:
     """Run the service with its site in `folder`, and so many actors."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
     arguments = [str(folder), nginx.hook, str(actors)]
@@ -71,7 +71,7 @@ def busy_service(folder: Path, nginx: Nginx, actors: int = ACTORS) -> Iterator[B
         assert process.stdout is not None
         try:
             url = process.stdout.readline().strip()
-            yield Busy(url, _signed_in(url), process.pid, nginx)
+            yield BusyService(url, _signed_in(url), process.pid, nginx)
             process.stdin.close()
             process.wait(STOP_SECONDS)
         finally:
@@ -79,7 +79,7 @@ def busy_service(folder: Path, nginx: Nginx, actors: int = ACTORS) -> Iterator[B
 
 
 @contextmanager
-def watching(busy: Busy, fewest: float = 0.5) -> Iterator[None]:
+def watching(busy: BusyService, fewest: float = 0.5) -> Iterator[None]:
     """Hold one console open, as a page does: views come as server-sent events.
 
     Raises: NothingSeen when there were fewer views a second than `fewest`.
@@ -97,7 +97,7 @@ def watching(busy: Busy, fewest: float = 0.5) -> Iterator[None]:
         raise NothingSeen(f"{seen[0]} views came.")
 
 
-def _take_views(busy: Busy, seen: list[int], over: threading.Event) -> None:
+def _take_views(busy: BusyService, seen: list[int], over: threading.Event) -> None:
     with httpx.stream(
         "GET", f"{busy.url}/app/console/events", cookies={"sid": busy.sid}, timeout=None
     ) as answer:

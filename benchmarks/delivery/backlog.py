@@ -28,7 +28,7 @@ _FILLED: Final = ("name", "status", "next_attempt", "last_attempt", "attempts", 
 _RETIRE: Final = "UPDATE doc_webhook SET custom_event = :event"
 
 
-class _Undone(Exception):
+class _MeasurementUndone(Exception):
     """Raised so that a claim which was only measured leaves nothing."""
 
 
@@ -105,12 +105,12 @@ async def _claim_milliseconds(folder: Path) -> float:
             began = time.perf_counter()
             [_] = deliveries.claim(tx, _OneEach(), "measured").due
             taken.append((time.perf_counter() - began) * 1000)
-            raise _Undone
+            raise _MeasurementUndone
 
         for _ in range(CLAIMS):
             try:
                 await site.store.write(claim)
-            except _Undone:
+            except _MeasurementUndone:
                 continue
     return median(taken)
 

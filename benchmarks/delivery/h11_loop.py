@@ -21,7 +21,7 @@ _READ_BYTES: Final = 65_536
 _NO_CONTENT: Final = 204
 
 
-class Refused(Exception):
+class NotAccepted(Exception):
     """Raised when the receiver answers anything but 204."""
 
 
@@ -90,12 +90,12 @@ def request(authority: bytes, key: HMAC, delivery: bytes, payload: bytes) -> h11
 
 
 async def answer(connection: h11.Connection, stream: trio.abc.ReceiveStream) -> None:
-    """Read an answer to its end. Raises: Refused."""
+    """Read an answer to its end. Raises: NotAccepted."""
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
             connection.receive_data(bytes(await stream.receive_some(_READ_BYTES)))
         elif isinstance(event, h11.Response) and event.status_code != _NO_CONTENT:
-            raise Refused(f"The receiver answered {event.status_code}.")
+            raise NotAccepted(f"The receiver answered {event.status_code}.")
         elif isinstance(event, h11.EndOfMessage):
             return

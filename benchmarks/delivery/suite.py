@@ -19,7 +19,7 @@ from benchmarks.delivery.receivers import bad_receivers
 from benchmarks.delivery.retries import late_milliseconds
 from benchmarks.delivery.site import site_of
 from benchmarks.nginx import Nginx, counted_by_all, running_nginx
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 
 IDLE_MS: Final = 3.0
 CLAIM_MS: Final = 5.0
@@ -45,7 +45,7 @@ _LATE: Final[Mapping[str, float]] = MappingProxyType({"retries_p50": 0.5, "retri
 _LOOP: Final = "bare h11 loop on trio, nothing durable"
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     _FOLDER.mkdir(exist_ok=True)
     for measure in (
@@ -64,7 +64,7 @@ def names(*, long: bool) -> Sequence[str]:
     return (*_THROUGHPUT, _ORDERED, "hanging", *_LATENCY, *more)
 
 
-def _throughput(effort: Effort) -> Iterator[Row]:
+def _throughput(effort: Effort) -> Iterator[BenchmarkRow]:
     with _nginx() as nginx:
         for name, ours in zip(_THROUGHPUT, (_ours, _ours_in_two), strict=True):
             if effort.wants(name):
@@ -94,7 +94,7 @@ async def _ours_in_two(urls: Sequence[str], events: int) -> float:
         return await service.deliver(Path(site), urls, events, processes=2)
 
 
-def _ordered(effort: Effort) -> Iterator[Row]:
+def _ordered(effort: Effort) -> Iterator[BenchmarkRow]:
     """Events about 64 documents, one at a time for each, against the same in no order."""
     if not effort.wants(_ORDERED):
         return
@@ -115,7 +115,7 @@ def _ordered(effort: Effort) -> Iterator[Row]:
         ).measure(effort)
 
 
-def _hanging(effort: Effort) -> Iterator[Row]:
+def _hanging(effort: Effort) -> Iterator[BenchmarkRow]:
     """20 receivers of which one hangs, one refuses and one takes 2 s, against the other 17."""
     if not effort.wants("hanging"):
         return
@@ -136,7 +136,7 @@ def _hanging(effort: Effort) -> Iterator[Row]:
         ).measure(effort)
 
 
-def _latency(effort: Effort) -> Iterator[Row]:
+def _latency(effort: Effort) -> Iterator[BenchmarkRow]:
     if not effort.wants(*_LATENCY):
         return
     finished, due = (MANY_FINISHED, MANY_DUE) if effort.long else (FINISHED, DUE)
@@ -151,7 +151,7 @@ def _latency(effort: Effort) -> Iterator[Row]:
         yield from _latencies(effort, Path(empty), Path(full))
 
 
-def _latencies(effort: Effort, empty: Path, full: Path) -> Iterator[Row]:
+def _latencies(effort: Effort, empty: Path, full: Path) -> Iterator[BenchmarkRow]:
     def idle() -> float:
         found = latency.of_single_events(site_of(empty))
         effort.tell(f"delivery/idle_p50_ms: p99 {latency.percentile(found, 0.99):.2f} ms")
@@ -192,7 +192,7 @@ def _aim(name: str, unit: str, ours: Callable[[], float], most: float) -> Compar
     )
 
 
-def _load(effort: Effort) -> Iterator[Row]:
+def _load(effort: Effort) -> Iterator[BenchmarkRow]:
     """20,000 events to 1, 20 and 100 receivers, with and without TLS."""
     for name, receivers, secure in _LOADS:
         if effort.wants(name):
@@ -200,7 +200,7 @@ def _load(effort: Effort) -> Iterator[Row]:
                 yield _against_the_loop(name, nginx, MANY_EVENTS, _ours).measure(effort)
 
 
-def _retries(effort: Effort) -> Iterator[Row]:
+def _retries(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure how late retries are: one for each event, all due in the same second."""
     with _nginx() as nginx:
 

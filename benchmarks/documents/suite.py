@@ -12,7 +12,7 @@ from typing import Any, Final
 import trio
 
 from benchmarks.documents import bare, service
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 
 # A file system as a site would have it: on many machines /tmp is memory, where a commit is free.
 _FOLDER: Final = Path(__file__).parents[2] / "build"
@@ -23,7 +23,7 @@ _LISTS_A_SECOND: Final = 200.0  # 5 ms each
 _WRITTEN: Final = "the same rows by bare sqlite3, a commit for as many"
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     _FOLDER.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=_FOLDER) as folder:
@@ -42,7 +42,7 @@ class _Suite:
         shutil.copytree(self._empty, self._full)
         _on_site(self._full, lambda site: service.insert(site, effort.events, 64))
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[BenchmarkRow]:
         """Measure, the lists last: they fill the site."""
         events = self._effort.events
         names = _on_site(self._full, service.names)
@@ -83,7 +83,7 @@ class _Suite:
         callers: int,
         write: Callable[[Any], Awaitable[float]],
         written: Callable[[], Sequence[Sequence[bare.Write]]],
-    ) -> Row:
+    ) -> BenchmarkRow:
         """Ours on a copy of `begin`; then what it wrote, by the reference on another copy."""
 
         def ours() -> float:
@@ -102,7 +102,7 @@ class _Suite:
         ours: Callable[[], float],
         reference: Callable[[], float],
         reference_name: str,
-    ) -> Row:
+    ) -> BenchmarkRow:
         unit = "lists/s" if name.startswith("lists") else "documents/s"
         return Comparison("documents", name, unit, ours, reference, reference_name).measure(
             self._effort

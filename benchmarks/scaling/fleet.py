@@ -28,7 +28,7 @@ from trio.testing import MockClock
 
 from benchmarks.delivery.events import EVENT, SECRET, data
 from benchmarks.scaling.costs import Costs
-from benchmarks.scaling.machines import Disk, Processors
+from benchmarks.scaling.machines import Processors, SimulatedDisk
 from fw_actors.config import Config
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import ADMINISTRATOR
@@ -40,10 +40,10 @@ from fw_actors.store.postgres import WRITER_THREADS
 from tests.forwarding_tx import ForwardingTx
 from tests.simulation.faulty_store import Weather
 from tests.simulation.life import Life
-from tests.simulation.network import Wire
-from tests.simulation.node import Node, Up
+from tests.simulation.network import SimulatedWire
+from tests.simulation.node import NodeProcess, SimulatedNode
 from tests.simulation.post_office import Letter, PostOffice
-from tests.simulation.surroundings import Surroundings, Trace
+from tests.simulation.surroundings import SimulationTrace, Surroundings
 from tests.simulation.wall_clock import WallClock
 from tests.site_kit import make_config
 
@@ -92,7 +92,7 @@ class ModelDatabase:
 
     def __init__(self, costs: Costs, processors: Processors) -> None:
         self.costs, self.processors = costs, processors
-        self.disk = Disk(costs.sync)
+        self.disk = SimulatedDisk(costs.sync)
         self.locks: dict[str, trio.Lock] = {}
         self.locked: dict[str, float] = {}
         self.seconds = 0.0
@@ -212,13 +212,13 @@ class _CountingTx(ForwardingTx):
             counts.after += 1
 
 
-class _ModelNode(Node):
+class _ModelNode(SimulatedNode):
     """A node whose store takes the time of the model."""
 
     database: ModelDatabase
 
     def store_of(self, inner: Store, life: Life, dice: random.Random) -> Store:
-        """See `Node.store_of`."""
+        """See `SimulatedNode.store_of`."""
         return ModelStore(inner, self.database)
 
 
@@ -235,11 +235,11 @@ class _Receivers:
     nursery: trio.Nursery
     sent: list[float]
 
-    async def accept(self, wire: Wire) -> None:
+    async def accept(self, wire: SimulatedWire) -> None:
         """See `Listener`."""
         self.nursery.start_soon(self._serve, wire)
 
-    async def _serve(self, wire: Wire) -> None:
+    async def _serve(self, wire: SimulatedWire) -> None:
         request = b""
         while data := await wire.read():
             request += data
@@ -372,10 +372,10 @@ def _surroundings(
     def stamp(message: Any) -> Letter:
         return Letter(trio.current_time(), clock.now(), 0, message)
 
-    def nothing(life: Life, up: Up) -> None: ...
+    def nothing(life: Life, up: NodeProcess) -> None: ...
 
     return Surroundings(
-        seed, clock, Trace(trio.current_time()), nursery, Weather(), listeners,
+        seed, clock, SimulationTrace(trio.current_time()), nursery, Weather(), listeners,
         PostOffice(random.Random(1), stamp), lambda life: None, lambda password: None, failed,
         nothing,
     )  # fmt: skip

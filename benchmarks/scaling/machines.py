@@ -26,7 +26,7 @@ class Processors:
         await trio.sleep_until(begin + seconds)
 
 
-class Disk:
+class SimulatedDisk:
     """A disk whose sync takes `seconds`; all who wait when one begins share it."""
 
     def __init__(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ import trio
 from benchmarks import nodes as real
 from benchmarks.delivery.events import BODY_BYTES, SLOTS
 from benchmarks.nginx import running_nginx
-from benchmarks.rows import Effort, Row, figure
+from benchmarks.rows import BenchmarkRow, Effort, figure
 from benchmarks.scaling.costs import Costs, Usage, statement_seconds, usage
 from benchmarks.scaling.fleet import Fleet, FleetResult, simulate_fleet
 from benchmarks.scaling.footprint import Footprint, measure
@@ -38,7 +38,7 @@ NETWORK_WAY: Final = 0.0005
 _FOLDER: Final = Path(__file__).parents[2] / "build"
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     _FOLDER.mkdir(exist_ok=True)
     with postgres_cluster(durable=True) as cluster, running_nginx(_FOLDER) as nginx:
@@ -55,12 +55,12 @@ def _measured_costs(
     cluster: PostgresCluster, url: str, hook: str, effort: Effort
 ) -> tuple[dict[str, Usage], Costs]:
     """Deliver by one real node, and take apart what was used."""
-    work = real.Work(hook, effort.events, SLOTS)
+    work = real.EventLoad(hook, effort.events, SLOTS)
     used: dict[str, Usage] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         config = real.site(folder, url, work.slots)
-        trio.run(real.record, config, real.Work(hook, 1, SLOTS))  # tables and Webhook
+        trio.run(real.record, config, real.EventLoad(hook, 1, SLOTS))  # tables and Webhook
         before = usage(cluster, url)
         trio.run(real.emit_all, config, work)
         used["record"] = usage(cluster, url).since(before)
@@ -82,7 +82,7 @@ def _in_microseconds(costs: Costs) -> str:
     return ", ".join(f"{name} {getattr(costs, name) * 1e6:.0f}" for name in names)
 
 
-def _cost_rows(used: dict[str, Usage], events: int) -> Iterator[Row]:
+def _cost_rows(used: dict[str, Usage], events: int) -> Iterator[BenchmarkRow]:
     for name, what in used.items():
         each = what.wal_bytes / events
         yield _row(f"{name}_wal", "bytes/event", each, BODY_BYTES, "its payload")
@@ -92,7 +92,7 @@ def _cost_rows(used: dict[str, Usage], events: int) -> Iterator[Row]:
         yield _row(f"{name}_database", "us/event", micros, 1e6, "a second of a processor")
 
 
-def _room_rows(kept: Footprint) -> Iterator[Row]:
+def _room_rows(kept: Footprint) -> Iterator[BenchmarkRow]:
     count = figure(kept.rows)
     yield _row("room_rows", "bytes/delivery", kept.table, BODY_BYTES, f"payload; {count} kept")
     yield _row("room_indexes", "bytes/delivery", kept.indexes, kept.table, "the row")
@@ -102,13 +102,17 @@ def _room_rows(kept: Footprint) -> Iterator[Row]:
     yield _row("retention_wal", "MB a tenth", megabytes, kept.drop_wal / 1e6, "a partition dropped")
 
 
-def _model_rows(cluster: PostgresCluster, costs: Costs, hook: str, effort: Effort) -> Iterator[Row]:
+def _model_rows(
+    cluster: PostgresCluster, costs: Costs, hook: str, effort: Effort
+) -> Iterator[BenchmarkRow]:
     """Nodes on the processors of this machine: what the model says, and what real ones show."""
     shared = os.cpu_count() or 1
     slow_events = max(1, effort.events // real.SLOW_SHARE)
     with real.slow_receiver() as slow:
-        works = {"quick": (real.Work(hook, effort.events, SLOTS), 0.0),
-                 "slow": (real.Work(slow, slow_events, SLOW_SLOTS), real.SLOW_SECONDS)}  # fmt: skip
+        works = {
+            "quick": (real.EventLoad(hook, effort.events, SLOTS), 0.0),
+            "slow": (real.EventLoad(slow, slow_events, SLOW_SLOTS), real.SLOW_SECONDS),
+        }
         for name, (work, seconds) in works.items():
             for count in real.NODES:
                 fleet = Fleet(count, work.events, 1, work.slots, seconds, shared=shared)
@@ -118,7 +122,7 @@ def _model_rows(cluster: PostgresCluster, costs: Costs, hook: str, effort: Effor
                 yield _row(f"model_{name}_{count}", "deliveries/s", ours, theirs, "real nodes")
 
 
-def _fleet_rows(costs: Costs, effort: Effort) -> Iterator[Row]:
+def _fleet_rows(costs: Costs, effort: Effort) -> Iterator[BenchmarkRow]:
     """Nodes on machines of their own, over a network."""
     away = Costs(costs.node, costs.row, costs.statement, NETWORK_WAY, costs.sync)
     for receivers in (1, RECEIVERS):
@@ -142,6 +146,6 @@ def _tell(effort: Effort, nodes: int, receivers: int, result: FleetResult) -> No
     )
 
 
-def _row(name: str, unit: str, ours: float, theirs: float, of: str) -> Row:
+def _row(name: str, unit: str, ours: float, theirs: float, of: str) -> BenchmarkRow:
     rate = ours / theirs if unit.endswith("/s") else theirs / ours if ours else 0.0
-    return Row("scaling", name, unit, ours, theirs, of, rate)
+    return BenchmarkRow("scaling", name, unit, ours, theirs, of, rate)

@@ -25,7 +25,7 @@ from benchmarks.delivery.events import EVENT, SECRET, SLOTS, data
 from benchmarks.delivery.service import deliver
 from benchmarks.intake import DATABASE, METHOD, api_key
 from benchmarks.nginx import counted_by_all, running_nginx
-from benchmarks.rows import Comparison, Effort, Row
+from benchmarks.rows import BenchmarkRow, Comparison, Effort
 from benchmarks.through.producer import emit_all, producer
 
 A_BATCH: Final = 500
@@ -43,7 +43,7 @@ class NotThrough(Exception):
     """Raised when the store does not say in time of every event that it was sent."""
 
 
-def rows(effort: Effort) -> Iterator[Row]:
+def rows(effort: Effort) -> Iterator[BenchmarkRow]:
     """Measure the suite."""
     FOLDER.mkdir(exist_ok=True)
     events = max(1, effort.events // A_BATCH) * A_BATCH

@@ -1,4 +1,4 @@
-"""The suite `console` at little effort: the busy service, and who watches it."""
+"""The suite `console` at little effort: the busy service, and its watchers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from benchmarks.console.watched import NotAsBusy, busy_service, watching
 from benchmarks.nginx import running_nginx
 
 
-def test_what_lies_between_windows_is_their_mean() -> None:
+def test_pairwise_means_averages_neighbours() -> None:
     assert pairwise_means([1.0, 3.0, 9.0]) == [2.0, 6.0]
 
 
 @pytest.mark.timeout(300)
-def test_a_busy_service_delivers_and_shows_itself(
+def test_busy_service_reaches_load_while_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watched, "WINDOW_SECONDS", 2.0)

@@ -22,7 +22,7 @@ from benchmarks.rows import Comparison, Effort, figure
 from fw_actors.ops.site import open_site
 
 
-def test_all_events_reach_the_receiver_beside_some_that_take_none(tmp_path: Path) -> None:
+def test_deliver_reaches_receiver_beside_bad_receivers(tmp_path: Path) -> None:
     with stamping() as receiver, bad_receivers() as (hanging, refusing, _):
 
         async def run() -> float:
@@ -32,7 +32,7 @@ def test_all_events_reach_the_receiver_beside_some_that_take_none(tmp_path: Path
         assert len(receiver.taken()) == 30
 
 
-def test_a_backlog_has_what_was_asked_for_and_a_claim_finds_its_head(tmp_path: Path) -> None:
+def test_backlog_fill_creates_requested_rows(tmp_path: Path) -> None:
     with bad_receivers() as (dead, *_):
         backlog.fill(tmp_path, 30, 10, dead)
     assert backlog.claim_milliseconds(tmp_path) > 0
@@ -51,14 +51,14 @@ async def counts(folder: Path) -> dict[str, int]:
         )
 
 
-def test_every_retry_of_an_outage_is_sent_when_it_is_due(tmp_path: Path) -> None:
+def test_late_milliseconds_measures_every_retry(tmp_path: Path) -> None:
     with stamping() as receiver:
         late = trio.run(late_milliseconds, tmp_path, receiver.url, 20)
     assert len(late) == 20
     assert late[0] >= -2  # start and length of an attempt are rounded to milliseconds
 
 
-CHOICES = [  # arguments, what is said of them
+CHOICES = [  # arguments, part of the error
     (["delivery", "--row", "receivers_20"], "No row receivers_20: there are end_to_end, "),
     (["delivery", "--long", "--row", "fastest"], "retries_p99."),
     (["sender", "--row", "posts"], "--row chooses rows of the suite delivery"),
@@ -67,20 +67,20 @@ CHOICES = [  # arguments, what is said of them
 
 
 @pytest.mark.parametrize(("arguments", "said"), CHOICES)
-def test_a_row_that_would_never_be_measured_is_refused(arguments: list[str], said: str) -> None:
+def test_benchmark_command_refuses_unmeasurable_rows(arguments: list[str], said: str) -> None:
     told = CliRunner().invoke(main, arguments)
     assert told.exit_code == 2
     assert said in told.output
 
 
-def test_chosen_rows_are_measured_and_no_other() -> None:
+def test_effort_wants_only_chosen_rows() -> None:
     some = Effort(1, 1, print, only=frozenset({"hanging", "backlog"}))
     assert [name for name in names(long=True) if some.wants(name)] == ["hanging", "backlog"]
     assert some.wants("end_to_end", "backlog")
     assert Effort(1, 1, print).wants("whatever")
 
 
-def test_the_receivers_listen_apart_and_by_tls_where_they_are_asked_to() -> None:
+def test_receiver_configuration_has_ports_and_optional_tls() -> None:
     plain = configuration(Path("/x"), 1000, [1001, 1002])
     assert "listen 127.0.0.1:1001;" in plain
     assert "listen 127.0.0.1:1002;" in plain
@@ -91,7 +91,7 @@ def test_the_receivers_listen_apart_and_by_tls_where_they_are_asked_to() -> None
 
 
 @pytest.mark.parametrize(("less", "ratio"), [(False, 0.5), (True, 2.0)])
-def test_a_ratio_above_one_is_better_whatever_the_unit(less: bool, ratio: float) -> None:
+def test_comparison_ratio_above_one_is_better(less: bool, ratio: float) -> None:
     row = Comparison("s", "n", "u", float, float, "r", less_is_better=less).row([2.0], [4.0])
     assert row.ratio == ratio
 
@@ -101,6 +101,6 @@ def test_small_figures_keep_their_decimals(value: float, shown: str) -> None:
     assert figure(value) == shown
 
 
-def test_a_percentile_is_one_of_the_values() -> None:
+def test_percentile_is_element_of_values() -> None:
     values = [float(number) for number in range(200)]
     assert [percentile(values, share) for share in (0.0, 0.5, 0.99, 1.0)] == [0, 100, 198, 199]

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from benchmarks.flows import ENTRY_QUEUE, LOGIN, NOTE, ROOT, Call, Flow, rows
+from benchmarks.flows import ENTRY_QUEUE, LOGIN, NOTE, ROOT, Flow, RecordedCall, rows
 from benchmarks.rows import Effort
 
 READER: Final = ("a/read.py", "read", 1, 10, "reader", 1)
@@ -15,7 +15,7 @@ CALLBACK: Final = ("b/write.py", "settle", 1, 11, ENTRY_QUEUE, 1)
 
 
 def test_figures_count_changes_between_consecutive_calls() -> None:
-    flow = Flow([Call(*each) for each in (READER, READER, WRITER, CALLBACK, READER)])
+    flow = Flow([RecordedCall(*each) for each in (READER, READER, WRITER, CALLBACK, READER)])
     assert flow.figures() == {
         "calls": 5,
         "functions": 3,
@@ -24,13 +24,13 @@ def test_figures_count_changes_between_consecutive_calls() -> None:
         "changes of file": 2,
         "changes of folder": 2,
         "changes of thread": 2,
-        "hand-overs": 2,  # reader to writer and back: trio's entry queue is no task of ours
+        "hand-overs": 2,  # reader to writer and back: trio's entry queue is no task of the service
         "deepest stack": 3,
     }
 
 
 def test_trace_names_each_task_once_and_groups_by_file() -> None:
-    flow = Flow([Call(*each) for each in (READER, READER, WRITER, READER)])
+    flow = Flow([RecordedCall(*each) for each in (READER, READER, WRITER, READER)])
     assert list(flow.trace()) == [
         "1. task reader",
         "   a/read.py: read, read",
@@ -42,7 +42,7 @@ def test_trace_names_each_task_once_and_groups_by_file() -> None:
 
 
 def test_stretches_count_how_often_a_flow_enters_a_file() -> None:
-    flow = Flow([Call(*each) for each in (READER, READER, WRITER, CALLBACK, READER)])
+    flow = Flow([RecordedCall(*each) for each in (READER, READER, WRITER, CALLBACK, READER)])
     assert flow.stretches() == [("a/read.py", 2), ("b/write.py", 1)]
 
 

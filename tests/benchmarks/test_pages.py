@@ -11,7 +11,7 @@ from benchmarks.rows import Effort
 from tests.site_kit import make_config
 
 
-def test_each_page_of_the_suite_is_rendered(tmp_path: Path) -> None:
+def test_pages_suite_renders_each_page(tmp_path: Path) -> None:
     effort = Effort(events=1, rounds=1, tell=print)
     found = trio.run(measured, make_config(tmp_path), 1_000, effort)
     assert {"home", "webhook", "list", "attempts"} <= set(found)

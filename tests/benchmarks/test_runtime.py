@@ -1,4 +1,4 @@
-"""The suite `runtime` at little effort: each row is measured, and what is told is handled."""
+"""The suite `runtime` at little effort: each row is measured on both sides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from benchmarks.__main__ import SUITES
 from benchmarks.rows import Effort
 
 
-def test_every_row_is_measured_on_both_sides() -> None:
+def test_runtime_suite_measures_rows_on_both_sides() -> None:
     lines: list[str] = []
     rows = list(runtime.rows(Effort(events=200, rounds=1, tell=lines.append)))
     assert [row.name for row in rows] == [
@@ -18,5 +18,5 @@ def test_every_row_is_measured_on_both_sides() -> None:
     assert len(lines) == 10
 
 
-def test_the_suite_is_known_to_the_command() -> None:
+def test_runtime_suite_is_registered() -> None:
     assert SUITES["runtime"] is runtime.rows

@@ -10,13 +10,13 @@ from trio.testing import MockClock
 
 from benchmarks.scaling.costs import Costs
 from benchmarks.scaling.fleet import Fleet, simulate_fleet
-from benchmarks.scaling.machines import Disk, Processors
+from benchmarks.scaling.machines import Processors, SimulatedDisk
 
 NODE: Final = 0.001
 FREE: Final = Costs(NODE, 0.0, 0.0, 0.0, 0.0)
 
 
-async def test_processors_do_as_much_at_once_as_there_are(autojump_clock: MockClock) -> None:
+async def test_processors_run_as_many_tasks_as_cores(autojump_clock: MockClock) -> None:
     processors = Processors(2)
     async with trio.open_nursery() as nursery:
         for _ in range(6):
@@ -32,8 +32,8 @@ async def test_processors_are_free_after_a_pause(autojump_clock: MockClock) -> N
     assert trio.current_time() == 7.0
 
 
-async def test_disk_syncs_once_for_all_who_wait(autojump_clock: MockClock) -> None:
-    disk = Disk(1.0)
+async def test_disk_sync_serves_all_waiting_commits(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk(1.0)
     ended: list[float] = []
 
     async def commit(at: float) -> None:

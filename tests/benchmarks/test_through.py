@@ -13,7 +13,7 @@ from fw_actors.config import load
 from fw_actors.ops.site import open_site
 
 
-def test_a_producer_records_all_its_events(tmp_path: Path) -> None:
+def test_producer_records_all_its_events(tmp_path: Path) -> None:
     (tmp_path / "fw.json").write_text("{}")
     config = load({"FW_SECRET_KEY": KEY}, tmp_path)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.browser.watch import WATCHER, Watch
+from tests.browser.watch import WATCHER, PageWatch
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite
 
 CHROMIUM = "/usr/bin/chromium-headless-shell"
@@ -97,13 +97,13 @@ def receiver() -> Iterator[LiveReceiver]:
 
 
 @pytest.fixture(scope="package")
-def watch() -> Watch:
+def watch() -> PageWatch:
     """The errors of the pages of a test."""
-    return Watch()
+    return PageWatch()
 
 
 @pytest.fixture(scope="package")
-def profile(browser: Browser, site: LiveSite, watch: Watch) -> Iterator[BrowserContext]:
+def profile(browser: Browser, site: LiveSite, watch: PageWatch) -> Iterator[BrowserContext]:
     """A browser's profile for all tests, so that scripts and styles are fetched once."""
     context = browser.new_context(
         base_url=site.url, locale="en-GB", timezone_id="Europe/Berlin", reduced_motion="reduce"
@@ -117,14 +117,14 @@ def profile(browser: Browser, site: LiveSite, watch: Watch) -> Iterator[BrowserC
 
 @pytest.fixture
 def context(profile: BrowserContext) -> BrowserContext:
-    """The profile, which nobody is signed in to."""
+    """The browser profile, without a signed-in user."""
     profile.clear_cookies()
     profile.clear_permissions()
     return profile
 
 
 @pytest.fixture
-def page(context: BrowserContext, site: LiveSite, watch: Watch) -> Iterator[Page]:
+def page(context: BrowserContext, site: LiveSite, watch: PageWatch) -> Iterator[Page]:
     """A tab; what it may not do (Content-Security-Policy, errors in scripts) fails the test."""
     page = context.new_page()
     forget = {"origin": site.url, "storageTypes": "local_storage"}
@@ -139,7 +139,7 @@ def page(context: BrowserContext, site: LiveSite, watch: Watch) -> Iterator[Page
 
 @pytest.fixture
 def sign_in(context: BrowserContext) -> Callable[[str], None]:
-    """Sign somebody in by the API, so that only the tests of the sign-in page need the page."""
+    """Sign a user in by the API, so that only the tests of the sign-in page need the page."""
 
     def go(name: str) -> None:
         data: dict[str, Any] = {"usr": name, "pwd": PASSWORD}

@@ -23,7 +23,7 @@ from fw_actors.errors import ValidationError
 
 
 class Customer(DocType, naming="field:title", permissions={"Sales": "list read create write"}):
-    """Whom we sell to."""
+    """A buyer."""
 
     title = Data(required=True)
     city = Data()
@@ -61,6 +61,6 @@ class Order(
     lines = Table(OrderLine)
 
     def validate(self, fw: Any) -> None:
-        """Refuse an order that nobody could pack."""
+        """Refuse an order that cannot be packed."""
         if self.title == "refuse me":
             raise ValidationError("No order is called that.", field="title")

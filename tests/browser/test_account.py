@@ -27,7 +27,7 @@ def another_session(site: LiveSite, name: str, agent: str) -> Iterator[httpx.Cli
         yield client
 
 
-def test_the_profile_is_changed(page: Page, sign_in: SignIn) -> None:
+def test_account_page_changes_profile(page: Page, sign_in: SignIn) -> None:
     sign_in("carl")
     page.goto("/account")
     page.get_by_label("Full name").fill("Carl Changed")
@@ -38,7 +38,7 @@ def test_the_profile_is_changed(page: Page, sign_in: SignIn) -> None:
     expect(page.get_by_label("Full name")).to_have_value("Carl Changed")
 
 
-def test_sessions_are_listed_and_ended(page: Page, site: LiveSite, sign_in: SignIn) -> None:
+def test_account_page_lists_and_ends_sessions(page: Page, site: LiveSite, sign_in: SignIn) -> None:
     sign_in("carl")
     with (
         another_session(site, "carl", "curl/8.0") as one,
@@ -61,7 +61,7 @@ def test_sessions_are_listed_and_ended(page: Page, site: LiveSite, sign_in: Sign
         assert two.get("/api/boot").json()["user"] is None
 
 
-def test_an_api_key_is_shown_once_works_and_is_revoked(
+def test_api_key_is_shown_once_works_and_is_revoked(
     page: Page, site: LiveSite, sign_in: SignIn
 ) -> None:
     """The key is shown this once (A-267)."""
@@ -88,7 +88,7 @@ def test_an_api_key_is_shown_once_works_and_is_revoked(
     assert httpx.get(f"{site.url}/api/boot", headers=bearer).status_code == 401
 
 
-def test_without_a_clipboard_the_key_is_selected(page: Page, sign_in: SignIn) -> None:
+def test_api_key_is_selected_without_clipboard(page: Page, sign_in: SignIn) -> None:
     """Browsers have one on https and localhost alone."""
     sign_in("carl")
     page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
@@ -108,7 +108,7 @@ def test_without_a_clipboard_the_key_is_selected(page: Page, sign_in: SignIn) ->
     ("answer", "told", "status"),
     [("Enter", "your API keys are revoked", 401), ("Escape", "your API keys still work", 200)],
 )
-def test_a_new_password_asks_what_becomes_of_the_api_keys(
+def test_password_change_asks_whether_to_revoke_api_keys(
     page: Page, site: LiveSite, sign_in: SignIn, answer: str, told: str, status: int
 ) -> None:
     """A change of one's own password leaves API keys (A-249); by keyboard alone (H-157)."""
@@ -131,7 +131,7 @@ def test_a_new_password_asks_what_becomes_of_the_api_keys(
     assert httpx.get(f"{site.url}/api/boot", headers=bearer).status_code == status
 
 
-def test_the_password_is_changed_and_what_is_wrong_is_said(page: Page, sign_in: SignIn) -> None:
+def test_password_change_names_errors_beside_fields(page: Page, sign_in: SignIn) -> None:
     sign_in("carl")
     page.goto("/account")
     current = page.get_by_label("Current password", exact=True)

@@ -1,4 +1,4 @@
-"""The console in the process: what is alive in it, and its acts. Every act is an Audit Event."""
+"""The console page: the actors and receivers of the process, and acts, each an Audit Event."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def audited(page: Page, action: str) -> list[dict[str, Any]]:
 
 
 def make_webhook(page: Page, receiver: LiveReceiver) -> str:
-    """Have a receiver told of `console.seen`; return its origin."""
+    """Make a Webhook for `console.seen`; return the origin of its receiver."""
     hook = {"event_type": "Custom", "custom_event": "console.seen", "secret": SECRET}
     made = page.request.post(
         "/api/resource/Webhook", data={**hook, "url": receiver.url}, headers=HEADERS
@@ -87,12 +87,14 @@ def fail_one(page: Page) -> str:
 
 @pytest.fixture
 def receiver() -> Iterator[LiveReceiver]:
-    """One of this test's own: nobody else's deliveries go there."""
+    """A receiver of this test alone, without deliveries of other tests."""
     with LiveReceiver(204) as receiver:
         yield receiver
 
 
-def test_the_console_shows_what_is_alive_and_acts_on_it(page: Page, receiver: LiveReceiver) -> None:
+def test_console_shows_actors_and_receivers_and_acts_on_them(
+    page: Page, receiver: LiveReceiver
+) -> None:
     origin = make_webhook(page, receiver)
     emit(page)
     eventually(lambda: len(receiver.got) == 1)
@@ -140,7 +142,7 @@ def test_the_console_shows_what_is_alive_and_acts_on_it(page: Page, receiver: Li
     assert audited(page, "console.restart") == [{"target": "mailer", "actor": "admin"}]
 
 
-def test_a_lock_is_lifted_and_a_failure_replayed_on_the_console(page: Page, site: LiveSite) -> None:
+def test_console_unlocks_identifier_and_replays_failure(page: Page, site: LiveSite) -> None:
     for _ in range(3):
         httpx.post(f"{site.url}/api/login", json={"usr": "demo", "pwd": "x"}, headers=HEADERS)
     page.goto("/app/console#locks-title")  # as the desk's home leads there
@@ -164,7 +166,7 @@ def test_a_lock_is_lifted_and_a_failure_replayed_on_the_console(page: Page, site
     assert replayed in audited(page, "webhook.replay")
 
 
-def test_the_console_is_for_system_managers_alone(page: Page, sign_in: SignIn) -> None:
+def test_console_is_for_system_managers_only(page: Page, sign_in: SignIn) -> None:
     page.context.clear_cookies()
     page.goto("/app/console")
     expect(page).to_have_url(re.compile(r"/login\?next="))
@@ -183,7 +185,7 @@ def test_the_console_is_for_system_managers_alone(page: Page, sign_in: SignIn) -
         assert page.request.post(path, data=body, headers=HEADERS).status == 403
 
 
-def test_what_is_not_there_is_said(page: Page) -> None:
+def test_console_act_on_unknown_target_answers_404(page: Page) -> None:
     for act, body in (
         ("pause", {"receiver": "https://x.test:443"}),
         ("restart", {"actor": "deliveries"}),
@@ -195,7 +197,7 @@ def test_what_is_not_there_is_said(page: Page) -> None:
         assert (answer.status, answer.json()["error"]["type"]) == (404, "NotFoundError")
 
 
-def test_a_job_that_waits_is_found_and_cancelled_on_the_console(page: Page, site: LiveSite) -> None:
+def test_console_filters_and_cancels_scheduled_job(page: Page, site: LiveSite) -> None:
     """Each act is an Audit Event (O-223)."""
     number = enqueue(site)
     page.goto("/app/console#jobs-part")

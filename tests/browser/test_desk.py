@@ -38,7 +38,7 @@ def sid_of(page: Page) -> str:
     return next(c["value"] for c in page.context.cookies() if c.get("name") == "sid")
 
 
-def test_the_desk_shows_the_places_that_one_may_open(page: Page) -> None:
+def test_desk_navigation_shows_permitted_doctypes(page: Page) -> None:
     page.goto("/app")
     navigation = page.get_by_role("navigation", name="Document types")
     expect(navigation.get_by_role("link", name="Sales Order")).to_be_visible()
@@ -47,7 +47,7 @@ def test_the_desk_shows_the_places_that_one_may_open(page: Page) -> None:
     look(page, "desk")
 
 
-def test_the_menu_of_a_small_screen_opens_and_closes(page: Page) -> None:
+def test_small_screen_menu_opens_and_closes(page: Page) -> None:
     page.set_viewport_size({"width": 360, "height": 700})
     page.goto("/app")
     menu = page.get_by_role("button", name="Menu")
@@ -61,7 +61,7 @@ def test_the_menu_of_a_small_screen_opens_and_closes(page: Page) -> None:
     expect(navigation).to_be_hidden()
 
 
-def test_a_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
+def test_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
     page.goto(ORDERS)
     expect(shown_rows(page)).to_have_count(50)
     look(page, "list")
@@ -89,7 +89,7 @@ def test_a_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
     expect(page.get_by_text("1\N{EN DASH}20 of 20")).to_be_visible()
 
 
-def test_a_list_is_limited_to_what_was_made_of_late(page: Page) -> None:
+def test_list_is_filtered_by_recent_creation(page: Page) -> None:
     """All that match since then can be replayed, too (H-165)."""
     page.goto(f"{ORDERS}?status=Packed")
     page.get_by_label("Created").select_option("In the last hour")
@@ -100,8 +100,8 @@ def test_a_list_is_limited_to_what_was_made_of_late(page: Page) -> None:
     assert answer.status == 400
 
 
-def test_leaving_the_search_field_asks_nothing_again(page: Page) -> None:
-    """An answer between press and release of the next click would exchange what is clicked."""
+def test_search_field_sends_no_request_at_blur(page: Page) -> None:
+    """A response between press and release of the next click would replace the clicked element."""
     page.goto(ORDERS)
     page.get_by_label("Search", exact=True).fill("day 4")
     expect(shown_rows(page)).to_have_count(11)
@@ -117,7 +117,7 @@ def test_leaving_the_search_field_asks_nothing_again(page: Page) -> None:
     assert len(lists) == 2, "one for the typed customer, one for the chosen status"
 
 
-def test_lists_work_without_script(browser: Browser, page: Page, site: LiveSite) -> None:
+def test_list_filters_work_without_script(browser: Browser, page: Page, site: LiveSite) -> None:
     context = browser.new_context(base_url=site.url, java_script_enabled=False)
     context.add_cookies([{"name": "sid", "value": sid_of(page), "url": site.url}])
     plain = context.new_page()
@@ -140,7 +140,7 @@ def test_lists_work_without_script(browser: Browser, page: Page, site: LiveSite)
         (ORDERS + "?margin=1", 400, "That did not work"),
     ],
 )
-def test_what_is_refused_is_said_on_a_page(page: Page, path: str, status: int, title: str) -> None:
+def test_refusal_is_shown_on_page_with_menu(page: Page, path: str, status: int, title: str) -> None:
     answer = page.goto(path)
     assert answer is not None
     assert answer.status == status
@@ -167,7 +167,7 @@ def fill_order(page: Page, title: str) -> None:
         row.get_by_label("Quantity").fill(str(number + 2))
 
 
-def test_a_document_is_made_changed_submitted_and_cancelled(page: Page) -> None:
+def test_document_is_created_changed_submitted_and_cancelled(page: Page) -> None:
     fill_order(page, "Made by hand")
     expect(page.get_by_label("Margin")).to_have_count(0)
     look(page, "form-new")
@@ -208,7 +208,7 @@ def test_a_document_is_made_changed_submitted_and_cancelled(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/app/Sales%20Order$"))
 
 
-def test_the_history_tells_what_became_of_each_child_row(page: Page, sign_in: SignIn) -> None:
+def test_history_shows_changes_of_child_rows(page: Page, sign_in: SignIn) -> None:
     sign_in("admin")
     fill_order(page, "With a history")
     page.get_by_role("button", name="Create").click()
@@ -232,7 +232,7 @@ def test_the_history_tells_what_became_of_each_child_row(page: Page, sign_in: Si
     look(page, "history")
 
 
-def test_what_is_refused_is_said_beside_its_field_and_nothing_is_lost(page: Page) -> None:
+def test_form_shows_refusal_beside_field_and_keeps_input(page: Page) -> None:
     fill_order(page, "refuse me")
     page.get_by_role("button", name="Create").click()
     title = page.get_by_label("Title")
@@ -254,9 +254,7 @@ def test_what_is_refused_is_said_beside_its_field_and_nothing_is_lost(page: Page
     page.on("dialog", lambda dialog: dialog.accept())  # leaving with unsaved changes is asked for
 
 
-def test_a_save_over_a_newer_version_is_refused_and_keeps_what_was_typed(
-    page: Page, site: LiveSite
-) -> None:
+def test_conflicting_save_is_refused_and_keeps_input(page: Page, site: LiveSite) -> None:
     """A save over a newer `modified` is refused (D-120), and nothing typed is lost (H-158)."""
     page.goto(ORDERS + "/SO-0001")
     page.get_by_label("Title").fill("Mine")
@@ -272,7 +270,7 @@ def test_a_save_over_a_newer_version_is_refused_and_keeps_what_was_typed(
 
 
 @pytest.mark.parametrize("cookie", ["gone", "stale"])
-def test_an_ended_session_loses_nothing_that_was_typed(page: Page, cookie: str) -> None:
+def test_ended_session_keeps_input_of_form(page: Page, cookie: str) -> None:
     """The sentence that saves the work is shown without a cookie, and with one that is over."""
     page.goto(ORDERS + "/SO-0002")
     page.get_by_label("Title").fill("Typed before")
@@ -286,7 +284,7 @@ def test_an_ended_session_loses_nothing_that_was_typed(page: Page, cookie: str) 
     page.on("dialog", lambda dialog: dialog.accept())
 
 
-def test_a_list_that_cannot_be_asked_for_stays_and_says_why(page: Page, sign_in: SignIn) -> None:
+def test_failed_list_request_keeps_rows_and_shows_reason(page: Page, sign_in: SignIn) -> None:
     """Long work, empty lists, errors: what happened is said, and nothing typed is lost."""
     page.goto(ORDERS)
     trouble = page.locator("#trouble")
@@ -302,7 +300,7 @@ def test_a_list_that_cannot_be_asked_for_stays_and_says_why(page: Page, sign_in:
     expect(page.get_by_label("Search", exact=True)).to_have_value("x" * 1001)
 
 
-def test_saving_a_table_leaves_the_rows_that_nobody_touched(page: Page) -> None:
+def test_table_save_leaves_unchanged_rows_exact(page: Page) -> None:
     """Child rows are sent as whole lists (D-14): each goes back as exactly as it came."""
     first = {"item": "First", "rate": 1234567.0, "packed": "2026-10-25T00:30:00.123Z", "seal": "s"}
     body = {"title": "Exact", "lines": [first, {"item": "Last", "rate": 1e22}]}
@@ -322,7 +320,7 @@ def test_saving_a_table_leaves_the_rows_that_nobody_touched(page: Page) -> None:
     ]
 
 
-def test_what_is_emptied_in_a_new_form_does_not_take_its_default(page: Page) -> None:
+def test_emptied_field_of_new_form_takes_no_default(page: Page) -> None:
     page.goto("/new/Sales%20Order")
     page.get_by_label("Title").fill("Without a state")
     page.get_by_label("Status").select_option("")
@@ -331,7 +329,7 @@ def test_what_is_emptied_in_a_new_form_does_not_take_its_default(page: Page) -> 
     expect(page.get_by_label("Status")).to_have_value("")
 
 
-def test_a_document_is_made_once_however_late_its_page_comes(page: Page) -> None:
+def test_document_is_created_once_despite_late_response(page: Page) -> None:
     posts: list[str] = []
     page.on("request", lambda sent: posts.append(sent.url) if sent.method == "POST" else None)
     page.goto("/new/Customer")
@@ -359,7 +357,7 @@ def test_a_document_is_made_once_however_late_its_page_comes(page: Page) -> None
     assert len(posts) == 1
 
 
-def test_a_question_stays_until_its_work_is_done(page: Page) -> None:
+def test_dialog_stays_open_until_its_request_ends(page: Page) -> None:
     """Escape calls nothing back: the page would show a document that is gone."""
     headers = {"X-FW-CSRF": "1"}
     made = page.request.post("/api/resource/Sales Order", data={"title": "Go"}, headers=headers)
@@ -381,7 +379,7 @@ def test_a_question_stays_until_its_work_is_done(page: Page) -> None:
     expect(page.get_by_text("Deleted.")).to_be_visible()
 
 
-def test_signing_out_ends_the_session(page: Page) -> None:
+def test_sign_out_button_ends_session(page: Page) -> None:
     page.goto("/app")
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(re.compile(r"/login$"))

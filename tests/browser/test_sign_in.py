@@ -1,4 +1,4 @@
-"""Sign-in, recovery and invitation as people see them (H-150, H-151)."""
+"""The pages for sign-in, recovery and invitation (H-150, H-151)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fill_sign_in(page: Page, usr: str, pwd: str) -> None:
     page.get_by_role("button", name="Sign in", exact=True).click()
 
 
-def test_the_sign_in_page_shows_notice_and_demo_account(page: Page) -> None:
+def test_sign_in_page_shows_notice_and_demo_account(page: Page) -> None:
     """The notice is shown as written, with its line breaks (A-341, A-342)."""
     page.goto("/login")
     notice = page.locator(".notice")
@@ -34,7 +34,7 @@ def test_the_sign_in_page_shows_notice_and_demo_account(page: Page) -> None:
     look(page, "login")
 
 
-def test_the_front_door_leads_to_sign_in_and_back_to_what_was_wanted(page: Page) -> None:
+def test_root_redirects_to_sign_in_and_back_to_wanted_page(page: Page) -> None:
     page.goto("/")
     expect(page).to_have_url(re.compile(r"/login$"))
     page.goto("/app/Sales%20Order?status=Packed")
@@ -45,7 +45,7 @@ def test_the_front_door_leads_to_sign_in_and_back_to_what_was_wanted(page: Page)
     expect(page).to_have_url(re.compile(r"/app$"))
 
 
-def test_the_sign_in_page_says_that_the_session_has_ended(page: Page, site: LiveSite) -> None:
+def test_sign_in_page_reports_ended_session(page: Page, site: LiveSite) -> None:
     """H-154."""
     page.context.add_cookies([{"name": "sid", "value": "x" * 32, "url": site.url}])
     page.goto("/app/Sales%20Order?status=Packed")
@@ -56,15 +56,15 @@ def test_the_sign_in_page_says_that_the_session_has_ended(page: Page, site: Live
 
 
 @pytest.mark.parametrize("wanted", ["//evil.test/x", "https://evil.test/", "/\\evil.test"])
-def test_nobody_is_led_to_another_site(page: Page, wanted: str) -> None:
+def test_sign_in_redirects_to_no_other_site(page: Page, wanted: str) -> None:
     """A sign-in leads to a path of this site and nowhere else (H-155)."""
     page.goto(f"/login?next={wanted}")
     fill_sign_in(page, "sally@example.test", PASSWORD)
     expect(page).to_have_url(re.compile(r"^http://127.0.0.1:\d+/app$"))
 
 
-def test_a_second_session_cookie_leads_to_sign_in_and_then_home(page: Page, site: LiveSite) -> None:
-    """Set by a host beside the site: two cookies `sid` lock nobody out (A-173)."""
+def test_second_session_cookie_redirects_to_sign_in(page: Page, site: LiveSite) -> None:
+    """The cookie is set by a sibling host: two cookies `sid` lock no user out (A-173)."""
     page.goto("/login")
     fill_sign_in(page, "sally", PASSWORD)
     expect(page).to_have_url(re.compile(r"/app$"))
@@ -78,13 +78,13 @@ def test_a_second_session_cookie_leads_to_sign_in_and_then_home(page: Page, site
     expect(page.get_by_role("link", name="Sales Order").first).to_be_visible()
 
 
-def test_the_demo_account_signs_in_by_one_click(page: Page) -> None:
+def test_demo_account_signs_in_by_one_click(page: Page) -> None:
     page.goto("/login")
     page.get_by_role("button", name="Sign in with it").click()
     expect(page).to_have_url(re.compile(r"/app$"))
 
 
-def test_a_wrong_password_is_said_and_what_was_typed_stays(page: Page) -> None:
+def test_wrong_password_is_reported_and_name_kept(page: Page) -> None:
     page.goto("/login")
     fill_sign_in(page, "nobody at all", "wrong")
     expect(page.get_by_role("alert")).to_contain_text("wrong")
@@ -93,8 +93,8 @@ def test_a_wrong_password_is_said_and_what_was_typed_stays(page: Page) -> None:
     look(page, "login-wrong")
 
 
-def test_a_lock_tells_the_minutes_left(page: Page) -> None:
-    """The page tells the minutes of `error.extra.retryAfter` (H-65, A-69)."""
+def test_lockout_message_shows_remaining_minutes(page: Page) -> None:
+    """The page shows the minutes of `error.extra.retryAfter` (H-65, A-69)."""
     page.goto("/login")
     for _ in range(2):
         with page.expect_response("**/api/login") as answer:
@@ -106,7 +106,7 @@ def test_a_lock_tells_the_minutes_left(page: Page) -> None:
     look(page, "login-locked")
 
 
-def test_empty_fields_are_named_before_anything_is_sent(page: Page) -> None:
+def test_empty_sign_in_fields_are_named_without_request(page: Page) -> None:
     page.goto("/login")
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_label("Name or e-mail")).to_have_accessible_description(
@@ -115,7 +115,7 @@ def test_empty_fields_are_named_before_anything_is_sent(page: Page) -> None:
     expect(page.get_by_label("Name or e-mail")).to_be_focused()
 
 
-def test_the_sign_in_page_works_by_keyboard_alone(page: Page) -> None:
+def test_sign_in_page_works_by_keyboard(page: Page) -> None:
     page.goto("/login")
     expect(page.get_by_label("Name or e-mail")).to_be_focused()
     page.keyboard.type("sally")
@@ -130,7 +130,7 @@ def test_the_sign_in_page_works_by_keyboard_alone(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/app$"))
 
 
-def test_forgot_password_answers_alike_for_everybody(page: Page) -> None:
+def test_forgot_password_page_answers_unknown_name_alike(page: Page) -> None:
     """The answer is the same for everybody (A-212)."""
     page.goto("/login")
     page.get_by_role("link", name="Forgot your password?").click()
@@ -155,7 +155,7 @@ def recovery_link(page: Page, site: LiveSite, usr: str) -> str:
     return found.group()
 
 
-def test_a_recovery_link_sets_a_password_once(page: Page, site: LiveSite) -> None:
+def test_recovery_link_sets_password_once(page: Page, site: LiveSite) -> None:
     """The token stands in the fragment (A-189), and is out of sight at once (H-156)."""
     link = recovery_link(page, site, "bea")
     page.goto(link)
@@ -182,9 +182,7 @@ def test_a_recovery_link_sets_a_password_once(page: Page, site: LiveSite) -> Non
     look(page, "reset-spent")
 
 
-def test_a_password_that_only_the_service_can_judge_is_refused_by_it(
-    page: Page, site: LiveSite
-) -> None:
+def test_password_equal_to_email_is_refused_by_service(page: Page, site: LiveSite) -> None:
     """A password may not equal name or e-mail (A-134); the page doesn't know the e-mail."""
     page.goto(recovery_link(page, site, "demo"))
     page.get_by_label("New password", exact=True).fill("DEMO@example.test")
@@ -196,13 +194,13 @@ def test_a_password_that_only_the_service_can_judge_is_refused_by_it(
 
 @pytest.mark.parametrize("path", ["/reset-password", "/accept-invite"])
 @pytest.mark.parametrize("fragment", ["", "#token=", "#token=nonsense", "#other=1"])
-def test_an_incomplete_or_unknown_link_says_so(page: Page, path: str, fragment: str) -> None:
+def test_invalid_link_page_reports_unusable_link(page: Page, path: str, fragment: str) -> None:
     page.goto(path + fragment)
     expect(page.get_by_role("heading", name="This link no longer works")).to_be_visible()
     expect(page).to_have_url(re.compile(path + "$"))
 
 
-def test_an_invitation_sets_name_and_password(page: Page, site: LiveSite) -> None:
+def test_invitation_sets_name_and_password(page: Page, site: LiveSite) -> None:
     """An accepted invitation sets the password (A-231) and does not sign the person in (A-222)."""
     told = site.fw("user", "add", "ivy", "--email", "ivy@example.test", "--role", "Sales")
     found = re.search(r"http\S+#token=\S+", told)
@@ -220,7 +218,7 @@ def test_an_invitation_sets_name_and_password(page: Page, site: LiveSite) -> Non
     expect(page).to_have_url(re.compile(r"/app$"))
 
 
-def test_without_script_the_pages_say_what_they_need(browser: Any, site: LiveSite) -> None:
+def test_sign_in_pages_without_script_name_javascript(browser: Any, site: LiveSite) -> None:
     context = browser.new_context(base_url=site.url, java_script_enabled=False)
     page = context.new_page()
     for path in ("/login", "/forgot-password", "/reset-password", "/accept-invite"):
@@ -229,7 +227,7 @@ def test_without_script_the_pages_say_what_they_need(browser: Any, site: LiveSit
     context.close()
 
 
-def test_nothing_of_the_link_is_sent_but_in_bodies(
+def test_link_token_is_sent_only_in_bodies(
     page: Page, site: LiveSite, sign_in: Callable[[str], None]
 ) -> None:
     """No request, server log or Referer holds the token (H-156, A-189)."""

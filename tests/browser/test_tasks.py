@@ -34,7 +34,7 @@ class Hand:
         place.select_option(option)
 
 
-def test_a_failing_receiver_is_found_and_what_it_missed_is_replayed(page: Page) -> None:
+def test_failing_receiver_is_found_and_replayed_in_few_clicks(page: Page) -> None:
     """Finding a failing receiver takes 3 clicks; replaying the last hour takes 5 (H-209)."""
     with LiveReceiver(410, 410, 410, 204) as receiver:
         make_webhook(page, receiver.url, "task.replayed", title="Stock of Meran")
@@ -62,8 +62,8 @@ def test_a_failing_receiver_is_found_and_what_it_missed_is_replayed(page: Page) 
         eventually(lambda: all(status(page, each) == "Sent" for each in missed))
 
 
-def test_a_newer_choice_ends_the_search_for_an_older_one(page: Page) -> None:
-    """Its answer never takes the place of the newer one's, and delays it neither (H-163)."""
+def test_newer_filter_replaces_pending_search(page: Page) -> None:
+    """A late response neither replaces nor delays the newer one (H-163)."""
     held: list[Route] = []
 
     def hold(route: Route) -> None:
@@ -78,7 +78,7 @@ def test_a_newer_choice_ends_the_search_for_an_older_one(page: Page) -> None:
     assert len(held) == 1, "the older one was never answered"
 
 
-def test_a_delivery_is_found_by_its_id_in_one_click(page: Page, receiver: LiveReceiver) -> None:
+def test_delivery_is_found_by_id_in_one_click(page: Page, receiver: LiveReceiver) -> None:
     """H-209."""
     make_webhook(page, receiver.url, "task.found")
     delivery = emit(page, "task.found", {})
@@ -91,7 +91,7 @@ def test_a_delivery_is_found_by_its_id_in_one_click(page: Page, receiver: LiveRe
     assert hand.clicks == 1
 
 
-def test_who_created_changed_and_deleted_a_document_is_seen(page: Page) -> None:
+def test_document_page_shows_users_of_its_changes(page: Page) -> None:
     """On its page, and at its address when it is gone (H-209)."""
     path = "/api/resource/Customer"
     made = page.request.post(path, data={"title": "Short-lived", "city": "Bozen"}, headers=HEADERS)

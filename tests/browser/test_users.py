@@ -20,7 +20,7 @@ def admin(sign_in: Callable[[str], None]) -> None:
     sign_in("admin")
 
 
-def test_somebody_is_invited_and_the_link_handed_over(page: Page) -> None:
+def test_user_invitation_shows_link_to_manager(page: Page) -> None:
     """The link is handed back to a System Manager with transport `log` alone (A-195).
 
     Roles are chosen from a list, and the page offers what applies (A-382, A-383).
@@ -50,7 +50,7 @@ def test_somebody_is_invited_and_the_link_handed_over(page: Page) -> None:
     expect(page.locator("#found tbody")).to_contain_text("invited")
 
 
-def test_an_account_without_mail_has_the_name_that_is_typed(page: Page) -> None:
+def test_account_without_mail_requires_typed_name(page: Page) -> None:
     """A random one would stand in every record (H-160)."""
     page.goto("/app/User")
     page.get_by_role("link", name="New without mail").click()
@@ -63,7 +63,7 @@ def test_an_account_without_mail_has_the_name_that_is_typed(page: Page) -> None:
     expect(page).to_have_url(re.compile("/app/User/mia$"))
 
 
-def test_a_search_finds_what_is_typed_in_any_field(page: Page) -> None:
+def test_user_search_finds_text_in_any_field(page: Page) -> None:
     """A part of a name, of an e-mail or of a full name; an id as it stands (H-163)."""
     page.goto("/app/User")
     for typed in ("sally@exam", "Sally Sel", "sall"):
@@ -74,8 +74,8 @@ def test_a_search_finds_what_is_typed_in_any_field(page: Page) -> None:
         expect(page.locator("#told")).to_have_text("Nothing found.")
 
 
-def test_a_question_is_answered_by_enter_and_left_by_escape(page: Page) -> None:
-    """Usable by keyboard; what is refused is said where it was typed, and stays."""
+def test_dialog_is_confirmed_by_enter_and_closed_by_escape(page: Page) -> None:
+    """Dialogs are usable by keyboard; a refusal is shown beside its field and keeps the input."""
     page.goto("/app/User")
     invite = page.get_by_role("button", name="Invite")
     invite.press("Enter")
@@ -90,9 +90,7 @@ def test_a_question_is_answered_by_enter_and_left_by_escape(page: Page) -> None:
     expect(invite).to_be_focused()
 
 
-def test_an_account_is_unlocked_signed_out_and_sent_a_reset_link(
-    page: Page, site: LiveSite
-) -> None:
+def test_account_is_unlocked_signed_out_and_reset(page: Page, site: LiveSite) -> None:
     """`users.unlockUser` clears both spellings (A-293)."""
     right, wrong = {"usr": "demo", "pwd": PASSWORD}, {"usr": "demo", "pwd": "wrong"}
     with httpx.Client(base_url=site.url, headers=HEADERS, timeout=30) as client:
@@ -118,7 +116,7 @@ def test_an_account_is_unlocked_signed_out_and_sent_a_reset_link(
     page.get_by_role("button", name="Done").click()
 
 
-def test_roles_are_given_on_the_account_and_others_see_no_accounts(
+def test_roles_are_edited_on_user_page_for_managers_only(
     page: Page, sign_in: Callable[[str], None]
 ) -> None:
     page.goto("/app/User/bea")
@@ -133,9 +131,7 @@ def test_roles_are_given_on_the_account_and_others_see_no_accounts(
     expect(page.get_by_role("heading", name="Not allowed")).to_be_visible()
 
 
-def test_sessions_of_the_accounts_that_are_ticked_end_after_a_question(
-    page: Page, site: LiveSite
-) -> None:
+def test_sessions_of_selected_accounts_end_after_confirmation(page: Page, site: LiveSite) -> None:
     """By keyboard too; the list is limited to a state, and exported (O-304 to O-306)."""
     right = {"usr": "gina", "pwd": PASSWORD}
     with httpx.Client(base_url=site.url, headers=HEADERS, timeout=30) as client:
@@ -169,7 +165,7 @@ def test_sessions_of_the_accounts_that_are_ticked_end_after_a_question(
     assert "gina" in download.value.path().read_text()
 
 
-def test_an_unknown_address_keeps_the_menu(page: Page) -> None:
+def test_unknown_path_keeps_menu(page: Page) -> None:
     """H-205."""
     page.goto("/nowhere/at/all")
     expect(page.get_by_role("heading", name="Not found")).to_be_visible()

@@ -25,7 +25,7 @@ def admin(sign_in: Callable[[str], None]) -> None:
     sign_in("admin")
 
 
-def test_the_form_shows_what_applies_and_makes_a_strong_secret_once(
+def test_webhook_form_shows_applicable_fields_and_generates_secret(
     page: Page, receiver: LiveReceiver
 ) -> None:
     """`secret` is never returned by a read (B-20, H-161); the form makes one of `whsec_` (B-22)."""
@@ -68,7 +68,7 @@ def test_the_form_shows_what_applies_and_makes_a_strong_secret_once(
     expect(page.get_by_text("configured")).to_be_visible()
 
 
-def test_a_delivery_is_found_by_its_id(page: Page, receiver: LiveReceiver) -> None:
+def test_delivery_is_found_by_id_in_list(page: Page, receiver: LiveReceiver) -> None:
     """The webhook-id of a request finds the delivery's page (H-163)."""
     make_webhook(page, receiver.url, "page.found")
     delivery = emit(page, "page.found", {})
@@ -79,7 +79,7 @@ def test_a_delivery_is_found_by_its_id(page: Page, receiver: LiveReceiver) -> No
     expect(page.get_by_role("link", name=delivery)).to_be_visible()
 
 
-def test_an_id_leads_to_its_page_from_any_page(page: Page, receiver: LiveReceiver) -> None:
+def test_find_field_opens_page_of_id(page: Page, receiver: LiveReceiver) -> None:
     """H-201."""
     make_webhook(page, receiver.url, "page.jump", title="Jump here")
     delivery = emit(page, "page.jump", {})
@@ -99,7 +99,7 @@ def test_an_id_leads_to_its_page_from_any_page(page: Page, receiver: LiveReceive
     look(page, "keys")
 
 
-def test_the_list_of_deliveries_tells_why_and_fits(page: Page, receiver: LiveReceiver) -> None:
+def test_delivery_list_shows_errors_and_fits_screen(page: Page, receiver: LiveReceiver) -> None:
     """H-202, H-203, H-204."""
     hook = make_webhook(page, receiver.url, "page.fits", title="Fits well")
     delivery = emit(page, "page.fits", {})
@@ -133,7 +133,7 @@ def test_the_list_of_deliveries_tells_why_and_fits(page: Page, receiver: LiveRec
     expect(page.get_by_label("Status")).to_be_visible()
 
 
-def test_a_test_event_that_fails_is_told(page: Page) -> None:
+def test_failed_test_event_shows_status(page: Page) -> None:
     with LiveReceiver(500) as broken:
         name = make_webhook(page, broken.url, "broken.tested")
         page.goto(f"/app/Webhook/{name}")
@@ -141,7 +141,7 @@ def test_a_test_event_that_fails_is_told(page: Page) -> None:
         expect(page.locator("[data-result]")).to_contain_text("500")
 
 
-def test_a_webhook_is_paused_and_resumed_on_its_page(page: Page, receiver: LiveReceiver) -> None:
+def test_webhook_page_pauses_and_resumes_webhook(page: Page, receiver: LiveReceiver) -> None:
     """B-305"""
     name = make_webhook(page, receiver.url, "page.paused")
     page.goto(f"/app/Webhook/{name}")
@@ -154,7 +154,7 @@ def test_a_webhook_is_paused_and_resumed_on_its_page(page: Page, receiver: LiveR
     expect(page.locator(".state")).to_have_text("untried")
 
 
-def test_a_delivery_shows_how_it_went_and_is_sent_again(page: Page, receiver: LiveReceiver) -> None:
+def test_delivery_page_shows_result_and_replays(page: Page, receiver: LiveReceiver) -> None:
     """A replay keeps id and body (B-251)."""
     name = make_webhook(page, receiver.url, "page.shown")
     delivery = emit(page, "page.shown", {"total": 12, "who": "Ötzi"})
@@ -178,7 +178,7 @@ def test_a_delivery_shows_how_it_went_and_is_sent_again(page: Page, receiver: Li
     look(page, "webhook-recent")
 
 
-def test_a_failing_delivery_tells_why_and_when_it_is_tried_again(page: Page) -> None:
+def test_failing_delivery_page_shows_error_and_next_attempt(page: Page) -> None:
     with LiveReceiver(503) as failing:
         make_webhook(page, failing.url, "page.retried")
         delivery = emit(page, "page.retried", {})
@@ -190,7 +190,7 @@ def test_a_failing_delivery_tells_why_and_when_it_is_tried_again(page: Page) -> 
         look(page, "delivery-retrying")
 
 
-def test_the_attempts_of_a_delivery_are_a_timeline(page: Page) -> None:
+def test_delivery_page_shows_attempts_as_timeline(page: Page) -> None:
     """Each with its answer and the request as sent; what comes next, and whose replay it is
     (B-185 to B-187)."""
     with LiveReceiver(410, 503) as failing:
@@ -222,7 +222,7 @@ def test_the_attempts_of_a_delivery_are_a_timeline(page: Page) -> None:
         look(page, "delivery-attempts")
 
 
-def test_attempts_of_all_deliveries_are_listed_and_chosen(page: Page) -> None:
+def test_attempts_page_lists_and_filters_attempts(page: Page) -> None:
     """H-160, O-302."""
     with LiveReceiver(503, 410) as failing:
         hook = make_webhook(page, failing.url, "page.attempts", title="Attempted")
@@ -251,7 +251,7 @@ def test_attempts_of_all_deliveries_are_listed_and_chosen(page: Page) -> None:
         assert refused.status == 400
 
 
-def test_a_page_that_renews_itself_loses_no_click(page: Page) -> None:
+def test_refreshing_page_loses_no_click(page: Page) -> None:
     with LiveReceiver(503) as failing:
         name = make_webhook(page, failing.url, "page.pressed")
         page.goto(f"{DELIVERIES}/{emit(page, 'page.pressed', {})}")
@@ -266,7 +266,7 @@ def test_a_page_that_renews_itself_loses_no_click(page: Page) -> None:
         expect(page).to_have_url(re.compile(f"/app/Webhook/{name}$"))
 
 
-def test_a_page_that_renews_itself_says_when_there_is_nothing_to_renew(page: Page) -> None:
+def test_refreshing_page_reports_deleted_document_and_stops(page: Page) -> None:
     name = make_webhook(page, "https://example.test/hook", "page.gone")
     page.goto(f"/app/Webhook/{name}")
     gone = page.request.delete(f"/api/resource/Webhook/{name}", headers=HEADERS)
@@ -276,9 +276,7 @@ def test_a_page_that_renews_itself_says_when_there_is_nothing_to_renew(page: Pag
     expect(page.locator("#recent[hx-trigger]")).to_have_count(0)
 
 
-def test_a_page_that_renews_itself_outlives_its_session(
-    page: Page, sign_in: Callable[[str], None]
-) -> None:
+def test_refreshing_page_survives_ended_session(page: Page, sign_in: Callable[[str], None]) -> None:
     name = make_webhook(page, "https://example.test/hook", "page.ended")
     page.goto(f"/app/Webhook/{name}")
     page.context.clear_cookies()
@@ -288,7 +286,7 @@ def test_a_page_that_renews_itself_outlives_its_session(
     expect(page.locator("#trouble")).to_be_hidden()
 
 
-def test_many_deliveries_are_replayed_with_progress(page: Page, receiver: LiveReceiver) -> None:
+def test_selected_deliveries_are_replayed_with_progress(page: Page, receiver: LiveReceiver) -> None:
     name = make_webhook(page, receiver.url, "page.many")
     sent = [emit(page, "page.many", {"number": number}) for number in range(5)]
     eventually(lambda: all(status(page, each) == "Sent" for each in sent))
@@ -307,7 +305,7 @@ def test_many_deliveries_are_replayed_with_progress(page: Page, receiver: LiveRe
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
 
 
-def test_a_secret_is_rotated_and_a_body_erased_after_a_question(
+def test_secret_is_rotated_and_body_erased_after_confirmation(
     page: Page, receiver: LiveReceiver
 ) -> None:
     """O-307."""
@@ -342,7 +340,7 @@ def test_a_secret_is_rotated_and_a_body_erased_after_a_question(
     look(page, "delivery-erased")
 
 
-def test_waiting_deliveries_are_canceled_after_a_question(
+def test_waiting_deliveries_are_canceled_after_confirmation(
     page: Page, receiver: LiveReceiver
 ) -> None:
     """One on its page, others from the list (B-368)."""
@@ -373,7 +371,9 @@ def test_waiting_deliveries_are_canceled_after_a_question(
     assert not set(receiver.ids) & {one, *others}
 
 
-def test_all_that_match_are_replayed_beyond_one_page(page: Page, receiver: LiveReceiver) -> None:
+def test_matching_deliveries_are_replayed_beyond_one_page(
+    page: Page, receiver: LiveReceiver
+) -> None:
     """Each once, with progress that is left and comes back; a second run has to wait."""
     name = make_webhook(page, receiver.url, "page.all")
     sent = [emit(page, "page.all", {"number": number}) for number in range(53)]
@@ -407,7 +407,7 @@ def test_all_that_match_are_replayed_beyond_one_page(page: Page, receiver: LiveR
     expect(result.locator("dt", has_text="Arrived").locator("+ dd")).to_have_text("53")
 
 
-def test_what_became_of_a_bulk_replay_is_on_its_page(page: Page, receiver: LiveReceiver) -> None:
+def test_bulk_replay_page_shows_outcome_counts(page: Page, receiver: LiveReceiver) -> None:
     """The Webhook's page shows it too; each count links to its deliveries (O-300, O-301)."""
     with LiveReceiver(410, 410, 204, 410) as failing:
         name = make_webhook(page, failing.url, "page.result", title="Results")
@@ -440,7 +440,7 @@ def test_what_became_of_a_bulk_replay_is_on_its_page(page: Page, receiver: LiveR
         expect(page.get_by_role("heading", name="Not found")).to_be_visible()
 
 
-def test_a_failing_webhook_is_seen_on_the_desk_in_its_list_and_on_its_page(page: Page) -> None:
+def test_failing_webhook_is_shown_on_desk_list_and_page(page: Page) -> None:
     """By its title, since when and why, with counts (B-240, B-241, H-164)."""
     with LiveReceiver(410) as failing:
         name = make_webhook(page, failing.url, "page.failing", title="Billing of Bozen")

@@ -1,4 +1,4 @@
-"""The complaints of a browser and of axe-core about pages, and pictures of pages to look at."""
+"""Errors that a browser and axe-core report about pages, and screenshots of pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ document.addEventListener("securitypolicyviolation", (event) => {
   reportViolation(`${violatedDirective} ${blockedURI} ${sourceFile}:${lineNumber}`);
 });
 """
-# Loading the style sheet once more takes half of a run, and tells of locked orientations alone,
+# Loading the style sheet once more takes half of a run, and finds locked orientations only,
 # which are the same at every width.
 RUN_AXE: Final = """
 async (preload) => {
@@ -52,7 +52,7 @@ EXPECTED: Final = (
 )  # fmt: skip
 
 
-class Watch:
+class PageWatch:
     """Collects what a page did wrong."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import httpx
 
-from tests.crash.load import WRITERS, Told
+from tests.crash.load import WRITERS, ClientAnswers
 from tests.live_site import LiveReceiver, eventually
 from tests.webhook_kit import deliveries
 
@@ -19,9 +19,14 @@ _IN_FLIGHT: Final = (WRITERS + 2) * 4  # deliveries at a kill, at most
 
 
 def broken_promises(
-    client: httpx.Client, receiver: LiveReceiver, told: Told, *, strikes: int, seconds: float
+    client: httpx.Client,
+    receiver: LiveReceiver,
+    told: ClientAnswers,
+    *,
+    strikes: int,
+    seconds: float,
 ) -> list[str]:
-    """Wait for the end of all deliveries, and say what is not as promised.
+    """Wait for the end of all deliveries, and return the violations.
 
     Args:
         client: a System Manager's, on a node that runs.
@@ -38,7 +43,11 @@ def broken_promises(
 
 
 def _of_events(
-    final: list[dict[str, Any]], notes: set[str], told: Told, ids: Sequence[str], strikes: int
+    final: list[dict[str, Any]],
+    notes: set[str],
+    told: ClientAnswers,
+    ids: Sequence[str],
+    strikes: int,
 ) -> Iterator[str]:
     known = {row["name"] for row in final}
     referred = Counter(row["reference_name"] for row in final)
@@ -60,7 +69,7 @@ def _of_events(
         yield f"{len(twice)} of {len(got)} arrived twice after {strikes} strikes"
 
 
-def _of_access(told: Told, seconds: float) -> Iterator[str]:
+def _of_access(told: ClientAnswers, seconds: float) -> Iterator[str]:
     if told.guesses[200]:
         yield "a wrong password was taken"
     windows = 1 + int(seconds / LOCKOUT_SECONDS)

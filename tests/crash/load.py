@@ -1,5 +1,5 @@
 """Clients of real processes: they write, guess and spend links until the load is over, and keep
-what they were told."""
+the responses they received."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from tests.live_site import PASSWORD
 WRITERS: Final = 4
 CSRF: Final = {"X-FW-CSRF": "1"}
 VICTIM: Final = "victim"
-_BETWEEN_SECONDS: Final = 0.01  # a load, not a flood: all of it has to be delivered in the end
-_PAUSE_SECONDS: Final = 0.02  # before somebody who was not answered asks another node
+_BETWEEN_SECONDS: Final = 0.01  # a load, not a flood: all of it must be delivered in the end
+_PAUSE_SECONDS: Final = 0.02  # before a client without a response asks another node
 
 
 @dataclass
-class Told:
+class ClientAnswers:
     """The answers that clients received; a request without an answer is not counted."""
 
     notes: set[str] = field(default_factory=set)  # names of Notes whose insert was answered 201
     guesses: Counter[int] = field(default_factory=Counter)  # status: how often
     spent: Counter[str] = field(default_factory=Counter)  # token: how often it was answered 200
     refused: Counter[int] = field(default_factory=Counter)  # inserts: status, how often
-    strange: list[str] = field(default_factory=list)  # answers that nobody should get
+    strange: list[str] = field(default_factory=list)  # responses that must not occur
 
 
 class Load:
     """A context manager: clients work inside the block, at any node that `urls` gives.
 
     `excused`: statuses that an insert may be answered; the refusal is clear, and nothing is there.
-    `patience`: seconds that a client waits for an answer; who goes away is promised nothing.
+    `patience`: seconds that a client waits for a response; without one nothing is guaranteed.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Load:
         urls: Callable[[], Sequence[str]],
         cookie: Mapping[str, str],
         token: str,
-        told: Told,
+        told: ClientAnswers,
         excused: frozenset[int] = frozenset(),
         patience: float = 30.0,
     ) -> None:
@@ -69,7 +69,7 @@ class Load:
             thread.join(60)
 
     def _write(self, number: int) -> None:
-        """Insert Notes; who is not answered was promised nothing, and goes to another node."""
+        """Insert Notes; a client without a response has no guarantee and asks another node."""
 
         def insert(client: httpx.Client) -> None:
             answer = client.post("/api/resource/Note", json={"title": "a note"})
@@ -112,7 +112,7 @@ class Load:
                 self._over.wait(_PAUSE_SECONDS)
 
     def _spend(self, number: int) -> None:
-        """Spend an invitation, against another who does so too, before and after a kill."""
+        """Accept an invitation twice concurrently, before and after a kill."""
         body = {"token": self._token, "password": f"{PASSWORD} {number}"}
         url = self._url(number) + "/api/auth/accept-invite"
         try:

@@ -18,7 +18,7 @@ from typing import Final
 import httpx
 
 from tests.crash.aftermath import broken_promises
-from tests.crash.load import CSRF, VICTIM, Load, Told
+from tests.crash.load import CSRF, VICTIM, ClientAnswers, Load
 from tests.fork_server import ForkedProcess
 from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
 from tests.postgres_cluster import PostgresCluster
@@ -40,7 +40,7 @@ class Rounds:
     def __init__(self, sites: Sequence[LiveSite], receiver: LiveReceiver, seed: int) -> None:
         """`sites`: the nodes, folders of their own over one database; or the one there is."""
         self.sites, self.receiver = tuple(sites), receiver
-        self.dice, self.told = random.Random(seed), Told()
+        self.dice, self.told = random.Random(seed), ClientAnswers()
         self.rounds = self.strikes = 0
         self._cookie: dict[str, str] = {}
 
@@ -76,7 +76,7 @@ class Rounds:
         self.rounds += 1
 
     def judge(self) -> list[str]:
-        """Start once more, wait for the end of all deliveries, and say what is not as promised."""
+        """Start again, wait for the end of all deliveries, and return the violations."""
         self.rounds += 1
         first = self.sites[0]
         self.start(first)
@@ -187,7 +187,7 @@ class NodeRounds(Rounds):
     itself is."""
 
     excused = frozenset({503})  # the server of the database may be away
-    patience = 5.0  # a frozen node answers nobody
+    patience = 5.0  # a frozen node does not respond
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class NodeRounds(Rounds):
         return [site for site in self.sites if site is not self._frozen]
 
     def strike(self, up: Sequence[LiveSite]) -> None:
-        """One disaster; the load goes on. Who was frozen goes on with what is not his any more."""
+        """One disaster under load. A thawed node continues with leases that it has lost."""
         thawed, self._frozen = self._frozen, None
         if thawed is not None and thawed.process is not None:
             thawed.process.send_signal(signal.SIGCONT)
@@ -222,7 +222,7 @@ class NodeRounds(Rounds):
             super().kill(site)
 
     def judge(self) -> list[str]:
-        """See `Rounds.judge`; nobody stays frozen."""
+        """See `Rounds.judge`; no node stays frozen."""
         frozen, self._frozen = self._frozen, None
         if frozen is not None:
             self.kill(frozen)

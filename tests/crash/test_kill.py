@@ -17,7 +17,7 @@ DEVELOPMENT = {"FW_MODE": "development"}
 AFTER_THE_LEASE = {**DEVELOPMENT, "FW_CLOCK_OFFSET": "45"}  # timeout 10 and 30 more
 
 
-def test_a_kill_between_commit_and_post_loses_nothing(tmp_path: Path) -> None:
+def test_kill_between_commit_and_post_loses_no_delivery(tmp_path: Path) -> None:
     """One POST hangs, so that the others are committed and not yet sent when the kill comes."""
     with LiveSite(tmp_path) as site, LiveReceiver(None, 204) as receiver:
         site.add_manager()
@@ -40,7 +40,7 @@ def test_a_kill_between_commit_and_post_loses_nothing(tmp_path: Path) -> None:
     assert sorted(receiver.ids) == sorted([*committed, receiver.ids[0]])  # only the cut one twice
 
 
-def test_a_kill_forgives_no_failed_sign_in(tmp_path: Path) -> None:
+def test_kill_keeps_failed_sign_in_counter(tmp_path: Path) -> None:
     """The counter is durable: a restart keeps the lock (A-77)."""
     with LiveSite(tmp_path) as site:
         site.add_manager()

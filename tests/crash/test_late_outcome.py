@@ -1,6 +1,6 @@
 """An outcome that comes after its lease was taken over by another process changes nothing.
 
-The second process lives two minutes ahead (FW_CLOCK_OFFSET), so that it finds the lease run out
+The second process is two minutes ahead (FW_CLOCK_OFFSET), so that it finds the lease expired
 while the first one is still waiting for its answer.
 """
 
@@ -22,14 +22,14 @@ DEVELOPMENT = {"FW_MODE": "development"}  # FW_CLOCK_OFFSET is taken there alone
 
 
 class TwoMinds:
-    """A receiver that keeps its first caller waiting, to refuse it when told."""
+    """A receiver that keeps its first request waiting and refuses it on demand."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.refuse = threading.Event()
         outer = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
+        class TwoMindsHandler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["content-length"]))
                 outer.ids.append(self.headers["webhook-id"])
@@ -42,7 +42,7 @@ class TwoMinds:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), TwoMindsHandler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -83,7 +83,7 @@ def worker_ahead(site: LiveSite) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-def test_a_late_outcome_of_one_process_leaves_what_another_has_written(tmp_path: Path) -> None:
+def test_late_outcome_does_not_overwrite_other_process(tmp_path: Path) -> None:
     """An outcome is written on condition of the lease's token, else it is dropped and logged
     (B-211)."""
     receiver = TwoMinds()

@@ -1,4 +1,4 @@
-"""Several nodes on one PostgreSQL: who is killed or frozen takes nothing along; the rows decide.
+"""Several nodes on one PostgreSQL: a killed or frozen node loses nothing; the rows decide.
 
 Rules: O-37, B-42, A-64, B-214.
 """
@@ -70,7 +70,7 @@ def hashes(client: httpx.Client) -> float:
     return float(next(x for x in lines if x.startswith("fw_password_hashes_total")).split()[-1])
 
 
-def test_of_100_guesses_over_three_nodes_five_are_hashed_and_the_right_password_is_locked_out(
+def test_guesses_over_three_nodes_hash_at_most_limit(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
     """Parallel guesses never hash more than `maxLoginAttempts`, on any node (A-64)."""
@@ -85,7 +85,7 @@ def test_of_100_guesses_over_three_nodes_five_are_hashed_and_the_right_password_
 
     with ThreadPoolExecutor(32) as pool:
         told = Counter(pool.map(guess, range(GUESSES)))
-    for number in range(5):  # those that met others in flight locked nobody; now it is locked
+    for number in range(5):  # concurrent guesses may not have locked the name; now it is locked
         guess(number)
     assert set(told) <= {401, 429, 503}  # a machine may be too busy to charge
     assert told[401] <= 4
@@ -95,7 +95,7 @@ def test_of_100_guesses_over_three_nodes_five_are_hashed_and_the_right_password_
         assert answer.status_code == 429
 
 
-def test_what_one_node_locks_lifts_or_ends_is_so_on_all_at_once(
+def test_lockouts_and_sessions_apply_on_all_nodes(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
     """The rows decide, not a process: counters, locks, sessions (O-37, A-100)."""
@@ -115,10 +115,10 @@ def test_what_one_node_locks_lifts_or_ends_is_so_on_all_at_once(
         assert [client.get(node.url + own).status_code for node in nodes] == [401] * 3
 
 
-def test_what_a_killed_and_a_frozen_node_held_is_sent_by_another_and_counted_once(
+def test_deliveries_of_killed_and_frozen_node_are_taken_over(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
-    """A frozen node that goes on finds its outcome fenced off (O-35, O-33)."""
+    """The outcome of a thawed node is fenced off by its lease (O-35, O-33)."""
     first, killed, frozen = nodes
     with LiveReceiver(None, None, None, 204) as receiver:  # one in the hands of each node
         hook = make_webhook(
@@ -155,7 +155,7 @@ def test_what_a_killed_and_a_frozen_node_held_is_sent_by_another_and_counted_onc
     assert max(counts.values()) == 2
 
 
-def test_a_webhook_of_another_node_is_seen_after_a_restart_and_its_changes_at_the_next_attempt(
+def test_webhook_of_other_node_is_used_after_restart(
     nodes: list[LiveSite], at: Callable[[LiveSite], httpx.Client]
 ) -> None:
     """Subscriptions are cached per process (B-42); an attempt uses the Webhook's url of that

@@ -47,9 +47,7 @@ class Saves:
 
 
 @pytest.mark.timeout(300)
-def test_documents_arrive_in_order_while_both_nodes_are_killed(
-    tmp_path: Path, postgres_url: str
-) -> None:
+def test_document_order_survives_kills_of_both_nodes(tmp_path: Path, postgres_url: str) -> None:
     dice = random.Random(1)
     with several_nodes(tmp_path, postgres_url, 2) as nodes, LiveReceiver() as receiver:
         nodes[0].add_manager()

@@ -13,7 +13,7 @@ AFTER_THE_LEASE = {**DEVELOPMENT, "FW_CLOCK_OFFSET": "45"}  # timeout 10 and 30 
 SAVES = 4
 
 
-def test_saves_of_one_document_arrive_in_order_over_a_kill(tmp_path: Path) -> None:
+def test_document_order_survives_kill(tmp_path: Path) -> None:
     """The first POST hangs, and the process is killed meanwhile."""
     with LiveSite(tmp_path) as site, LiveReceiver(None, 204) as receiver:
         site.add_manager()

@@ -1,4 +1,4 @@
-"""Several processes on one store: each event goes out once, whoever is killed or frozen."""
+"""Several processes on one store send each event once, despite kills and freezes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def workers(site: LiveSite, count: int) -> Iterator[list[ForkedProcess]]:
 
 
 def freeze(process: ForkedProcess, database: Path) -> None:
-    """Stop it between two of its transactions: in one, SQLite would let nobody else write."""
+    """Stop it between two of its transactions: within one, SQLite would block other writers."""
     while True:
         process.send_signal(signal.SIGSTOP)
         with closing(sqlite3.connect(database, timeout=1, isolation_level=None)) as connection:
@@ -48,8 +48,8 @@ def freeze(process: ForkedProcess, database: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_server_and_two_workers_send_each_event_once(tmp_path: Path) -> None:
-    """Deliveries survive two processes on one store (B-214): leases, not luck."""
+def test_server_and_workers_send_event_once(tmp_path: Path) -> None:
+    """Deliveries are sent once by several processes on one store (B-214)."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()
         site.start(**DEVELOPMENT)
@@ -65,8 +65,8 @@ def test_a_server_and_two_workers_send_each_event_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_a_frozen_worker_holds_up_nothing_but_its_own_leases(tmp_path: Path) -> None:
-    """SIGSTOP: the others go on; thawed, it goes on too, and sends nothing twice."""
+def test_frozen_worker_delays_only_its_own_leases(tmp_path: Path) -> None:
+    """SIGSTOP: the other process continues; the thawed one too, and sends nothing twice."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()
         site.start(**DEVELOPMENT)
@@ -83,7 +83,7 @@ def test_a_frozen_worker_holds_up_nothing_but_its_own_leases(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(300)
-def test_a_worker_that_is_stopped_gives_back_what_it_holds_and_the_server_sends_it_at_once(
+def test_stopped_worker_returns_its_deliveries_to_server(
     tmp_path: Path,
 ) -> None:
     """After 10 s attempts are cancelled, not counted, and given back (O-31)."""
@@ -106,7 +106,7 @@ def test_a_worker_that_is_stopped_gives_back_what_it_holds_and_the_server_sends_
 
 
 @pytest.mark.timeout(300)
-def test_what_was_queued_before_webhooks_were_switched_off_still_goes_out(tmp_path: Path) -> None:
+def test_queued_events_are_sent_with_webhooks_off(tmp_path: Path) -> None:
     """`FW_WEBHOOKS=off` stops new events; those queued before still go out (B-61)."""
     with LiveSite(tmp_path) as site, LiveReceiver() as receiver:
         site.add_manager()

@@ -48,7 +48,7 @@ def told(url: str, path: str) -> int | None:
         return None
 
 
-def test_a_service_that_starts_lives_and_is_not_ready(site: LiveSite) -> None:
+def test_starting_service_is_healthy_and_not_ready(site: LiveSite) -> None:
     site.prepare("migrate")
     url = f"http://127.0.0.1:{(port := free_port())}"
     starting = threading.Thread(target=lambda: site.start(FW_BIND=f"127.0.0.1:{port}"))
@@ -71,7 +71,7 @@ def test_a_service_that_starts_lives_and_is_not_ready(site: LiveSite) -> None:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-def test_a_service_that_stops_lives_is_not_ready_and_finishes_what_is_in_hand(
+def test_stopping_service_is_not_ready_and_finishes_requests(
     site: LiveSite,
 ) -> None:
     site.add_manager()

@@ -39,8 +39,8 @@ SEALED = "SELECT shelf_token FROM doc_notebook"
 ROTATION = "SELECT value FROM fw_meta WHERE key = 'vault_rotation'"
 
 
-class Site:
-    """A site with its own secret.key, and what is seen of it from outside."""
+class RekeyedSite:
+    """A site with its own secret.key, observed from outside."""
 
     def __init__(self, live: LiveSite) -> None:
         self.live, self.folder = live, live.folder
@@ -88,7 +88,7 @@ class Site:
         return result.stderr
 
     def close(self) -> None:
-        """Close the connection for looks."""
+        """Close the connection for polls."""
         if self._server is not None:
             self._server.close()
 
@@ -99,7 +99,7 @@ class Site:
     def rows(self, query: str) -> list[Any]:
         url = database_of(self.folder)
         if not url.startswith("sqlite"):
-            if self._server is None:  # kept, since there is a look each millisecond
+            if self._server is None:  # kept, since the store is polled each millisecond
                 self._server = psycopg.connect(url, autocommit=True)
             return self._server.execute(query.encode()).fetchall()
         with closing(sqlite3.connect(self.folder / "data" / "fw.db", timeout=30)) as file:
@@ -119,12 +119,12 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with LiveSite(tmp_path) as live, closing(Site(live)) as site:
+def site(tmp_path: Path) -> Iterator[RekeyedSite]:
+    with LiveSite(tmp_path) as live, closing(RekeyedSite(live)) as site:
         yield site
 
 
-SEEN: dict[str, Callable[[Site, str], bool]] = {
+SEEN: dict[str, Callable[[RekeyedSite, str], bool]] = {
     "the new key is there": lambda site, first: site.next.exists(),
     "some values are moved": lambda site, first: site.under().get(first, 0) < VALUES,
     "all are moved": lambda site, first: site.rotation().get("done", False),
@@ -133,7 +133,7 @@ SEEN: dict[str, Callable[[Site, str], bool]] = {
 
 
 @pytest.mark.parametrize("seen", SEEN)
-def test_a_kill_at_any_moment_loses_no_value_and_no_key(site: Site, seen: str) -> None:
+def test_rekey_kill_loses_no_value_and_no_key(site: RekeyedSite, seen: str) -> None:
     [first] = site.under()
     kill_when(site, lambda: SEEN[seen](site, first))
     assert FIRST in {file.read_text().strip() for file in (site.key, site.kept) if file.exists()}
@@ -158,7 +158,7 @@ def test_a_kill_at_any_moment_loses_no_value_and_no_key(site: Site, seen: str) -
     assert site.keys() == {"secret.key", "secret.key.old"}
 
 
-def kill_when(site: Site, seen: Callable[[], bool]) -> None:
+def kill_when(site: RekeyedSite, seen: Callable[[], bool]) -> None:
     process = site.begin("vault", "rekey", "--no-backup")
     while process.poll() is None and not seen():
         time.sleep(0.001)

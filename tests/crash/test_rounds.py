@@ -13,7 +13,7 @@ from tests.postgres_cluster import postgres_cluster
 
 
 @pytest.mark.timeout(900)
-def test_kills_at_random_lose_no_event_forgive_no_failure_and_spend_no_token_twice(
+def test_kill_rounds_keep_events_counters_and_tokens(
     tmp_path: Path,
 ) -> None:
     """Three rounds of server and worker; scripts/crash --rounds 200 for more."""
@@ -22,7 +22,7 @@ def test_kills_at_random_lose_no_event_forgive_no_failure_and_spend_no_token_twi
 
 
 @pytest.mark.timeout(900)
-def test_kills_of_processes_of_one_service_and_of_their_supervisor_break_no_promise(
+def test_process_rounds_keep_events_counters_and_tokens(
     tmp_path: Path,
 ) -> None:
     """One process, all of them, the supervisor alone; scripts/crash --processes 2 for more."""
@@ -31,10 +31,10 @@ def test_kills_of_processes_of_one_service_and_of_their_supervisor_break_no_prom
 
 
 @pytest.mark.timeout(900)
-def test_three_nodes_keep_every_promise_while_one_after_the_other_and_the_server_fail(
+def test_node_rounds_keep_invariants_despite_database_restart(
     tmp_path: Path,
 ) -> None:
-    """A node is killed, one is frozen past its leases and goes on, one is restarted, and so is
+    """A node is killed, one is frozen past its leases and thawed, one is restarted, and so is
     PostgreSQL; scripts/crash --store postgresql --rounds 200 for more."""
     with (
         postgres_cluster() as cluster,

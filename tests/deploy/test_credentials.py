@@ -1,4 +1,4 @@
-"""Nothing that is deployed has a password of its own: each comes from a file of the operator."""
+"""Files of deploy/ contain no password: each comes from a file of the operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIVEN = re.compile(
 PATHS = re.compile(r"ssl_certificate_key /|EnvironmentFile=|LoadCredential=|env_file:")
 
 
-def test_no_password_stands_in_what_is_deployed() -> None:
+def test_deployed_files_contain_no_password() -> None:
     files = [path for path in sorted(DEPLOY.rglob("*")) if path.is_file()]
     assert len(files) > 5
     found = [

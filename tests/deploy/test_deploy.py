@@ -39,7 +39,7 @@ BACKUP, TIMER = "fw-backup.service", "fw-backup.timer"
 
 
 @pytest.mark.parametrize("name", [SERVICE, WORKER])
-def test_a_unit_waits_for_ready_and_for_a_graceful_stop(name: str) -> None:
+def test_unit_waits_for_ready_and_graceful_stop(name: str) -> None:
     unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(DEPLOY / name)
@@ -50,7 +50,7 @@ def test_a_unit_waits_for_ready_and_for_a_graceful_stop(name: str) -> None:
     assert (service["WatchdogSec"], service["Restart"]) == ("60", "on-failure")
 
 
-def test_the_unit_of_a_worker_has_what_that_of_the_service_has() -> None:
+def test_worker_unit_has_settings_of_service_unit() -> None:
     """The two differ only in settings for HTTP, the console and hashes."""
     service, worker = ((DEPLOY / name).read_text().splitlines() for name in (SERVICE, WORKER))
     own = {line for line in service if line and line[0] != "#"} - set(worker)
@@ -61,7 +61,7 @@ def test_the_unit_of_a_worker_has_what_that_of_the_service_has() -> None:
     assert "ExecStart=/opt/fw/bin/fw worker --metrics 127.0.0.1:%i" in worker
 
 
-def test_prometheus_scrapes_the_worker_of_the_example() -> None:
+def test_prometheus_scrapes_documented_worker() -> None:
     jobs = {job["job_name"]: job for job in load("prometheus/prometheus.yml")["scrape_configs"]}
     assert jobs["fw-worker"]["static_configs"] == [{"targets": ["127.0.0.1:9101"]}]
     page = (DEPLOY.parent / "docs" / "operating.md").read_text()
@@ -74,14 +74,14 @@ def lines_of(key: str) -> list[str]:
     return [line.removeprefix(f"{key}=") for line in unit if line.startswith(f"{key}=")]
 
 
-def test_the_unit_lets_a_hash_give_way_and_makes_what_it_refuses_an_error() -> None:
+def test_unit_allows_setpriority_and_refuses_calls_with_eperm() -> None:
     """@resources holds setpriority, which each hashing thread calls; and what a filter refuses
     kills the process unless it is given an error."""
     assert lines_of("SystemCallFilter")[-1] == "setpriority"
     assert lines_of("SystemCallErrorNumber") == ["EPERM"]
 
 
-def test_whoever_starts_the_service_asks_malloc_for_the_same() -> None:
+def test_malloc_tunables_are_same_in_all_starts() -> None:
     """With other settings a hash is slower there, and the benchmark measures another service."""
     asked = f"GLIBC_TUNABLES={TUNABLES}"
     root = DEPLOY.parent
@@ -91,13 +91,13 @@ def test_whoever_starts_the_service_asks_malloc_for_the_same() -> None:
     assert f"`{asked}`" in (root / "docs" / "operating.md").read_text()
 
 
-def test_the_unit_gives_the_consoles_socket_a_place_that_others_see() -> None:
+def test_unit_gives_console_socket_runtime_directory() -> None:
     assert lines_of("PrivateTmp") == ["yes"]
     assert lines_of("RuntimeDirectory") == ["fw"]
     assert lines_of("RuntimeDirectoryMode") == ["0700"]
 
 
-def test_the_unit_gives_the_key_as_a_credential_and_in_no_environment() -> None:
+def test_unit_passes_key_as_credential_only() -> None:
     (credential,) = lines_of("LoadCredential")
     assert credential == f"{CREDENTIAL}:/etc/fw/secret.key"
     assert lines_of("EnvironmentFile") == ["-/etc/fw/secrets.env"]
@@ -106,14 +106,14 @@ def test_the_unit_gives_the_key_as_a_credential_and_in_no_environment() -> None:
     assert "FW_SECRET_KEY=" not in (DEPLOY / "fw.service").read_text() + page
 
 
-def test_the_unit_may_write_a_folder_that_the_page_of_operating_makes() -> None:
+def test_unit_writes_folder_created_by_operating_page() -> None:
     """systemd starts no unit whose ReadWritePaths= is not there."""
     page = (DEPLOY.parent / "docs" / "operating.md").read_text()
     (writable,) = lines_of("ReadWritePaths")
     assert f"install -d -o fw -g fw -m 0700 {writable} " in page
 
 
-def test_the_unit_of_a_backup_is_confined_as_that_of_a_worker() -> None:
+def test_backup_unit_is_confined_like_worker_unit() -> None:
     """It starts another program, has no key, and its own folder beside the site's data."""
     backup, worker = ((DEPLOY / name).read_text().splitlines() for name in (BACKUP, WORKER))
     missing = {line for line in worker if line and line[0] != "#"} - set(backup)
@@ -131,7 +131,7 @@ def backup_commands(fw: Path) -> list[str]:
     return [line.replace("%%", "%").replace("/opt/fw/bin/fw", str(fw)) for line in lines]
 
 
-def test_the_unit_of_a_backup_makes_one_and_deletes_those_of_two_weeks_ago(
+def test_backup_unit_creates_backup_and_deletes_old_ones(
     tmp_path: Path, installed_wheel: InstalledWheel
 ) -> None:
     site, kept = tmp_path / "site", tmp_path / "kept"
@@ -153,14 +153,14 @@ def test_the_unit_of_a_backup_makes_one_and_deletes_those_of_two_weeks_ago(
     assert [re.sub(r"\d", "0", name) for name in made] == ["00000000T000000Z.backup"]
 
 
-def test_the_page_of_operating_starts_the_timer_of_the_backup() -> None:
+def test_operating_page_starts_backup_timer() -> None:
     page = (DEPLOY.parent / "docs" / "operating.md").read_text()
     assert f"cp deploy/{BACKUP} deploy/{TIMER} " in page
     assert f"systemctl enable --now {TIMER}\n" in page
 
 
 @pytest.mark.parametrize("name", [SERVICE, WORKER, BACKUP, TIMER])
-def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, name: str) -> None:
+def test_systemd_verifies_units(tmp_path: Path, name: str) -> None:
     """Runs where systemd is installed; elsewhere the tests above check the units."""
     if shutil.which("systemd-analyze"):
         for each in (BACKUP, TIMER):  # a timer names its service
@@ -179,7 +179,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize(
     "configuration", [(DEPLOY / "nginx.conf").read_text(), balancer()], ids=["deploy", "scaling"]
 )
-def test_nginx_takes_the_proxys_configuration(configuration: str, tmp_path: Path) -> None:
+def test_nginx_accepts_proxy_configuration(configuration: str, tmp_path: Path) -> None:
     certificate = trustme.CA().issue_cert("fw.example.org")
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "fullchain.pem")
     certificate.private_key_pem.write_to_path(tmp_path / "privkey.pem")
@@ -197,7 +197,7 @@ def test_nginx_takes_the_proxys_configuration(configuration: str, tmp_path: Path
     assert done.returncode == 0, done.stderr
 
 
-def test_the_proxy_sets_what_is_believed_and_passes_nothing_of_a_client() -> None:
+def test_proxy_overwrites_forwarding_headers_of_client() -> None:
     """Forwarded headers that a client sends must not come through (O-40, H-92)."""
     site = (DEPLOY / "nginx.conf").read_text()
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in site
@@ -205,14 +205,14 @@ def test_the_proxy_sets_what_is_believed_and_passes_nothing_of_a_client() -> Non
     assert "$proxy_add_x_forwarded_for" not in site
 
 
-def test_the_image_runs_the_service_without_rights_and_asks_whether_it_is_ready() -> None:
+def test_image_runs_as_own_user_and_checks_readiness() -> None:
     image = (DEPLOY / "Dockerfile").read_text()
     assert "\nUSER fw\n" in image
     assert "/api/ready" in image
     assert 'CMD ["fw", "serve"]' in image
 
 
-def test_the_image_installs_nothing_without_its_hash() -> None:
+def test_image_installs_by_hashes_only() -> None:
     image = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     installs = re.findall(r"pip install [^&\n]*", image)
     assert len(installs) == 3
@@ -230,13 +230,13 @@ def copied_into_the_image() -> list[str]:
     return [each for line in lines for each in line.split()]
 
 
-def test_the_engine_is_given_what_the_image_copies() -> None:
+def test_dockerignore_admits_exactly_copied_files() -> None:
     lines = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
     assert lines[0] == "*"
     assert {line[1:] for line in lines if line.startswith("!")} == set(copied_into_the_image())
 
 
-def test_the_image_builds_the_whole_wheel(tmp_path: Path, installed_wheel: InstalledWheel) -> None:
+def test_image_builds_whole_wheel(tmp_path: Path, installed_wheel: InstalledWheel) -> None:
     """Its steps without an engine: the wheel of what it copies has what every wheel has."""
     source = tmp_path / "src"
     source.mkdir()
@@ -252,7 +252,7 @@ def test_the_image_builds_the_whole_wheel(tmp_path: Path, installed_wheel: Insta
     assert {name for name in built if "__pycache__" not in name} == whole
 
 
-def test_the_source_archive_has_what_operators_copy_and_what_the_image_copies(
+def test_source_archive_has_deployment_and_image_files(
     tmp_path: Path,
 ) -> None:
     """The page of operating names files of deploy/, which the wheel does not have."""
@@ -269,7 +269,7 @@ def test_the_source_archive_has_what_operators_copy_and_what_the_image_copies(
     assert set(copied_into_the_image()) <= names | tops
 
 
-def test_images_and_actions_are_named_by_what_they_hold() -> None:
+def test_images_and_actions_are_pinned_by_digest() -> None:
     """A tag moves; a digest or a commit does not."""
     image = (DEPLOY / "Dockerfile").read_text()
     assert re.findall(r"^FROM (\S+)", image, re.MULTILINE) == ["${PYTHON_IMAGE}"] * 2
@@ -284,7 +284,7 @@ def test_images_and_actions_are_named_by_what_they_hold() -> None:
     assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", use) for use in used)
 
 
-def test_what_is_pinned_by_digest_or_commit_is_proposed_anew() -> None:
+def test_dependabot_updates_digests_and_commits() -> None:
     """A pinned image keeps the defects of its day."""
     updates = yaml.safe_load((DEPLOY.parent / ".github" / "dependabot.yml").read_text())["updates"]
     assert {(each["package-ecosystem"], each["directory"]) for each in updates} == {
@@ -292,7 +292,7 @@ def test_what_is_pinned_by_digest_or_commit_is_proposed_anew() -> None:
     }  # fmt: skip
 
 
-def test_all_tests_run_on_the_oldest_and_the_newest_python() -> None:
+def test_workflow_tests_oldest_and_newest_python() -> None:
     root = DEPLOY.parent
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     versions = re.findall(r":: Python :: (3\.\d+)", "\n".join(project["classifiers"]))
@@ -301,7 +301,7 @@ def test_all_tests_run_on_the_oldest_and_the_newest_python() -> None:
     assert jobs["alone"]["strategy"]["matrix"]["python"] == versions
 
 
-def test_the_image_can_back_up_the_servers_that_the_page_names() -> None:
+def test_image_has_pg_dump_of_documented_server() -> None:
     """pg_dump refuses a newer server; Debian 13 has client programs of version 17 alone."""
     image = (DEPLOY / "Dockerfile").read_text()
     assert re.search(r"^ARG PYTHON_IMAGE=python:[\d.]+-slim-trixie@", image, re.MULTILINE)
@@ -312,34 +312,34 @@ def test_the_image_can_back_up_the_servers_that_the_page_names() -> None:
     assert int(database.removeprefix("postgres:").partition("-")[0]) <= 17
 
 
-def test_the_pages_install_by_hashes() -> None:
+def test_install_pages_require_hashes() -> None:
     for name in ("operating.md", "getting-started.md"):
         page = (DEPLOY.parent / "docs" / name).read_text()
         assert "pip install --require-hashes -r constraints.txt" in page
         assert "pip install --no-deps fw_actors-*.whl" in page
 
 
-def test_the_images_user_owns_the_folder_that_it_writes_before_it_becomes_a_volume() -> None:
+def test_image_data_folder_is_owned_before_volume() -> None:
     image = (DEPLOY / "Dockerfile").read_text()
     made = image.index("install --directory --owner fw --group fw --mode 0700 /srv/fw/data")
     assert made < image.index("USER fw") < image.index("VOLUME /srv/fw/data")
 
 
-def test_the_composition_keeps_the_services_key_from_the_database() -> None:
+def test_composition_keeps_key_from_database_container() -> None:
     services = load("compose.yaml")["services"]
     assert services["database"]["env_file"] == "database.env"
     assert services["fw"]["env_file"] == "secrets.env"
     assert services["fw"]["read_only"] is True
 
 
-def test_the_composition_waits_for_its_database_and_opens_loopback_alone() -> None:
+def test_composition_waits_for_database_and_opens_loopback() -> None:
     services = load("compose.yaml")["services"]
     assert services["fw"]["depends_on"]["database"]["condition"] == "service_healthy"
     assert services["fw"]["ports"] == ["127.0.0.1:8000:8000"]
     assert services["fw"]["cap_drop"] == ["ALL"]
 
 
-def test_the_composition_trusts_the_proxy_of_its_machine_and_no_container() -> None:
+def test_composition_trusts_only_proxy_of_its_machine() -> None:
     """A container of the network could otherwise choose the address that is throttled."""
     composition = load("compose.yaml")
     (network,) = composition["networks"]["default"]["ipam"]["config"]
@@ -357,7 +357,7 @@ def judged_by_promtool(*args: str) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_prometheus_takes_its_configuration_and_the_alerts() -> None:
+def test_prometheus_accepts_configuration_and_alerts() -> None:
     judged_by_promtool("config", str(DEPLOY / "prometheus" / "prometheus.yml"))
 
 
@@ -503,7 +503,7 @@ ALERT_CASES = {
     "the first defect of a service": AlertCase(
         "FwServerErrors", {"fw_server_errors_total": "0x40 1x20"}, [{}]
     ),
-    # One process tells of a trouble; the others count nothing (B-340).
+    # One process reports a failure of a receiver; the others count nothing (B-340).
     "a receiver that fails": AlertCase(
         "FwReceiverFails",
         {
@@ -542,7 +542,7 @@ ALERT_CASES = {
         [{"instance": "b"}],
     ),
 }
-"""By what the series tell."""
+"""By the labels of the series."""
 
 
 @pytest.fixture(scope="module")
@@ -581,9 +581,7 @@ def fired(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
 
 
 @pytest.mark.parametrize("title", ALERT_CASES)
-def test_alert_fires_for_what_an_operator_has_to_see(
-    fired: dict[str, list[dict[str, str]]], title: str
-) -> None:
+def test_alert_fires_for_its_case(fired: dict[str, list[dict[str, str]]], title: str) -> None:
     """The rules hold for any number of nodes, workers and processes (O-327)."""
     alert, _, expected = ALERT_CASES[title]
     ignored = ("alertname", "severity")
@@ -595,14 +593,14 @@ def test_alert_fires_for_what_an_operator_has_to_see(
     assert {each["alertname"] for each in fired.get(title, [])} <= {alert}
 
 
-def test_every_alert_has_a_case_in_which_it_fires() -> None:
+def test_alert_has_case_in_which_it_fires() -> None:
     (group,) = load("prometheus/alerts.yml")["groups"]
     assert {rule["alert"] for rule in group["rules"]} == {
         case.alert for case in ALERT_CASES.values() if case.expected
     }
 
 
-def test_the_dashboard_shows_what_the_store_holds_once() -> None:
+def test_dashboard_takes_maximum_of_store_metrics() -> None:
     """`sum` over nodes would show a queue as often as there are nodes."""
     panels = json.loads((DEPLOY / "grafana" / "fw.json").read_text())["panels"]
     asked = [target["expr"] for panel in panels for target in panel["targets"]]
@@ -611,7 +609,7 @@ def test_the_dashboard_shows_what_the_store_holds_once() -> None:
     assert all(each.startswith("max") for each in of_the_store)
 
 
-def test_prometheus_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
+def test_prometheus_accepts_dashboard_queries(tmp_path: Path) -> None:
     panels = json.loads((DEPLOY / "grafana" / "fw.json").read_text())["panels"]
     asked = [
         target["expr"].replace("$instance", ".*") for panel in panels for target in panel["targets"]
@@ -623,7 +621,7 @@ def test_prometheus_understands_what_the_dashboard_asks(tmp_path: Path) -> None:
     judged_by_promtool("rules", str(file))
 
 
-def test_every_alert_says_what_has_happened_and_what_to_do() -> None:
+def test_alert_has_summary_todo_and_severity() -> None:
     (group,) = load("prometheus/alerts.yml")["groups"]
     names = [rule["alert"] for rule in group["rules"]]
     assert len(set(names)) == len(names)

@@ -89,7 +89,7 @@ def own_address(client: httpx.Client) -> str:
     return str(found)
 
 
-def test_a_session_begun_at_one_node_holds_at_each(balanced: Balanced) -> None:
+def test_session_is_valid_at_each_node(balanced: Balanced) -> None:
     """O-37."""
     with balanced.client("127.0.0.2") as client:
         cookie = sign_in(client)
@@ -102,7 +102,7 @@ def test_a_session_begun_at_one_node_holds_at_each(balanced: Balanced) -> None:
             assert httpx.get(f"{node.url}/api/boot", cookies=cookie).json()["user"] is None
 
 
-def test_the_address_is_the_one_that_the_proxy_has_seen(balanced: Balanced) -> None:
+def test_client_address_is_seen_by_proxy(balanced: Balanced) -> None:
     """What a client claims counts neither through the proxy nor past it (H-92, O-40)."""
     with balanced.client("127.0.0.2") as client:
         sign_in(client)
@@ -122,12 +122,12 @@ def test_wrong_passwords_count_across_the_nodes(balanced: Balanced) -> None:
     assert answers == [401] * 4 + [429] * 2
 
 
-def test_the_metrics_are_closed_to_clients(balanced: Balanced) -> None:
+def test_metrics_are_closed_to_clients(balanced: Balanced) -> None:
     with balanced.client("127.0.0.2") as client:
         assert client.get("/metrics").status_code == 403
 
 
-def test_the_other_node_goes_on_when_one_is_killed(balanced: Balanced) -> None:
+def test_remaining_node_serves_after_kill(balanced: Balanced) -> None:
     """Reads, writes and sign-ins; the last test of this module, because it kills a node (O-37)."""
     first, second = balanced.nodes
     with balanced.client("127.0.0.2") as client:

@@ -18,12 +18,12 @@ def servers() -> list[str]:
     return SERVER.findall(re.sub(r"#.*", "", CONF.read_text()))
 
 
-def test_the_proxy_speaks_tls_1_2_and_1_3_alone() -> None:
+def test_proxy_allows_only_tls_1_2_and_1_3() -> None:
     (secured,) = [block for block in servers() if "listen 443 ssl" in block]
     assert re.findall(r"ssl_protocols ([^;]+);", secured) == ["TLSv1.2 TLSv1.3"]
 
 
-def test_the_proxy_offers_forward_secret_and_authenticated_suites_alone() -> None:
+def test_proxy_offers_only_forward_secret_authenticated_suites() -> None:
     (secured,) = [block for block in servers() if "listen 443 ssl" in block]
     (wanted,) = re.findall(r"ssl_ciphers ([^;]+);", secured)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -34,19 +34,19 @@ def test_the_proxy_offers_forward_secret_and_authenticated_suites_alone() -> Non
         assert re.fullmatch(r"ECDHE-(ECDSA|RSA)-(AES\d+-GCM-SHA\d+|CHACHA20-POLY1305)", suite)
 
 
-def test_the_proxy_serves_nothing_in_clear_text() -> None:
+def test_proxy_serves_nothing_in_clear_text() -> None:
     plain = [block for block in servers() if " ssl" not in block]
     assert len(plain) == 1
     assert "return 301 https://$host$request_uri;" in plain[0]
     assert "proxy_pass" not in plain[0]
 
 
-def test_the_proxy_leads_no_program_from_http_to_https() -> None:
+def test_proxy_refuses_plain_http_to_api() -> None:
     (plain,) = [block for block in servers() if " ssl" not in block]
     assert re.search(r"location /api/ \{\s*return 403;\s*\}", plain)
 
 
-def test_the_proxy_keeps_the_numbers_to_the_machine() -> None:
+def test_proxy_hides_metrics() -> None:
     (secured,) = [block for block in servers() if "listen 443 ssl" in block]
     assert re.search(r"location = /metrics \{\s*return 404;\s*\}", secured)
 

@@ -80,7 +80,7 @@ def test_operating_page_names_only_events_in_its_section_on_the_log() -> None:
     assert named - of_the_service() == set()
 
 
-def test_the_page_of_the_runtime_names_all_its_events_and_no_other() -> None:
+def test_runtime_page_names_exactly_its_events() -> None:
     """The table after "The events:" is the whole list."""
     text = (ROOT / "docs" / "runtime.md").read_text()
     told = re.search(r"The events:\n\n(.*?)\n\n", text, re.DOTALL)

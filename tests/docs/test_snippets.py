@@ -36,7 +36,7 @@ def is_installation(block: Block) -> bool:
 
 
 def with_free_ports(text: str, service: str) -> str:
-    """Put free ports in the place of those that pages name, since tests run beside one another."""
+    """Replace the ports that pages name by free ones, since tests run in parallel."""
     receiver = str(free_port())
     text = text.replace("127.0.0.1:8000", service).replace(
         "127.0.0.1:9000", f"127.0.0.1:{receiver}"

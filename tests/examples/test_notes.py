@@ -46,7 +46,7 @@ async def payloads(site: Site) -> list[dict[str, Any]]:
     return await site.read("Administrator", read)
 
 
-async def test_a_note_writer_writes_notes_and_nobody_else(site: Site) -> None:
+async def test_note_is_inserted_only_by_note_writer(site: Site) -> None:
     note = await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": "Tea"}))
     assert (note["title"], note["done"], note["owner"]) == ("Tea", 0, "ada")
     with pytest.raises(PermissionDeniedError):
@@ -54,19 +54,19 @@ async def test_a_note_writer_writes_notes_and_nobody_else(site: Site) -> None:
 
 
 @pytest.mark.parametrize("title", ["", "   ", None])
-async def test_a_note_that_only_looks_like_one_is_refused(site: Site, title: str | None) -> None:
+async def test_blank_note_title_is_refused(site: Site, title: str | None) -> None:
     with pytest.raises(ValidationError) as refusal:
         await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": title}))
     assert refusal.value.extra == {"field": "title"}
 
 
-async def test_saving_a_note_is_an_event(site: Site) -> None:
+async def test_note_save_emits_event(site: Site) -> None:
     await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": "Tea"}))
     (payload,) = await payloads(site)
     assert (payload["type"], payload["data"]["doc"]["title"]) == ("doc.on_insert", "Tea")
 
 
-async def test_sharing_a_note_tells_its_subscribers(site: Site) -> None:
+async def test_note_share_notifies_subscribers(site: Site) -> None:
     share = site.registry.functions[SHARE]
     note = await site.write("ada", lambda fw: rest.insert(fw, "Note", {"title": "Tea"}))
     arguments = {"note": note["name"], "with_whom": "bob"}
@@ -99,7 +99,7 @@ async def chair(site: Site) -> str:
     return "cleo"
 
 
-async def test_approving_minutes_tells_the_decisions_once(site: Site, chair: str) -> None:
+async def test_minutes_approval_emits_decisions_once(site: Site, chair: str) -> None:
     made = await minutes(site)
     assert (made["name"], made["meeting"]) == ("MIN-0001", "Spring")
     with pytest.raises(PermissionDeniedError):
@@ -110,7 +110,7 @@ async def test_approving_minutes_tells_the_decisions_once(site: Site, chair: str
     assert payload["data"] == {"meeting": "Spring", "decisions": ["Paint", "Rake"]}
 
 
-async def test_minutes_that_decide_nothing_are_not_approved(site: Site, chair: str) -> None:
+async def test_minutes_without_decision_are_not_approved(site: Site, chair: str) -> None:
     await minutes(site, decisions=[])
     with pytest.raises(ValidationError):
         await site.write(chair, lambda fw: rest.submit(fw, "Minutes", "MIN-0001"))

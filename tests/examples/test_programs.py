@@ -13,8 +13,8 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
-from examples.chat_room import Chat, Say
-from examples.job_pool import Job, JobFailed, Jobs
+from examples.chat_room import Chat, ChatLine
+from examples.job_pool import Jobs, PoolJob, PoolJobFailed
 from examples.rate_limiter import limits, serve
 from fw_actors.runtime import Runtime, SeededEntropy, TrioClock, open_runtime
 from supervisors import actor_child, open_supervisor
@@ -68,7 +68,7 @@ async def test_rate_limiter_ends_a_client_without_line_breaks(runtime: Runtime) 
         assert await client.receive_some() == b""
 
 
-async def test_chat_room_tells_each_line_to_all_in_order(runtime: Runtime) -> None:
+async def test_chat_room_sends_lines_to_all_in_order(runtime: Runtime) -> None:
     chat = Chat(runtime)
     async with open_supervisor(runtime, "chat", chat.children), trio.open_nursery() as nursery:
         ann, one = memory_stream_pair()
@@ -111,7 +111,7 @@ async def test_chat_room_is_not_delayed_by_a_slow_member(runtime: Runtime) -> No
         nursery.start_soon(chat.serve, two)
         await wait_all_tasks_blocked()
         for number in range(500):
-            await chat.room.publish(Say(str(number)))
+            await chat.room.publish(ChatLine(str(number)))
             await wait_all_tasks_blocked()
         seen = await lines(bob, 501)
         assert seen == ["member-2 is here", *map(str, range(500))]
@@ -130,26 +130,26 @@ async def crash() -> str:
 
 
 # The ten lines of docs/runtime.md.
-async def test_fifth_job_waits_for_a_place() -> None:
+async def test_fifth_job_waits_for_worker() -> None:
     async with (
         open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1)) as runtime,
         runtime.running("jobs", Jobs) as jobs,
         trio.open_nursery() as nursery,
     ):
         for _ in range(5):
-            nursery.start_soon(jobs.ask, Job(partial(work, 60.0), seconds=90.0))
+            nursery.start_soon(jobs.ask, PoolJob(partial(work, 60.0), seconds=90.0))
     assert trio.current_time() == 120.0  # of virtual time
 
 
-async def test_job_that_crashes_or_takes_too_long_fails_alone(runtime: Runtime) -> None:
+async def test_crashed_or_slow_job_fails_alone(runtime: Runtime) -> None:
     async with open_supervisor(runtime, "main", [actor_child("jobs", Jobs)]):
         jobs = runtime.ref("jobs", of=Jobs)
-        with pytest.raises(JobFailed, match="ValueError: broken"):
-            await jobs.ask(Job(crash, seconds=1.0), deadline=5.0)
-        with pytest.raises(JobFailed, match="TooSlowError"):
-            await jobs.ask(Job(partial(work, 2.0), seconds=1.0), deadline=5.0)
+        with pytest.raises(PoolJobFailed, match="ValueError: broken"):
+            await jobs.ask(PoolJob(crash, seconds=1.0), deadline=5.0)
+        with pytest.raises(PoolJobFailed, match="TooSlowError"):
+            await jobs.ask(PoolJob(partial(work, 2.0), seconds=1.0), deadline=5.0)
         assert trio.current_time() == 1.0
-        assert await jobs.ask(Job(partial(work, 2.0), seconds=3.0), deadline=5.0) == "done"
+        assert await jobs.ask(PoolJob(partial(work, 2.0), seconds=3.0), deadline=5.0) == "done"
         assert (await jobs.inspect()).described == {"done": 3, "failed": 2}
         assert runtime.snapshot().tree[0].children[0].restarts == 0
 
@@ -166,7 +166,7 @@ def test_job_pool_runs_as_a_program() -> None:
 
 
 @pytest.mark.parametrize("name", ["rate_limiter", "chat_room"])
-def test_server_ends_in_order_at_a_signal(name: str) -> None:
+def test_server_stops_gracefully_at_signal(name: str) -> None:
     program = (
         "import os, signal, sys, trio\n"
         f"from examples import {name} as program\n"

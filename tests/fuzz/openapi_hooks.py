@@ -1,4 +1,4 @@
-"""Hooks that tell the fuzzer of the OpenAPI document the DocTypes of a site.
+"""Hooks that give the fuzzer of the OpenAPI document the DocTypes of a site.
 
 Loaded by Schemathesis, in its own process, by the variable SCHEMATHESIS_HOOKS.
 """

@@ -72,7 +72,7 @@ REQUESTS = st.tuples(
 )  # fmt: skip
 @given(st.lists(REQUESTS, min_size=1, max_size=25))
 @pytest.mark.timeout(300)
-def test_no_request_is_answered_500_or_outside_the_envelope(requests: list[Any]) -> None:
+def test_http_answers_no_request_with_500(requests: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         trio.run(_ask_all, Path(folder), requests, clock=MockClock(autojump_threshold=0))
 

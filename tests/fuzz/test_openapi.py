@@ -27,7 +27,7 @@ ENDS_SESSIONS = r"logout|login|revokeMySession"
 BUILT_IN = r"/resource/(API|Audit|Email|Error|Role|User|Version|Webhook)"
 # The credentials are given below; the throttles are wide, or they would answer most requests.
 SETTINGS = "[generation]\nwith-security-parameters = false\n"
-# What a stranger may ask: sign-in, links and health; and operations of apps, which may be public.
+# Operations without a session: sign-in, links, health, and public operations of apps.
 PUBLIC = r"/api/(login|logout|boot|auth/|health|ready|method/(?!core\.))|/metrics"
 BATCH = r"webhooks\.emitMany"
 POLICY = (
@@ -74,7 +74,7 @@ def signed_in(site: LiveSite) -> str:
 
 
 @pytest.mark.timeout(300)
-def test_all_that_a_manager_may_ask_is_answered_as_described(site: LiveSite) -> None:
+def test_manager_operations_respond_as_described(site: LiveSite) -> None:
     """Operations that end sessions are left out; they would end this one."""
     sid = signed_in(site)
     left_out = f"{ENDS_SESSIONS}|/auth/|{BUILT_IN}|{BATCH}"
@@ -87,7 +87,7 @@ def test_all_that_a_manager_may_ask_is_answered_as_described(site: LiveSite) -> 
 
 
 @pytest.mark.timeout(300)
-def test_a_batch_of_events_is_answered_as_described(site: LiveSite) -> None:
+def test_event_batches_respond_as_described(site: LiveSite) -> None:
     """An event of a wrong shape is refused for itself, in an answer of 200 (B-87)."""
     phases = ("--phases", "coverage,fuzzing", "--max-examples", "3")
     refused = ("--exclude-checks", "negative_data_rejection")
@@ -95,16 +95,16 @@ def test_a_batch_of_events_is_answered_as_described(site: LiveSite) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_what_ends_sessions_is_answered_as_described(site: LiveSite) -> None:
+def test_session_ending_operations_respond_as_described(site: LiveSite) -> None:
     phases = ("--phases", "coverage", "--max-examples", "3")
     fuzz(site, *phases, "--include-path-regex", ENDS_SESSIONS, sid=signed_in(site))
 
 
 @pytest.mark.timeout(300)
-def test_all_that_a_stranger_may_ask_is_answered_as_described(site: LiveSite) -> None:
+def test_unauthenticated_operations_respond_as_described(site: LiveSite) -> None:
     """Everything but the public operations is refused, as described as well.
 
-    What is refused before it is read needs fewer requests than what is not.
+    Operations refused before their body is read need fewer requests.
     """
     refused = ("--exclude-path-regex", PUBLIC)
     fuzz(site, "--phases", "fuzzing", "--max-examples", "2", *refused)

@@ -27,7 +27,7 @@ HEADS = st.sampled_from(
 
 
 @given(st.lists(HEADS | st.binary(max_size=30), max_size=12))
-def test_an_answer_of_any_bytes_is_an_answer_or_a_protocol_error(parts: list[bytes]) -> None:
+def test_response_reader_raises_only_protocol_error(parts: list[bytes]) -> None:
     """Once a whole head is in, its status decides (B-141); at most 512 bytes are kept (B-170)."""
     reader, satisfied = ResponseReader(), False
     with suppress(ProtocolError):
@@ -42,7 +42,7 @@ def test_an_answer_of_any_bytes_is_an_answer_or_a_protocol_error(parts: list[byt
 
 
 @given(st.binary() | ANY_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")))
-def test_a_body_of_any_bytes_is_an_object_or_a_bad_request(body: bytes) -> None:
+def test_read_object_raises_only_bad_request_error(body: bytes) -> None:
     """Invalid JSON, duplicate keys, NaN, nesting, surrogates and controls are 400 (H-12)."""
     with suppress(BadRequestError):
         value = read_object(body)
@@ -50,7 +50,7 @@ def test_a_body_of_any_bytes_is_an_object_or_a_bad_request(body: bytes) -> None:
 
 
 @given(st.recursive(st.floats() | st.integers() | ANY_TEXT, lambda x: st.lists(x, max_size=2)))
-def test_json_edges_are_taken_as_they_are_or_refused(value: Any) -> None:
+def test_read_object_keeps_or_refuses_edge_values(value: Any) -> None:
     """Integers beyond 2^53, infinities, lone surrogates: refused, never changed."""
     body = json.dumps({"value": value}).encode()
     with suppress(BadRequestError):
@@ -58,7 +58,7 @@ def test_json_edges_are_taken_as_they_are_or_refused(value: Any) -> None:
 
 
 @given(ANY_TEXT | st.from_regex(r"https?://[a-z0-9.\-\[\]:@%]*(:[0-9]*)?(/.*)?", fullmatch=True))
-def test_any_text_is_a_target_whose_parts_can_be_sent_or_is_refused(text: str) -> None:
+def test_parse_endpoint_returns_printable_parts_or_refuses(text: str) -> None:
     """No byte of a URL can end a header line."""
     with suppress(ValidationError):
         target = parse_endpoint(text, development=True)
@@ -69,7 +69,7 @@ def test_any_text_is_a_target_whose_parts_can_be_sent_or_is_refused(text: str) -
 
 
 @given(ANY_TEXT)
-def test_a_canonical_form_is_its_own_and_the_same_for_other_cases(text: str) -> None:
+def test_canonical_is_idempotent_and_case_insensitive(text: str) -> None:
     """The form of a form is itself (A-31); no way around a counter by letter case."""
     with suppress(UnusableIdentifierError):
         form = canonical(text)
@@ -78,7 +78,7 @@ def test_a_canonical_form_is_its_own_and_the_same_for_other_cases(text: str) -> 
 
 
 @given(ANY_TEXT, st.sampled_from(("Data", "Text", "Password", "Vault", "JSON")), st.integers(0, 9))
-def test_nothing_named_like_a_secret_is_shown(name: str, kind: str, permlevel: int) -> None:
+def test_redaction_hides_fields_named_like_secrets(name: str, kind: str, permlevel: int) -> None:
     """No field named like a secret is shown; the rules B-90 to B-93, written out
     again."""
     secret = name in {"password", "password_hash", "new_password", "api_secret", "secret"}

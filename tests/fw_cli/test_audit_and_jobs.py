@@ -16,7 +16,7 @@ def mails(fw: CommandLine) -> list[int]:
     return [row["id"] for row in fw.json("jobs", "list", "--json")]
 
 
-def test_jobs_are_listed_by_what_is_asked(fw: CommandLine, mails: list[int]) -> None:
+def test_jobs_list_applies_filters(fw: CommandLine, mails: list[int]) -> None:
     assert mails == sorted(mails, reverse=True)
     (row,) = fw.json("jobs", "list", "--user", "bob", "--queue", "MAIL", "--json")
     assert (row["function"], row["state"], row["error"]) == ("invitation", "ready", None)
@@ -41,11 +41,11 @@ def test_jobs_are_retried_and_cancelled(fw: CommandLine, mails: list[int]) -> No
 
 
 @pytest.mark.parametrize("args", [("retry",), ("cancel",), ("retry", "1", "--queue", "mail")])
-def test_one_or_many_must_be_named(fw: CommandLine, args: tuple[str, ...]) -> None:
+def test_jobs_retry_and_cancel_require_id_or_filter(fw: CommandLine, args: tuple[str, ...]) -> None:
     assert fw.run("jobs", *args).exit_code == 2
 
 
-def test_audit_events_are_chosen(fw: CommandLine, mails: list[int]) -> None:
+def test_audit_prints_selected_events(fw: CommandLine, mails: list[int]) -> None:
     rows = fw.json("audit", "--action", "user.*", "--since", "1h", "--json")
     assert [row["target"] for row in rows] == ["cy", "bob", "ann"]
     (row,) = fw.json("audit", "--target", "bob", "--actor", "Administrator", "--json")

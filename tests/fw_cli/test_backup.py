@@ -16,7 +16,7 @@ def users(fw: CommandLine) -> list[str]:
     return [row["name"] for row in fw.json("user", "list", "--json")]
 
 
-def test_a_copy_put_in_place_is_the_site_of_that_moment(fw: CommandLine) -> None:
+def test_backup_put_in_place_restores_its_moment(fw: CommandLine) -> None:
     fw.done(*USER, stdin="correct horse battery staple")
     assert "copy.db" in fw.done("backup", "copy.db")
     fw.done("user", "add", "later", "--email", "later@x.test")
@@ -27,7 +27,7 @@ def test_a_copy_put_in_place_is_the_site_of_that_moment(fw: CommandLine) -> None
     assert users(fw) == ["ada"]
 
 
-def test_a_backup_needs_a_database_and_a_new_name(fw: CommandLine) -> None:
+def test_backup_requires_database_and_new_file(fw: CommandLine) -> None:
     assert "There is no database" in fw.refused("backup", "copy.db")
     assert not (fw.folder / "data").exists()
     fw.done("migrate")
@@ -35,7 +35,7 @@ def test_a_backup_needs_a_database_and_a_new_name(fw: CommandLine) -> None:
     assert "already exists" in fw.refused("backup", "copy.db")
 
 
-def test_postgresql_is_dumped_and_restored_by_its_own_tools(
+def test_backup_and_restore_use_postgresql_programs(
     fw: CommandLine, cluster: PostgresCluster
 ) -> None:
     with cluster.empty_database() as old, cluster.empty_database() as new:
@@ -71,10 +71,10 @@ def test_postgresql_is_dumped_and_restored_by_its_own_tools(
         ),
     ],
 )
-def test_a_program_that_is_older_than_the_server_is_named_with_the_remedy(
+def test_outdated_postgresql_program_is_named_with_remedy(
     fw: CommandLine, program: str, args: tuple[str, ...], said: str
 ) -> None:
-    """The program knows both versions; which package helps is ours to say (O-151)."""
+    """The program prints both versions; fw adds the package to install (O-151)."""
     tools = fw.folder / "tools"
     tools.mkdir()
     (tools / program).write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 1\n")
@@ -86,8 +86,8 @@ def test_a_program_that_is_older_than_the_server_is_named_with_the_remedy(
     assert f"{tools / program} is too old: install the client programs" in told[-1]
 
 
-def test_pg_dump_is_told_no_secret_of_ours(fw: CommandLine) -> None:
-    """An app's credentials and the key are nobody else's (C-84)."""
+def test_pg_dump_inherits_no_secret_of_fw(fw: CommandLine) -> None:
+    """Other programs get neither an app's credentials nor the key (C-84)."""
     tools = fw.folder / "tools"
     tools.mkdir()
     program = tools / "pg_dump"

@@ -1,4 +1,4 @@
-"""Shell completion: the scripts, and what they are told."""
+"""Shell completion: the scripts, and the values that fw offers them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.fw_cli.conftest import CommandLine
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script_that_asks_fw(fw: CommandLine, shell: str) -> None:
+def test_completion_script_asks_fw(fw: CommandLine, shell: str) -> None:
     script = fw.done("completion", shell)
     assert f"_FW_COMPLETE={shell}_complete" in script
 
 
-def test_the_script_of_bash_is_bash(fw: CommandLine) -> None:
+def test_bash_completion_script_has_valid_syntax(fw: CommandLine) -> None:
     bash = shutil.which("bash")
     assert bash is not None
     subprocess.run([bash, "-n"], input=fw.done("completion", "bash"), text=True, check=True)
@@ -30,7 +30,7 @@ def test_the_script_of_bash_is_bash(fw: CommandLine) -> None:
     ("typed", "inserted"),
     [("Sys", r"System\ Manager"), (r"System\ M", r"System\ Manager"), ('"Sys', "System Manager")],
 )
-def test_a_role_with_a_space_stays_one_word_in_bash(
+def test_bash_completion_escapes_value_with_space(
     fw: CommandLine, tmp_path: Path, typed: str, inserted: str
 ) -> None:
     """Within a quote that is open, the value stands as it is."""
@@ -58,7 +58,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
         (["doctor"], "--j", ["--json"]),
     ],
 )
-def test_commands_options_and_values_are_offered(
+def test_completion_offers_commands_options_and_values(
     args: list[str], begun: str, offered: list[str]
 ) -> None:
     complete = ShellComplete(cli, {}, "fw", "_FW_COMPLETE")
@@ -72,7 +72,7 @@ def completed(fw: CommandLine, *typed: str, **environ: str) -> list[str]:
     return [item.value for item in complete.get_completions(list(typed[:-1]), typed[-1])]
 
 
-def test_names_in_the_store_are_completed(fw: CommandLine) -> None:
+def test_completion_offers_names_of_store(fw: CommandLine) -> None:
     """Names are completed from the store, which is not opened for it (C-157)."""
     assert completed(fw, "webhooks", "show", "") == []
     assert not (fw.folder / "data").exists()
@@ -86,7 +86,7 @@ def test_names_in_the_store_are_completed(fw: CommandLine) -> None:
     assert completed(fw, "webhooks", "show", "", FW_BIND="nonsense") == []
 
 
-def test_names_are_completed_from_postgresql(fw: CommandLine, postgres_url: str) -> None:
+def test_completion_offers_names_from_postgresql(fw: CommandLine, postgres_url: str) -> None:
     fw.environ["FW_DATABASE"] = postgres_url
     assert completed(fw, "user", "passwd", "") == []
     fw.done("migrate")

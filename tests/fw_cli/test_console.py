@@ -65,20 +65,20 @@ def asked(site: LiveSite, *lines: bytes) -> list[dict[str, Any]]:
             return [json.loads(answers.readline()) for _ in lines]
 
 
-def test_the_socket_and_its_folder_are_open_to_their_own_user_alone(site: LiveSite) -> None:
+def test_console_socket_and_folder_are_private_to_owner(site: LiveSite) -> None:
     path = path_in(door(site))
     assert path.is_socket()
     modes = [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, door(site))]
     assert modes == [0o600, 0o700, 0o600]
 
 
-def test_no_socket_lies_in_the_data_folder(site: LiveSite, tmp_path: Path) -> None:
-    """shutil.copytree copies no folder that has one; a kill would leave it there for good."""
+def test_data_folder_contains_no_socket(site: LiveSite, tmp_path: Path) -> None:
+    """shutil.copytree fails on a folder with a socket, and a kill would leave it there."""
     shutil.copytree(site.folder / "data", tmp_path / "copy")
     assert (tmp_path / "copy" / "fw.db").exists()
 
 
-def test_the_socket_of_a_killed_service_goes_at_the_next_start(tmp_path: Path) -> None:
+def test_next_start_deletes_socket_of_killed_service(tmp_path: Path) -> None:
     with LiveSite(tmp_path) as site:
         site.start()
         left = path_in(door(site))
@@ -89,15 +89,15 @@ def test_the_socket_of_a_killed_service_goes_at_the_next_start(tmp_path: Path) -
         assert asked(site, b'{"do": "trace", "name": "mailer"}') == [{"ok": True}]
 
 
-def test_the_socket_lies_where_systemd_says(tmp_path: Path) -> None:
-    """A unit has a /tmp of its own, in which nobody else would find it."""
+def test_console_socket_is_in_runtime_directory_of_systemd(tmp_path: Path) -> None:
+    """A unit has a private /tmp, which other processes cannot see."""
     with tempfile.TemporaryDirectory() as run, LiveSite(tmp_path) as site:
         site.start(RUNTIME_DIRECTORY=f"{run}:/nowhere")
         assert path_in(door(site)).parent.parent == Path(run)
         assert site.end() == 0
 
 
-def test_without_a_place_for_the_socket_the_service_runs_and_says_so(tmp_path: Path) -> None:
+def test_service_runs_without_console_socket_and_logs_it(tmp_path: Path) -> None:
     with LiveSite(tmp_path) as site:
         site.start(RUNTIME_DIRECTORY=str(tmp_path / "missing"))
         assert not door(site).exists()
@@ -105,8 +105,10 @@ def test_without_a_place_for_the_socket_the_service_runs_and_says_so(tmp_path: P
     assert "console.no_socket" in (tmp_path / "serve.log").read_text()
 
 
-async def test_a_stranger_is_not_let_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel names the peer, so the file's modes do not matter."""
+async def test_console_socket_refuses_other_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The peer is identified by the kernel, independently of file modes."""
     monkeypatch.setattr("supervisors.service.console_socket.peer_user", lambda _: STRANGER)
     told = tmp_path / "console.address"
     clock, entropy = SystemClock(), SystemEntropy()
@@ -119,10 +121,10 @@ async def test_a_stranger_is_not_let_in(tmp_path: Path, monkeypatch: pytest.Monk
             assert await stream.receive_some() == b""
 
 
-def test_another_users_service_is_not_believed(
+def test_console_client_refuses_socket_of_other_user(
     site: LiveSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody may own the folder by now in which a killed service had its socket."""
+    """Another user may meanwhile own the folder in which a killed service had its socket."""
     monkeypatch.setattr("fw_cli.console_client.peer_user", lambda _: STRANGER)
 
     async def ask() -> None:
@@ -132,7 +134,7 @@ def test_another_users_service_is_not_believed(
     asyncio.run(ask())
 
 
-def test_a_view_is_printed_as_json(site: LiveSite) -> None:
+def test_console_json_prints_view(site: LiveSite) -> None:
     view = json.loads(site.fw("console", "--json"))
     names = {node["name"] for node in view["tree"]}
     assert {"service", "dispatcher", "mailer", "deliveries", "lockouts", "web"} <= names
@@ -143,7 +145,7 @@ def test_a_view_is_printed_as_json(site: LiveSite) -> None:
     }  # fmt: skip
 
 
-def test_without_a_terminal_the_command_says_what_it_needs(site: LiveSite) -> None:
+def test_console_without_terminal_names_json_option(site: LiveSite) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "fw_cli", "console"], cwd=site.folder, check=False,
         capture_output=True, text=True, env={**os.environ, "FW_CONFIG": "fw.json"},
@@ -152,7 +154,7 @@ def test_without_a_terminal_the_command_says_what_it_needs(site: LiveSite) -> No
     assert "--json" in done.stderr
 
 
-def test_without_a_service_the_command_says_so(tmp_path: Path) -> None:
+def test_console_client_reports_service_not_running(tmp_path: Path) -> None:
     async def ask() -> None:
         with pytest.raises(CommandFailed, match=NOT_RUNNING):
             await ConsoleClient(tmp_path / "console.address").ask("view")
@@ -160,7 +162,7 @@ def test_without_a_service_the_command_says_so(tmp_path: Path) -> None:
     asyncio.run(ask())
 
 
-def test_what_is_no_question_is_refused_and_the_connection_stays(site: LiveSite) -> None:
+def test_console_connection_survives_refused_requests(site: LiveSite) -> None:
     answers = asked(
         site,
         b"no json",
@@ -175,7 +177,7 @@ def test_what_is_no_question_is_refused_and_the_connection_stays(site: LiveSite)
     ]  # fmt: skip
 
 
-def test_every_act_is_an_audit_event_by_administrator(site: LiveSite) -> None:
+def test_console_act_is_audit_event_by_administrator(site: LiveSite) -> None:
     assert asked(site, b'{"do": "restart", "name": "sweeper"}') == [{"ok": True}]
     told = site.prepare(
         "eval", 'fw.get_all("Audit Event", {"action": "console.restart"}, ["target", "actor"])'
@@ -203,7 +205,7 @@ def lock_out(site: LiveSite, name: str) -> None:
         httpx.post(f"{site.url}/api/login", json=guess, headers={"X-FW-CSRF": "1"}, timeout=60)
 
 
-def test_a_delivery_a_receiver_and_a_lockout_are_acted_on_by_keys(site: LiveSite) -> None:
+def test_console_keys_act_on_delivery_receiver_and_lockout(site: LiveSite) -> None:
     """Each act is an Audit Event (O-89), a replay too (O-80)."""
     site.add_manager()
     lock_out(site, "admin")
@@ -258,7 +260,7 @@ def test_a_delivery_a_receiver_and_a_lockout_are_acted_on_by_keys(site: LiveSite
     }
 
 
-def test_the_screen_shows_the_service_and_acts_by_keys(site: LiveSite) -> None:
+def test_console_keys_restart_and_trace_actor(site: LiveSite) -> None:
     async def use() -> None:
         screen = ConsoleScreen(door(site))
         async with screen.run_test(size=(140, 40)) as pilot:
@@ -289,7 +291,7 @@ def test_the_screen_shows_the_service_and_acts_by_keys(site: LiveSite) -> None:
     asyncio.run(use())
 
 
-def test_a_stop_takes_the_socket_away(tmp_path: Path) -> None:
+def test_stop_deletes_console_socket_and_address(tmp_path: Path) -> None:
     with LiveSite(tmp_path) as site:
         site.start()
         path = path_in(door(site))

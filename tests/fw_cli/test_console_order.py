@@ -12,29 +12,29 @@ def keys(order: RowOrder) -> str:
     return "".join(key for key, _ in arranged(ROWS, order))
 
 
-def test_numbers_are_sorted_by_size_and_before_texts() -> None:
+def test_row_order_sorts_numbers_by_size_before_texts() -> None:
     assert keys(RowOrder(column=1)) == "badc"
     assert keys(RowOrder(column=1, descending=True)) == "cdab"
     assert keys(RowOrder(column=0)) == "dcab"
 
 
-def test_a_filter_looks_into_every_cell_in_any_case() -> None:
+def test_row_filter_searches_every_cell_case_insensitively() -> None:
     assert keys(RowOrder(text="T")) == "ab"
     assert keys(RowOrder(text="64")) == "a"
 
 
-def test_after_the_last_column_the_order_of_the_service_comes_back() -> None:
+def test_sort_column_cycles_back_to_service_order() -> None:
     order = RowOrder("x")
     assert [(order := order.next_column(2)).column for _ in range(3)] == [0, 1, None]
 
 
-def test_an_order_is_described_in_words() -> None:
+def test_row_order_is_described_in_words() -> None:
     order = RowOrder("shop", 1, descending=True)
     assert described(order, ("Name", "State")) == 'filter "shop", sorted by State, reversed'
     assert described(RowOrder(), ("Name",)) == ""
 
 
-def test_a_series_keeps_a_point_for_ten_seconds_and_an_hour_in_all() -> None:
+def test_series_keeps_one_hour_of_ten_second_points() -> None:
     series = Series()
     for second in range(4000):
         series.keep(second * 1000, float(second % 7))

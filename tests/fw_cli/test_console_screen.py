@@ -67,8 +67,8 @@ async def shown(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[s
     return boards
 
 
-def test_what_others_say_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A receiver chooses the Location that a failure names: it is no markup, and no escape."""
+def test_receiver_text_is_shown_without_markup_or_escapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receiver chooses the Location that a failure contains."""
     failed = {
         "delivery": "msg_1", "event": "e", "webhook": "w", "at": 0,
         "error": "status: the receiver leads to https://x.test/[/b][red]\x1b[2J",
@@ -91,15 +91,15 @@ def test_what_others_say_is_shown_as_it_stands(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_an_empty_board_says_what_that_means(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_board_shows_its_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
     boards = asyncio.run(shown(VIEW, monkeypatch))
     assert boards == {board.id: [board.nothing] for board in BOARDS}
 
 
-def test_a_view_that_comes_while_the_screen_quits_is_ignored(
+def test_view_received_during_quit_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its widgets are gone already; a traceback in the terminal was the last thing to see."""
+    """The widgets are already removed: using them would print a traceback in the terminal."""
     quitting, shown = asyncio.Event(), asyncio.Event()
 
     async def ask(_client: ConsoleClient, do: str, **_arguments: object) -> Any:
@@ -151,8 +151,8 @@ async def _gone_and_back(monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
         return meanwhile, screen.sub_title
 
 
-def test_the_console_waits_for_a_service_that_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The moment one watches for."""
+def test_console_reconnects_after_service_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The screen stays open without a service and continues after its restart."""
     assert asyncio.run(_gone_and_back(monkeypatch)) == (console_screen.NOT_THERE, "")
 
 
@@ -174,7 +174,7 @@ async def _pressed(key: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("key", "tab"),
     [("p", "Receivers"), ("u", "Lockouts"), ("s", "Failed"), ("e", "Jobs"), ("x", "Jobs")],
 )
-def test_a_key_that_does_not_apply_says_where_it_does(
+def test_inapplicable_key_names_its_tab(
     key: str, tab: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = asyncio.run(_pressed(key, monkeypatch))
@@ -209,7 +209,7 @@ def names_in(screen: ConsoleScreen) -> list[str]:
     return [table.get_row_at(n)[0].plain.strip() for n in range(table.row_count)]
 
 
-def test_rows_are_filtered_sorted_and_shown_whole_at_80_by_24(
+def test_console_rows_are_filtered_sorted_and_shown_in_80x24(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     error = "ValueError: " + "a long reason " * 6
@@ -250,7 +250,7 @@ def test_rows_are_filtered_sorted_and_shown_whole_at_80_by_24(
     asyncio.run(story())
 
 
-def test_a_question_mark_tells_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_question_mark_lists_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> str:
         async with screen_of(VIEW, monkeypatch) as (screen, pilot):
             await pilot.press("question_mark")
@@ -261,7 +261,7 @@ def test_a_question_mark_tells_the_keys(monkeypatch: pytest.MonkeyPatch) -> None
     assert [line.split("  ")[0] for line in told.splitlines()] == [key for key, _ in KEYS]
 
 
-def test_graphs_begin_with_the_last_hour_and_name_their_scale(
+def test_console_graphs_begin_with_last_hour_and_name_scale(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sample = {"deliveries": 4.5, "inFlight": 2, "waiting": 0, "messages": 9.0}

@@ -50,7 +50,7 @@ def changes(fw: CommandLine, *args: str) -> list[tuple[str, str]]:
     return [(each["change"], each["doctype"]) for each in plan["changes"]]
 
 
-def test_a_declared_site_is_made_once(fw: CommandLine, site: Path) -> None:
+def test_apply_creates_declared_site_once(fw: CommandLine, site: Path) -> None:
     """Applying a file twice changes nothing the second time (C-168)."""
     assert "--yes" in fw.run("apply", "site.toml").stderr
     assert fw.json("user", "list", "--json") == []
@@ -70,7 +70,7 @@ def test_a_declared_site_is_made_once(fw: CommandLine, site: Path) -> None:
     assert actors == {"Administrator"}
 
 
-def test_a_plan_has_what_differs_alone(fw: CommandLine, site: Path) -> None:
+def test_diff_lists_only_differences(fw: CommandLine, site: Path) -> None:
     fw.done("apply", "site.toml", "--yes")
     fw.done("webhooks", "edit", "crm", "--timeout", "30", "--title", "CRM")
     fw.done("user", "role", "ann", "--remove", "Clerk")
@@ -88,7 +88,7 @@ def test_a_plan_has_what_differs_alone(fw: CommandLine, site: Path) -> None:
     assert crm["title"] == "CRM"
 
 
-def test_scopes_are_all_that_are_declared(fw: CommandLine, site: Path) -> None:
+def test_apply_replaces_scopes_by_declared_scopes(fw: CommandLine, site: Path) -> None:
     fw.done("apply", "site.toml", "--yes")
     site.write_text('[users.bob]\nscopes = [{allow = "User", for_value = "bob"}]')
     assert changes(fw, "diff", "site.toml") == [
@@ -99,7 +99,7 @@ def test_scopes_are_all_that_are_declared(fw: CommandLine, site: Path) -> None:
     assert [row["for_value"] for row in rows] == ["bob"]
 
 
-def test_prune_deletes_webhooks_that_no_file_declares(fw: CommandLine, site: Path) -> None:
+def test_prune_deletes_undeclared_webhooks(fw: CommandLine, site: Path) -> None:
     fw.done("apply", "site.toml", "--yes")
     site.write_text(SITE.partition("[webhooks.crm]")[0])
     assert changes(fw, "diff", "site.toml") == []
@@ -107,7 +107,7 @@ def test_prune_deletes_webhooks_that_no_file_declares(fw: CommandLine, site: Pat
     assert [row["name"] for row in fw.json("webhooks", "show", "--json")] == ["erp"]
 
 
-def test_an_export_declares_the_site(fw: CommandLine, site: Path) -> None:
+def test_export_declares_whole_site(fw: CommandLine, site: Path) -> None:
     """An export differs neither from its own site nor from one that applied it (C-170)."""
     fw.done("apply", "site.toml", "--yes")
     printed = fw.done("export")
@@ -164,7 +164,7 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
         ([], ": Expected object, got array."),
     ],
 )
-def test_an_unusable_declaration_changes_nothing(
+def test_unusable_declaration_changes_nothing(
     fw: CommandLine, site: Path, declared: Any, told: str
 ) -> None:
     refused = refusal(fw, declared)
@@ -173,7 +173,7 @@ def test_an_unusable_declaration_changes_nothing(
     assert fw.json("export") == {"webhooks": {}, "roles": [], "users": {}}
 
 
-def test_unreadable_files_are_named(fw: CommandLine, site: Path) -> None:
+def test_unreadable_declaration_file_is_named(fw: CommandLine, site: Path) -> None:
     (fw.folder / "bad.toml").write_text("[")
     assert "bad.toml is not valid TOML" in fw.refused("diff", "bad.toml")
     (fw.folder / "bad.json").write_text("{")

@@ -33,7 +33,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.
 
 
 @pytest.mark.usefixtures("kept")
-def test_the_demo_shows_both_receivers_and_ends_with_everything_sent(tmp_path: Path) -> None:
+def test_demo_prints_receivers_and_final_deliveries(tmp_path: Path) -> None:
     """Piped, it prints a line for each thing that happens, and the deliveries at the end."""
     done = subprocess.run(
         [sys.executable, "-m", "fw_cli", "demo"], cwd=tmp_path, capture_output=True, text=True,
@@ -49,13 +49,13 @@ def test_the_demo_shows_both_receivers_and_ends_with_everything_sent(tmp_path: P
     assert list(tmp_path.iterdir()) == []  # nothing is left where it was started
 
 
-def test_a_wrong_signature_would_be_seen() -> None:
+def test_demo_receiver_rejects_wrong_signature() -> None:
     """The receiver's own check refuses what was not signed with its secret."""
     headers = {"webhook-id": "msg_1", "webhook-timestamp": "1", "webhook-signature": "v1,AAAA"}
     assert not verifies("whsec_c2VjcmV0", headers, b"{}")
 
 
-def test_a_demo_that_is_kept_tells_how_to_sign_in_and_is_deleted_by_ctrl_c(
+def test_kept_demo_prints_credentials_and_ends_with_ctrl_c(
     kept: tuple[subprocess.Popen[str], Path],
 ) -> None:
     process, folder = kept

@@ -8,7 +8,7 @@ import os
 from tests.fw_cli.conftest import CommandLine
 
 
-def test_a_site_with_warnings_exits_0_and_says_what_to_do(fw: CommandLine) -> None:
+def test_doctor_with_warnings_exits_0_with_remedies(fw: CommandLine) -> None:
     said = fw.done("doctor", FW_CONFIG="fw.json")
     assert "warning  FW_PUBLIC_URL is not set" in said
     assert "           -> Set FW_PUBLIC_URL" in said
@@ -16,7 +16,7 @@ def test_a_site_with_warnings_exits_0_and_says_what_to_do(fw: CommandLine) -> No
     assert said.splitlines()[-1].startswith("0 problems, ")
 
 
-def test_a_problem_exits_1_and_leaves_the_report_on_stdout(fw: CommandLine) -> None:
+def test_doctor_with_problem_exits_1_with_report_on_stdout(fw: CommandLine) -> None:
     result = fw.run("doctor", "--json", FW_MAIL_TRANSPORT="method", FW_MAIL_METHOD="no.such")
     assert (result.exit_code, result.stderr) == (1, "fw: the doctor found 1 problem\n")
     report = json.loads(result.stdout)
@@ -25,7 +25,7 @@ def test_a_problem_exits_1_and_leaves_the_report_on_stdout(fw: CommandLine) -> N
     assert "FW_MAIL_METHOD" in problem
 
 
-def test_json_has_a_section_for_each_part(fw: CommandLine) -> None:
+def test_doctor_json_has_section_per_part(fw: CommandLine) -> None:
     """`--json` has `{ok, sections: {webhooks: {off, enabled, …, warnings}, …}}` (O-130, O-131)."""
     report = fw.json("doctor", "--json")
     assert report["ok"] is True
@@ -38,7 +38,7 @@ def test_json_has_a_section_for_each_part(fw: CommandLine) -> None:
     ]  # fmt: skip
 
 
-def test_a_configuration_that_does_not_load_is_the_whole_report(fw: CommandLine) -> None:
+def test_doctor_reports_only_invalid_configuration(fw: CommandLine) -> None:
     (fw.folder / "fw.json").write_text('{"auth": {"sesionDays": 0}}')
     result = fw.run("doctor", FW_LOG="pigeon")
     assert result.exit_code == 1
@@ -47,7 +47,7 @@ def test_a_configuration_that_does_not_load_is_the_whole_report(fw: CommandLine)
     assert not (fw.folder / "data").exists()
 
 
-def test_a_damaged_database_is_a_problem(fw: CommandLine) -> None:
+def test_doctor_reports_damaged_database(fw: CommandLine) -> None:
     fw.done("migrate")
     (fw.folder / "data" / "fw.db").write_bytes(b"no database" * 1000)
     (fw.folder / "data" / "fw.db-wal").unlink(missing_ok=True)
@@ -57,7 +57,7 @@ def test_a_damaged_database_is_a_problem(fw: CommandLine) -> None:
     assert "fw.db is not an intact SQLite database" in result.stdout
 
 
-def test_a_key_that_everybody_may_read_is_a_warning(fw: CommandLine) -> None:
+def test_doctor_warns_of_world_readable_key_file(fw: CommandLine) -> None:
     (fw.folder / "secret.key").write_text("k" * 40)
     os.chmod(fw.folder / "secret.key", 0o644)
     assert fw.json("doctor", "--json")["sections"]["service"]["warnings"] == [
@@ -77,8 +77,8 @@ fw.db.sql("UPDATE fw_job SET next_at = next_at - 720000")
 """
 
 
-def test_deliveries_that_wait_without_a_service_are_told_by_receiver(fw: CommandLine) -> None:
-    """The advice is to start it, since that is what is missing."""
+def test_doctor_groups_waiting_deliveries_by_receiver(fw: CommandLine) -> None:
+    """The remedy is to start the service."""
     for text in (HOOKS, OWE):
         script = fw.folder / "script.py"
         script.write_text(text)
@@ -99,14 +99,14 @@ def test_deliveries_that_wait_without_a_service_are_told_by_receiver(fw: Command
     assert [each["due"] for each in queues["receivers"]] == [3, 3]
 
 
-def test_a_log_that_is_the_mail_and_leaves_it_out_is_a_warning(fw: CommandLine) -> None:
+def test_doctor_warns_of_log_level_that_suppresses_mail(fw: CommandLine) -> None:
     """A mail is one log line (O-54), and it is one of level info."""
     fw.environ["FW_LOG_LEVEL"] = "warning"
     (told,) = fw.json("doctor", "--json")["sections"]["mail"]["warnings"]
     assert told.endswith("FW_LOG_LEVEL=warning suppresses them")
 
 
-def test_no_secret_is_shown(fw: CommandLine) -> None:
+def test_doctor_shows_no_secret(fw: CommandLine) -> None:
     """No secret is shown (C-85, O-101)."""
     secrets = {"FW_SECRET_KEY": "a" * 40, "FW_SMTP_PASSWORD": "b" * 40, "FW_SECRET_X": "c" * 40}
     result = fw.run("doctor", FW_MAIL_TRANSPORT="smtp", FW_SMTP_HOST="127.0.0.1",
@@ -115,7 +115,7 @@ def test_no_secret_is_shown(fw: CommandLine) -> None:
     assert not any(secret in result.output for secret in secrets.values())
 
 
-def test_a_database_on_a_server_is_examined_too(fw: CommandLine, postgres_url: str) -> None:
+def test_doctor_examines_postgresql_database(fw: CommandLine, postgres_url: str) -> None:
     fw.environ["FW_DATABASE"] = postgres_url
     database = fw.json("doctor", "--json")["sections"]["database"]
     facts = [database[key] for key in ("kind", "freeDiskBytes", "intact", "problems")]

@@ -37,14 +37,12 @@ def test_emit_queues_one_event_and_prints_its_deliveries(fw: CommandLine, hook: 
     assert "received" in fw.refused("webhooks", "emit", "a.b", "--key", "k")
 
 
-def test_emit_without_a_subscription_says_so(fw: CommandLine) -> None:
+def test_emit_reports_missing_subscription(fw: CommandLine) -> None:
     assert fw.done("webhooks", "emit", "a.b") == "No Webhook subscribes to it.\n"
     assert fw.json("webhooks", "emit", "a.b", "--json") == {"deliveries": []}
 
 
-def test_emit_without_a_subscription_suggests_the_event_that_is_meant(
-    fw: CommandLine, hook: str
-) -> None:
+def test_emit_suggests_similar_subscribed_event(fw: CommandLine, hook: str) -> None:
     fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "order.paid")
     said = fw.done("webhooks", "emit", "order.piad")
     assert said == "No Webhook subscribes to it. Did you mean order.paid?\n"
@@ -59,7 +57,7 @@ def test_emit_without_a_subscription_suggests_the_event_that_is_meant(
         (("--file", "missing.jsonl"), "missing.jsonl can't be read"),
     ],
 )
-def test_emit_says_what_is_wrong(fw: CommandLine, arguments: tuple[str, ...], part: str) -> None:
+def test_emit_reports_invalid_input(fw: CommandLine, arguments: tuple[str, ...], part: str) -> None:
     assert part in fw.refused("webhooks", "emit", *arguments)
 
 
@@ -80,7 +78,7 @@ def test_emit_file_queues_each_line_in_order(fw: CommandLine, hook: str) -> None
     assert [row["key"] for row in deliveries(fw)] == [f"k{n}" for n in range(1203)]
 
 
-def test_emit_file_that_is_run_again_skips_what_was_emitted(fw: CommandLine, hook: str) -> None:
+def test_emit_file_skips_events_emitted_earlier(fw: CommandLine, hook: str) -> None:
     """An interrupted file is completed by a second run (C-131)."""
     fw.done("webhooks", "emit", "--file", write_events(fw, 5))
     told = fw.done("webhooks", "emit", "--file", write_events(fw, 8))
@@ -178,7 +176,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 def test_emit_takes_the_trace_of_its_environment(
     fw: CommandLine, hook: str, on: bool, given: str, stored: str | None
 ) -> None:
-    """A script's trace goes on with its events, where `ops.traceContext` is on (B-422)."""
+    """Events continue the trace of a script, where `ops.traceContext` is on (B-422)."""
     file = fw.folder / "fw.json"
     policy = json.loads(file.read_text())
     policy.setdefault("ops", {})["traceContext"] = on

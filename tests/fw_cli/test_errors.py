@@ -42,12 +42,12 @@ def caught(error: Exception) -> Exception:
          "the service did not start: it ended; /log ends with\n  | one\n  | two"),
     ],
 )  # fmt: skip
-def test_a_refusal_is_told_in_its_own_words(error: Exception, message: str) -> None:
+def test_refusal_is_printed_in_its_own_words(error: Exception, message: str) -> None:
     assert told(error) == message
     assert not is_defect(error)
 
 
-def test_a_defect_is_one_line_that_says_how_to_learn_more() -> None:
+def test_defect_is_one_line_with_traceback_at_debug() -> None:
     error = caught(ValueError("two\nlines"))
     assert is_defect(error)
     line = "internal error: ValueError: two\nlines (FW_LOG_LEVEL=debug shows where)"
@@ -56,18 +56,18 @@ def test_a_defect_is_one_line_that_says_how_to_learn_more() -> None:
     assert "test_errors.py" in told(error, debugging=True)
 
 
-def test_a_secret_of_the_site_is_in_no_refusal() -> None:
+def test_error_text_scrubs_secrets_of_site() -> None:
     error = caught(RuntimeError(f"upstream refused {SECRET}"))
     assert "upstream refused [scrubbed]" in told(error)
     assert SECRET not in told(error, debugging=True)
     assert told(CommandFailed(f"no {SECRET}")) == "no [scrubbed]"
 
 
-def test_an_error_without_words_is_told_by_its_name() -> None:
+def test_error_without_message_is_printed_by_class_name() -> None:
     assert told(AssertionError()).startswith("internal error: AssertionError (")
 
 
-def test_a_group_counts_for_what_it_holds_once() -> None:
+def test_exception_group_prints_distinct_errors_once() -> None:
     one = ValidationError("first")
     group = ExceptionGroup("", [one, ExceptionGroup("", [NotFoundError("second"), one])])
     assert told(group) == "first\nsecond"
@@ -83,6 +83,6 @@ def test_ctrl_c_is_an_abort(wrapped: bool) -> None:
     assert isinstance(command_error(error, debugging=False, scrubber=Scrubber()), click.Abort)
 
 
-def test_what_is_shown_is_escaped_and_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_error_escapes_lines(capsys: pytest.CaptureFixture[str]) -> None:
     CommandError(["\x1b[31mred\nfw: forged", "ü"]).show()
     assert capsys.readouterr().err == "fw: \\u001b[31mred\\u000afw: forged\nfw: ü\n"

@@ -28,25 +28,25 @@ LOOK = 'fw.exists("Role", "Made")'
         ("object", "<class 'object'>"),
     ],
 )
-def test_the_value_is_printed_as_json(fw: CommandLine, expression: str, value: Any) -> None:
+def test_eval_prints_value_as_json(fw: CommandLine, expression: str, value: Any) -> None:
     out = fw.done("eval", expression)
     assert json.loads(out) == value
     assert out.count("\n") == 1
 
 
-def test_a_document_is_shown_with_its_fields(fw: CommandLine) -> None:
+def test_eval_prints_document_with_fields(fw: CommandLine) -> None:
     shown = fw.json("eval", 'fw.get_doc("Role", "System Manager")')
     assert (shown["doctype"], shown["name"]) == ("Role", "System Manager")
 
 
-def test_what_is_written_stays_only_with_commit(fw: CommandLine) -> None:
+def test_eval_persists_changes_only_with_commit(fw: CommandLine) -> None:
     assert fw.json("eval", MAKE)[1] == "Made"
     assert fw.json("eval", LOOK) is None
     fw.done("eval", MAKE, "--commit")
     assert fw.json("eval", LOOK) == "Made"
 
 
-def test_a_user_has_only_that_users_rights(fw: CommandLine) -> None:
+def test_eval_user_has_rights_of_that_user(fw: CommandLine) -> None:
     fw.done("user", "add", "u", "--email", "u@x.test", "--password-stdin", stdin=PASSWORD + "\n")
     assert fw.json("eval", "fw.user", "--user", "u") == "u"
     fw.refused("eval", MAKE, "--commit", "--user", "u")
@@ -68,13 +68,15 @@ def test_a_user_has_only_that_users_rights(fw: CommandLine) -> None:
         ("(_ for _ in ()).throw(ValueError('a\x1b'))", "ValueError: a\\u001b"),
     ],
 )  # fmt: skip
-def test_one_that_fails_is_refused_in_a_line(fw: CommandLine, expression: str, said: str) -> None:
+def test_failed_expression_is_reported_in_one_line(
+    fw: CommandLine, expression: str, said: str
+) -> None:
     message = fw.refused("eval", expression)
     assert said in message
     assert message.count("\n") == 1
 
 
-def test_a_file_runs_in_one_transaction(fw: CommandLine) -> None:
+def test_exec_runs_file_in_one_transaction(fw: CommandLine) -> None:
     script = fw.folder / "script.py"
     script.write_text(
         "import sys\n"
@@ -97,7 +99,7 @@ def test_a_file_runs_in_one_transaction(fw: CommandLine) -> None:
         ("def f(:", "line 2: invalid syntax"),
     ],
 )
-def test_a_file_that_fails_commits_nothing(fw: CommandLine, last: str, said: str) -> None:
+def test_exec_of_failing_file_commits_nothing(fw: CommandLine, last: str, said: str) -> None:
     script = fw.folder / "script.py"
     script.write_text(f"fw.new_doc('Role', name='Made').insert()\n{last}\n")
     result = fw.run("exec", str(script), "--commit")
@@ -107,7 +109,7 @@ def test_a_file_that_fails_commits_nothing(fw: CommandLine, last: str, said: str
     assert fw.json("eval", LOOK) is None
 
 
-def test_what_code_starts_inherits_no_secret(fw: CommandLine) -> None:
+def test_eval_subprocess_inherits_no_secret(fw: CommandLine) -> None:
     """Credentials come by `fw.secret`, to the app alone (C-84, C-83)."""
     fw.environ["FW_SECRET_CRM"] = "a credential"
     listing = "__import__('subprocess').check_output('env', text=True)"

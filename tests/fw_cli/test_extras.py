@@ -48,13 +48,13 @@ def test_advice_names_the_extra_of_a_library(library: str, told: str) -> None:
 
 
 @pytest.mark.parametrize("name", [None, "fw_actors.storage"])
-def test_advice_is_none_for_a_module_of_ours(name: str | None) -> None:
+def test_advice_is_none_for_module_of_project(name: str | None) -> None:
     """A missing module of our own is a defect; nothing to install would mend it."""
     assert advice(ModuleNotFoundError(name=name)) is None
 
 
 @pytest.mark.parametrize("missing", ["click", "structlog", "quart,sqlalchemy", "cryptography"])
-def test_fw_without_the_service_says_what_to_install(tmp_path: Path, missing: str) -> None:
+def test_fw_without_service_extra_names_extra(tmp_path: Path, missing: str) -> None:
     done = run(tmp_path, missing, "init", "site")
     if done.returncode == 0:
         done = run(tmp_path / "site", missing, "doctor")
@@ -69,7 +69,7 @@ def test_fw_on_sqlite_works_without_the_other_extras(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_fw_on_postgresql_without_its_driver_says_what_to_install(tmp_path: Path) -> None:
+def test_fw_without_postgresql_driver_names_extra(tmp_path: Path) -> None:
     assert run(tmp_path, "psycopg", "init", "site").returncode == 0
     done = run(tmp_path / "site", "psycopg", "migrate", FW_DATABASE="postgresql://nowhere/fw")
     assert done.returncode == 1

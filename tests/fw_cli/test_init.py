@@ -11,7 +11,7 @@ import pytest
 from tests.fw_cli.conftest import CommandLine
 
 
-def test_the_new_site_opens_with_its_key_and_the_doctor_finds_no_problem(fw: CommandLine) -> None:
+def test_init_creates_site_without_doctor_warnings(fw: CommandLine) -> None:
     said = fw.done("init", "new")
     site = fw.folder / "new"
     assert "made secret.key, .env, .gitignore, fw.json" in said
@@ -27,15 +27,15 @@ def test_the_new_site_opens_with_its_key_and_the_doctor_finds_no_problem(fw: Com
     assert report["sections"]["service"]["warnings"] == []
 
 
-def test_what_it_says_to_do_next_can_be_pasted(fw: CommandLine) -> None:
-    """Nothing of it waits for something that is typed in the open, and any folder will do."""
+def test_init_prints_pasteable_next_commands(fw: CommandLine) -> None:
+    """No command reads a password from visible input, and folder names are quoted."""
     said = fw.done("init", "our site")
     assert f"  cd '{fw.folder}/our site'\n" in said
     assert "--password-stdin" not in said
     assert said.index("fw start") < said.index("fw user add")  # the link leads to what runs
 
 
-def test_keys_differ_and_are_for_their_owner_alone(fw: CommandLine) -> None:
+def test_init_keys_differ_and_are_private_to_owner(fw: CommandLine) -> None:
     for name in ("a", "b"):
         fw.done("init", name)
     a, b = (fw.folder / name / "secret.key" for name in ("a", "b"))
@@ -43,26 +43,26 @@ def test_keys_differ_and_are_for_their_owner_alone(fw: CommandLine) -> None:
     assert a.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_that_is_a_site_is_refused(fw: CommandLine) -> None:
+def test_init_refuses_folder_of_existing_site(fw: CommandLine) -> None:
     before = (fw.folder / "fw.json").read_text()
     assert "already exists" in fw.refused("init")
     assert (fw.folder / "fw.json").read_text() == before
     assert not (fw.folder / "secret.key").exists()
 
 
-def test_files_that_are_there_stay_as_they_are(fw: CommandLine) -> None:
+def test_init_keeps_existing_files(fw: CommandLine) -> None:
     (fw.folder / "fw.json").unlink()
     (fw.folder / "secret.key").write_text("the old key")
     assert "secret.key" not in fw.done("init").splitlines()[0]
     assert (fw.folder / "secret.key").read_text() == "the old key"
 
 
-def test_a_folder_that_can_not_be_made_is_told(fw: CommandLine, tmp_path: Path) -> None:
+def test_init_reports_unwritable_folder(fw: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "cannot be written" in fw.refused("init", "file/new")
 
 
-def test_a_first_app_works_under_its_name(fw: CommandLine) -> None:
+def test_init_app_creates_working_app(fw: CommandLine) -> None:
     """C-112."""
     said = fw.done("init", "new", "--app", "my_notes")
     assert "my_notes.py" in said
@@ -72,19 +72,19 @@ def test_a_first_app_works_under_its_name(fw: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("name", ["json", "web", "fw_actors"])
-def test_an_app_with_the_name_of_another_module_is_refused(fw: CommandLine, name: str) -> None:
+def test_init_app_refuses_name_of_existing_module(fw: CommandLine, name: str) -> None:
     assert f"there is a module {name} already" in fw.refused("init", "new", "--app", name)
     assert not (fw.folder / "new").exists()
 
 
 @pytest.mark.parametrize("name", ["my-notes", "2nd", "class", "a.b", "../x", ""])
-def test_an_app_that_python_can_not_import_is_wrong_usage(fw: CommandLine, name: str) -> None:
+def test_init_app_refuses_invalid_module_name(fw: CommandLine, name: str) -> None:
     result = fw.run("init", "new", "--app", name)
     assert result.exit_code == 2
     assert not (fw.folder / "new").exists()
 
 
-def test_a_name_that_an_app_does_not_import_is_told_with_its_import(fw: CommandLine) -> None:
+def test_missing_import_of_app_is_suggested(fw: CommandLine) -> None:
     fw.done("init", "new", "--app", "unimported")
     app = fw.folder / "new" / "unimported.py"
     app.write_text("class Note(DocType):\n    pass\n")

@@ -21,7 +21,7 @@ def mails(fw: CommandLine) -> list[str]:
     ]
 
 
-def test_a_key_is_printed_once_and_announced_to_its_owner(ida: CommandLine) -> None:
+def test_key_create_prints_key_once_and_mails_owner(ida: CommandLine) -> None:
     text = ida.done("key", "create", "IDA@example.test", "--label", "CI", "--days", "2").strip()
     parsed = parse_api_key(text)
     assert parsed is not None
@@ -34,7 +34,7 @@ def test_a_key_is_printed_once_and_announced_to_its_owner(ida: CommandLine) -> N
     assert (event["actor"], event["detail"]) == ("Administrator", {"user": "ida"})
 
 
-def test_a_machine_is_made_with_its_key(fw: CommandLine) -> None:
+def test_key_create_creates_machine_account(fw: CommandLine) -> None:
     """This works also where users may not create keys themselves (C-158)."""
     (fw.folder / "fw.json").write_text('{"auth": {"selfServiceApiKeys": false, "apiKeyDays": 3}}')
     made = fw.json("key", "create", "ci", "--label", "deploy", "--email", "ci@example.test",
@@ -59,7 +59,7 @@ def test_a_machine_is_made_with_its_key(fw: CommandLine) -> None:
         (("x", "--label", "x", "--email", "x@a.test", "--role", "Event Publishr"), 1, "Did you"),
     ],
 )
-def test_refusals_leave_no_key(
+def test_refused_key_create_stores_no_key(
     ida: CommandLine, args: tuple[str, ...], code: int, told: str
 ) -> None:
     result = ida.run("key", "create", *args)
@@ -69,12 +69,12 @@ def test_refusals_leave_no_key(
     assert len(ida.json("user", "list", "--json")) == 1
 
 
-def test_a_disabled_account_gets_no_key(ida: CommandLine) -> None:
+def test_key_create_refuses_disabled_account(ida: CommandLine) -> None:
     ida.done("user", "disable", "ida")
     assert "disabled" in ida.refused("key", "create", "ida", "--label", "x")
 
 
-def test_a_revoked_key_is_gone(ida: CommandLine) -> None:
+def test_key_revoke_deletes_key(ida: CommandLine) -> None:
     for label in ("one", "two"):
         ida.done("key", "create", "ida", "--label", label)
     two, one = (row["name"] for row in ida.json("key", "list", "--user", "ida", "--json"))

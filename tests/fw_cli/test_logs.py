@@ -1,4 +1,4 @@
-"""`fw logs`: the end of the background service's log, and what is appended (C-174)."""
+"""`fw logs`: the last lines of the background service's log, and appended ones (C-174)."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ def log_of(fw: CommandLine) -> Path:
 
 
 @pytest.mark.parametrize("asked", [1, 2, 50, MANY - 1, MANY, MANY + 1])
-def test_the_last_lines_are_printed(fw: CommandLine, asked: int) -> None:
+def test_logs_prints_last_lines(fw: CommandLine, asked: int) -> None:
     lines = written(fw, MANY)
     assert fw.done("logs", "-n", str(asked)).splitlines() == lines[-asked:]
 
 
-def test_fifty_lines_are_the_default(fw: CommandLine) -> None:
+def test_logs_prints_fifty_lines_by_default(fw: CommandLine) -> None:
     lines = written(fw, MANY)
     assert fw.done("logs").splitlines() == lines[-50:]
 
 
-def test_an_empty_log_prints_nothing(fw: CommandLine) -> None:
+def test_logs_of_empty_file_prints_nothing(fw: CommandLine) -> None:
     written(fw, 0)
     assert fw.done("logs") == ""
 
 
-def test_without_a_log_the_error_says_where_it_is(fw: CommandLine) -> None:
+def test_logs_without_file_names_expected_location(fw: CommandLine) -> None:
     told = fw.refused("logs")
     assert "no data/serve.log" in told
     assert "journalctl" in told
 
 
 @pytest.mark.parametrize("lines", ["0", "100001", "many"])
-def test_a_number_outside_of_the_range_is_a_usage_error(fw: CommandLine, lines: str) -> None:
+def test_logs_refuses_number_out_of_range(fw: CommandLine, lines: str) -> None:
     assert fw.run("logs", "-n", lines).exit_code == 2
 
 
@@ -65,7 +65,7 @@ def following(fw: CommandLine) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_follow_prints_what_is_appended_until_ctrl_c(fw: CommandLine) -> None:
+def test_logs_follow_prints_appended_lines_until_ctrl_c(fw: CommandLine) -> None:
     last = written(fw, 3)[-1]
     with following(fw) as process:
         assert process.stdout is not None
@@ -79,7 +79,7 @@ def test_follow_prints_what_is_appended_until_ctrl_c(fw: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("rotated", ["truncated", "replaced"])
-def test_follow_goes_on_in_a_rotated_log(fw: CommandLine, rotated: str) -> None:
+def test_logs_follow_continues_in_rotated_file(fw: CommandLine, rotated: str) -> None:
     last = written(fw, 3)[-1]
     with following(fw) as process:
         assert process.stdout is not None

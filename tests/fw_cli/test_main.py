@@ -21,7 +21,7 @@ HEAVY = "trio structlog rich msgspec sqlalchemy quart hypercorn psycopg fw_actor
 
 
 @pytest.mark.parametrize("args", [["version"], ["--help"], ["user", "--help"], ["serve", "--help"]])
-def test_version_and_help_load_nothing_and_open_nothing(args: list[str]) -> None:
+def test_version_and_help_import_and_open_nothing(args: list[str]) -> None:
     look = (
         "import sys\nfrom fw_cli.main import cli\n"
         f"cli.main({args!r}, standalone_mode=False)\n"
@@ -33,13 +33,13 @@ def test_version_and_help_load_nothing_and_open_nothing(args: list[str]) -> None
     assert done.stderr == ""
 
 
-def test_version_is_one_line(fw: CommandLine) -> None:
+def test_version_prints_one_line(fw: CommandLine) -> None:
     assert re.fullmatch(
         rf"fw {re.escape(__version__)}( \(commit \w{{12}}\))?\n", fw.done("version")
     )
 
 
-def test_version_and_help_have_options_too(fw: CommandLine) -> None:
+def test_version_and_help_exist_as_options(fw: CommandLine) -> None:
     assert fw.done("--version") == fw.done("version")
     assert fw.done("-h") == fw.done("--help")
     assert fw.done("webhooks", "list", "-h") == fw.done("webhooks", "list", "--help")
@@ -54,18 +54,18 @@ def test_version_and_help_have_options_too(fw: CommandLine) -> None:
         (["webhooks", "help", "add"], ["webhooks", "add", "--help"]),
     ],
 )
-def test_help_is_a_command_too(fw: CommandLine, typed: list[str], asked: list[str]) -> None:
+def test_help_exists_as_command(fw: CommandLine, typed: list[str], asked: list[str]) -> None:
     assert fw.done(*typed) == fw.done(*asked)
 
 
-def test_a_misspelt_command_is_offered_the_nearest(fw: CommandLine) -> None:
+def test_misspelt_command_is_answered_with_nearest(fw: CommandLine) -> None:
     told = fw.run("webhoks", "list")
     assert told.exit_code == 2
     assert "Did you mean 'webhooks'?" in told.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_there_and_has_help(fw: CommandLine, name: str) -> None:
+def test_command_exists_and_has_help(fw: CommandLine, name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     assert command.help
@@ -73,7 +73,7 @@ def test_every_command_is_there_and_has_help(fw: CommandLine, name: str) -> None
     fw.done(name, "--help")
 
 
-def test_no_sentence_is_cut_off_in_a_list_of_commands(fw: CommandLine) -> None:
+def test_command_list_truncates_no_sentence(fw: CommandLine) -> None:
     for group in ((), ("user",), ("webhooks",), ("jobs",)):
         assert "..." not in fw.done(*group, "--help").partition("Commands:")[2]
 
@@ -92,7 +92,7 @@ EXAMPLES = [("fw", cli), *commands(cli)]
 
 
 @pytest.mark.parametrize(("path", "command"), EXAMPLES, ids=[path for path, _ in EXAMPLES])
-def test_the_examples_of_a_commands_help_can_be_parsed(
+def test_help_examples_can_be_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, command: click.Command
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -117,7 +117,7 @@ def test_the_examples_of_a_commands_help_can_be_parsed(
         ("user", "add", "x", "--email", "x@example.test", "--password", "in argv"),
     ],
 )  # fmt: skip
-def test_a_wrong_use_is_exit_2_and_opens_nothing(fw: CommandLine, args: tuple[str, ...]) -> None:
+def test_wrong_usage_exits_2_and_opens_no_store(fw: CommandLine, args: tuple[str, ...]) -> None:
     result = fw.run(*args)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Usage: fw" in result.stderr
@@ -132,12 +132,12 @@ def test_a_wrong_use_is_exit_2_and_opens_nothing(fw: CommandLine, args: tuple[st
         ("user", "add", "x", "--email", "x@example.test"),
     ],
 )  # fmt: skip
-def test_without_a_site_every_command_says_so(fw: CommandLine, args: tuple[str, ...]) -> None:
+def test_command_without_site_names_missing_config(fw: CommandLine, args: tuple[str, ...]) -> None:
     said = fw.refused(*args, FW_CONFIG="none.json")
     assert str(fw.folder / "none.json") in said
 
 
-def test_all_problems_of_the_configuration_are_told_each_on_a_line(fw: CommandLine) -> None:
+def test_configuration_problems_are_printed_one_per_line(fw: CommandLine) -> None:
     (fw.folder / "fw.json").write_text('{"auth": {"sessionDays": 0}, "\\u001bx": 1}')
     lines = fw.refused("migrate", FW_LOG="pigeon").splitlines()
     assert all(line.startswith("fw: ") for line in lines)
@@ -145,7 +145,7 @@ def test_all_problems_of_the_configuration_are_told_each_on_a_line(fw: CommandLi
     assert not any("\x1b" in line for line in lines)
 
 
-def test_a_reader_that_went_away_is_no_traceback(fw: CommandLine) -> None:
+def test_closed_stdout_causes_no_traceback(fw: CommandLine) -> None:
     fw.done("migrate")
     process = fw.process("user", "list", "--json")
     assert process.stdout is not None
@@ -158,7 +158,7 @@ def test_a_reader_that_went_away_is_no_traceback(fw: CommandLine) -> None:
         stream.close()
 
 
-def test_commands_that_ask_the_service_load_neither_runtime_nor_store() -> None:
+def test_service_commands_import_neither_runtime_nor_store() -> None:
     """Such commands cost a fraction of a second of processor time (C-173)."""
     program = (
         "import sys, fw_cli.main, fw_cli.service, fw_cli.console, fw_cli.console_client, "

@@ -40,7 +40,7 @@ def app(fw: CommandLine) -> Iterator[None]:
     sys.modules.pop(MODULE, None)
 
 
-def test_migrate_tells_what_ran_and_what_failed_where(fw: CommandLine) -> None:
+def test_migrate_prints_finished_and_failed_steps(fw: CommandLine) -> None:
     plan = [
         {"app": MODULE, "number": 1, "name": "begin", "begun": False},
         {"app": MODULE, "number": 2, "name": "go_on", "begun": False},
@@ -59,7 +59,7 @@ def test_migrate_tells_what_ran_and_what_failed_where(fw: CommandLine) -> None:
     assert f"the data migration {MODULE} 2 (go_on) has not run" in fw.run("doctor").stdout
 
 
-def test_json_is_for_a_plan(fw: CommandLine) -> None:
+def test_migrate_json_requires_plan(fw: CommandLine) -> None:
     result = fw.run("migrate", "--json")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--json shows a plan: add --plan." in result.stderr

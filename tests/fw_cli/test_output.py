@@ -1,4 +1,4 @@
-"""Tables for people, JSON for programs."""
+"""Output of commands: tables, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = [
 ]
 
 
-def test_a_table_shows_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_shows_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
     show(ROWS, COLUMNS, json=False)
     head, _, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["Name", "Roles", "Enabled", "Count"]
@@ -23,18 +23,18 @@ def test_a_table_shows_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert second == ["[red]b\\u001b[31m\\u000a", "no"]
 
 
-def test_a_piped_table_cuts_and_folds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_table_truncates_and_wraps_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     show([{"name": "n" * 500, "roles": ["r" * 500]}], COLUMNS, json=False)
     assert "n" * 500 in capsys.readouterr().out
 
 
-def test_an_empty_table_is_its_head(capsys: pytest.CaptureFixture[str]) -> None:
+def test_empty_table_prints_header(capsys: pytest.CaptureFixture[str]) -> None:
     show([], COLUMNS, json=False)
     assert "Name" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("character", ["\x7f", "\x9b", "\u202e", "\u2066", "\u2028", "\U000e0001"])
-def test_json_says_what_would_act_on_a_terminal_by_its_number(
+def test_json_output_escapes_control_characters(
     character: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [{"name": f"a\\{character}ü🙂", character: 1}]
@@ -45,7 +45,7 @@ def test_json_says_what_would_act_on_a_terminal_by_its_number(
     assert json.loads(out) == rows
 
 
-def test_json_is_the_whole_of_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_all_row_fields(capsys: pytest.CaptureFixture[str]) -> None:
     show(ROWS, COLUMNS, json=True)
     out = capsys.readouterr().out
     assert json.loads(out) == ROWS

@@ -30,7 +30,7 @@ from tests.fw_cli.conftest import PASSWORD
         (b"nul\0\n", "nul\0"),
     ],
 )
-def test_one_line_without_its_end_and_with_all_else(
+def test_take_password_reads_one_line_unchanged(
     stdin: bytes, password: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -38,7 +38,7 @@ def test_one_line_without_its_end_and_with_all_else(
 
 
 @pytest.mark.parametrize(("stdin", "message"), [(b"", "empty"), (b"\xff\n", "UTF-8")])
-def test_a_stdin_that_holds_no_password_is_refused(
+def test_take_password_refuses_empty_or_undecodable_stdin(
     stdin: bytes, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -46,7 +46,7 @@ def test_a_stdin_that_holds_no_password_is_refused(
         take_password(from_stdin=True)
 
 
-def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_take_password_without_terminal_names_stdin_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("secret\n"))
     with pytest.raises(CommandFailed, match="--password-stdin"):
         take_password(from_stdin=False)
@@ -55,7 +55,7 @@ def test_without_a_terminal_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> 
 def typed(*lines: str) -> tuple[int, str]:
     """Have a password taken in a terminal of its own and type; exit code and what was shown.
 
-    What was taken is written backwards at the end, so that it is told from an echo.
+    The password is written backwards at the end, to distinguish it from an echo.
     """
     terminal, inner = pty.openpty()
     program = "from fw_cli.passwords import take_password as t; print(t(from_stdin=False)[::-1])"
@@ -78,7 +78,7 @@ def typed(*lines: str) -> tuple[int, str]:
     return process.wait(), shown.decode()
 
 
-def test_a_password_is_asked_for_twice_and_never_shown() -> None:
+def test_password_prompt_asks_twice_without_echo() -> None:
     code, shown = typed(PASSWORD, "something else", PASSWORD, PASSWORD)
     assert code == 0, shown
     assert "do not match" in shown

@@ -37,12 +37,14 @@ def shown_on_a_terminal(fw: CommandLine, *args: str) -> str:
 
 
 @pytest.mark.parametrize("args", LONG, ids=" ".join)
-def test_what_may_take_long_shows_a_bar(fw: CommandLine, args: tuple[str, ...]) -> None:
+def test_long_command_shows_progress_bar_on_terminal(
+    fw: CommandLine, args: tuple[str, ...]
+) -> None:
     fw.done("migrate")
     assert LONG[args] in shown_on_a_terminal(fw, *args)
 
 
 @pytest.mark.parametrize("args", LONG, ids=" ".join)
-def test_a_program_that_reads_stderr_meets_no_bar(fw: CommandLine, args: tuple[str, ...]) -> None:
+def test_long_command_writes_no_bar_to_pipe(fw: CommandLine, args: tuple[str, ...]) -> None:
     fw.done("migrate")
     assert fw.done(*args)

@@ -11,7 +11,7 @@ from tests.fw_cli.webhook_kit import make_hook
 from tests.live_site import SECRET
 
 
-def test_a_listener_verifies_prints_and_saves_what_verify_judges(fw: CommandLine) -> None:
+def test_webhooks_listen_saves_requests_for_webhooks_verify(fw: CommandLine) -> None:
     fw.environ["FW_SECRET_HOOK"] = SECRET
     listen = ("webhooks", "listen", "--port", "0", "--count", "2", "--save", "got", "--json")
     with fw.process(*listen, "--secret-env", "HOOK") as process:
@@ -35,7 +35,7 @@ def test_a_listener_verifies_prints_and_saves_what_verify_judges(fw: CommandLine
     assert (refused.exit_code, json.loads(refused.stdout)["verified"]) == (1, False)
 
 
-def test_a_listener_ends_well_with_a_signal(fw: CommandLine) -> None:
+def test_webhooks_listen_exits_0_at_sigterm(fw: CommandLine) -> None:
     with fw.process("webhooks", "listen", "--port", "0") as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("listening at")
@@ -44,7 +44,7 @@ def test_a_listener_ends_well_with_a_signal(fw: CommandLine) -> None:
     assert process.returncode == 0
 
 
-def test_a_request_from_stdin_is_judged(fw: CommandLine) -> None:
+def test_webhooks_verify_reads_request_from_stdin(fw: CommandLine) -> None:
     saved = "webhook-id: m\nwebhook-timestamp: 1\nwebhook-signature: v1,x\n\n{}"
     told = fw.refused("webhooks", "verify", "-", "--secret-env", "A", stdin=saved, FW_SECRET_A="s")
     assert "No signature matches" in told
@@ -58,7 +58,7 @@ def test_a_request_from_stdin_is_judged(fw: CommandLine) -> None:
     )
 
 
-def test_a_request_is_judged_without_a_site(fw: CommandLine) -> None:
+def test_webhooks_verify_works_without_site(fw: CommandLine) -> None:
     """A receiver's developer has a secret and a request, and no fw.json."""
     (fw.folder / "fw.json").unlink()
     (fw.folder / "saved").write_text(
@@ -68,7 +68,7 @@ def test_a_request_is_judged_without_a_site(fw: CommandLine) -> None:
     assert "No signature matches" in fw.refused(*verify, stdin="s\n")
 
 
-def test_a_folder_that_cannot_be_made_is_named(fw: CommandLine) -> None:
+def test_webhooks_listen_names_unusable_folder(fw: CommandLine) -> None:
     (fw.folder / "file").touch()
     told = fw.refused("webhooks", "listen", "--port", "0", "--save", "file/requests")
     assert told == "fw: file/requests can't be made: Not a directory.\n"

@@ -37,7 +37,7 @@ def data(fw: CommandLine) -> list[str]:
     return sorted(file.name for file in (fw.folder / "data").glob("fw.db*"))
 
 
-def test_a_restore_ends_what_it_would_revive(fw: CommandLine) -> None:
+def test_restore_ends_sessions_links_and_revoked_keys(fw: CommandLine) -> None:
     key = fill(fw)
     fw.done("backup", "copy.db")
     fw.done("key", "revoke", key, "--yes")
@@ -63,7 +63,7 @@ def test_a_restore_ends_what_it_would_revive(fw: CommandLine) -> None:
     assert event["detail"] == {"sessions_ended": 2, "keys_ended": 1}
 
 
-def test_a_new_site_is_restored_without_more_words(fw: CommandLine, tmp_path: Path) -> None:
+def test_restore_of_new_site_requires_no_replace(fw: CommandLine, tmp_path: Path) -> None:
     fill(fw)
     fw.done("backup", "copy.db")
     for file in (fw.folder / "data").glob("fw.db*"):
@@ -74,7 +74,7 @@ def test_a_new_site_is_restored_without_more_words(fw: CommandLine, tmp_path: Pa
     assert names(fw) == ["ann", "bob"]
 
 
-def test_nothing_is_restored_beside_a_running_service(fw: CommandLine) -> None:
+def test_restore_refuses_running_service(fw: CommandLine) -> None:
     fw.done("migrate")
     fw.done("backup", "copy.db")
     with ServeLock(SitePaths(fw.folder).lock) as lock:
@@ -83,7 +83,7 @@ def test_nothing_is_restored_beside_a_running_service(fw: CommandLine) -> None:
         assert "is intact" in fw.done("restore", "copy.db", "--dry-run")
 
 
-def test_a_worker_is_noticed_by_its_connection(fw: CommandLine) -> None:
+def test_restore_detects_worker_by_its_connection(fw: CommandLine) -> None:
     fw.done("migrate")
     fw.done("backup", "copy.db")
     with closing(sqlite3.connect(fw.folder / "data" / "fw.db")) as worker:
@@ -118,7 +118,7 @@ def dump(fw: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("make", [broken, foreign, newer, text, dump])
-def test_an_unusable_backup_leaves_the_site_as_it_is(fw: CommandLine, make: object) -> None:
+def test_restore_of_unusable_backup_keeps_site(fw: CommandLine, make: object) -> None:
     fw.done("user", "add", "ann", "--email", "ann@x.test")
     fw.done("backup", "copy.db")
     assert callable(make)
@@ -128,7 +128,7 @@ def test_an_unusable_backup_leaves_the_site_as_it_is(fw: CommandLine, make: obje
     assert set(data(fw)) <= {"fw.db", "fw.db-shm", "fw.db-wal"}
 
 
-def test_a_damaged_store_is_replaced(fw: CommandLine) -> None:
+def test_restore_replaces_damaged_store(fw: CommandLine) -> None:
     fw.done("user", "add", "ann", "--email", "ann@x.test")
     fw.done("backup", "copy.db")
     for file in (fw.folder / "data").glob("fw.db-*"):
@@ -139,9 +139,7 @@ def test_a_damaged_store_is_replaced(fw: CommandLine) -> None:
     assert names(fw) == ["ann"]
 
 
-def test_a_dump_is_restored_and_the_old_schema_kept(
-    fw: CommandLine, cluster: PostgresCluster
-) -> None:
+def test_restore_of_dump_keeps_old_schema(fw: CommandLine, cluster: PostgresCluster) -> None:
     with cluster.empty_database() as url:
         fw.environ.update(FW_DATABASE=url, PATH="/usr/bin:/bin")
         key = fill(fw)

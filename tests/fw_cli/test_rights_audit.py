@@ -29,7 +29,7 @@ def ann(fw: CommandLine) -> CommandLine:
     return fw
 
 
-def test_a_new_account_leaves_one_event_with_a_password_or_invited(ann: CommandLine) -> None:
+def test_new_account_leaves_one_audit_event(ann: CommandLine) -> None:
     assert events(ann) == [
         ("user.create", "boss", {"roles": ["System Manager"]}),
         ("user.create", "ann", {"roles": []}),
@@ -44,7 +44,7 @@ def test_a_new_account_leaves_one_event_with_a_password_or_invited(ann: CommandL
         (("disable", "ann"), ("user.change", "ann", {"changed": ["enabled"], "enabled": False})),
     ],
 )
-def test_each_act_on_an_account_leaves_one_event(
+def test_account_command_leaves_one_audit_event(
     ann: CommandLine, command: tuple[str, ...], event: tuple[str, str, Any]
 ) -> None:
     before = len(events(ann))
@@ -54,7 +54,7 @@ def test_each_act_on_an_account_leaves_one_event(
     assert events(ann)[before:] == [event]
 
 
-def test_enabling_leaves_one_event_and_doing_it_again_none(ann: CommandLine) -> None:
+def test_repeated_enable_leaves_one_audit_event(ann: CommandLine) -> None:
     ann.done("user", "disable", "ann")
     before = len(events(ann))
     for _ in range(2):
@@ -64,7 +64,7 @@ def test_enabling_leaves_one_event_and_doing_it_again_none(ann: CommandLine) -> 
     ]
 
 
-def test_eval_and_exec_leave_events_when_they_commit(ann: CommandLine) -> None:
+def test_eval_and_exec_leave_audit_events_on_commit(ann: CommandLine) -> None:
     before = len(events(ann))
     insert = 'fw.new_doc("Role", name="Clerk").insert()'
     ann.done("eval", insert)
@@ -88,7 +88,7 @@ def test_eval_and_exec_leave_events_when_they_commit(ann: CommandLine) -> None:
     ]
 
 
-def test_a_refused_act_leaves_none(ann: CommandLine) -> None:
+def test_refused_account_command_leaves_no_audit_event(ann: CommandLine) -> None:
     before = len(events(ann))
     ann.refused("user", "passwd", "ann", "--password-stdin", stdin="short\n")
     ann.refused("user", "unlock", "nobody")

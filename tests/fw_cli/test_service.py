@@ -32,7 +32,7 @@ def served(fw: CommandLine) -> tuple[subprocess.Popen[str], str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Wait for its end; exit code, and what is left of stdout and stderr."""
+    """Wait for its end; return exit code and the rest of stdout and stderr."""
     stdout, stderr = process.communicate(timeout=30)
     return process.returncode, stdout, stderr
 
@@ -52,7 +52,7 @@ def accepts(url: str) -> bool:
     return True
 
 
-def test_serve_says_ready_once_and_ends_with_0(fw: CommandLine) -> None:
+def test_serve_prints_ready_once_and_exits_0(fw: CommandLine) -> None:
     process, url = served(fw)
     assert accepts(url)
     assert facts(fw) == {
@@ -66,7 +66,7 @@ def test_serve_says_ready_once_and_ends_with_0(fw: CommandLine) -> None:
     assert facts(fw)["state"] == "stopped"
 
 
-def test_a_second_serve_is_refused_with_1(fw: CommandLine) -> None:
+def test_second_serve_exits_1_and_names_process(fw: CommandLine) -> None:
     process, url = served(fw)
     code, stdout, said = ended(fw.process("serve"))
     assert (code, stdout) == (1, "")
@@ -77,7 +77,7 @@ def test_a_second_serve_is_refused_with_1(fw: CommandLine) -> None:
     assert ended(process)[0] == 0
 
 
-def test_a_taken_address_is_said_plainly(fw: CommandLine) -> None:
+def test_serve_and_start_name_taken_address(fw: CommandLine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         fw.environ["FW_BIND"] = f"127.0.0.1:{taken.getsockname()[1]}"
         code, stdout, said = ended(fw.process("serve"))
@@ -87,7 +87,7 @@ def test_a_taken_address_is_said_plainly(fw: CommandLine) -> None:
         assert "FW_BIND" in fw.refused("start")
 
 
-def test_start_status_restart_stop(fw: CommandLine) -> None:
+def test_start_status_restart_and_stop_work_together(fw: CommandLine) -> None:
     assert fw.done("status") == "stopped\n"
     assert fw.done("start").startswith("running at http://127.0.0.1:")
     first = facts(fw)
@@ -103,7 +103,7 @@ def test_start_status_restart_stop(fw: CommandLine) -> None:
     assert fw.done("stop") == "was not running\n"
 
 
-def test_a_service_can_be_stopped_whatever_its_configuration_has_become(fw: CommandLine) -> None:
+def test_stop_works_despite_broken_configuration(fw: CommandLine) -> None:
     fw.done("start")
     (fw.folder / "fw.json").write_text("{")
     assert facts(fw)["state"] == "running"
@@ -112,13 +112,13 @@ def test_a_service_can_be_stopped_whatever_its_configuration_has_become(fw: Comm
     assert fw.done("stop") == "stopped\n"
 
 
-def test_start_of_a_wrong_configuration_says_what_is_wrong(fw: CommandLine) -> None:
+def test_start_reports_configuration_problem(fw: CommandLine) -> None:
     assert "FW_LOG" in fw.refused("start", FW_LOG="pigeon")
     assert not (fw.folder / "data").exists()
 
 
-def test_workers_join_a_service_and_end_with_0(fw: CommandLine) -> None:
-    """One of them answers for its health where it is told to; the doctor sees both."""
+def test_workers_join_service_and_exit_0(fw: CommandLine) -> None:
+    """A worker serves its health at the given address; the doctor reports both workers."""
     process, _ = served(fw)
     workers = [fw.process("worker"), fw.process("worker", "--metrics", "127.0.0.1:0")]
     lines = []
@@ -138,13 +138,13 @@ def test_workers_join_a_service_and_end_with_0(fw: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("address", ["9101", "127.0.0.1:x", "127.0.0.1:70000"])
-def test_an_address_of_a_worker_that_is_none_is_wrong_usage(fw: CommandLine, address: str) -> None:
+def test_worker_refuses_invalid_metrics_address(fw: CommandLine, address: str) -> None:
     done = fw.run("worker", "--metrics", address)
     assert done.exit_code == 2
     assert "must be host:port" in done.stderr
 
 
-def test_the_log_is_json_when_told_so(fw: CommandLine) -> None:
+def test_serve_logs_json_if_configured(fw: CommandLine) -> None:
     fw.environ["FW_LOG"] = "json"
     process, url = served(fw)
     process.terminate()
@@ -152,7 +152,7 @@ def test_the_log_is_json_when_told_so(fw: CommandLine) -> None:
     assert [e["url"] for e in events if e["event"] == "service.ready"] == [url]
 
 
-def test_a_log_of_json_that_is_also_the_output_has_nothing_else(fw: CommandLine) -> None:
+def test_background_json_log_contains_only_json(fw: CommandLine) -> None:
     """Log shippers of a background service read JSON (C-106)."""
     fw.environ["FW_LOG"] = "json"
     fw.done("start")
@@ -161,7 +161,7 @@ def test_a_log_of_json_that_is_also_the_output_has_nothing_else(fw: CommandLine)
     assert "service.ready" in {json.loads(line)["event"] for line in log.splitlines()}
 
 
-def test_the_service_is_killed_and_the_next_start_goes_well(fw: CommandLine) -> None:
+def test_start_succeeds_after_service_was_killed(fw: CommandLine) -> None:
     fw.done("start")
     os.kill(facts(fw)["pid"], signal.SIGKILL)
     while facts(fw)["state"] != "stopped":
@@ -170,7 +170,7 @@ def test_the_service_is_killed_and_the_next_start_goes_well(fw: CommandLine) -> 
     assert facts(fw)["state"] == "running"
 
 
-def test_start_says_which_stored_secrets_do_not_open(fw: CommandLine) -> None:
+def test_start_names_undecryptable_secrets(fw: CommandLine) -> None:
     """A key that is missing burns deliveries for good, so the start says it (C-132)."""
     webhook = (
         'fw.new_doc("Webhook", event_type="Custom", custom_event="a", url="http://127.0.0.1:9/",'

@@ -28,7 +28,7 @@ def role(name: str) -> str:
     return f'_ = fw.new_doc("Role", name="{name}").insert()'
 
 
-def test_each_input_is_rolled_back_unless_it_is_to_be_committed(fw: CommandLine) -> None:
+def test_shell_input_is_rolled_back_without_commit_option(fw: CommandLine) -> None:
     count = 'fw.count("Role")'
     assert typed(fw, role("a"), count, "x = 3", "x + 1") == (0, "2\n4\n", "")
     assert roles(fw) == set()
@@ -36,14 +36,14 @@ def test_each_input_is_rolled_back_unless_it_is_to_be_committed(fw: CommandLine)
     assert roles(fw) == {"a"}
 
 
-def test_a_transaction_lasts_until_its_commit(fw: CommandLine) -> None:
+def test_shell_transaction_lasts_until_commit_or_rollback(fw: CommandLine) -> None:
     count = 'fw.count("Role")'
     lines = ("begin()", role("a"), role("b"), count, "commit()", "begin()", role("c"), "rollback()")
     assert typed(fw, *lines, count) == (0, "4\ncommitted\nrolled back\n4\n", "")
     assert roles(fw) == {"a", "b"}
 
 
-def test_postgresql_has_the_same_transactions(fw: CommandLine, postgres_url: str) -> None:
+def test_shell_transactions_work_on_postgresql(fw: CommandLine, postgres_url: str) -> None:
     fw.environ["FW_DATABASE"] = postgres_url
     lines = ("begin()", role("a"), 'fw.get_doc("Role", "none")', "commit()", role("b"))
     code, out, _ = typed(fw, *lines)
@@ -51,13 +51,13 @@ def test_postgresql_has_the_same_transactions(fw: CommandLine, postgres_url: str
     assert roles(fw) == {"a"}
 
 
-def test_the_end_of_stdin_rolls_an_open_transaction_back(fw: CommandLine) -> None:
+def test_end_of_stdin_rolls_open_transaction_back(fw: CommandLine) -> None:
     assert typed(fw, "begin()", role("a")) == (0, "rolled back\n", "")
     assert typed(fw, "begin()", role("a"), "exit()", "1/0")[0] == 0
     assert roles(fw) == set()
 
 
-def test_a_failed_input_leaves_nothing_and_the_shell_goes_on(fw: CommandLine) -> None:
+def test_failed_shell_input_is_undone_and_shell_continues(fw: CommandLine) -> None:
     bad = f'{role("bad")}; fw.get_doc("Role", "none")'
     code, out, err = typed(fw, "begin()", role("good"), bad, "commit()", "1/0", "1 +")
     assert (code, out) == (1, "committed\n")
@@ -68,12 +68,12 @@ def test_a_failed_input_leaves_nothing_and_the_shell_goes_on(fw: CommandLine) ->
     assert roles(fw) == {"good"}
 
 
-def test_an_input_may_have_several_lines(fw: CommandLine) -> None:
+def test_shell_input_may_have_several_lines(fw: CommandLine) -> None:
     lines = ("for n in range(2):", "    print(n)", "", "def f():", "    return 7", "", "f()")
     assert typed(fw, *lines) == (0, "0\n1\n7\n", "")
 
 
-def test_permissions_are_those_of_the_user(fw: CommandLine) -> None:
+def test_shell_user_has_rights_of_that_user(fw: CommandLine) -> None:
     fw.done("user", "add", "ida", "--email", "ida@x.test")
     code, _, err = typed(fw, 'fw.get_list("User")', options=("--user", "ida"))
     assert code == 1
@@ -81,7 +81,7 @@ def test_permissions_are_those_of_the_user(fw: CommandLine) -> None:
     assert "no enabled user" in fw.refused("shell", "--user", "none", stdin="1\n")
 
 
-def test_no_secret_is_printed_with_an_error(fw: CommandLine) -> None:
+def test_shell_error_prints_no_secret(fw: CommandLine) -> None:
     fw.environ["FW_SECRET_CRM"] = "a-secret-of-the-crm"
     code, _, err = typed(fw, 'raise ValueError(fw.secret("crm"))')
     assert code == 1
@@ -93,7 +93,7 @@ def take_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_a_terminal_has_prompts_and_a_history_of_its_owner(fw: CommandLine) -> None:
+def test_shell_on_terminal_has_prompt_and_private_history(fw: CommandLine) -> None:
     """Ctrl-C drops an input, Ctrl-D ends the shell."""
     master, slave = pty.openpty()
     with ExitStack() as stack:

@@ -23,7 +23,7 @@ READ = [
 
 
 @pytest.mark.parametrize(("text", "moment"), READ)
-def test_a_moment_is_read(text: str, moment: int) -> None:
+def test_since_converts_text_to_moment(text: str, moment: int) -> None:
     assert SINCE.convert(text, None, None)(NOW) == moment
 
 
@@ -32,6 +32,6 @@ NO_MOMENTS = ["", "soon", "7", "7w", "-1d", "1.5h", "2027-13-01", "15.1.2027",
 
 
 @pytest.mark.parametrize("text", NO_MOMENTS)
-def test_what_is_no_moment_is_refused_with_what_would_be(text: str) -> None:
+def test_since_refuses_invalid_text_with_examples(text: str) -> None:
     with pytest.raises(click.BadParameter, match="7d, 12h, 30m"):
         SINCE.convert(text, None, None)

@@ -7,7 +7,7 @@ import pytest
 from tests.fw_cli.conftest import CommandLine
 
 
-def test_the_auth_sweep_deletes_what_has_expired_and_nothing_else(fw: CommandLine) -> None:
+def test_auth_sweep_deletes_only_expired_rows(fw: CommandLine) -> None:
     script = fw.folder / "fill.py"
     script.write_text(
         "now = fw.tx.now\n"
@@ -27,11 +27,11 @@ def test_the_auth_sweep_deletes_what_has_expired_and_nothing_else(fw: CommandLin
         assert fw.json("eval", f"fw.db.sql('SELECT count(*) AS n FROM {table}')") == [{"n": 1}]
 
 
-def test_the_webhook_sweep_runs(fw: CommandLine) -> None:
+def test_webhook_sweep_of_empty_store_deletes_0_rows(fw: CommandLine) -> None:
     assert fw.done("sweep", "webhooks") == "deleted 0 rows\n"
 
 
-def test_the_audit_sweep_deletes_what_is_beyond_its_retention(fw: CommandLine) -> None:
+def test_audit_sweep_deletes_events_beyond_retention(fw: CommandLine) -> None:
     (fw.folder / "fw.json").write_text('{"ops": {"auditRetentionDays": 7}}')
     script = fw.folder / "fill.py"
     script.write_text(
@@ -46,5 +46,5 @@ def test_the_audit_sweep_deletes_what_is_beyond_its_retention(fw: CommandLine) -
 
 
 @pytest.mark.parametrize("args", [("sweep",), ("sweep", "no-such-sweep"), ("user", "unlock")])
-def test_a_wrong_use_exits_2(fw: CommandLine, args: tuple[str, ...]) -> None:
+def test_sweep_wrong_usage_exits_2(fw: CommandLine, args: tuple[str, ...]) -> None:
     assert fw.run(*args).exit_code == 2

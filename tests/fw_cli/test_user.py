@@ -14,7 +14,7 @@ def add(name: str, *more: str) -> tuple[str, ...]:
     return ("user", "add", name, "--email", f"{name}@example.test", *more, "--password-stdin")
 
 
-def test_an_added_account_is_listed(fw: CommandLine) -> None:
+def test_added_account_is_listed(fw: CommandLine) -> None:
     roles = ("--role", "System Manager", "--role", "Event Publisher")
     fw.done(*add("anna", "--full-name", "Anna A", *roles), stdin=PASSWORD + "\n")
     (anna,) = fw.json("user", "list", "--json")
@@ -31,7 +31,7 @@ def test_an_added_account_is_listed(fw: CommandLine) -> None:
     ("more", "password"),
     [(("--role", "No Such Role"), PASSWORD), ((), "short"), ((), "   "), ((), "x" * 1000)],
 )
-def test_a_refused_account_leaves_nothing_behind(
+def test_refused_user_add_stores_no_account(
     fw: CommandLine, more: tuple[str, ...], password: str
 ) -> None:
     fw.refused(*add("frieda", *more), stdin=password + "\n")
@@ -39,13 +39,13 @@ def test_a_refused_account_leaves_nothing_behind(
     fw.done(*add("frieda"), stdin=PASSWORD + "\n")
 
 
-def test_a_taken_name_is_refused_in_any_spelling(fw: CommandLine) -> None:
+def test_taken_name_is_refused_in_any_case(fw: CommandLine) -> None:
     fw.done(*add("anna"), stdin=PASSWORD + "\n")
     assert "name" in fw.refused(*add("ANNA"), stdin=PASSWORD + "\n")
     assert len(fw.json("user", "list", "--json")) == 1
 
 
-def test_without_a_password_the_invitation_is_printed_and_nothing_else(fw: CommandLine) -> None:
+def test_user_add_without_password_prints_only_link(fw: CommandLine) -> None:
     """`fw user add` without a password prints the link only (C-113)."""
     public = {"FW_PUBLIC_URL": "https://desk.example"}
     link = fw.done("user", "add", "ida", "--email", "ida@example.test", **public)
@@ -56,12 +56,12 @@ def test_without_a_password_the_invitation_is_printed_and_nothing_else(fw: Comma
     assert not any(token in f.read_bytes() for f in (fw.folder / "data").iterdir())
 
 
-def test_without_a_public_url_the_link_begins_with_the_configured_address(fw: CommandLine) -> None:
+def test_invitation_link_without_public_url_uses_bind_address(fw: CommandLine) -> None:
     link = fw.done("user", "add", "ida", "--email", "i@example.test", FW_BIND="127.0.0.1:8123")
     assert link.startswith("http://127.0.0.1:8123/accept-invite#token=")
 
 
-def test_a_stdin_without_a_password_makes_no_account(fw: CommandLine) -> None:
+def test_empty_stdin_creates_no_account(fw: CommandLine) -> None:
     assert "--password-stdin" in fw.refused(*add("x"), stdin="")
     assert not (fw.folder / "data").exists()
 
@@ -107,14 +107,14 @@ def test_passwd_sets_a_password_and_ends_sessions_and_links(fw: CommandLine, who
 
 
 @pytest.mark.parametrize("password", ["short", "   ", "x" * 257, "ida", "IDA@example.test"])
-def test_passwd_meets_the_policy(fw: CommandLine, password: str) -> None:
+def test_passwd_applies_password_policy(fw: CommandLine, password: str) -> None:
     fw.done(*add("ida"), stdin=PASSWORD + "\n")
     before = hashes(fw)
     fw.refused("user", "passwd", "ida", "--password-stdin", stdin=password + "\n")
     assert hashes(fw) == before
 
 
-def test_passwd_of_an_account_that_goes_meanwhile_leaves_none_behind(
+def test_passwd_of_concurrently_deleted_account_stores_no_password(
     fw: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later account of that name would have the password."""
@@ -131,7 +131,7 @@ def test_passwd_of_an_account_that_goes_meanwhile_leaves_none_behind(
 
 
 @pytest.mark.parametrize("who", WHO)
-def test_delete_ends_what_the_account_could_do(fw: CommandLine, who: str) -> None:
+def test_user_delete_ends_access_of_account(fw: CommandLine, who: str) -> None:
     """C-114, C-153: after a confirmation, and with an Audit Event."""
     fw.done(*add("ida"), stdin=PASSWORD + "\n")
     fw.done("key", "create", "ida", "--label", "CI")
@@ -143,7 +143,7 @@ def test_delete_ends_what_the_account_could_do(fw: CommandLine, who: str) -> Non
     assert (event["actor"], event["target"]) == ("Administrator", "ida")
 
 
-def test_the_last_system_manager_is_not_deleted(fw: CommandLine) -> None:
+def test_user_delete_refuses_last_system_manager(fw: CommandLine) -> None:
     """A-22."""
     fw.done(*add("ida", "--role", "System Manager"), stdin=PASSWORD + "\n")
     assert "The last enabled System Manager" in fw.refused("user", "delete", "ida", "--yes")
@@ -152,18 +152,18 @@ def test_the_last_system_manager_is_not_deleted(fw: CommandLine) -> None:
 
 @pytest.mark.parametrize("command", ["passwd", "unlock", "disable", "enable", "delete"])
 @pytest.mark.parametrize("who", ["nobody-at-all", "Administrator"])
-def test_who_is_not_there_is_named(fw: CommandLine, command: str, who: str) -> None:
+def test_unknown_user_is_named_in_refusal(fw: CommandLine, command: str, who: str) -> None:
     more = ("--password-stdin",) if command == "passwd" else ()
     assert who in fw.refused("user", command, who, *more, stdin=PASSWORD + "\n")
 
 
-def test_without_a_terminal_passwd_asks_nobody(fw: CommandLine) -> None:
+def test_passwd_without_terminal_names_stdin_option(fw: CommandLine) -> None:
     fw.done(*add("ida"), stdin=PASSWORD + "\n")
     assert "--password-stdin" in fw.refused("user", "passwd", "ida")
 
 
 @pytest.mark.parametrize("who", WHO)
-def test_unlock_forgets_the_tries_at_name_and_e_mail(fw: CommandLine, who: str) -> None:
+def test_unlock_clears_attempts_of_name_and_email(fw: CommandLine, who: str) -> None:
     """An unlock clears both spellings (A-76, C-114)."""
     for name in ("ida", "bob"):
         fw.done(*add(name), stdin=PASSWORD + "\n")
@@ -183,7 +183,7 @@ def test_unlock_forgets_the_tries_at_name_and_e_mail(fw: CommandLine, who: str) 
     fw.done("user", "unlock", who)
 
 
-def test_an_account_is_closed_and_opened(fw: CommandLine) -> None:
+def test_account_is_disabled_and_enabled(fw: CommandLine) -> None:
     fw.done(*add("ida", "--role", "System Manager"), stdin=PASSWORD + "\n")
     assert "System Manager" in fw.refused("user", "disable", "ida")
     fw.done(*add("bob", "--role", "System Manager"), stdin=PASSWORD + "\n")

@@ -12,7 +12,7 @@ LINK = re.compile(r"http\S+/accept-invite#token=[A-Za-z0-9_-]{32}\n")
 SMTP = {"FW_MAIL_TRANSPORT": "smtp", "FW_SMTP_HOST": "mail.example", "FW_MAIL_FROM": "a@b.example"}
 
 
-def test_an_invitation_is_queued_for_the_service(fw: CommandLine) -> None:
+def test_invitation_is_queued_for_service(fw: CommandLine) -> None:
     told = fw.done("user", "invite", "Ida@Example.test", "--name", "ida", **SMTP)
     assert told == "queued the invitation of ida to Ida@Example.test\n"
     (row,) = (row for row in fw.json("jobs", "list", "--queue", "mail", "--json"))
@@ -23,7 +23,7 @@ def test_an_invitation_is_queued_for_the_service(fw: CommandLine) -> None:
     ]  # fmt: skip
 
 
-def test_where_mail_goes_to_the_log_the_link_is_printed(fw: CommandLine) -> None:
+def test_invitation_link_is_printed_for_log_transport(fw: CommandLine) -> None:
     assert LINK.fullmatch(fw.done("user", "invite", "ida@example.test"))
     (account,) = fw.json("user", "list", "--json")
     assert account["name"] == "ida@example.test"
@@ -41,15 +41,13 @@ def test_where_mail_goes_to_the_log_the_link_is_printed(fw: CommandLine) -> None
         (("nobody", "--name", "other"), "email"),
     ],
 )
-def test_invitations_are_refused_in_words(
-    fw: CommandLine, args: tuple[str, ...], told: str
-) -> None:
+def test_user_invite_explains_refusals(fw: CommandLine, args: tuple[str, ...], told: str) -> None:
     fw.done("user", "add", "ida", "--email", "ida@example.test", "--password-stdin", stdin=PASSWORD)
     assert told in fw.refused("user", "invite", *args)
     assert len(fw.json("user", "list", "--json")) == 1
 
 
-def test_roles_are_given_and_taken(fw: CommandLine) -> None:
+def test_user_role_adds_and_removes_roles(fw: CommandLine) -> None:
     fw.done("user", "add", "ida", "--email", "ida@example.test", "--role", "Event Publisher")
     assert fw.done("user", "role", "ida") == "ida: Event Publisher\n"
     change = ("--add", "System Manager", "--remove", "Event Publisher", "--json")
@@ -73,7 +71,7 @@ for n in range(3):
 """
 
 
-def test_sessions_are_listed_and_ended(fw: CommandLine) -> None:
+def test_user_sessions_lists_and_ends_sessions(fw: CommandLine) -> None:
     fw.done("user", "add", "ida", "--email", "ida@example.test")
     fw.done("key", "create", "ida", "--label", "x")
     script = fw.folder / "insert.py"
@@ -99,7 +97,7 @@ def test_sessions_are_listed_and_ended(fw: CommandLine) -> None:
     "args",
     [("add", "bob", "--email", "bob@example.test", "--role"), ("role", "ann", "--add")],
 )
-def test_a_near_miss_of_a_role_is_suggested(fw: CommandLine, args: tuple[str, ...]) -> None:
+def test_misspelt_role_is_answered_with_suggestion(fw: CommandLine, args: tuple[str, ...]) -> None:
     """C-157."""
     fw.done("user", "add", "ann", "--email", "ann@example.test")
     said = fw.refused("user", *args, "System Manger")

@@ -26,7 +26,7 @@ def names(fw: CommandLine) -> list[str]:
     return [row["name"] for row in fw.json("user", "list", "--json")]
 
 
-def test_accounts_come_with_hash_roles_and_state(fw: CommandLine) -> None:
+def test_import_takes_hash_roles_and_state(fw: CommandLine) -> None:
     bob = {"name": "bob", "email": "bob@x.test", "enabled": False}
     told = imported(fw, [{**ANN, "hash": HASH}, "", bob])
     assert told == {
@@ -42,14 +42,14 @@ def test_accounts_come_with_hash_roles_and_state(fw: CommandLine) -> None:
     assert fw.json("doctor", "--json")["sections"]["signIn"]["outdatedPasswordHashes"] == 1
 
 
-def test_a_second_run_skips_what_is_there(fw: CommandLine) -> None:
+def test_repeated_import_skips_existing_accounts(fw: CommandLine) -> None:
     imported(fw, [ANN])
     again = imported(fw, [ANN, {"name": "bob", "email": "bob@x.test"}])
     assert isinstance(again, dict)
     assert (again["imported"], again["known"]) == (1, 1)
 
 
-def test_refused_lines_are_named_and_leave_the_others(fw: CommandLine) -> None:
+def test_refused_import_lines_keep_other_accounts(fw: CommandLine) -> None:
     lines: list[object] = [
         {**ANN, "hash": "md5$secret-hash"},
         {"name": "bob", "email": "bob@x.test"},
@@ -66,14 +66,14 @@ def test_refused_lines_are_named_and_leave_the_others(fw: CommandLine) -> None:
     assert names(fw) == ["bob"]
 
 
-def test_a_dry_run_imports_nothing(fw: CommandLine) -> None:
+def test_dry_run_imports_no_account(fw: CommandLine) -> None:
     told = imported(fw, [ANN, {**ANN, "name": "x", "hash": "?"}], "--dry-run")
     assert isinstance(told, dict)
     assert (told["imported"], len(told["refused"]), told["dryRun"]) == (1, 1, True)
     assert names(fw) == []
 
 
-def test_a_csv_file_has_its_columns_in_the_first_line(fw: CommandLine) -> None:
+def test_csv_import_reads_columns_from_first_line(fw: CommandLine) -> None:
     lines: list[object] = [
         "name,email,fullName,roles,enabled,hash",
         f'ann,ann@x.test,"A, Ann",System Manager; Event Publisher,true,{HASH}',
@@ -92,14 +92,14 @@ def test_a_csv_file_has_its_columns_in_the_first_line(fw: CommandLine) -> None:
     ("content", "told"),
     [(b"name,colour\n", "columns"), (b"\xff\xfe", "UTF-8"), (b'name,email\n"a\n', "not valid CSV")],
 )
-def test_an_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, told: str) -> None:
+def test_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, told: str) -> None:
     file = fw.folder / "in.csv"
     file.write_bytes(content)
     assert told in fw.refused("user", "import", str(file))
     assert "can't be read" in fw.refused("user", "import", "none.csv")
 
 
-def test_a_table_for_people_names_the_lines(fw: CommandLine) -> None:
+def test_import_table_names_refused_lines(fw: CommandLine) -> None:
     (fw.folder / "in.jsonl").write_text(json.dumps(ANN) + "\n{\n")
     result = fw.run("user", "import", str(fw.folder / "in.jsonl"))
     assert result.exit_code == 1

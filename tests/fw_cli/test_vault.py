@@ -40,7 +40,7 @@ def keys(site: CommandLine) -> dict[str, str]:
     return {file.name: file.read_text().strip() for file in site.folder.glob("secret.key*")}
 
 
-def test_the_sites_own_key_is_replaced_by_a_new_one(site: CommandLine) -> None:
+def test_rekey_replaces_key_of_site(site: CommandLine) -> None:
     told = site.done("vault", "rekey", "--no-backup")
     assert told.splitlines()[0] == "gave 1 value the new key"
     found = keys(site)
@@ -54,8 +54,8 @@ def test_the_sites_own_key_is_replaced_by_a_new_one(site: CommandLine) -> None:
     assert "moved to another FW_SECRET_KEY" in with_old
 
 
-def test_who_may_read_the_old_key_may_read_the_new_one(site: CommandLine) -> None:
-    """The service's group, say: `fw vault rekey` is run by root, and the service is not."""
+def test_rekey_keeps_mode_and_group_of_key_file(site: CommandLine) -> None:
+    """`fw vault rekey` is run by root, and the service reads the key by its group."""
     file = site.folder / "secret.key"
     file.chmod(0o640)
     group = next((each for each in os.getgroups() if each != os.getegid()), os.getegid())
@@ -67,7 +67,7 @@ def test_who_may_read_the_old_key_may_read_the_new_one(site: CommandLine) -> Non
     assert (stat.S_IMODE(now.st_mode), now.st_gid) == (0o640, group)
 
 
-def test_a_secret_key_that_is_not_the_old_one_is_not_taken_for_it(site: CommandLine) -> None:
+def test_rekey_refuses_secret_key_other_than_old_key(site: CommandLine) -> None:
     """`secret.key.old` has to open the backups from before."""
     old = put(site.folder / "before.key", OLD)
     put(site.folder / "secret.key", NEW)
@@ -79,7 +79,7 @@ def test_a_secret_key_that_is_not_the_old_one_is_not_taken_for_it(site: CommandL
     assert site.json("eval", READ) == [SECRET]
 
 
-def test_a_key_from_elsewhere_is_given_by_files(fw: CommandLine) -> None:
+def test_rekey_takes_environment_key_by_files(fw: CommandLine) -> None:
     fw.environ["FW_SECRET_KEY"] = OLD
     fw.done("eval", WEBHOOK, "--commit")
     assert "give the new one with --new-key-file" in fw.refused("vault", "rekey", "--no-backup")
@@ -95,7 +95,7 @@ def test_a_key_from_elsewhere_is_given_by_files(fw: CommandLine) -> None:
     assert fw.json("eval", READ) == [SECRET]
 
 
-def test_a_backup_is_made_first_with_the_old_values(site: CommandLine) -> None:
+def test_rekey_backup_contains_old_values(site: CommandLine) -> None:
     site.done("vault", "rekey", "--backup", "before.db")
     other = site.folder / "restored"
     (other / "data").mkdir(parents=True)
@@ -107,12 +107,12 @@ def test_a_backup_is_made_first_with_the_old_values(site: CommandLine) -> None:
     assert "secret.key.old already exists" in again
 
 
-def test_one_has_to_say_whether_there_is_a_backup(site: CommandLine) -> None:
+def test_rekey_requires_choice_of_backup(site: CommandLine) -> None:
     assert site.run("vault", "rekey").exit_code == 2
     assert site.run("vault", "rekey", "--no-backup", "--backup", "x.db").exit_code == 2
 
 
-def test_a_dry_run_counts_and_changes_nothing(site: CommandLine) -> None:
+def test_rekey_dry_run_counts_without_changes(site: CommandLine) -> None:
     before = keys(site)
     counts = site.json("vault", "rekey", "--dry-run", "--json")
     assert {"doctype": "Webhook", "field": "secret", "old": 1, "new": 0, "unreadable": 0} in counts
@@ -121,7 +121,7 @@ def test_a_dry_run_counts_and_changes_nothing(site: CommandLine) -> None:
     assert site.json("eval", READ) == [SECRET]
 
 
-def test_a_running_service_has_to_be_stopped(site: CommandLine) -> None:
+def test_rekey_refuses_running_service(site: CommandLine) -> None:
     with ServeLock(site.folder / "data" / "serve.lock") as lock:
         assert lock.acquire()
         told = site.refused("vault", "rekey", "--no-backup")
@@ -131,7 +131,7 @@ def test_a_running_service_has_to_be_stopped(site: CommandLine) -> None:
 
 
 @pytest.mark.parametrize("step", ["made", "moved", "kept"])
-def test_a_run_that_was_killed_is_finished_by_the_next_one(
+def test_killed_rekey_is_finished_by_next_run(
     site: CommandLine, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """`made`: the new key is there; `moved`: the values have it; `kept`: the old one is linked."""
@@ -152,14 +152,14 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one(
 
 
 class Killed(BaseException):
-    """Ends a command as a kill does: nothing of ours catches it."""
+    """Ends a command as a kill does: no code of fw catches it."""
 
 
 def killed(*_: object) -> None:
     raise Killed
 
 
-def test_a_wrong_old_key_is_refused_before_anything_is_written(site: CommandLine) -> None:
+def test_rekey_refuses_wrong_old_key_before_writing(site: CommandLine) -> None:
     put(site.folder / "wrong", "not the key that the values are under")
     put(site.folder / "new.key", NEW)
     wrong = ("--old-key-file", "wrong", "--new-key-file", "new.key", "--no-backup")
@@ -173,7 +173,7 @@ def test_a_wrong_old_key_is_refused_before_anything_is_written(site: CommandLine
     assert f"Webhook, field secret, {name}: neither key decrypts it" in result.stderr
 
 
-def test_a_key_file_that_is_open_to_others_is_refused(site: CommandLine) -> None:
+def test_rekey_refuses_key_file_open_to_others(site: CommandLine) -> None:
     put(site.folder / "new.key", NEW).chmod(0o644)
     told = site.refused("vault", "rekey", "--new-key-file", "new.key", "--no-backup")
     assert "chmod 600" in told

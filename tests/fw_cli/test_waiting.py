@@ -66,7 +66,7 @@ def queues(scene: Scene) -> dict[str, Any]:
     return told
 
 
-def test_the_doctor_names_the_receiver_and_starts_no_service_that_runs(scene: Scene) -> None:
+def test_doctor_names_receiver_of_waiting_deliveries(scene: Scene) -> None:
     found = queues(scene)
     first, second = found["findings"]
     assert "jobs due 7, the oldest for 1" in first["text"]
@@ -79,7 +79,7 @@ def test_the_doctor_names_the_receiver_and_starts_no_service_that_runs(scene: Sc
     assert "Start the service" not in json.dumps(found)
 
 
-def test_a_delivery_is_explained_by_what_is_before_it_without_a_time_to_come(scene: Scene) -> None:
+def test_waiting_delivery_is_explained_by_queue_ahead(scene: Scene) -> None:
     delivery = scene.last_waiting()
     told = json.loads(scene.site.fw("webhooks", "explain", delivery, "--json"))
     assert (told["reason"], told["receiver"], told["leased"]) == ("slot", scene.receiver, 1)
@@ -91,7 +91,7 @@ def test_a_delivery_is_explained_by_what_is_before_it_without_a_time_to_come(sce
     assert "does not run" not in said
 
 
-def test_page_and_consoles_show_what_is_due_as_waiting_for_its_receiver(scene: Scene) -> None:
+def test_page_and_consoles_show_due_delivery_as_waiting(scene: Scene) -> None:
     delivery = scene.last_waiting()
     with scene.site.client() as client:
         page = client.get(f"/app/Webhook Delivery/{delivery}", headers={"accept": "text/html"}).text
@@ -104,7 +104,7 @@ def test_page_and_consoles_show_what_is_due_as_waiting_for_its_receiver(scene: S
     assert sum(when.startswith("leased until") for when in shown.values()) == 1
 
 
-def test_what_waits_for_a_paused_receiver_is_told_to_be_resumed(scene: Scene) -> None:
+def test_paused_receiver_is_explained_with_resume(scene: Scene) -> None:
     """The receiver stays paused, so tests that need it stand above."""
     with scene.site.client() as client:
         paused = client.post(
@@ -116,7 +116,7 @@ def test_what_waits_for_a_paused_receiver_is_told_to_be_resumed(scene: Scene) ->
     assert "has paused this receiver" in scene.site.fw("webhooks", "explain", scene.last_waiting())
 
 
-def test_a_webhook_that_a_command_makes_is_used_at_once(scene: Scene) -> None:
+def test_webhook_command_takes_effect_in_running_service(scene: Scene) -> None:
     """A command has the running service use its change of a Webhook (C-152)."""
     add = ("webhooks", "add", "https://receiver.example/", "--name", "new", "--event", "late.one")
     assert json.loads(scene.site.fw(*add, "--json"))["inUse"] is True

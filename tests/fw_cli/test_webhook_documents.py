@@ -15,7 +15,7 @@ URL = "https://erp.example/hook"
 
 @pytest.fixture
 def erp(fw: CommandLine) -> dict[str, Any]:
-    """The Webhook erp, as its making is told."""
+    """The Webhook erp, as printed by `add`."""
     add = ("webhooks", "add", URL, "--name", "erp", "--event", "a.b", "--json")
     made: dict[str, Any] = fw.json(*add)
     return made
@@ -37,7 +37,7 @@ def audited(fw: CommandLine) -> list[tuple[str, str]]:
     return [(row["action"], row["actor"]) for row in rows]
 
 
-def test_add_makes_a_webhook_with_a_new_secret(fw: CommandLine, erp: dict[str, Any]) -> None:
+def test_add_creates_webhook_with_new_secret(fw: CommandLine, erp: dict[str, Any]) -> None:
     assert (erp["name"], erp["inUse"]) == ("erp", None)
     assert len(key_of(erp["secret"])) == 32
     assert stored_secret(fw) == erp["secret"]
@@ -56,7 +56,7 @@ def test_add_watches_events_of_a_doctype(fw: CommandLine) -> None:
     assert "ERP" in fw.done("webhooks", "show")
 
 
-def test_add_and_edit_take_what_protects_a_receiver(fw: CommandLine, erp: dict[str, Any]) -> None:
+def test_add_and_edit_accept_limits_of_receiver(fw: CommandLine, erp: dict[str, Any]) -> None:
     limits = ("--rate-limit", "10", "--ordering", "DOCUMENT")
     fw.done("webhooks", "edit", erp["name"], *limits)
     found = shown(fw)
@@ -85,7 +85,7 @@ def test_add_and_edit_take_what_protects_a_receiver(fw: CommandLine, erp: dict[s
         (("--event", "a.b", "--secret-env", "KEY"), 1),
     ],
 )
-def test_add_refuses_what_http_refuses(
+def test_add_refuses_same_values_as_http(
     fw: CommandLine, options: tuple[str, ...], code: int
 ) -> None:
     result = fw.run("webhooks", "add", URL, *options)
@@ -94,7 +94,7 @@ def test_add_refuses_what_http_refuses(
     assert fw.json("webhooks", "show", "--json") == []
 
 
-def test_a_given_secret_is_not_printed(fw: CommandLine) -> None:
+def test_given_secret_is_not_printed(fw: CommandLine) -> None:
     """Secrets come from stdin or the environment, and never from arguments (C-151)."""
     add = ("webhooks", "add", URL, "--event", "a.b", "--name")
     printed = fw.done(*add, "erp", "--secret-stdin", stdin="from-standard-input\n")
@@ -104,12 +104,12 @@ def test_a_given_secret_is_not_printed(fw: CommandLine) -> None:
     assert fw.run(*add, "x", "--secret-stdin", "--secret-env", "crm").exit_code == 2
 
 
-def test_a_taken_name_is_refused(fw: CommandLine, erp: dict[str, Any]) -> None:
+def test_add_refuses_taken_webhook_name(fw: CommandLine, erp: dict[str, Any]) -> None:
     add = ("webhooks", "add", "https://x.example/", "--name", "erp", "--event", "c")
     assert "already exists" in fw.refused(*add)
 
 
-def test_edit_changes_what_is_given(fw: CommandLine, erp: dict[str, Any]) -> None:
+def test_edit_changes_only_given_fields(fw: CommandLine, erp: dict[str, Any]) -> None:
     fw.done("webhooks", "edit", "erp", "--timeout", "20", "--doctype", "User", "--on", "saved")
     found = shown(fw)
     assert (found["timeout"], found["events"], found["url"]) == (20, "User saved", URL)
@@ -117,7 +117,7 @@ def test_edit_changes_what_is_given(fw: CommandLine, erp: dict[str, Any]) -> Non
     assert stored_secret(fw) == erp["secret"]
 
 
-def test_enable_and_disable(fw: CommandLine, erp: dict[str, Any]) -> None:
+def test_enable_and_disable_change_webhook_state(fw: CommandLine, erp: dict[str, Any]) -> None:
     fw.done("webhooks", "disable", "erp")
     assert shown(fw)["enabled"] == 0
     assert fw.json("eval", 'fw.webhooks.emit("a.b", {})') == {"deliveries": []}
@@ -125,7 +125,7 @@ def test_enable_and_disable(fw: CommandLine, erp: dict[str, Any]) -> None:
     assert shown(fw)["enabled"] == 1
 
 
-def test_a_secret_is_replaced_once_it_is_confirmed(fw: CommandLine, erp: dict[str, Any]) -> None:
+def test_rotate_secret_requires_confirmation(fw: CommandLine, erp: dict[str, Any]) -> None:
     assert "--yes" in fw.refused("webhooks", "rotate-secret", "erp")
     assert stored_secret(fw) == erp["secret"]
     told = fw.json("webhooks", "rotate-secret", "erp", "--yes", "--json")
@@ -133,7 +133,7 @@ def test_a_secret_is_replaced_once_it_is_confirmed(fw: CommandLine, erp: dict[st
     assert ("webhook.rotate", "Administrator") in audited(fw)
 
 
-def test_a_secret_from_stdin_replaces_the_old_one(fw: CommandLine, erp: dict[str, Any]) -> None:
+def test_rotate_secret_takes_secret_from_stdin(fw: CommandLine, erp: dict[str, Any]) -> None:
     rotate = ("webhooks", "rotate-secret", "erp", "--secret-stdin", "--yes")
     assert "first line of stdin is empty" in fw.refused(*rotate, stdin="\n")
     assert stored_secret(fw) == erp["secret"]
@@ -141,25 +141,23 @@ def test_a_secret_from_stdin_replaces_the_old_one(fw: CommandLine, erp: dict[str
     assert stored_secret(fw) == "given-on-stdin"
 
 
-def test_set_names_what_sets_a_field_that_it_does_not_take(fw: CommandLine) -> None:
+def test_set_names_option_for_unsupported_field(fw: CommandLine) -> None:
     told = fw.run("webhooks", "edit", "erp", "--set", "enabled=0").stderr
     assert "--set does not take enabled: use fw webhooks enable or disable." in told
     assert "use --on saved" in fw.run("webhooks", "edit", "erp", "--set", "on_update=1").stderr
 
 
-def test_set_suggests_the_field_that_is_meant(fw: CommandLine, erp: dict[str, Any]) -> None:
+def test_set_suggests_similar_field(fw: CommandLine, erp: dict[str, Any]) -> None:
     refused = fw.refused("webhooks", "edit", "erp", "--set", "timout=3")
     assert refused == "fw: Webhook has no field timout. Did you mean timeout?\n"
 
 
-def test_a_webhook_on_the_terminal_says_that_it_has_a_secret(
-    fw: CommandLine, erp: dict[str, Any]
-) -> None:
+def test_show_prints_secret_as_configured(fw: CommandLine, erp: dict[str, Any]) -> None:
     lines = fw.done("webhooks", "show", "erp").splitlines()
     assert ["secret", "configured"] in [line.split() for line in lines]
 
 
-def test_delete_asks_first(fw: CommandLine, erp: dict[str, Any]) -> None:
+def test_webhook_delete_requires_confirmation(fw: CommandLine, erp: dict[str, Any]) -> None:
     """A destructive command asks for confirmation; a script passes --yes (C-153)."""
     assert "--yes" in fw.refused("webhooks", "delete", "erp")
     fw.done("webhooks", "delete", "erp", "--yes")
@@ -167,7 +165,9 @@ def test_delete_asks_first(fw: CommandLine, erp: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "edit", "enable", "disable", "delete"])
-def test_a_near_miss_is_suggested(fw: CommandLine, erp: dict[str, Any], command: str) -> None:
+def test_misspelt_webhook_name_is_answered_with_suggestion(
+    fw: CommandLine, erp: dict[str, Any], command: str
+) -> None:
     """Near misses of names are suggested (C-157)."""
     more = ("--timeout", "3") if command == "edit" else ()
     told = fw.refused("webhooks", command, "erpp", *more)
@@ -187,8 +187,10 @@ def test_a_near_miss_is_suggested(fw: CommandLine, erp: dict[str, Any], command:
         ("test",),
     ],
 )
-def test_a_near_miss_of_a_webhook_is_suggested(fw: CommandLine, args: tuple[str, ...]) -> None:
-    """An empty list would look as if nothing had been sent (C-157)."""
+def test_misspelt_webhook_option_is_answered_with_suggestion(
+    fw: CommandLine, args: tuple[str, ...]
+) -> None:
+    """An empty list would suggest that nothing had been sent (C-157)."""
     fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "a.b", "--name", "orders")
     assert fw.done("webhooks", "list", "--webhook", "orders", "--json") == "[]\n"
     said = fw.refused("webhooks", *args, "ordres")

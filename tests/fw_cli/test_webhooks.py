@@ -28,7 +28,7 @@ def hooks(fw: CommandLine) -> list[str]:
     return made
 
 
-def test_the_twenty_newest_are_listed(fw: CommandLine, hooks: list[str]) -> None:
+def test_list_prints_twenty_newest_deliveries(fw: CommandLine, hooks: list[str]) -> None:
     rows = fw.json("webhooks", "list", "--json")
     assert len(rows) == 20
     assert set(rows[0]) == {
@@ -40,22 +40,22 @@ def test_the_twenty_newest_are_listed(fw: CommandLine, hooks: list[str]) -> None
     assert facts == {("a.b", "Queued", 0, None)}
 
 
-def test_they_are_chosen_by_webhook_status_and_number(fw: CommandLine, hooks: list[str]) -> None:
+def test_list_filters_by_webhook_status_and_number(fw: CommandLine, hooks: list[str]) -> None:
     rows = fw.json("webhooks", "list", "--json", "--webhook", hooks[1], "--limit", "100")
     assert [row["webhook"] for row in rows] == [hooks[1]] * 12
     assert fw.json("webhooks", "list", "--json", "--status", "Sent") == []
     assert len(fw.json("webhooks", "list", "--json", "--status", "queued", "--limit", "3")) == 3
 
 
-def test_the_table_names_each_delivery_whole(fw: CommandLine, hooks: list[str]) -> None:
+def test_list_table_prints_full_delivery_names(fw: CommandLine, hooks: list[str]) -> None:
     names = [row["name"] for row in fw.json("webhooks", "list", "--json", "--limit", "2")]
     table = fw.done("webhooks", "list", "--limit", "2")
     assert all(name in table for name in names)
     assert f"example.test/1 ({hooks[1]})" in table, "the Webhook by what people call it (H-203)"
 
 
-def test_a_webhook_is_paused_for_a_time_and_resumed(fw: CommandLine, hooks: list[str]) -> None:
-    """For what is refused: B-303."""
+def test_webhook_is_paused_for_duration_and_resumed(fw: CommandLine, hooks: list[str]) -> None:
+    """Refusals: B-303."""
     name = hooks[0]
     paused = fw.json("webhooks", "pause", name, "--for", "2h", "--json")
     assert (paused["webhook"], paused["paused"]) == (name, True)
@@ -83,8 +83,8 @@ fw.db.sql(
 """
 
 
-def test_attempts_on_record_are_shown_and_their_requests(fw: CommandLine, hooks: list[str]) -> None:
-    """`explain` tells the same as the operation (B-189)."""
+def test_attempts_on_record_are_shown_with_requests(fw: CommandLine, hooks: list[str]) -> None:
+    """`explain` prints the same facts as the operation (B-189)."""
     script = fw.folder / "attempted.py"
     script.write_text(ATTEMPTED)
     fw.done("exec", str(script), "--commit")
@@ -109,7 +109,7 @@ def test_attempts_on_record_are_shown_and_their_requests(fw: CommandLine, hooks:
     assert fw.json(*args, "--until", "1h", "--json") == []
 
 
-def test_jobs_of_the_webhook_queue_are_counted(fw: CommandLine, hooks: list[str]) -> None:
+def test_jobs_stats_counts_webhook_queue(fw: CommandLine, hooks: list[str]) -> None:
     rows = {row["queue"]: row for row in fw.json("jobs", "stats", "--json")}
     assert set(rows) == {"webhook", "mail", "app"}
     mine = rows["webhook"]
@@ -120,7 +120,7 @@ def test_jobs_of_the_webhook_queue_are_counted(fw: CommandLine, hooks: list[str]
     assert "24" in lines[0]
 
 
-def test_a_delivery_is_explained_in_words_and_as_json(fw: CommandLine, hooks: list[str]) -> None:
+def test_explain_prints_delivery_in_words_and_json(fw: CommandLine, hooks: list[str]) -> None:
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
     said = fw.done("webhooks", "explain", name)
     assert said.startswith(f"{name}: Queued\nIts Webhook is example.test/")
@@ -133,8 +133,8 @@ def test_a_delivery_is_explained_in_words_and_as_json(fw: CommandLine, hooks: li
     assert "There is no Webhook Delivery" in fw.refused("webhooks", "explain", "msg_none")
 
 
-def test_waiting_deliveries_are_canceled(fw: CommandLine, hooks: list[str]) -> None:
-    """One, and all of a Webhook; what is being sent is skipped and reported (B-368)."""
+def test_cancel_ends_waiting_deliveries(fw: CommandLine, hooks: list[str]) -> None:
+    """One delivery, and all of a Webhook; those being sent are skipped and reported (B-368)."""
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
     assert "confirm it with --yes" in fw.refused("webhooks", "cancel", name)
     assert fw.json("webhooks", "cancel", name, "--yes", "--json") == [{"delivery": name}]
@@ -160,7 +160,7 @@ def test_waiting_deliveries_are_canceled(fw: CommandLine, hooks: list[str]) -> N
         assert (refused.exit_code, "Give one DELIVERY, or" in refused.stderr) == (2, True)
 
 
-def test_an_erased_delivery_is_explained_as_erased(fw: CommandLine, hooks: list[str]) -> None:
+def test_explain_names_time_of_erasure(fw: CommandLine, hooks: list[str]) -> None:
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
     assert "in progress" in fw.refused("webhooks", "erase", name, "--yes")
     ended = "UPDATE doc_webhook_delivery SET status = 'Sent'"

@@ -46,7 +46,7 @@ def statuses(fw: CommandLine) -> dict[str, str]:
     return {row["name"]: row["status"] for row in rows}
 
 
-def test_one_is_replayed_as_administrator(fw: CommandLine, made: list[str]) -> None:
+def test_replay_acts_as_administrator(fw: CommandLine, made: list[str]) -> None:
     assert fw.json("webhooks", "replay", made[1], "--json") == [
         {"delivery": made[1], "status": "Queued"}
     ]
@@ -54,9 +54,7 @@ def test_one_is_replayed_as_administrator(fw: CommandLine, made: list[str]) -> N
     assert audit(fw) == [("webhook.replay", made[1], "Administrator")]
 
 
-def test_refusals_are_told_with_exit_1_and_leave_no_audit_event(
-    fw: CommandLine, made: list[str]
-) -> None:
+def test_refused_replay_exits_1_without_audit_event(fw: CommandLine, made: list[str]) -> None:
     for delivery in (made[4], "msg_" + "0" * 27):
         assert fw.refused("webhooks", "replay", delivery)
     assert "no Webhook Delivery" in fw.refused("webhooks", "replay", "nothing", "--dry-run")
@@ -65,7 +63,7 @@ def test_refusals_are_told_with_exit_1_and_leave_no_audit_event(
     assert audit(fw) == []
 
 
-def test_many_are_replayed_with_an_audit_event_each(fw: CommandLine, made: list[str]) -> None:
+def test_bulk_replay_leaves_audit_event_per_delivery(fw: CommandLine, made: list[str]) -> None:
     args = ("webhooks", "replay", "--webhook", made[0], "--status", "Failed", "--since", "7d")
     dry = fw.json(*args, "--dry-run", "--json")
     assert dry == [{"delivery": name} for name in made[1:4]]
@@ -76,7 +74,7 @@ def test_many_are_replayed_with_an_audit_event_each(fw: CommandLine, made: list[
     assert fw.done(*args) == "Nothing to replay.\n"
 
 
-def test_what_became_of_many_is_shown(fw: CommandLine, made: list[str]) -> None:
+def test_replays_show_outcome_of_bulk_replay(fw: CommandLine, made: list[str]) -> None:
     """The replay names its id, and the id leads to the outcomes, in another process (O-301)."""
     hint = fw.done("webhooks", "replay", "--since", "7d").splitlines()[-1]
     run = hint.removeprefix("See the outcome: fw webhooks replays ")
@@ -94,9 +92,7 @@ def test_what_became_of_many_is_shown(fw: CommandLine, made: list[str]) -> None:
     assert "no bulk replay x" in fw.refused("webhooks", "replays", "x")
 
 
-def test_what_is_refused_among_many_is_told_and_makes_the_exit_1(
-    fw: CommandLine, made: list[str]
-) -> None:
+def test_bulk_replay_exits_1_for_refused_delivery(fw: CommandLine, made: list[str]) -> None:
     """One that is refused makes the exit code 1 and holds up no other (C-128)."""
     other = make_hook(fw, "https://other.test/hook")
     moved = "UPDATE doc_webhook_delivery SET webhook = :other WHERE name = :it"
@@ -120,11 +116,11 @@ USAGE: list[list[str]] = [
 
 
 @pytest.mark.parametrize("args", USAGE)
-def test_wrong_usage_is_exit_2(fw: CommandLine, args: list[str]) -> None:
+def test_wrong_webhooks_usage_exits_2(fw: CommandLine, args: list[str]) -> None:
     assert fw.run("webhooks", "replay", *args).exit_code == 2
 
 
-def test_a_test_event_is_signed_sent_at_once_and_kept_nowhere(fw: CommandLine) -> None:
+def test_test_event_is_signed_sent_and_not_stored(fw: CommandLine) -> None:
     """A test event leaves no row, and answers `{status, error, times: …}` (B-270, B-271)."""
     with LiveReceiver(200) as receiver:
         hook = make_hook(fw, receiver.url, enabled=0)
@@ -139,7 +135,7 @@ def test_a_test_event_is_signed_sent_at_once_and_kept_nowhere(fw: CommandLine) -
     assert (statuses(fw), audit(fw)) == ({}, [])
 
 
-def test_a_receiver_that_fails_is_exit_1_with_the_reason(fw: CommandLine) -> None:
+def test_test_event_exits_1_with_reason_of_failure(fw: CommandLine) -> None:
     """A failing receiver is exit 1 (B-272)."""
     with LiveReceiver(500) as receiver:
         hook = make_hook(fw, receiver.url)
@@ -155,7 +151,7 @@ def test_a_receiver_that_fails_is_exit_1_with_the_reason(fw: CommandLine) -> Non
     assert "There is no Webhook" in fw.refused("webhooks", "test", "nowhere")
 
 
-def test_a_test_event_goes_to_no_link_local_address(fw: CommandLine) -> None:
+def test_test_event_refuses_link_local_address(fw: CommandLine) -> None:
     """Clouds serve the machine's credentials at such an address."""
     hook = make_hook(fw, "https://169.254.169.254/latest/meta-data/")
     result = fw.run("webhooks", "test", hook)
@@ -178,7 +174,7 @@ class _Mischievous(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_what_a_receiver_says_commands_no_terminal(fw: CommandLine) -> None:
+def test_receiver_text_is_escaped_for_terminal(fw: CommandLine) -> None:
     """Values from outside are escaped (C-105, O-100)."""
     with http.server.HTTPServer(("127.0.0.1", 0), _Mischievous) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

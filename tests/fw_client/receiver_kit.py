@@ -1,4 +1,4 @@
-"""Signed requests, and handlers that note what reaches them."""
+"""Signed requests, and handlers that record their events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def signed(
 
 
 class Handled:
-    """A handler that keeps its events, and raises what it is told."""
+    """A handler that records its events and raises the given errors."""
 
     def __init__(self, *errors: Exception) -> None:
         self.events: list[ReceivedEvent] = []
@@ -44,7 +44,7 @@ class AsyncHandled(Handled):
         super().__call__(event)
 
 
-class Clock:
+class ManualUnixClock:
     """Unix seconds that a test moves."""
 
     def __init__(self) -> None:

@@ -26,8 +26,8 @@ from tests.fw_client.receiver_kit import (
     BODY,
     SECRET,
     AsyncHandled,
-    Clock,
     Handled,
+    ManualUnixClock,
     post_asgi,
     post_flask,
     post_quart,
@@ -67,11 +67,11 @@ ASYNC: list[Post] = [by_quart, by_quart_trio, by_fastapi]
 
 
 def receiver(handle: Any, **more: Any) -> WebhookReceiver:
-    return WebhookReceiver([SECRET], handle, clock=Clock(), **more)
+    return WebhookReceiver([SECRET], handle, clock=ManualUnixClock(), **more)
 
 
 @pytest.mark.parametrize("post", [by_flask, *ASYNC])
-def test_a_plain_handler_gets_each_event_once(post: Post, tmp_path: Path) -> None:
+def test_adapter_repeats_failed_event_and_drops_duplicate(post: Post, tmp_path: Path) -> None:
     handle, threads = Handled(OSError("busy")), set()
 
     def noting(event: ReceivedEvent) -> None:
@@ -86,20 +86,20 @@ def test_a_plain_handler_gets_each_event_once(post: Post, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("post", ASYNC)
-def test_an_async_handler_is_awaited(post: Post) -> None:
+def test_adapter_awaits_async_handler(post: Post) -> None:
     handle = AsyncHandled()
     made = receiver(handle)
     assert [post(made, BODY, signed() | JSON) for _ in range(2)] == [204, 204]
     assert len(handle.events) == 1
 
 
-def test_flask_refuses_an_async_handler() -> None:
+def test_flask_adapter_refuses_async_handler() -> None:
     with pytest.raises(TypeError, match="plain function"):
         flask.webhook_view(receiver(AsyncHandled()))
 
 
 @pytest.mark.parametrize("post", [by_flask, *ASYNC])
-def test_a_forged_or_large_request_is_refused(post: Post) -> None:
+def test_adapter_refuses_forged_or_large_request(post: Post) -> None:
     handle = Handled()
     assert post(receiver(handle), BODY + b" ", signed() | JSON) == 401
     assert post(receiver(handle, max_body=10), BODY, signed() | JSON) == 413
@@ -107,7 +107,7 @@ def test_a_forged_or_large_request_is_refused(post: Post) -> None:
 
 
 @pytest.mark.parametrize("chunk", [b"x" * 6, b"x" * 100])
-def test_a_body_without_a_length_is_read_up_to_the_limit(chunk: bytes) -> None:
+def test_read_bounded_stops_chunked_body_at_limit(chunk: bytes) -> None:
     from fw_client.receiver.bounded_body import read_bounded
 
     read = []
@@ -144,7 +144,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, list[ReceivedEvent]]]:
     seen.close()
 
 
-def test_a_service_delivers_to_a_receiver(
+def test_receiver_handles_delivery_once_despite_replay(
     site: LiveSite, served: tuple[str, list[ReceivedEvent]]
 ) -> None:
     """A replay has the same id, and is not handled again (H-231)."""

@@ -33,8 +33,8 @@ SIGNED_OUT = {"error": {"type": "AuthenticationError", "message": "Sign in first
 Answer = httpx.Response | Exception
 
 
-class Service:
-    """Answers requests as fw does, with sessions that a test can end, and what a test says."""
+class ScriptedService:
+    """Responds as fw does, with sessions that a test can end, and with given responses."""
 
     def __init__(self, *answers: Answer | Callable[[httpx.Request], httpx.Response]) -> None:
         self.asked: list[httpx.Request] = []
@@ -85,26 +85,26 @@ def recorded(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json={"events": [{"deliveries": [f"msg_{key}"]} for key in keys]})
 
 
-def client(service: Service, **settings: Any) -> FwClient:
+def client(service: ScriptedService, **settings: Any) -> FwClient:
     given: dict[str, Any] = {"key": "fwk_k"} if "user" not in settings else {}
     http = httpx.Client(transport=httpx.MockTransport(service))
     return FwClient(URL, retries=AT_ONCE, http=http, **(given | settings))
 
 
-def by_password(service: Service, password: str = "right") -> FwClient:
+def by_password(service: ScriptedService, password: str = "right") -> FwClient:
     return client(service, user="ada", password=password)
 
 
-def test_a_client_signs_in_when_it_is_first_used() -> None:
-    service = Service()
+def test_client_signs_in_at_first_call() -> None:
+    service = ScriptedService()
     ada = by_password(service)
     assert service.asked == []
     assert [ada.profile().name for _ in range(2)] == ["ada", "ada"]
     assert service.paths == ["login", *["core.services.profile.getMyProfile"] * 2]
 
 
-def test_a_client_signs_in_again_when_its_session_has_ended() -> None:
-    service = Service()
+def test_client_signs_in_again_after_session_ended() -> None:
+    service = ScriptedService()
     ada = by_password(service)
     ada.profile()
     service.live.clear()
@@ -112,25 +112,25 @@ def test_a_client_signs_in_again_when_its_session_has_ended() -> None:
     assert service.sign_ins == 2
 
 
-def test_a_session_that_is_refused_at_once_is_an_error() -> None:
+def test_new_session_refused_raises_unauthenticated() -> None:
     refusals = [httpx.Response(401, json=SIGNED_OUT) for _ in range(2)]
-    service = Service(*refusals)
+    service = ScriptedService(*refusals)
     with pytest.raises(Unauthenticated):
         by_password(service).profile()
     assert service.sign_ins == 2
 
 
-def test_a_wrong_password_is_tried_once() -> None:
-    service = Service()
+def test_wrong_password_is_sent_once() -> None:
+    service = ScriptedService()
     with pytest.raises(Unauthenticated):
         by_password(service, "wrong").profile()
     assert service.paths == ["login"]
 
 
-def test_a_wrong_present_password_is_tried_once() -> None:
-    """Each try counts as a failed sign-in."""
+def test_wrong_present_password_is_sent_once() -> None:
+    """Each attempt counts as a failed sign-in."""
     profile = httpx.Response(200, json=PROFILE)
-    service = Service(profile, httpx.Response(401, json=SIGNED_OUT))
+    service = ScriptedService(profile, httpx.Response(401, json=SIGNED_OUT))
     with pytest.raises(Unauthenticated):
         by_password(service).change_password("wrong", "new")
     assert [name.rpartition(".")[2] for name in service.paths] == [
@@ -138,43 +138,43 @@ def test_a_wrong_present_password_is_tried_once() -> None:
     ]  # fmt: skip
 
 
-def test_a_time_without_zone_is_refused() -> None:
-    service = Service()
+def test_time_without_zone_is_refused() -> None:
+    service = ScriptedService()
     with pytest.raises(ValueError, match="since must have a time zone"):
         client(service).webhooks.attempts(since=datetime.fromisoformat("2026-01-01"))
     assert service.asked == []
 
 
-def test_jobs_are_gone_through_by_their_ids() -> None:
+def test_jobs_are_iterated_by_id() -> None:
     def page(*ids: int) -> httpx.Response:
         other = {"queue": "q", "state": "failed", "function": "f", "subject": None, "user": None}
         times = {"due": None, "created": "2026-01-01T00:00:00Z"}
         rows = [{"id": each, "attempts": 1, "error": None, **other, **times} for each in ids]
         return httpx.Response(200, json={"jobs": rows})
 
-    service = Service(page(9, 8), page(7), page())
+    service = ScriptedService(page(9, 8), page(7), page())
     assert [job.id for job in client(service).jobs.iterate(state="failed", page=2)] == [9, 8, 7]
     asked = [json.loads(request.content) for request in service.asked]
     assert [each.get("before") for each in asked] == [None, 8, 7]
     assert all((each["state"], each["limit"]) == ("failed", 2) for each in asked)
 
 
-def test_a_key_that_is_refused_is_not_tried_again() -> None:
-    service = Service(httpx.Response(401, json=SIGNED_OUT))
+def test_refused_api_key_is_not_sent_again() -> None:
+    service = ScriptedService(httpx.Response(401, json=SIGNED_OUT))
     with pytest.raises(Unauthenticated):
         client(service).profile()
     assert len(service.asked) == 1
 
 
-def test_closing_ends_the_session() -> None:
-    service = Service()
+def test_close_ends_session() -> None:
+    service = ScriptedService()
     with by_password(service) as ada:
         ada.profile()
     assert service.live == set()
 
 
-def test_closing_does_not_fail_where_the_service_is_away() -> None:
-    service = Service()
+def test_close_does_not_fail_if_service_is_unreachable() -> None:
+    service = ScriptedService()
     ada = by_password(service)
     ada.profile()
     service.answers.append(httpx.ConnectError("away"))
@@ -182,7 +182,7 @@ def test_closing_does_not_fail_where_the_service_is_away() -> None:
 
 
 def test_threads_of_a_client_share_one_sign_in() -> None:
-    service = Service()
+    service = ScriptedService()
     ada = by_password(service)
     threads = [threading.Thread(target=ada.profile) for _ in range(8)]
     for each in threads:
@@ -194,7 +194,7 @@ def test_threads_of_a_client_share_one_sign_in() -> None:
 
 
 async def tasks_share_one_sign_in(spawn: Callable[..., Any]) -> None:
-    service = Service()
+    service = ScriptedService()
 
     async def answer(request: httpx.Request) -> httpx.Response:
         return service(request)
@@ -226,12 +226,12 @@ def test_tasks_of_asyncio_share_one_sign_in() -> None:
 
 
 @pytest.mark.parametrize("library", ["trio", "asyncio"])
-def test_an_async_client_waits_before_it_asks_again(library: str) -> None:
+def test_async_client_retries_unavailable_service(library: str) -> None:
     import trio
 
     async def ask() -> str:
         answers = [httpx.Response(503), httpx.Response(200, json=PROFILE)]
-        http = httpx.AsyncClient(transport=httpx.MockTransport(Service(*answers)))
+        http = httpx.AsyncClient(transport=httpx.MockTransport(ScriptedService(*answers)))
         retries = RetryPolicy(first_seconds=0.001)
         async with AsyncFwClient(URL, key="fwk_k", retries=retries, http=http) as ada:
             name = (await ada.profile()).name
@@ -241,15 +241,15 @@ def test_an_async_client_waits_before_it_asks_again(library: str) -> None:
     assert (trio.run(ask) if library == "trio" else asyncio.run(ask())) == "ada"
 
 
-def test_repetitions_of_a_call_have_one_request_id() -> None:
-    service = Service(httpx.ReadTimeout("slow"))
+def test_repetitions_of_call_have_same_request_id() -> None:
+    service = ScriptedService(httpx.ReadTimeout("slow"))
     client(service).profile()
     first, second = service.asked
     assert first.headers["x-request-id"] == second.headers["x-request-id"]
 
 
-def test_an_insert_is_not_repeated_when_its_answer_is_lost() -> None:
-    service = Service(httpx.ReadTimeout("slow"))
+def test_insert_is_not_repeated_after_lost_response() -> None:
+    service = ScriptedService(httpx.ReadTimeout("slow"))
     with pytest.raises(NotReached) as lost:
         client(service).documents.insert("Note", {"title": "x"})
     assert lost.value.sent
@@ -257,45 +257,45 @@ def test_an_insert_is_not_repeated_when_its_answer_is_lost() -> None:
 
 
 @pytest.mark.parametrize("unsent", [httpx.ConnectError("no"), httpx.ConnectTimeout("no")])
-def test_an_insert_is_repeated_when_it_was_not_sent(unsent: Exception) -> None:
-    service = Service(unsent, httpx.Response(201, json={"data": {"name": "n"}}))
+def test_insert_is_repeated_after_failed_connection(unsent: Exception) -> None:
+    service = ScriptedService(unsent, httpx.Response(201, json={"data": {"name": "n"}}))
     assert client(service).documents.insert("Note", {"title": "x"}) == {"name": "n"}
 
 
-def test_a_function_is_repeated_only_if_the_caller_says_so() -> None:
+def test_call_is_repeated_only_if_declared_repeatable() -> None:
     with pytest.raises(NotReached):
-        client(Service(httpx.ReadError("cut"))).call("shop.close")
-    service = Service(httpx.ReadError("cut"), httpx.Response(200, json=5))
+        client(ScriptedService(httpx.ReadError("cut"))).call("shop.close")
+    service = ScriptedService(httpx.ReadError("cut"), httpx.Response(200, json=5))
     assert client(service).call("shop.close", {"name": "SO-1"}, repeatable=True) == 5
     assert json.loads(service.asked[1].content) == {"name": "SO-1"}
 
 
-def test_an_emit_is_repeated_with_its_key() -> None:
-    service = Service(httpx.ReadTimeout("slow"), recorded)
+def test_emit_is_repeated_with_same_key() -> None:
+    service = ScriptedService(httpx.ReadTimeout("slow"), recorded)
     made = client(service).webhooks.emit("order.paid", {"n": 1})
     first, second = service.asked
     assert first.content == second.content
     assert made == EventEmitted(made.key, (f"msg_{made.key}",))
 
 
-def test_an_emit_that_is_refused_is_an_error() -> None:
+def test_refused_emit_raises_api_error() -> None:
     refusal = {"type": "ValidationError", "message": "No.", "extra": {"field": "name"}}
-    service = Service(httpx.Response(200, json={"events": [{"error": refusal}]}))
+    service = ScriptedService(httpx.Response(200, json={"events": [{"error": refusal}]}))
     with pytest.raises(ApiError) as refused:
         client(service).webhooks.emit("doc.on_insert", {})
     assert refused.value.field == "name"
 
 
-def test_many_events_are_emitted_in_batches() -> None:
-    service = Service(recorded, recorded, recorded)
+def test_emit_many_sends_batches() -> None:
+    service = ScriptedService(recorded, recorded, recorded)
     events = [Event("order.paid", {}, key=str(n)) for n in range(2001)]
     results = client(service).webhooks.emit_many(iter(events))
     assert [each.key for each in results] == [str(n) for n in range(2001)]
     assert len(service.asked) == 3
 
 
-def test_an_interrupted_batch_tells_what_is_known() -> None:
-    service = Service(recorded, *[httpx.ReadTimeout("slow")] * 3)
+def test_emit_interrupted_has_results_and_unknown_events() -> None:
+    service = ScriptedService(recorded, *[httpx.ReadTimeout("slow")] * 3)
     events = [Event("order.paid", {}, key=str(n)) for n in range(1500)]
     with pytest.raises(EmitInterrupted) as interrupted:
         client(service).webhooks.emit_many(events)
@@ -304,24 +304,26 @@ def test_an_interrupted_batch_tells_what_is_known() -> None:
     assert isinstance(interrupted.value.__cause__, NotReached)
 
 
-def test_an_event_that_is_too_large_is_refused_alone() -> None:
-    service = Service(recorded)
+def test_emit_many_refuses_only_too_large_event() -> None:
+    service = ScriptedService(recorded)
     events = [Event("order.paid", {"text": "x" * 5_000_000}), Event("order.paid", {})]
     first, second = client(service).webhooks.emit_many(events)
     assert isinstance(first, EventRefused)
     assert isinstance(second, EventEmitted)
 
 
-def test_a_redirect_is_not_followed() -> None:
-    service = Service(httpx.Response(307, headers={"location": "https://elsewhere.example/"}))
+def test_client_follows_no_redirect() -> None:
+    service = ScriptedService(
+        httpx.Response(307, headers={"location": "https://elsewhere.example/"})
+    )
     with pytest.raises(Exception, match="without a redirect"):
         client(service).profile()
     assert len(service.asked) == 1
 
 
-def test_no_secret_is_logged_or_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_client_log_and_repr_contain_no_secret(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "fw_client")
-    ada = by_password(Service(httpx.ReadTimeout("slow")))
+    ada = by_password(ScriptedService(httpx.ReadTimeout("slow")))
     ada.profile()
     assert "is sent again" in caplog.text
     shown = caplog.text + repr(ada)
@@ -329,12 +331,12 @@ def test_no_secret_is_logged_or_shown(caplog: pytest.LogCaptureFixture) -> None:
     assert "s1" not in shown
 
 
-def test_a_client_of_httpx_that_was_given_stays_open() -> None:
-    http = httpx.Client(transport=httpx.MockTransport(Service()))
+def test_given_httpx_client_stays_open_and_sends_no_cookie() -> None:
+    http = httpx.Client(transport=httpx.MockTransport(ScriptedService()))
     FwClient(URL, http=http).close()
     assert not http.is_closed
     http.cookies.set("sid", "other")
-    service = Service()
+    service = ScriptedService()
     http = httpx.Client(transport=httpx.MockTransport(service), cookies={"sid": "other"})
     FwClient(URL, key="fwk_k", http=http).profile()
     assert "cookie" not in service.asked[0].headers

@@ -17,13 +17,13 @@ def event(size: int = 0, key: str = "k") -> Event:
     return Event("order.paid", {"text": "x" * size}, key=key)
 
 
-def test_an_event_has_a_key_of_its_own_from_its_making() -> None:
+def test_event_has_unique_key_from_creation() -> None:
     first, second = Event("order.paid", {}), Event("order.paid", {})
     assert first.key != second.key
     assert first.as_json() == first.as_json()
 
 
-def test_an_event_is_what_the_service_reads() -> None:
+def test_event_as_json_has_form_of_service() -> None:
     made = Event("order.paid", {"n": 1}, ("Sales Order", "SO-1"), "SO-1")
     reference = {"doctype": "Sales Order", "name": "SO-1"}
     options = {"key": "SO-1", "reference": reference}
@@ -42,7 +42,7 @@ def test_batches_are_never_larger_than_a_request_may_be() -> None:
     assert all(len(each.body or b"") <= MAX_BYTES for each in made)
 
 
-def test_a_batch_may_be_exactly_as_large_as_a_request() -> None:
+def test_batch_may_be_exactly_as_large_as_request() -> None:
     (small,) = batches([event()])
     room = MAX_BYTES - len(small.body or b"")
     (full,) = batches([event(room)])
@@ -51,7 +51,7 @@ def test_a_batch_may_be_exactly_as_large_as_a_request() -> None:
     assert over.body is None
 
 
-def test_an_event_that_no_request_can_hold_is_refused_in_its_place() -> None:
+def test_too_large_event_is_refused_in_its_position() -> None:
     made = list(batches([event(key="a"), event(5 * MIB, "b"), event(key="c")]))
     assert [[each.key for each in batch.events] for batch in made] == [["a"], ["b"], ["c"]]
     (refused,) = next(each for each in made if each.body is None).too_large()
@@ -59,11 +59,11 @@ def test_an_event_that_no_request_can_hold_is_refused_in_its_place() -> None:
     assert isinstance(refused.error, BadCall)
 
 
-def test_no_events_are_no_batch() -> None:
+def test_empty_list_of_events_makes_no_batch() -> None:
     assert list(batches([])) == []
 
 
-def test_data_that_json_cannot_express_is_refused() -> None:
+def test_event_data_that_is_not_json_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
         list(batches([Event("order.paid", {"n": float("nan")})]))
     with pytest.raises(TypeError):
@@ -84,6 +84,6 @@ def test_results_are_those_of_the_events_in_order() -> None:
     assert (third.key, third.error.field) == ("c", "name")
 
 
-def test_results_of_another_number_are_an_error() -> None:
+def test_results_of_wrong_number_are_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         EventBatch((event(), event()), b"").results({"events": [{"deliveries": []}]})

@@ -21,7 +21,7 @@ PAGE = (DOCS / "python-client.md").read_text()
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_programs_of_the_page_work(
+def test_client_page_programs_work(
     site: LiveSite, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with FwClient(site.url, user="admin", password=PASSWORD) as admin:
@@ -37,7 +37,7 @@ def test_the_programs_of_the_page_work(
 RECEIVERS = (DOCS / "python-receiver.md").read_text()
 
 
-def test_the_receivers_of_the_page_work(
+def test_receiver_page_programs_share_handled_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All remember in one file, so what one has handled the others do not."""
@@ -72,7 +72,7 @@ def made_by(program: str) -> Any:
     return made["app"]
 
 
-def test_the_page_names_each_error() -> None:
+def test_client_page_names_each_error() -> None:
     errors = {
         name
         for name in fw_client.__all__

@@ -21,7 +21,7 @@ def page(*names: str) -> DocumentPage:
     return DocumentPage(tuple({"name": name} for name in names), 9)
 
 
-def test_each_page_begins_after_the_last_name_of_the_one_before() -> None:
+def test_next_page_begins_after_last_name() -> None:
     first = position(filters={"state": "Open"})
     second = first.after(page("a", "b"))
     assert second is not None
@@ -39,18 +39,18 @@ def test_pages_of_another_order_are_counted() -> None:
     assert (second.call().query["start"], second.call().query["order_by"]) == ("2", "creation desc")
 
 
-def test_a_page_with_room_left_is_the_last_one() -> None:
+def test_page_with_room_left_is_last() -> None:
     assert position().after(page("a")) is None
 
 
-def test_the_name_is_asked_for_and_not_shown() -> None:
+def test_name_is_requested_and_not_shown_unless_asked() -> None:
     asked = position(fields=("title",))
     assert json.loads(asked.call().query["fields"]) == ["title", "name"]
     assert asked.shown({"title": "t", "name": "n"}) == {"title": "t"}
     assert position(fields=("name",)).shown({"name": "n"}) == {"name": "n"}
 
 
-def test_a_page_that_is_too_large_is_asked_for_by_halves() -> None:
+def test_too_large_page_is_halved_down_to_one_row() -> None:
     refusal = Invalid(422, "ValidationError", "Too large.", {"field": "limit"})
     half = position(limit=5).after_refusal(refusal)
     assert half.limit == 2
@@ -58,6 +58,6 @@ def test_a_page_that_is_too_large_is_asked_for_by_halves() -> None:
         position(limit=1).after_refusal(refusal)
 
 
-def test_another_refusal_is_raised() -> None:
+def test_refusal_of_other_field_is_raised() -> None:
     with pytest.raises(Invalid):
         position().after_refusal(Invalid(422, "ValidationError", "No.", {"field": "filters"}))

@@ -103,7 +103,7 @@ def operations(document: Document) -> Iterator[tuple[str, str, str, Document]]:
             yield operation["operationId"], verb.upper(), path, operation
 
 
-def test_each_operation_has_a_method_or_a_reason(document: Document) -> None:
+def test_operation_has_client_method_or_reason(document: Document) -> None:
     """One that can be asked by GET and by POST is asked by either."""
     known = {name for name, *_ in operations(document)}
     twice = {name for name in known if name.removesuffix(".get") in known - {name}}
@@ -112,7 +112,7 @@ def test_each_operation_has_a_method_or_a_reason(document: Document) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_method_sends_what_its_operation_takes(name: str, document: Document) -> None:
+def test_client_method_sends_parameters_of_its_operation(name: str, document: Document) -> None:
     """All arguments are given, so that none goes by a name that the service refuses."""
     request = request_of(CALLS[name])
     (operation,) = (

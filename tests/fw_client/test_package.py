@@ -28,7 +28,7 @@ def imported() -> dict[str, set[str]]:
     return found
 
 
-def test_the_client_imports_httpx_alone() -> None:
+def test_fw_client_imports_only_httpx() -> None:
     """Trio only where it runs already; a framework only in the adapter for it."""
     found = {name: libraries - {"httpx"} for name, libraries in imported().items()}
     others = {name: libraries for name, libraries in found.items() if libraries}
@@ -38,7 +38,7 @@ def test_the_client_imports_httpx_alone() -> None:
 
 
 @pytest.mark.parametrize("source", MADE, ids=lambda source: source.stem)
-def test_the_sync_client_is_made_of_the_async_one(source: Path) -> None:
+def test_sync_client_is_generated_from_async_client(source: Path) -> None:
     """`python -m tests.fw_client.sync_client` makes it."""
     target, _ = MADE[source]
     assert target.read_text() == sync_module(source)

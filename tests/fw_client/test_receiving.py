@@ -1,4 +1,4 @@
-"""A receiver: in which order it verifies, claims, handles and answers (H-229 to H-234)."""
+"""The order in which a receiver verifies, claims, handles and responds (H-229 to H-234)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.fw_client.receiver_kit import (
     OTHER,
     SECRET,
     AsyncHandled,
-    Clock,
     Handled,
+    ManualUnixClock,
     signed,
 )
 
@@ -31,7 +31,7 @@ Ask = Callable[..., ReceiverReply]
 
 
 def receiver(handle: Any, **more: Any) -> WebhookReceiver:
-    return WebhookReceiver([SECRET], handle, clock=more.pop("clock", Clock()), **more)
+    return WebhookReceiver([SECRET], handle, clock=more.pop("clock", ManualUnixClock()), **more)
 
 
 def by_call(made: WebhookReceiver, body: bytes | None = BODY, **headers: str) -> ReceiverReply:
@@ -54,7 +54,7 @@ def way(request: pytest.FixtureRequest) -> tuple[type[Handled], Ask]:
     return ways[request.param]
 
 
-def test_an_event_is_handled_once(way: tuple[type[Handled], Ask]) -> None:
+def test_receiver_handles_event_once(way: tuple[type[Handled], Ask]) -> None:
     kind, ask = way
     handle = kind()
     made = receiver(handle)
@@ -62,7 +62,7 @@ def test_an_event_is_handled_once(way: tuple[type[Handled], Ask]) -> None:
     assert [event.type for event in handle.events] == ["order.paid"]
 
 
-def test_an_event_whose_handler_failed_comes_again(way: tuple[type[Handled], Ask]) -> None:
+def test_receiver_answers_500_and_repeats_failed_handler(way: tuple[type[Handled], Ask]) -> None:
     kind, ask = way
     handle = kind(OSError("disk full"))
     made = receiver(handle)
@@ -70,14 +70,14 @@ def test_an_event_whose_handler_failed_comes_again(way: tuple[type[Handled], Ask
     assert len(handle.events) == 2
 
 
-def test_a_rejected_event_is_final_and_may_be_replayed(way: tuple[type[Handled], Ask]) -> None:
+def test_rejected_event_answers_422_and_accepts_replay(way: tuple[type[Handled], Ask]) -> None:
     kind, ask = way
     handle = kind(RejectEvent("no such order"))
     made = receiver(handle)
     assert [ask(made).status, ask(made).status] == [422, 204]
 
 
-def test_what_is_not_genuine_is_not_handled(way: tuple[type[Handled], Ask]) -> None:
+def test_receiver_refuses_forged_malformed_or_large_request(way: tuple[type[Handled], Ask]) -> None:
     kind, ask = way
     handle = kind()
     made = receiver(handle)
@@ -88,7 +88,7 @@ def test_what_is_not_genuine_is_not_handled(way: tuple[type[Handled], Ask]) -> N
     assert handle.events == []
 
 
-def test_an_event_that_is_being_handled_is_sent_later() -> None:
+def test_event_in_progress_answers_503_with_retry_after() -> None:
     made: WebhookReceiver
     replies = []
 
@@ -102,9 +102,9 @@ def test_an_event_that_is_being_handled_is_sent_later() -> None:
     assert done.status == 204
 
 
-def test_an_event_whose_process_died_is_handled_after_the_lease() -> None:
-    """A killed process leaves a claim that nobody completes."""
-    clock, seen, handle = Clock(), SeenInMemory(), Handled()
+def test_abandoned_claim_is_granted_again_after_lease() -> None:
+    """A killed process leaves an incomplete claim."""
+    clock, seen, handle = ManualUnixClock(), SeenInMemory(), Handled()
     seen.claim("msg_1", clock.now, 60)
     made = receiver(handle, seen=seen, clock=clock)
     assert by_call(made).status == 503
@@ -113,34 +113,34 @@ def test_an_event_whose_process_died_is_handled_after_the_lease() -> None:
     assert len(handle.events) == 1
 
 
-def test_a_full_memory_asks_for_later() -> None:
+def test_full_memory_answers_503() -> None:
     seen = SeenInMemory(1)
     seen.claim("msg_other", NOW, 60)
     assert by_call(receiver(Handled(), seen=seen)).status == 503
 
 
-def test_an_event_that_could_not_be_noted_is_not_acknowledged() -> None:
-    class Broken(SeenInMemory):
+def test_failed_completion_is_not_acknowledged() -> None:
+    class FailingSeenEvents(SeenInMemory):
         def complete(self, name: str, token: str, now: float) -> None:
             raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        by_call(receiver(Handled(), seen=Broken()))
+        by_call(receiver(Handled(), seen=FailingSeenEvents()))
 
 
-def test_a_test_event_is_answered_without_the_handler() -> None:
+def test_test_event_is_answered_without_handler() -> None:
     body = b'{"type":"fw.test","timestamp":"2026-01-02T03:04:05.678Z","data":{}}'
     handle = Handled()
     assert by_call(receiver(handle), body).status == 204
     assert handle.events == []
 
 
-def test_the_old_and_the_new_secret_are_taken_during_a_change() -> None:
-    made = WebhookReceiver([OTHER, SECRET], Handled(), clock=Clock())
+def test_receiver_accepts_each_of_its_secrets() -> None:
+    made = WebhookReceiver([OTHER, SECRET], Handled(), clock=ManualUnixClock())
     assert by_call(made).status == 204
 
 
-def test_a_coroutine_function_is_not_called_plainly() -> None:
+def test_sync_receiver_refuses_coroutine_handler() -> None:
     with pytest.raises(TypeError, match="coroutine"):
         by_call(receiver(AsyncHandled()))
 
@@ -160,7 +160,7 @@ def test_a_coroutine_function_is_not_called_plainly() -> None:
     "wrong",
     [{"secrets": []}, {"secrets": SECRET}, {"max_body": 0}, {"lease": 0}, {"tolerance": -1}],
 )
-def test_a_receiver_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
+def test_receiver_refuses_unusable_settings(wrong: dict[str, Any]) -> None:
     given: dict[str, Any] = {"secrets": [SECRET], "handle": Handled(), **wrong}
     with pytest.raises(ValueError, match="must be"):
         WebhookReceiver(**given)

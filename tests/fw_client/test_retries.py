@@ -48,30 +48,30 @@ def wait(outcome: HttpAnswer | NoAnswer, *, attempt: int = 1, repeatable: bool =
 
 
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
-def test_a_busy_service_is_asked_again_by_repeatable_calls_alone(status: int) -> None:
+def test_busy_status_repeats_only_repeatable_calls(status: int) -> None:
     assert wait(busy(status)) == 1
     assert wait(busy(status), repeatable=False) is None
 
 
 @pytest.mark.parametrize("status", [200, 302, 400, 401, 403, 404, 409, 422, 500])
-def test_other_answers_are_final(status: int) -> None:
+def test_remaining_statuses_are_final(status: int) -> None:
     assert wait(HttpAnswer(status, {}, b"")) is None
 
 
-def test_a_lost_answer_is_asked_for_again_by_repeatable_calls_alone() -> None:
+def test_lost_response_repeats_only_repeatable_calls() -> None:
     assert wait(LOST) == 1
     assert wait(LOST, repeatable=False) is None
 
 
-def test_a_request_that_was_not_sent_is_sent_again_whatever_it_does() -> None:
+def test_unsent_request_is_always_repeated() -> None:
     assert wait(UNSENT, repeatable=False) == 1
 
 
-def test_waits_double_up_to_the_longest() -> None:
+def test_retry_waits_double_up_to_longest() -> None:
     assert [wait(LOST, attempt=n) for n in (1, 2, 3, 4)] == [1, 2, 3, None]
 
 
-def test_a_random_half_of_a_wait_is_left_out() -> None:
+def test_retry_wait_is_reduced_by_random_half() -> None:
     assert wait_before_next(POLICY, 2, LOST, True, 0.5) == 1.5
     assert wait_before_next(POLICY, 2, LOST, True, 1.0) == 1
 
@@ -82,19 +82,19 @@ def test_retry_after_lengthens_a_wait_and_never_shortens_it() -> None:
     assert wait(busy(seconds="Wed, 21 Oct 2026 07:28:00 GMT")) == 1
 
 
-def test_a_retry_after_beyond_the_longest_wait_is_final() -> None:
+def test_retry_after_beyond_longest_wait_is_final() -> None:
     assert wait(busy(429, "4")) is None
 
 
-def test_a_query_that_took_too_long_is_not_asked_again() -> None:
+def test_query_timeout_is_not_repeated() -> None:
     assert wait(busy(reason="queryTimeout")) is None
 
 
-def test_a_call_returns_its_result_after_waits() -> None:
+def test_call_returns_result_after_waits() -> None:
     assert drive(call(), UNSENT, busy(), DONE) == ({"n": 1}, [1, 2])
 
 
-def test_a_call_that_got_no_answer_says_whether_it_was_sent() -> None:
+def test_not_reached_states_whether_request_was_sent() -> None:
     with pytest.raises(NotReached, match="after 4 tries: refused") as lost:
         drive(call(), LOST, UNSENT, UNSENT, UNSENT)
     assert lost.value.sent
@@ -104,14 +104,14 @@ def test_a_call_that_got_no_answer_says_whether_it_was_sent() -> None:
     assert never.value.request_id == "r1"
 
 
-def test_a_call_raises_the_error_of_its_last_answer() -> None:
+def test_call_raises_error_of_last_response() -> None:
     with pytest.raises(RateLimited) as refused:
         drive(call(), busy(429, "900"))
     assert refused.value.retry_after == 900
 
 
 @pytest.mark.parametrize("first", [LOST, busy(502)])
-def test_an_error_that_says_it_was_done_before_is_a_result_of_a_repetition(first: Any) -> None:
+def test_not_found_after_lost_deletion_is_success(first: Any) -> None:
     gone = HttpAnswer(404, {}, b'{"error": {"type": "NotFoundError", "message": "Gone."}}')
     deletion = call(done_if_repeated=frozenset({"NotFoundError"}))
     assert drive(deletion, first, gone) == (None, [1])
@@ -122,6 +122,6 @@ def test_an_error_that_says_it_was_done_before_is_a_result_of_a_repetition(first
 
 
 @pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first_seconds": -1}, {"first_seconds": 31}])
-def test_a_policy_that_cannot_be_kept_is_refused(wrong: dict[str, Any]) -> None:
+def test_retry_policy_refuses_unusable_values(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
         RetryPolicy(**wrong)

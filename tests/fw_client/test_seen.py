@@ -34,27 +34,27 @@ def complete(seen: SeenEvents, name: str = "a", now: float = 0) -> None:
     seen.complete(name, seen.claim(name, now, 60).token, now)
 
 
-def test_a_delivery_is_claimed_by_one(seen: SeenEvents) -> None:
+def test_claim_is_granted_once(seen: SeenEvents) -> None:
     assert [claim(seen), claim(seen), claim(seen, "b")] == [CLAIMED, BUSY, CLAIMED]
 
 
-def test_a_completed_delivery_is_done(seen: SeenEvents) -> None:
+def test_completed_delivery_stays_done(seen: SeenEvents) -> None:
     complete(seen)
     assert [claim(seen), claim(seen, now=1000)] == [DONE, DONE]
 
 
-def test_a_released_delivery_may_be_claimed_at_once(seen: SeenEvents) -> None:
+def test_released_delivery_may_be_claimed_immediately(seen: SeenEvents) -> None:
     granted = seen.claim("a", 0, 60)
     seen.release("a", granted.token)
     assert claim(seen) is CLAIMED
 
 
-def test_a_claim_ends_with_its_lease(seen: SeenEvents) -> None:
+def test_claim_ends_with_its_lease(seen: SeenEvents) -> None:
     claim(seen)
     assert [claim(seen, now=59), claim(seen, now=60)] == [BUSY, CLAIMED]
 
 
-def test_a_claim_that_has_passed_on_changes_nothing(seen: SeenEvents) -> None:
+def test_expired_claim_changes_nothing(seen: SeenEvents) -> None:
     late = seen.claim("a", 0, 60)
     claim(seen, now=60)
     seen.release("a", late.token)
@@ -62,7 +62,7 @@ def test_a_claim_that_has_passed_on_changes_nothing(seen: SeenEvents) -> None:
     assert claim(seen, now=61) is BUSY
 
 
-def test_threads_are_granted_one_claim(seen: SeenEvents) -> None:
+def test_claim_is_granted_to_one_thread(seen: SeenEvents) -> None:
     results: list[ClaimResult] = []
     threads = [threading.Thread(target=lambda: results.append(claim(seen))) for _ in range(8)]
     for each in threads:
@@ -73,7 +73,7 @@ def test_threads_are_granted_one_claim(seen: SeenEvents) -> None:
     assert results.count(BUSY) == 7
 
 
-def test_memory_forgets_what_was_handled_longest_ago() -> None:
+def test_seen_memory_evicts_oldest_completed_delivery() -> None:
     seen = SeenInMemory(2)
     for name in "abc":
         complete(seen, name)
@@ -82,13 +82,13 @@ def test_memory_forgets_what_was_handled_longest_ago() -> None:
     assert claim(seen, "a") is CLAIMED
 
 
-def test_memory_refuses_more_than_it_can_hold_at_once() -> None:
+def test_seen_memory_refuses_claims_beyond_capacity() -> None:
     seen = SeenInMemory(2)
     assert [claim(seen, name) for name in "abc"] == [CLAIMED, CLAIMED, FULL]
     assert claim(seen, "c", now=60) is CLAIMED
 
 
-def test_a_file_is_remembered_by_the_next_process(tmp_path: Path) -> None:
+def test_seen_file_persists_across_openings(tmp_path: Path) -> None:
     first = SeenInSqlite(tmp_path / "seen.db")
     complete(first)
     first.close()
@@ -96,7 +96,7 @@ def test_a_file_is_remembered_by_the_next_process(tmp_path: Path) -> None:
         assert claim(second) is DONE
 
 
-def test_a_file_is_shared_by_processes_of_a_fork(tmp_path: Path) -> None:
+def test_seen_file_is_shared_with_forked_process(tmp_path: Path) -> None:
     seen = SeenInSqlite(tmp_path / "seen.db")
     complete(seen)
     context = multiprocessing.get_context("fork")
@@ -109,7 +109,7 @@ def test_a_file_is_shared_by_processes_of_a_fork(tmp_path: Path) -> None:
     seen.close()
 
 
-def test_a_file_forgets_after_its_days(tmp_path: Path) -> None:
+def test_seen_file_deletes_entries_older_than_its_days(tmp_path: Path) -> None:
     seen = SeenInSqlite(tmp_path / "seen.db", days=1)
     complete(seen, "a", now=0)
     complete(seen, "b", now=DAY / 2)
@@ -122,7 +122,7 @@ def test_a_file_forgets_after_its_days(tmp_path: Path) -> None:
     assert names == [("a",), ("b",), ("c",)]
 
 
-def test_a_memory_or_file_that_could_keep_nothing_is_refused(tmp_path: Path) -> None:
+def test_seen_events_refuse_zero_capacity_or_days(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="capacity"):
         SeenInMemory(0)
     with pytest.raises(ValueError, match="days"):

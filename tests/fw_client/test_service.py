@@ -67,7 +67,7 @@ def admin(site: LiveSite, key: str) -> Iterator[FwClient]:
         yield client
 
 
-def test_a_user_signs_in_and_makes_and_ends_keys(site: LiveSite) -> None:
+def test_api_keys_are_created_listed_and_revoked(site: LiveSite) -> None:
     with FwClient(site.url, user="admin", password=PASSWORD) as ada:
         assert ada.profile().roles == ("System Manager",)
         made = ada.api_keys.create("mine")
@@ -82,7 +82,7 @@ def test_a_user_signs_in_and_makes_and_ends_keys(site: LiveSite) -> None:
                 program.profile()
 
 
-def test_a_user_manages_sessions_and_profile(site: LiveSite) -> None:
+def test_sessions_and_profile_are_managed_by_their_user(site: LiveSite) -> None:
     with (
         FwClient(site.url, user="admin", password=PASSWORD) as ada,
         FwClient(site.url, user="admin", password=PASSWORD) as other,
@@ -102,7 +102,7 @@ def test_a_user_manages_sessions_and_profile(site: LiveSite) -> None:
         assert ada.sessions.revoke_others() == len(ada.sessions.list()) == 1
 
 
-def test_a_password_is_changed_and_used_from_then_on(site: LiveSite, admin: FwClient) -> None:
+def test_changed_password_is_used_for_next_sign_in(site: LiveSite, admin: FwClient) -> None:
     admin.users.invite("dan@example.test", name="dan")
     site.prepare("user", "passwd", "dan", "--password-stdin", stdin=PASSWORD)
     with FwClient(site.url, user="dan", password=PASSWORD) as dan:
@@ -117,7 +117,7 @@ def test_a_password_is_changed_and_used_from_then_on(site: LiveSite, admin: FwCl
         admin.change_password(PASSWORD, "another decent passphrase")
 
 
-def test_a_session_that_was_ended_is_renewed(site: LiveSite, admin: FwClient) -> None:
+def test_ended_session_is_renewed(site: LiveSite, admin: FwClient) -> None:
     admin.users.invite("eve@example.test", name="eve", roles=["System Manager"])
     site.prepare("user", "passwd", "eve", "--password-stdin", stdin=PASSWORD)
     with FwClient(site.url, user="eve", password=PASSWORD) as eve:
@@ -142,7 +142,7 @@ def test_documents_are_written_and_read(admin: FwClient) -> None:
         admin.documents.get("Note", name)
 
 
-def test_a_list_is_gone_through_by_pages(admin: FwClient) -> None:
+def test_documents_are_iterated_by_pages(admin: FwClient) -> None:
     made = {admin.documents.insert("Role", {"name": f"Clerk {n}"})["name"] for n in range(5)}
     mine = [("name", "like", "Clerk%")]
     assert admin.documents.list("Role", mine, limit=2).total == 5
@@ -156,7 +156,7 @@ def test_a_list_is_gone_through_by_pages(admin: FwClient) -> None:
     assert times == sorted(times, reverse=True)
 
 
-def test_a_list_that_changes_meanwhile_leaves_nothing_out(admin: FwClient) -> None:
+def test_iteration_skips_no_row_during_deletions(admin: FwClient) -> None:
     for n in range(4):
         admin.documents.insert("Role", {"name": f"Guard {n}"})
     seen = []
@@ -166,7 +166,7 @@ def test_a_list_that_changes_meanwhile_leaves_nothing_out(admin: FwClient) -> No
     assert seen == [f"Guard {n}" for n in range(4)]
 
 
-def test_an_event_arrives_once_though_its_answer_was_lost(
+def test_emit_repeated_after_lost_response_delivers_once(
     site: LiveSite, key: str, receiver: LiveReceiver
 ) -> None:
     """H-225."""
@@ -184,7 +184,7 @@ def test_an_event_arrives_once_though_its_answer_was_lost(
     eventually(lambda: len(receiver.got) == before + 2)
 
 
-def test_a_deletion_succeeds_though_its_answer_was_lost(site: LiveSite, key: str) -> None:
+def test_deletion_repeated_after_lost_response_succeeds(site: LiveSite, key: str) -> None:
     transport = LosingAnswers(0)
     with (
         httpx.Client(transport=transport) as http,
@@ -195,7 +195,7 @@ def test_a_deletion_succeeds_though_its_answer_was_lost(site: LiveSite, key: str
         client.documents.delete("Note", name)
 
 
-def test_a_batch_has_a_result_for_each_event(admin: FwClient) -> None:
+def test_emit_many_returns_result_per_event(admin: FwClient) -> None:
     first = Event("order.paid", {"order": "SO-2"}, key="SO-2")
     events = [first, Event("doc.on_insert", {}), first, Event("nobody.listens", {})]
     taken, refused, known, unheard = admin.webhooks.emit_many(events)
@@ -208,7 +208,7 @@ def test_a_batch_has_a_result_for_each_event(admin: FwClient) -> None:
     assert (unheard.deliveries, unheard.repeated) == ((), False)
 
 
-def test_a_delivery_is_explained_and_replayed(admin: FwClient, receiver: LiveReceiver) -> None:
+def test_delivery_is_explained_and_replayed(admin: FwClient, receiver: LiveReceiver) -> None:
     (delivery,) = admin.webhooks.emit("order.paid", {"order": "SO-3"}).deliveries
     eventually(lambda: admin.webhooks.explain(delivery)["status"] == "Sent")
     assert admin.webhooks.replay(delivery).status == "Queued"
@@ -217,7 +217,7 @@ def test_a_delivery_is_explained_and_replayed(admin: FwClient, receiver: LiveRec
         admin.webhooks.replay("msg_missing")
 
 
-def test_many_deliveries_are_replayed(admin: FwClient, receiver: LiveReceiver) -> None:
+def test_replay_many_reports_progress_and_runs(admin: FwClient, receiver: LiveReceiver) -> None:
     (delivery,) = admin.webhooks.emit("order.paid", {"order": "SO-4"}).deliveries
     eventually(lambda: admin.webhooks.explain(delivery)["status"] == "Sent")
     run = admin.webhooks.replay_many({"name": delivery})
@@ -257,13 +257,13 @@ def test_attempts_are_listed_by_pages(admin: FwClient) -> None:
         admin.webhooks.attempts(result="other")
 
 
-def test_a_test_event_is_sent(admin: FwClient) -> None:
+def test_test_event_is_sent_to_webhook(admin: FwClient) -> None:
     webhook = admin.documents.list("Webhook").rows[0]["name"]
     outcome = admin.webhooks.test(webhook)
     assert (outcome.status, outcome.error) == (204, None)
 
 
-def test_a_webhook_is_paused_rotated_and_a_delivery_erased(admin: FwClient) -> None:
+def test_webhook_is_paused_rotated_and_delivery_erased(admin: FwClient) -> None:
     hook = admin.documents.insert("Webhook", {
         "url": "http://127.0.0.1:9/", "event_type": "Custom", "custom_event": "never.sent",
         "secret": "s" * 32, "enabled": 1,
@@ -292,7 +292,7 @@ def test_a_webhook_is_paused_rotated_and_a_delivery_erased(admin: FwClient) -> N
     admin.documents.delete("Webhook", hook)
 
 
-def test_jobs_are_listed_and_what_is_not_there_is_not_found(admin: FwClient) -> None:
+def test_job_operations_raise_not_found_for_unknown_ids(admin: FwClient) -> None:
     assert all(each.state == "failed" for each in admin.jobs.list(state="failed"))
     for act in (admin.jobs.retry, admin.jobs.cancel):
         with pytest.raises(NotFound):
@@ -304,7 +304,7 @@ def test_jobs_are_listed_and_what_is_not_there_is_not_found(admin: FwClient) -> 
         admin.jobs.cancel_matching(state="other")
 
 
-def test_a_user_is_invited_and_unlocked(admin: FwClient) -> None:
+def test_user_is_invited_and_unlocked(admin: FwClient) -> None:
     invited = admin.users.invite("ida@example.test", full_name="Ida")
     assert invited.link is not None
     assert "#token=" not in repr(invited)
@@ -314,7 +314,7 @@ def test_a_user_is_invited_and_unlocked(admin: FwClient) -> None:
         admin.users.send_password_reset(invited.user)
 
 
-async def test_the_async_client_does_the_same(site: LiveSite, key: str) -> None:
+async def test_async_client_iterates_documents_and_repeats_emit(site: LiveSite, key: str) -> None:
     async with AsyncFwClient(site.url, key=key) as client:
         async with trio.open_nursery() as nursery:
             for n in range(3):

@@ -21,18 +21,18 @@ def checked(headers: dict[str, str], *secrets: str, now: float = NOW, body: byte
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_what_the_service_signs_is_genuine(secret: str) -> None:
+def test_signature_of_service_is_genuine(secret: str) -> None:
     assert checked(signed(secret), secret) == "msg_1"
 
 
-def test_what_the_official_library_signs_is_genuine() -> None:
+def test_signature_of_standardwebhooks_library_is_genuine() -> None:
     signature = standardwebhooks.Webhook(SECRET).sign(
         "msg_1", datetime.fromtimestamp(NOW, UTC), BODY.decode()
     )
     assert checked({**signed(OTHER), "webhook-signature": signature}) == "msg_1"
 
 
-def test_any_of_several_secrets_and_signatures_is_enough() -> None:
+def test_verify_accepts_any_matching_secret_and_signature() -> None:
     headers = signed()
     assert checked(headers, OTHER, SECRET) == "msg_1"
     several = f"v1,AAAA v1a,x {headers['webhook-signature']}"
@@ -55,18 +55,18 @@ def test_any_of_several_secrets_and_signatures_is_enough() -> None:
         {"webhook-signature": "v1,AAAA " * 50},
     ],
 )
-def test_a_changed_request_is_not_genuine(changed: dict[str, str]) -> None:
+def test_changed_request_is_not_genuine(changed: dict[str, str]) -> None:
     with pytest.raises(NotGenuine):
         checked({**signed(), **changed})
 
 
-def test_a_signature_without_its_version_is_not_genuine() -> None:
+def test_signature_without_version_is_not_genuine() -> None:
     bare = signed()["webhook-signature"].removeprefix("v1,")
     with pytest.raises(NotGenuine):
         checked({**signed(), "webhook-signature": bare})
 
 
-def test_another_body_or_secret_is_not_genuine() -> None:
+def test_signature_of_other_body_or_secret_is_not_genuine() -> None:
     with pytest.raises(NotGenuine):
         checked(signed(), body=BODY + b" ")
     with pytest.raises(NotGenuine):
@@ -74,13 +74,13 @@ def test_another_body_or_secret_is_not_genuine() -> None:
 
 
 @pytest.mark.parametrize("off", [-300, 300])
-def test_a_request_may_be_five_minutes_off_and_no_more(off: int) -> None:
+def test_timestamp_may_be_off_by_five_minutes(off: int) -> None:
     assert checked(signed(), now=NOW + off) == "msg_1"
     with pytest.raises(NotGenuine, match="300 s off"):
         checked(signed(), now=NOW + off + (1 if off > 0 else -1))
 
 
-def test_only_sixteen_signatures_are_looked_at() -> None:
+def test_verify_compares_at_most_sixteen_signatures() -> None:
     genuine = signed()["webhook-signature"]
     assert checked({**signed(), "webhook-signature": "v1,A " * 15 + genuine}) == "msg_1"
     with pytest.raises(NotGenuine):
@@ -88,17 +88,17 @@ def test_only_sixteen_signatures_are_looked_at() -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_!!!!", "whsec_a"])
-def test_a_secret_that_cannot_work_is_refused_and_not_shown(secret: str) -> None:
+def test_unusable_secret_is_refused_and_not_shown(secret: str) -> None:
     with pytest.raises(ValueError, match="secret") as refused:
         signing_key(secret)
     assert "!!!!" not in str(refused.value)
 
 
-def test_a_secret_needs_no_padding() -> None:
+def test_secret_needs_no_base64_padding() -> None:
     assert signing_key(SECRET.rstrip("=")) == base64.b64decode(SECRET.removeprefix("whsec_"))
 
 
-def test_an_event_is_what_was_sent() -> None:
+def test_read_event_returns_sent_fields() -> None:
     event = read_event("msg_1", BODY)
     assert (event.id, event.type, event.data) == ("msg_1", "order.paid", {"a": "ünï"})
     assert event.timestamp == datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
@@ -112,6 +112,6 @@ def test_an_event_is_what_was_sent() -> None:
      b'{"type": "a", "timestamp": "2026-01-01T00:00:00Z", "data": []}',
      b'{"type": "a", "timestamp": 5, "data": {}}'],
 )  # fmt: skip
-def test_another_body_is_no_event(body: Any) -> None:
+def test_read_event_refuses_malformed_body(body: Any) -> None:
     with pytest.raises(NotAnEvent):
         read_event("msg_1", body)

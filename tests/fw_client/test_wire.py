@@ -46,7 +46,9 @@ def error_of(answer: HttpAnswer) -> Exception:
         (503, "OverloadedError", errors.Unavailable),
     ],
 )
-def test_an_error_tells_what_the_service_said(status: int, code: str, kind: type[ApiError]) -> None:
+def test_error_has_type_and_fields_of_response(
+    status: int, code: str, kind: type[ApiError]
+) -> None:
     error = error_of(refused(status, code, field="title", rule="x"))
     assert type(error) is kind
     assert isinstance(error, ApiError)
@@ -56,7 +58,7 @@ def test_an_error_tells_what_the_service_said(status: int, code: str, kind: type
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"error": "no"}'])
-def test_an_error_of_something_in_between_has_its_status(body: bytes) -> None:
+def test_error_of_proxy_has_its_status(body: bytes) -> None:
     error = error_of(HttpAnswer(502, {}, body))
     assert isinstance(error, errors.Unavailable)
     assert error.code == ""
@@ -65,18 +67,18 @@ def test_an_error_of_something_in_between_has_its_status(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("status", "body"), [(200, b"<html>"), (200, b"{}"), (200, b"[]"), (302, b""), (304, b"")]
 )
-def test_an_answer_that_no_fw_gives_is_an_error(status: int, body: bytes) -> None:
+def test_foreign_response_raises_unexpected_answer(status: int, body: bytes) -> None:
     error = error_of(HttpAnswer(status, {}, body))
     assert isinstance(error, UnexpectedAnswer)
     assert error.status == status
 
 
-def test_a_sign_in_without_a_cookie_is_an_error() -> None:
+def test_sign_in_without_cookie_raises_unexpected_answer() -> None:
     with pytest.raises(UnexpectedAnswer):
         result(calls.sign_in("a", "b"), HttpAnswer(200, {"set-cookie": "x=1"}, b"{}"), False)
 
 
-def test_a_model_ignores_what_a_newer_service_adds() -> None:
+def test_model_ignores_fields_of_newer_service() -> None:
     given = {"name": "a", "email": "", "fullName": "A", "language": "", "roles": ["x"], "new": 1}
     assert read_model(UserProfile, given) == UserProfile("a", "", "A", "", ("x",))
 
@@ -87,7 +89,7 @@ def test_names_are_quoted_in_paths() -> None:
     )
 
 
-def test_a_request_by_key_has_no_cookie_and_one_by_session_the_csrf_header() -> None:
+def test_http_request_has_key_or_cookie_with_csrf_header() -> None:
     by_key = http_request(ClientSettings(LOCAL, KEY), calls.replay("msg_1"), None, "r1")
     assert by_key.headers["authorization"] == f"Bearer {KEY}"
     assert "cookie" not in by_key.headers
@@ -111,18 +113,18 @@ def test_a_request_by_key_has_no_cookie_and_one_by_session_the_csrf_header() -> 
         (LOCAL, {"timeout": 0}),
     ],
 )
-def test_settings_that_cannot_work_are_refused(url: str, more: dict[str, Any]) -> None:
+def test_client_settings_refuse_unusable_values(url: str, more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
         ClientSettings(url, **more)
 
 
 @pytest.mark.parametrize("url", [LOCAL, "http://localhost", "http://[::1]:1", "https://x.example"])
-def test_settings_take_https_and_this_machine(url: str) -> None:
+def test_client_settings_accept_https_and_loopback(url: str) -> None:
     assert ClientSettings(url).url == url
     assert ClientSettings("http://fw.internal", allow_http=True).allow_http
 
 
-def test_nothing_shows_a_secret() -> None:
+def test_repr_of_settings_and_calls_contains_no_secret() -> None:
     """H-228."""
     settings = ClientSettings(LOCAL, KEY)
     call: Call[Any] = calls.sign_in("ada", "hunter2hunter2")

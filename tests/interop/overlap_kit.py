@@ -4,19 +4,38 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import psycopg
+import pytest
 import trio
 
 from fw_actors.errors import FwError
-from fw_actors.ops.site import Site
+from fw_actors.ops.site import Site, open_site
 from fw_actors.store import Tx
+from fw_actors.store.postgres import open_postgres
+from tests.site_kit import make_config
 
+APPS: Final = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
 WAITS = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 Fn = Callable[[Tx], Any]
+
+
+@asynccontextmanager
+async def patient_site(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    """Open a site on PostgreSQL whose transactions wait 30 s for a lock."""
+    patient = partial(open_postgres, url, busy_seconds=30)  # a slow machine is no lock
+    monkeypatch.setattr(
+        "fw_actors.ops.site.open_store",
+        lambda config, clock, entropy, inline: patient(clock=clock, entropy=entropy, inline=inline),
+    )
+    config = make_config(APPS, apps=("shop", "examples.notes"), database=url)
+    async with open_site(config) as site:
+        yield site
 
 
 class Overlap:

@@ -24,9 +24,7 @@ def site(tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     "secret", [SECRET, "whsec_" + "QUJD" * 8, "a plain secret", "sécret-ключ-☃"]
 )
-def test_a_saved_note_is_one_post_that_the_official_packages_verify(
-    site: LiveSite, secret: str
-) -> None:
+def test_saved_note_is_verified_by_official_packages(site: LiveSite, secret: str) -> None:
     """`whsec_` is decoded (B-22), any other secret is its raw bytes (B-23); the request (B-121)."""
     import svix.webhooks  # not at the top: it takes 0.4 s, of every process that collects tests
 
@@ -44,7 +42,7 @@ def test_a_saved_note_is_one_post_that_the_official_packages_verify(
     assert (sent["attempts"], sent["response_status"], sent["error"]) == (1, 204, None)
 
 
-def test_a_receiver_that_fails_is_tried_again_with_the_same_bytes(site: LiveSite) -> None:
+def test_failed_delivery_is_retried_with_same_bytes(site: LiveSite) -> None:
     """503 and 500 are retried, then 200 is Sent (B-163, B-162, B-106)."""
     with LiveReceiver(503, 500, 200) as receiver, site.client() as client:
         make_webhook(client, receiver.url)
@@ -57,7 +55,7 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_bytes(site: LiveSite
         standardwebhooks.Webhook(SECRET).verify(got.body, got.headers)
 
 
-def test_a_hook_that_refuses_takes_the_event_with_the_write(site: LiveSite) -> None:
+def test_refusing_hook_removes_event_with_write(site: LiveSite) -> None:
     """A hook that raises removes the event with the write (B-56)."""
     with LiveReceiver() as receiver, site.client() as client:
         make_webhook(client, receiver.url)
@@ -70,7 +68,7 @@ def test_a_hook_that_refuses_takes_the_event_with_the_write(site: LiveSite) -> N
 
 
 @pytest.mark.parametrize("on_both_stores", [POSTGRESQL], indirect=True)
-def test_on_postgresql_a_note_is_sent_and_what_another_process_commits_too(
+def test_postgresql_events_of_service_and_command_are_sent(
     on_both_stores: None, tmp_path: Path
 ) -> None:
     """FW_DATABASE=postgresql://…: what the tests above show on SQLite, in one go."""
@@ -90,7 +88,7 @@ def test_on_postgresql_a_note_is_sent_and_what_another_process_commits_too(
     assert not (tmp_path / "data" / "fw.db").exists()
 
 
-def test_what_the_command_line_commits_is_sent_within_a_second_or_so(site: LiveSite) -> None:
+def test_command_line_commit_is_sent_promptly(site: LiveSite) -> None:
     """A commit of another process is seen by a running service within a second (O-17)."""
     with LiveReceiver() as receiver, site.client() as client:
         make_webhook(client, receiver.url)

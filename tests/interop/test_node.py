@@ -94,7 +94,7 @@ def call(client: httpx.Client, operation: str, body: dict[str, Any]) -> dict[str
     return told
 
 
-def test_node_verifies_first_attempts_retries_and_replays(
+def test_node_receiver_verifies_attempts_retries_and_replays(
     tmp_path: Path, authority: dict[str, str]
 ) -> None:
     """Both kinds of secret; over HTTP, and nginx with TLS (B-125, B-22, B-23)."""
@@ -136,7 +136,7 @@ def test_node_verifies_first_attempts_retries_and_replays(
         assert len({line["id"] for line in lines}) == 1
 
 
-def test_node_refuses_what_another_secret_signed(tmp_path: Path) -> None:
+def test_node_receiver_refuses_signature_of_other_secret(tmp_path: Path) -> None:
     """The test above could fail: the package says no where the secret differs."""
     with (
         LiveSite(tmp_path, apps=()) as site,

@@ -19,7 +19,7 @@ from supervisors.service import telemetry
 from supervisors.service.telemetry import open_tracer
 from tests.fw_actors.actors import jobs_app
 from tests.http_site import http_site
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 from tests.staff import PASSWORD
 
@@ -82,7 +82,7 @@ def sink() -> Iterator[Sink]:
         thread.join()
 
 
-async def test_a_collector_gets_request_message_transaction_and_delivery(
+async def test_collector_gets_request_message_transaction_and_delivery(
     tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All in one trace, over OTLP/HTTP, without secrets (O-349, O-351, O-353)."""
@@ -122,7 +122,7 @@ async def test_a_collector_gets_request_message_transaction_and_delivery(
         assert secret.encode() not in everything
 
 
-async def test_a_collector_gets_the_tries_of_jobs(
+async def test_collector_gets_attempts_of_jobs(
     tmp_path: Path, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As children of what queued them, with the kind of their error alone (O-349, O-353)."""
@@ -152,13 +152,13 @@ async def test_a_collector_gets_the_tries_of_jobs(
     assert b"the other system is down" not in b"".join(body for _, _, body in sink.got)
 
 
-async def test_a_collector_that_is_away_does_not_hold_up_the_stop(
+async def test_unreachable_collector_does_not_delay_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """O-354."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(telemetry, "FLUSH_SECONDS", 0.1)
-    log = Log()
+    log = RecordingLog()
     config = make_config(tmp_path, trace_context=True)
     with trio.fail_after(15):
         async with open_tracer(config, SystemEntropy(), log) as tracer:
@@ -167,7 +167,7 @@ async def test_a_collector_that_is_away_does_not_hold_up_the_stop(
     assert log.of("telemetry.not_flushed") == [{"seconds": 0.1}]
 
 
-def test_nothing_of_opentelemetry_is_imported_unless_spans_are_exported() -> None:
+def test_opentelemetry_is_imported_only_to_export_spans() -> None:
     """O-348."""
     script = (
         "import sys, supervisors.service.tree;"

@@ -7,7 +7,7 @@ On SQLite there is one writer, and `tests/fw_actors/webhooks` says the same of w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from itertools import count
 from typing import Any
@@ -26,16 +26,14 @@ from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.pacing import lock_turns
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
-from tests.interop import test_overlapping_writes as overlapping
-from tests.interop.overlap_kit import Overlap, as_administrator
+from tests.interop.overlap_kit import Overlap, as_administrator, patient_site
 
-site, overlap = overlapping.site, overlapping.overlap
 TOKENS = count()
 ADA = {"doctype": "Customer", "name": "Ada"}
 
 
-class Depot:
-    """A Webhook for the event `a.b`, and what may become of its deliveries."""
+class OverlapDepot:
+    """A Webhook for the event `a.b`, and the transitions of its deliveries."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -68,7 +66,7 @@ class Depot:
         return list(self.deliveries.settle_all(tx, judged))
 
     def take_over(self, tx: Tx, most: int = 100) -> list[LeasedDelivery]:
-        """Lease again the oldest of what is leased, as if the leases had run out."""
+        """Lease the oldest leased jobs again, as if their leases had expired."""
         tx.raw("UPDATE fw_job SET next_at = 0 WHERE id <= :most", {"most": most})
         return self.claim(tx)
 
@@ -93,14 +91,25 @@ class Depot:
 
 
 @pytest.fixture
-def depot(site: Site) -> Depot:
-    return Depot(site)
+async def site(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    async with patient_site(postgres_url, monkeypatch) as site:
+        yield site
+
+
+@pytest.fixture
+def overlap(site: Site, postgres_url: str) -> Overlap:
+    return Overlap(site, postgres_url)
+
+
+@pytest.fixture
+def depot(site: Site) -> OverlapDepot:
+    return OverlapDepot(site)
 
 
 @pytest.mark.parametrize("ending", [Ending.DELIVERED, Ending.TRANSIENT, Ending.REFUSED])
 @pytest.mark.parametrize("events", [1, 3])
-async def test_an_outcome_that_waited_for_a_take_over_writes_nothing(
-    depot: Depot, overlap: Overlap, ending: Ending, events: int
+async def test_outcome_after_overlapping_takeover_is_dropped(
+    depot: OverlapDepot, overlap: Overlap, ending: Ending, events: int
 ) -> None:
     """The outcome is dropped, judged by the row as it is by then (B-211)."""
     dues = await depot.owe(events)
@@ -115,7 +124,9 @@ async def test_an_outcome_that_waited_for_a_take_over_writes_nothing(
     assert None not in told
 
 
-async def test_of_a_group_only_what_was_taken_over_is_lost(depot: Depot, overlap: Overlap) -> None:
+async def test_outcome_group_drops_only_jobs_taken_over(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
     dues = await depot.owe(3)
     late = partial(depot.settle, dues, Ending.DELIVERED)
     first = partial(depot.take_over, most=dues[0].job.id)
@@ -124,8 +135,8 @@ async def test_of_a_group_only_what_was_taken_over_is_lost(depot: Depot, overlap
     assert await depot.states() == [("Queued", 0), ("Sent", 1), ("Sent", 1)]
 
 
-async def test_a_claim_passes_over_what_is_being_settled(depot: Depot) -> None:
-    """Nobody waits for a claim, and nobody takes over what has its outcome."""
+async def test_claim_skips_job_whose_outcome_is_written(depot: OverlapDepot) -> None:
+    """A claim waits for no outcome, and takes over no job whose outcome is written."""
     [due] = await depot.owe()
     settled, claimed = threading.Event(), threading.Event()
 
@@ -144,7 +155,7 @@ async def test_a_claim_passes_over_what_is_being_settled(depot: Depot) -> None:
     assert await depot.rows("SELECT id FROM fw_job") == []
 
 
-async def test_of_two_replays_one_begins(depot: Depot, overlap: Overlap) -> None:
+async def test_overlapping_replays_begin_once(depot: OverlapDepot, overlap: Overlap) -> None:
     """States as one compare-and-set; one job, one Audit Event (B-252, O-80)."""
     name = await depot.failed()
     work = partial(depot.replay, name)
@@ -159,7 +170,7 @@ async def test_of_two_replays_one_begins(depot: Depot, overlap: Overlap) -> None
     assert len(await depot.rows(told)) == 1
 
 
-async def test_a_sweep_passes_over_what_is_being_replayed(depot: Depot) -> None:
+async def test_sweep_skips_delivery_being_replayed(depot: OverlapDepot) -> None:
     """Retention applies to Sent and Failed: fresh attempts that have begun are not swept away."""
     name = await depot.failed()
     [sweep] = webhook_batches(depot.site.registry, 1)
@@ -180,8 +191,8 @@ async def test_a_sweep_passes_over_what_is_being_replayed(depot: Depot) -> None:
     assert len(await depot.rows("SELECT id FROM fw_job")) == 1
 
 
-async def test_a_replay_of_what_is_being_swept_away_is_refused(
-    depot: Depot, overlap: Overlap
+async def test_replay_of_delivery_being_swept_is_refused(
+    depot: OverlapDepot, overlap: Overlap
 ) -> None:
     name = await depot.failed()
     [sweep] = webhook_batches(depot.site.registry, 1)
@@ -192,8 +203,8 @@ async def test_a_replay_of_what_is_being_swept_away_is_refused(
     assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
 
 
-async def test_of_two_emits_with_one_key_the_second_is_refused(
-    depot: Depot, overlap: Overlap
+async def test_overlapping_emit_with_same_key_is_refused(
+    depot: OverlapDepot, overlap: Overlap
 ) -> None:
     """A key is unique per Webhook (B-78)."""
     await depot.owe(0)
@@ -208,7 +219,7 @@ async def test_of_two_emits_with_one_key_the_second_is_refused(
     assert await depot.states() == [("Queued", 0)]
 
 
-async def test_a_key_is_free_once_the_emit_before_is_rolled_back(depot: Depot) -> None:
+async def test_emit_key_is_free_after_rollback(depot: OverlapDepot) -> None:
     """A key whose emit was rolled back is free (B-81)."""
     await depot.owe(0)
 
@@ -236,9 +247,7 @@ async def test_a_key_is_free_once_the_emit_before_is_rolled_back(depot: Depot) -
     assert await depot.states() == [("Queued", 0)]
 
 
-async def test_of_two_runs_of_replays_that_begin_at_once_the_second_is_refused(
-    depot: Depot, overlap: Overlap
-) -> None:
+async def test_overlapping_bulk_replay_is_refused(depot: OverlapDepot, overlap: Overlap) -> None:
     """Decisions, Console: "There is one at a time (409)"."""
     await depot.failed()
 
@@ -252,7 +261,7 @@ async def test_of_two_runs_of_replays_that_begin_at_once_the_second_is_refused(
     assert await depot.rows("SELECT id FROM fw_bulk_replay") == [{"id": run.id}]
 
 
-async def age(depot: Depot) -> None:
+async def age(depot: OverlapDepot) -> None:
     """Have every attempt been two days ago."""
     day = 86_400_000
 
@@ -266,7 +275,9 @@ async def age(depot: Depot) -> None:
 ORDERINGS = ["none", "document"]
 
 
-def halfway(depot: Depot, overlap: Overlap, dues: list[LeasedDelivery]) -> Callable[[Tx], Any]:
+def halfway(
+    depot: OverlapDepot, overlap: Overlap, dues: list[LeasedDelivery]
+) -> Callable[[Tx], Any]:
     """Write outcomes, with a pause behind the first lock that they take."""
 
     def work(tx: Tx) -> Any:
@@ -282,8 +293,8 @@ def halfway(depot: Depot, overlap: Overlap, dues: list[LeasedDelivery]) -> Calla
 
 @pytest.mark.parametrize("ordering", ORDERINGS)
 @pytest.mark.parametrize("doctype", ["Customer", "Webhook"])
-async def test_rename_that_waits_for_an_outcome_makes_no_deadlock(
-    depot: Depot, overlap: Overlap, doctype: str, ordering: str
+async def test_rename_waiting_for_outcome_does_not_deadlock(
+    depot: OverlapDepot, overlap: Overlap, doctype: str, ordering: str
 ) -> None:
     """Jobs are locked before deliveries, and turns before both (B-430)."""
     await depot.site.write("Administrator", lambda fw: fw.new_doc("Customer", title="Ada").insert())
@@ -302,8 +313,8 @@ async def test_rename_that_waits_for_an_outcome_makes_no_deadlock(
     assert found == [{"name": "Lovelace"}]
 
 
-async def test_outcome_that_waits_for_a_rename_releases_what_was_moved(
-    depot: Depot, overlap: Overlap
+async def test_outcome_waiting_for_rename_releases_moved_deliveries(
+    depot: OverlapDepot, overlap: Overlap
 ) -> None:
     """Of an ordered Webhook under another name by now (B-430)."""
     [due] = await depot.owe(2, ordering="document")
@@ -320,8 +331,8 @@ async def test_outcome_that_waits_for_a_rename_releases_what_was_moved(
     assert following.job.partition == "Lovelace"
 
 
-async def test_deletion_that_waits_for_an_outcome_makes_no_deadlock(
-    depot: Depot, overlap: Overlap
+async def test_deletion_waiting_for_outcome_does_not_deadlock(
+    depot: OverlapDepot, overlap: Overlap
 ) -> None:
     """The turn of a Webhook is locked before its counts (B-430)."""
     [before] = await depot.owe(2, ordering="document")
@@ -340,9 +351,9 @@ async def test_deletion_that_waits_for_an_outcome_makes_no_deadlock(
 
 @pytest.mark.parametrize("tried", [(), (2,), (0, 1, 2)])
 async def test_outcomes_lock_their_jobs_by_id(
-    depot: Depot, overlap: Overlap, tried: tuple[int, ...]
+    depot: OverlapDepot, overlap: Overlap, tried: tuple[int, ...]
 ) -> None:
-    """However they are sorted, and whichever were tried before (B-430)."""
+    """In any order, and after any earlier attempts (B-430)."""
     dues = await depot.owe(3)
     ids = [due.job.id for due in dues]
     dues = [msgspec.structs.replace(due, attempts=int(at in tried)) for at, due in enumerate(dues)][

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,28 +26,18 @@ from fw_actors.errors import (
     NotFoundError,
     ValidationError,
 )
-from fw_actors.ops.site import Site, open_site
+from fw_actors.ops.site import Site
 from fw_actors.rules.lockout import Budget
-from fw_actors.store.postgres import open_postgres
-from tests.interop.overlap_kit import Overlap, as_administrator
-from tests.site_kit import dependencies_of, make_config
+from tests.interop.overlap_kit import Overlap, as_administrator, patient_site
+from tests.site_kit import dependencies_of
 
-APPS = Path(__file__).parent.parent / "fw_actors" / "documents" / "apps"
 PASSWORD = "correct horse battery"
 OTHER = "another decent passphrase"
 
 
 @pytest.fixture
-async def site(
-    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Site]:
-    patient = partial(open_postgres, postgres_url, busy_seconds=30)  # a slow machine is no lock
-    monkeypatch.setattr(
-        "fw_actors.ops.site.open_store",
-        lambda config, clock, entropy, inline: patient(clock=clock, entropy=entropy, inline=inline),
-    )
-    config = make_config(APPS, apps=("shop", "examples.notes"), database=postgres_url)
-    async with open_site(config) as site:
+async def site(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
+    async with patient_site(postgres_url, monkeypatch) as site:
         yield site
 
 
@@ -75,7 +64,7 @@ def change(name: str, **fields: Any) -> Callable[[Any], Any]:
     return lambda fw: rest.save(fw, "Sales Order", name, fields)
 
 
-async def test_of_two_saves_without_a_version_both_win(site: Site, overlap: Overlap) -> None:
+async def test_overlapping_saves_without_version_are_merged(site: Site, overlap: Overlap) -> None:
     """A save without `modified` wins (D-120): neither reverts the other's change."""
     name = await order(site, title="first", lines=[{"item": "a"}])
     second = partial(site.write, "Administrator", change(name, remark="second"))
@@ -86,9 +75,7 @@ async def test_of_two_saves_without_a_version_both_win(site: Site, overlap: Over
     assert [row["item"] for row in after["lines"]] == ["b", "c"]
 
 
-async def test_a_save_over_a_version_that_another_transaction_replaced_is_refused(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_save_over_replaced_version_is_refused(site: Site, overlap: Overlap) -> None:
     name = await order(site, title="first")
     modified = (await read(site, "Sales Order", name))["modified"]
     second = change(name, title="late", modified=modified)
@@ -100,9 +87,7 @@ async def test_a_save_over_a_version_that_another_transaction_replaced_is_refuse
     assert (await read(site, "Sales Order", name))["title"] == "changed"
 
 
-async def test_who_read_before_a_db_set_can_not_save_the_old_value_back(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_save_after_overlapping_db_set_is_refused(site: Site, overlap: Overlap) -> None:
     name = await order(site, title="first", remark="old")
 
     def late(fw: Any) -> None:
@@ -121,7 +106,7 @@ async def test_who_read_before_a_db_set_can_not_save_the_old_value_back(
     assert (after["title"], after["remark"]) == ("first", "direct")
 
 
-async def test_a_document_is_submitted_once(site: Site, overlap: Overlap) -> None:
+async def test_overlapping_submit_is_refused(site: Site, overlap: Overlap) -> None:
     """Submit of a submitted document is a conflict (D-125)."""
     name = await order(site, title="once")
     submit = partial(rest.submit, doctype="Sales Order", name=name)
@@ -132,8 +117,8 @@ async def test_a_document_is_submitted_once(site: Site, overlap: Overlap) -> Non
     assert isinstance(second, ConflictError)
 
 
-async def test_no_document_links_to_one_that_is_being_deleted(site: Site, overlap: Overlap) -> None:
-    """A Link to a missing document is 422, whoever was first (D-58, D-131)."""
+async def test_link_to_document_being_deleted_is_refused(site: Site, overlap: Overlap) -> None:
+    """A Link to a missing document is 422, in either order (D-58, D-131)."""
     await site.write("Administrator", lambda fw: fw.new_doc("Customer", title="gone").insert())
     delete = partial(rest.delete, doctype="Customer", name="gone")
     _, refusal = await overlap(
@@ -142,9 +127,7 @@ async def test_no_document_links_to_one_that_is_being_deleted(site: Site, overla
     assert isinstance(refusal, ValidationError)
 
 
-async def test_a_document_that_is_being_linked_to_is_not_deleted(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_deletion_of_document_being_linked_is_refused(site: Site, overlap: Overlap) -> None:
     """Deleting a linked document is 409 (D-128, D-131)."""
     await site.write("Administrator", lambda fw: fw.new_doc("Customer", title="kept").insert())
     delete = partial(rest.delete, doctype="Customer", name="kept")
@@ -185,9 +168,7 @@ async def receivers(site: Site) -> set[tuple[str, str]]:
     return {(row["webhook"], row["partition"]) for row in found}
 
 
-async def test_a_rename_of_a_webhook_takes_along_what_is_being_recorded(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_webhook_rename_includes_overlapping_emit(site: Site, overlap: Overlap) -> None:
     """A rename of a Webhook follows in its deliveries (B-30, B-45)."""
     name = await subscribe(site)
     await overlap(
@@ -196,9 +177,7 @@ async def test_a_rename_of_a_webhook_takes_along_what_is_being_recorded(
     assert await receivers(site) == {("renamed", "renamed")}
 
 
-async def test_what_is_recorded_beside_a_rename_of_a_webhook_has_the_new_name(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_emit_during_webhook_rename_has_new_name(site: Site, overlap: Overlap) -> None:
     """A delivery with the old name would fail as one of a deleted Webhook."""
     name = await subscribe(site)
     await overlap(
@@ -213,9 +192,7 @@ async def hire(site: Site, name: str) -> None:
     await site.write("Administrator", lambda fw: add_user(fw, name, email, "", (), hashed))
 
 
-async def test_no_session_is_made_beside_a_change_of_the_password(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_sign_in_during_password_change_is_refused(site: Site, overlap: Overlap) -> None:
     """Every path that sets a password ends the user's sessions (A-163)."""
     await hire(site, "ada")
     sign_in = SignIn(dependencies_of(site, site.hasher))
@@ -230,7 +207,7 @@ async def test_no_session_is_made_beside_a_change_of_the_password(
     assert await site.store.read(lambda tx: tx.raw("SELECT id FROM fw_session")) == []
 
 
-async def test_a_password_is_not_changed_by_one_that_was_just_replaced(
+async def test_password_change_by_replaced_password_is_refused(
     site: Site, overlap: Overlap
 ) -> None:
     """A wrong `current` is 401, also when it was right before (A-244, A-51)."""
@@ -248,9 +225,7 @@ async def test_a_password_is_not_changed_by_one_that_was_just_replaced(
     assert kept == [{"hash": hashed}]
 
 
-async def test_of_two_links_that_are_made_at_once_the_later_one_works(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_overlapping_links_leave_one_valid_token(site: Site, overlap: Overlap) -> None:
     """A new link ends the older ones of the same user and kind (A-193)."""
     await hire(site, "ada")
     links = Links(site.registry, site.config.auth, site.entropy, "https://desk.example")
@@ -260,10 +235,8 @@ async def test_of_two_links_that_are_made_at_once_the_later_one_works(
     assert count == {"tokens": 1}
 
 
-async def test_of_two_failures_at_once_the_one_that_reaches_the_limit_locks(
-    site: Site, overlap: Overlap
-) -> None:
-    """The failures reach `maxLoginAttempts`, and the one that does is told so (A-69)."""
+async def test_overlapping_failure_at_limit_locks(site: Site, overlap: Overlap) -> None:
+    """The failure that reaches `maxLoginAttempts` locks and reports the wait (A-69)."""
     key, budget = b"a counter", Budget(2, 900_000)
     for charge in ("one", "two"):
         waits = partial(attempts.charge, charge_id=charge, key=key, budget=budget)
@@ -280,10 +253,8 @@ async def make_key(site: Site, name: str) -> Any:
     return await site.write(name, lambda fw: site.api_keys.make(fw, "a program", None, 0))
 
 
-async def test_no_api_key_is_made_beside_the_disabling_of_its_user(
-    site: Site, overlap: Overlap
-) -> None:
-    """Disabling ends sessions and keys at once, whichever was first (A-20)."""
+async def test_api_key_creation_during_disabling_is_refused(site: Site, overlap: Overlap) -> None:
+    """Disabling ends sessions and keys at once, in either order (A-20)."""
     for name in ("ada", "bob"):
         await hire(site, name)
     disable = partial(rest.save, doctype="User", body={"enabled": 0})
@@ -299,9 +270,7 @@ async def test_no_api_key_is_made_beside_the_disabling_of_its_user(
     assert await site.store.read(lambda tx: tx.raw(kept)) == []
 
 
-async def test_a_key_that_is_revoked_twice_at_once_is_not_found_the_second_time(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_overlapping_api_key_revocation_is_not_found(site: Site, overlap: Overlap) -> None:
     """A key that is not there is 404 (A-271)."""
     await hire(site, "ada")
     key = (await make_key(site, "ada")).name
@@ -312,9 +281,7 @@ async def test_a_key_that_is_revoked_twice_at_once_is_not_found_the_second_time(
     assert isinstance(refusal, NotFoundError)
 
 
-async def test_of_two_changes_of_the_own_profile_at_once_both_win(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_overlapping_profile_changes_are_merged(site: Site, overlap: Overlap) -> None:
     """`profile.updateMyProfile` answers the profile; it knows no version (A-242)."""
     await hire(site, "ada")
     own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
@@ -325,9 +292,7 @@ async def test_of_two_changes_of_the_own_profile_at_once_both_win(
     assert (profile.full_name, profile.language) == ("Ada Lovelace", "en")
 
 
-async def test_an_account_is_closed_beside_a_change_of_its_profile(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_account_is_disabled_during_profile_change(site: Site, overlap: Overlap) -> None:
     """`user disable` is done, or refused for a reason that lasts (C-114)."""
     await hire(site, "ada")
     own = SelfService(site.config.auth, site.accounts, site.api_keys, site.outbox)
@@ -341,7 +306,7 @@ async def test_an_account_is_closed_beside_a_change_of_its_profile(
     assert (name, after["fullName"], after["enabled"]) == ("ada", "Ada Lovelace", 0)
 
 
-async def test_no_invitation_is_made_for_who_sets_the_first_password_beside_it(
+async def test_invitation_resend_during_first_password_is_refused(
     site: Site, overlap: Overlap
 ) -> None:
     """A resend to an account with a password is 409 (A-235)."""
@@ -366,7 +331,7 @@ def lose(how: str, user: str) -> Callable[[Any], Any]:
 
 @pytest.mark.parametrize("first", ["disabled", "deleted", "without the role"])
 @pytest.mark.parametrize("second", ["disabled", "deleted"])
-async def test_of_two_system_managers_that_go_at_once_one_stays(
+async def test_overlapping_removals_keep_one_system_manager(
     site: Site, overlap: Overlap, first: str, second: str
 ) -> None:
     """The last enabled System Manager stays one (A-22)."""
@@ -383,9 +348,7 @@ async def test_of_two_system_managers_that_go_at_once_one_stays(
     assert (left["enabled"], [row["role"] for row in left["roles"]]) == (1, roles)
 
 
-async def test_of_two_refusals_at_once_the_one_beyond_the_limit_is_counted(
-    site: Site, overlap: Overlap
-) -> None:
+async def test_overlapping_refusal_beyond_limit_is_counted(site: Site, overlap: Overlap) -> None:
     """docs/operating.md: twenty Denied events a minute of one user, and one that counts more."""
     await site.write("Administrator", partial(add_user, name="ann", email="ann@x.test"))
 
@@ -411,10 +374,10 @@ def limit(user: str) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("first", [limit("ada"), lose("deleted", "ada"), lose("disabled", "ada")])
-async def test_of_two_system_managers_without_scopes_one_stays_so(
+async def test_overlapping_scopes_keep_one_unscoped_system_manager(
     site: Site, overlap: Overlap, first: Callable[[Any], Any]
 ) -> None:
-    """Nobody with access scopes can lift them: two at once don't shut everybody in."""
+    """A user with access scopes cannot lift them: overlapping changes must leave one without."""
     roles = ["System Manager"]
     for name in ("ada", "bob"):
         adding = partial(add_user, name=name, email=f"{name}@x.test", roles=roles)

@@ -104,9 +104,7 @@ def request(secret: str, *, body: bytes = BODY, now: float = NOW, **headers: str
 
 
 @pytest.mark.parametrize("language", INSTALLED)
-def test_the_guides_program_takes_what_is_genuine_and_nothing_else(
-    language: str, tmp_path: Path
-) -> None:
+def test_guide_program_accepts_only_genuine_requests(language: str, tmp_path: Path) -> None:
     """A receiver verifies what it gets, with both kinds of secret (B-125)."""
     genuine = [request(secret) for secret in SECRETS]
     several = genuine[0]["headers"]["webhook-signature"]
@@ -126,5 +124,5 @@ def test_the_guides_program_takes_what_is_genuine_and_nothing_else(
     assert told == [True] * len(genuine) + [False] * len(forged)
 
 
-def test_the_guide_has_a_program_for_each_language() -> None:
+def test_guide_has_program_for_each_language() -> None:
     assert all(snippet(language) for language in TOOLS)

@@ -57,7 +57,7 @@ ASVS_ACCESS: Final = (
         "test_missing_or_damaged_hash_costs_one_run_and_fails",
     ),
     Mutation(
-        "a try is let through when its counter can't be written",
+        "an attempt is allowed when its counter cannot be written",
         _SIGN_IN,
         "        admitted = await self._store.write(work, durable=False)\n",
         "        try:\n"
@@ -101,7 +101,7 @@ ASVS_ACCESS: Final = (
         _TEST_OWN + "password_change_shares_the_budget_of_sign_ins",
     ),
     Mutation(
-        "passwords of four characters are taken unless the site says otherwise",
+        "passwords of four characters are accepted by default",
         "fw_actors/config/policy.py",
         'Key("minPasswordLength", 8,',
         'Key("minPasswordLength", 4,',
@@ -123,14 +123,14 @@ ASVS_ACCESS: Final = (
         _TEST_POLICY,
     ),
     Mutation(
-        "a password has to mix letters and digits",
+        "a password must mix letters and digits",
         _POLICY,
         "    if len(password) < minimum:\n",
         "    if len(password) < minimum or password.isalpha() or password.isdigit():\n",
         _TEST_POLICY,
     ),
     Mutation(
-        "an account's name is taken for its password",
+        "a password may equal the account name",
         _POLICY,
         "    if _same_as_account(password, name) or _same_as_account(password, email):\n",
         "    if password == minimum:\n",
@@ -151,7 +151,7 @@ ASVS_ACCESS: Final = (
         "tests/fw_actors/hashing/test_hasher.py::test_password_is_hashed_as_received",
     ),
     Mutation(
-        "a password ends after a year",
+        "a password expires after a year",
         _SIGN_IN,
         "        if now is None or not now.enabled or ",
         "        if now is None or not now.enabled or (now.password_changed or 0) < (\n"
@@ -167,7 +167,7 @@ ASVS_ACCESS: Final = (
         "test_account_fields_hold_no_hint_or_secret_question",
     ),
     Mutation(
-        "somebody may take the name Administrator",
+        "an account may be named Administrator",
         _ACCOUNTS,
         "    if form == canonical(ADMINISTRATOR):\n",
         "    if form is None:\n",
@@ -175,14 +175,14 @@ ASVS_ACCESS: Final = (
         "test_account_refuses_hidden_reserved_and_blank_identifiers",
     ),
     Mutation(
-        "an invitation has no end",
+        "an invitation never expires",
         _LINKS,
         '_T.expires > sa.bindparam("now")',
         '_T.expires + 10**12 > sa.bindparam("now")',
         _TEST_LINKS + "invitation_expires_after_its_hours",
     ),
     Mutation(
-        "a link may be spent twice",
+        "a link may be used twice",
         _LINKS,
         "    tx.run(_END, user=user)\n",
         "    reopen = sa.update(TOKEN).where(_T.user == _USER).values(spent=None)\n"
@@ -197,14 +197,14 @@ ASVS_ACCESS: Final = (
         "tests/fw_actors/access/test_recovery.py::test_link_of_the_wrong_kind_is_refused_and_not_spent",
     ),
     Mutation(
-        "a link has its token in the query",
+        "a link contains its token in the query",
         _LINKS,
         "#token={token}",
         "?token={token}",
         "tests/access/test_link_fragment.py::test_link_has_its_token_in_the_fragment_only",
     ),
     Mutation(
-        "whoever accepts an invitation is signed in",
+        "accepting an invitation signs the user in",
         "web/routes/access.py",
         "    post = Operation(handle, ",
         "    async def signed_in(exchange: Exchange) -> Answer:\n"
@@ -243,21 +243,21 @@ ASVS_ACCESS: Final = (
         "tests/fw_actors/rules/test_tokens.py::test_bearer_token_carries_192_bits",
     ),
     Mutation(
-        "a sign-in leaves the session before it",
+        "a sign-in keeps the previous session valid",
         _SIGN_IN,
         "            sessions.end(tx, attempt.old_sid)\n",
         "            pass\n",
         _TEST_SIGN_IN + "sign_in_with_a_live_sid_ends_that_session",
     ),
     Mutation(
-        "a session outlives its days",
+        "a session stays valid after its days",
         _SESSIONS,
         '.where(SESSION.c.expires > sa.bindparam("now"), users.c.enabled == 1)',
         '.where(SESSION.c.expires + 10**12 > sa.bindparam("now"), users.c.enabled == 1)',
         "tests/fw_actors/access/test_sessions.py::test_session_ends_after_its_days",
     ),
     Mutation(
-        "a sid is believed without a look at the store",
+        "a sid is accepted without reading the store",
         _SESSIONS,
         '        if row is None:\n            raise AuthenticationError("Your session',
         "        if row is None and sid:\n"
@@ -266,7 +266,7 @@ ASVS_ACCESS: Final = (
         "tests/fw_actors/access/test_sessions.py::test_unknown_sid_is_no_session",
     ),
     Mutation(
-        "a sign-out leaves the session",
+        "a sign-out keeps the session valid",
         _SESSIONS,
         "    tx.run(_END, sid_hash=digest(sid))\n",
         "    tx.run(_END, sid_hash=digest(sid[1:]))\n",
@@ -280,21 +280,21 @@ ASVS_ACCESS: Final = (
         "tests/access/test_user_administration.py::test_revoke_ends_a_users_sessions",
     ),
     Mutation(
-        "another user's session is ended by its handle",
+        "a session of another user may be ended by its id",
         _SESSIONS,
         "SESSION.c.id == _HANDLE,\n        SESSION.c.user == _USER,\n",
         "SESSION.c.id == _HANDLE,\n        _USER.is_not(None),\n",
         _TEST_OWN + "session_is_not_ended_by_a_sid_or_a_foreign_handle",
     ),
     Mutation(
-        "one's own User record may be written",
+        "users may write their own User document",
         _RIGHTS,
         '        if meta.name == "User" and name == self.user:\n',
         "        if name is self:\n",
         _TEST_OWN + "user_record_is_not_writable_by_its_user",
     ),
     Mutation(
-        "a profile takes more than its two fields",
+        "a profile update accepts other fields",
         "web/routes/self_service.py",
         "class ProfileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ",
         "class ProfileRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=False, ",
@@ -309,14 +309,14 @@ ASVS_ACCESS: Final = (
         "test_rest_verb_without_permission_hides_existence_of_name",
     ),
     Mutation(
-        "everybody is a System Manager",
+        "every user is a System Manager",
         _RIGHTS,
         "        return self.user == ADMINISTRATOR or SYSTEM_MANAGER in self.roles\n",
         "        return True\n",
         "tests/access/test_user_administration.py::test_user_administration_requires_a_system_manager",
     ),
     Mutation(
-        "a function of an app is for everybody",
+        "a function of an app requires no role",
         "web/routes/resource.py",
         "    if function.roles and not roles & ",
         "    if not function and not roles & ",
@@ -337,7 +337,7 @@ ASVS_ACCESS: Final = (
         "tests/fw_actors/documents/test_scopes.py::test_list_of_scoped_doctype_holds_permitted_names",
     ),
     Mutation(
-        "scopes leave Webhooks open",
+        "scopes do not hide Webhooks",
         _RIGHTS,
         "return self.scoped and meta.name in ",
         "return self.scoped and meta.name in () and meta.name in ",
@@ -345,14 +345,14 @@ ASVS_ACCESS: Final = (
         "test_scoped_requests_are_refused_for_any_name",
     ),
     Mutation(
-        "fields above one's permission level are shown",
+        "fields above the permission level are shown",
         "fw_actors/documents/rest.py",
         "        if not fw.rights.sees_level(owner, field.permlevel):\n",
         "        if fw.rights.sees_level(owner, field.permlevel) is None:\n",
         "tests/fw_actors/documents/test_rest.py::test_rest_read_omits_fields_above_permlevel",
     ),
     Mutation(
-        "fields above one's permission level are written",
+        "fields above the permission level are written",
         "fw_actors/documents/rest.py",
         'return not field.read_only and fw.rights.sees_level(owner, field.permlevel, "write")',
         "return not field.read_only",
@@ -367,14 +367,14 @@ ASVS_ACCESS: Final = (
         "tests/access/test_api_keys.py::test_api_keys_are_limited_to_a_hundred",
     ),
     Mutation(
-        "an API key changes passwords",
+        "an API key may change passwords",
         "fw_actors/access/administration.py",
         "    if caller.session is None:\n",
         "    if caller is None:\n",
         _TEST_OWN + "self_service_is_closed_to_api_keys",
     ),
     Mutation(
-        "tries to sign in leave no line in the log",
+        "sign-in attempts leave no line in the log",
         "fw_actors/actors/lockout.py",
         'self._log.info("sign_in.ended", ',
         'self._log.info("ended", ',
@@ -388,7 +388,7 @@ ASVS_ACCESS: Final = (
         "tests/access/test_try_log.py::test_attempt_log_has_one_line_for_a_password_change",
     ),
     Mutation(
-        "what a manager does with accounts leaves no Audit Event",
+        "operations on accounts leave no Audit Event",
         "fw_actors/access/administration.py",
         "        self._audit.record(fw, Action.UNLOCK, user)\n",
         "",
@@ -403,22 +403,21 @@ ASVS_ACCESS: Final = (
         "tests/fw_actors/hashing/test_slots.py::test_hash_slots_refuse_at_once_if_the_queue_is_full",
     ),
     Mutation(
-        "common passwords are taken",
+        "common passwords are accepted",
         "fw_actors/rules/password_policy.py",
         "if password.casefold() in common:",
         "if password is common:",
         "tests/access/test_self_service.py::test_password_policy_may_reject_common_ones_everywhere",
     ),
     Mutation(
-        "a new site takes common passwords",
+        "a new site accepts common passwords",
         "fw_cli/init.py",
         '"refuseCommonPasswords": true',
         '"refuseCommonPasswords": false',
-        "tests/fw_cli/test_init.py::"
-        "test_the_new_site_opens_with_its_key_and_the_doctor_finds_no_problem",
+        "tests/fw_cli/test_init.py::test_init_creates_site_without_doctor_warnings",
     ),
     Mutation(
-        "names that nobody has cost what a new hash costs",
+        "unknown names cost a hash of new parameters",
         "fw_actors/hashing/hasher.py",
         "self._verify(stored, password, decoy or self._cost)",
         "self._verify(stored, password, self._cost)",
@@ -430,10 +429,10 @@ ASVS_ACCESS: Final = (
         "fw_actors/rules/identifiers.py",
         "    return near, far\n",
         "    return None\n",
-        "tests/security/test_floods.py::test_tries_from_a_56_and_a_48_are_counted_together",
+        "tests/security/test_floods.py::test_attempts_are_counted_by_56_and_48_prefix",
     ),
     Mutation(
-        "a session that is not used goes on",
+        "an idle session stays valid",
         "fw_actors/access/sessions.py",
         "return now - idle_days * MS_PER_DAY if idle_days else -1",
         "return -1",
@@ -441,7 +440,7 @@ ASVS_ACCESS: Final = (
         "test_idle_session_ends_if_the_policy_limits_idleness",
     ),
     Mutation(
-        "a scoped manager makes a System Manager",
+        "a scoped manager creates a System Manager",
         "fw_actors/documents/permissions.py",
         "if fw.rights.scoped and _concerns_managers(fw, doc) and not "
         "_changes_own_profile(fw, doc):",

@@ -1,4 +1,4 @@
-"""Faults of the front end: of framing, and of who may keep the server waiting."""
+"""Faults of the front end: of framing, and of slow clients."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.mutants.mutation import Mutation
 
 FRONT: Final = (
     Mutation(
-        "a request with a length and chunks is taken, and its connection kept",
+        "a request with a length and chunks is accepted",
         "web/http11.py",
         'if chunked and (lengths or request.http_version != b"1.1"):',
         'if chunked and request.http_version != b"1.1":',
         "tests/web/test_framing.py",
     ),
     Mutation(
-        "connections that wait do not give way to new ones",
+        "waiting connections are not closed for new ones",
         "web/connections.py",
         "limits.connections and not self.close_longest_waiting():",
         "limits.connections:",

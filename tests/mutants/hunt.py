@@ -1,4 +1,4 @@
-"""Applies one mutation to a copy of the project and lets its finder look for it there."""
+"""Applies one mutation to a copy of the project and runs the tests that must find it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One deliberate fault: a line of the service that is changed, and who has to find it."""
+"""One deliberate fault: a changed line of the service, and the tests that must find it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of what a Webhook's owner controls, of troubles of receivers, and of outgoing requests."""
+"""Faults of the settings of a Webhook, of failing receivers, and of outgoing requests."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.mutants.mutation import Mutation
 
 RECEIVERS: Final = (
     Mutation(
-        "two processes tell of one dead receiver twice",
+        "two processes report a dead receiver twice",
         "fw_actors/webhooks/receivers.py",
         "if not self._take(fw.tx, TroubleAct.NOTICE, found, since):",
         "if self._take(fw.tx, TroubleAct.NOTICE, found, since) is None:",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
     Mutation(
-        "a failing Webhook is told of itself",
+        "a failing Webhook receives its own failure event",
         "fw_actors/webhooks/events.py",
         "if each.webhook != skipped",
         "if each.webhook != ''",
@@ -50,42 +50,42 @@ RECEIVERS: Final = (
         "tests/fw_actors/webhooks/test_ordering.py",
     ),
     Mutation(
-        "the wait that a receiver asks for is not kept",
+        "Retry-After of a receiver is ignored",
         "fw_actors/actors/delivery.py",
         "        if self._deps.honour_retry_after:\n",
         "        if False:\n",
         "tests/fw_actors/actors/test_retries.py",
     ),
     Mutation(
-        "a paused Webhook is sent to",
+        "deliveries to a paused Webhook are sent",
         "fw_actors/webhooks/claims.py",
         "hook.paused_until > tx.now:",
         "hook.paused_until < 0:",
         "tests/fw_actors/webhooks/test_pauses.py",
     ),
     Mutation(
-        "an old secret signs for ever",
+        "an old secret signs without end",
         "fw_actors/webhooks/signing_keys.py",
         " or now >= hook.old_until:",
         ":",
         "tests/fw_actors/webhooks/test_rotation.py",
     ),
     Mutation(
-        "an erased delivery keeps what the receiver answered",
+        "an erased delivery keeps the body of the response",
         "fw_actors/webhooks/erasure.py",
         "        forget_answers(tx, deliveries)\n",
         "        pass\n",
         "tests/fw_actors/webhooks/test_erasure.py",
     ),
     Mutation(
-        "a connection is shared whatever certificate it has shown",
+        "connections with different client certificates are shared",
         "fw_actors/http/url.py",
         "            route = route._replace(certificate=self.certificate)\n",
         "            pass\n",
         "tests/fw_actors/http/test_client_certificates.py",
     ),
     Mutation(
-        "a name may lead to a link-local address",
+        "a host name may resolve to a link-local address",
         "fw_actors/http/dial.py",
         "        allowed = self._allowed(origin, addresses)\n",
         "        allowed = addresses\n",
@@ -98,19 +98,19 @@ RECEIVERS: Final = (
         "if hook.old_secret is not None or",
     ),
     Mutation(
-        "what is in progress is erased",
+        "a delivery in progress is erased",
         "fw_actors/webhooks/erasure.py",
         "    if status not in FINAL:\n",
         "    if False:\n",
     ),
     Mutation(
-        "what was erased is sent again",
+        "an erased delivery is replayed",
         "fw_actors/webhooks/replay.py",
         "        if erased is not None:\n",
         "        if False:\n",
     ),
     Mutation(
-        "who may not erase leaves no Audit Event",
+        "a denied erasure leaves no Audit Event",
         "fw_actors/webhooks/erasure.py",
         "        audit.deny(fw, delivery)\n",
         "        pass\n",
@@ -130,7 +130,7 @@ RECEIVERS: Final = (
         "tests/fw_actors/webhooks/test_cancellation.py",
     ),
     Mutation(
-        "a claim looks at the free slots alone, and not at the rate",
+        "a claim ignores the rate of a Webhook",
         "fw_actors/webhooks/pacing.py",
         "most = min(free, allowance.requests)",
         "most = free",
@@ -142,27 +142,27 @@ RECEIVERS: Final = (
         "and_(_begun(JOB), behind_earlier)",
     ),
     Mutation(
-        "to resume a Webhook does not end its pause",
+        "resume does not end the pause of a Webhook",
         "fw_actors/webhooks/pacing.py",
         "        _write(fw.tx, WebhookPause(webhook))\n",
         "        _write(fw.tx, before)\n",
         "tests/fw_actors/webhooks/test_pauses.py",
     ),
     Mutation(
-        "nobody is told of a new device",
+        "a new device is not reported by mail",
         "fw_actors/access/sessions.py",
         "        return bool(known)\n",
         "        return False\n",
     ),
     Mutation(
-        "a Webhook that failures have disabled stays enabled",
+        "a failing Webhook is not disabled",
         "fw_actors/webhooks/receivers.py",
         "doc.__dict__.update(enabled=0, ",
         "doc.__dict__.update(",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
     Mutation(
-        "nobody is told by mail that a Webhook was disabled",
+        "a disabled Webhook is not reported by mail",
         "fw_actors/webhooks/receivers.py",
         "        self._mail(fw, Template.WEBHOOK_DISABLED, found, since)\n",
         "",
@@ -175,7 +175,7 @@ RECEIVERS: Final = (
         "tests/fw_actors/webhooks/test_erasure.py",
     ),
     Mutation(
-        "this machine may be sent to by its public address",
+        "requests to the public address of this machine are allowed",
         "fw_actors/http/dial.py",
         "            self._refuse_own_machine(origin, sock)\n",
         "            pass\n",
@@ -196,14 +196,14 @@ RECEIVERS: Final = (
         "tests/fw_actors/http/test_proxy.py",
     ),
     Mutation(
-        "connections go past the proxy",
+        "connections bypass the proxy",
         "fw_actors/http/dial.py",
         "if self._proxy is not None and self._proxy.carries(origin.host):",
         "if self._proxy is not None and not self._proxy.carries(origin.host):",
         "tests/fw_actors/http/test_proxy.py",
     ),
     Mutation(
-        "no client certificate is shown",
+        "no client certificate is sent",
         "fw_actors/http/dial.py",
         "        if origin.certificate:\n",
         "        if False:\n",

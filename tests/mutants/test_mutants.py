@@ -1,4 +1,4 @@
-"""The simulation is worth its name only when it finds what is wrong. All: scripts/mutants."""
+"""Mutations: the simulation and the tests must find deliberate faults. All: scripts/mutants."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ROOT = Path(__file__).parents[2]
 QUICK = (
     "an event is recorded without its job",
     "an attempt is counted twice",
-    "the body is made anew for each attempt",
+    "the body is rendered again for each attempt",
 )
 
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
-def test_a_mutation_still_applies(mutation: Mutation) -> None:
-    """Code moves on; a mutation that changes nothing would prove nothing."""
+def test_mutation_applies_to_current_code(mutation: Mutation) -> None:
+    """A mutation whose old text is no longer in the code would prove nothing."""
     assert applies(mutation)
     assert mutation.old != mutation.new
     if mutation.file.endswith(".py"):
@@ -29,8 +29,8 @@ def test_a_mutation_still_applies(mutation: Mutation) -> None:
 
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
-def test_what_has_to_find_a_mutation_is_there(mutation: Mutation) -> None:
-    """A test function is looked for in its source, without importing it."""
+def test_test_of_mutation_exists(mutation: Mutation) -> None:
+    """A test function is found in its source, without importing it."""
     path, _, name = mutation.found_by.partition("::")
     if path == SIMULATION:
         return
@@ -41,19 +41,19 @@ def test_what_has_to_find_a_mutation_is_there(mutation: Mutation) -> None:
         assert name in {node.name for node in body if isinstance(node, kinds)}
 
 
-def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
+def test_mutation_names_are_unique() -> None:
     assert len({mutation.name for mutation in ALL}) == len(ALL)
     assert len(MUTATIONS) >= 20
     assert len(ASVS) >= 100
 
 
-def test_each_of_the_security_page_is_found_by_one_function() -> None:
+def test_mutation_of_asvs_names_test_function() -> None:
     assert [mutation.name for mutation in ASVS if not mutation.names_a_test] == []
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", QUICK)
-def test_the_simulation_finds_it(name: str, tmp_path: Path) -> None:
+def test_simulation_finds_quick_mutation(name: str, tmp_path: Path) -> None:
     """In a copy of the project, within a few seeds."""
     (mutation,) = [one for one in MUTATIONS if one.name == name]
     found = hunt(mutation, tmp_path, "1-10")

@@ -42,7 +42,7 @@ def test_faults_name_what_does_not_agree(change: dict[str, object], told: str) -
     assert told in found
 
 
-def test_a_released_version_may_stay_until_the_packages_change() -> None:
+def test_released_version_is_valid_until_packages_change() -> None:
     assert list(faults(replace(RAISED, release="0.1.0", changed=False))) == []
 
 

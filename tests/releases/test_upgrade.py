@@ -90,7 +90,7 @@ class Installed:
         return status
 
 
-class Receiver(http.server.BaseHTTPRequestHandler):
+class UpgradeReceiver(http.server.BaseHTTPRequestHandler):
     ids: list[str]
 
     def do_POST(self) -> None:
@@ -107,7 +107,7 @@ class Receiver(http.server.BaseHTTPRequestHandler):
 def received() -> Iterator[tuple[str, list[str]]]:
     """The URL of a receiver, and the ids of what it gets."""
     ids: list[str] = []
-    handler = type("Handler", (Receiver,), {"ids": ids})
+    handler = type("Handler", (UpgradeReceiver,), {"ids": ids})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -126,7 +126,7 @@ def wheels(tmp_path: Path, installed_wheel: InstalledWheel) -> tuple[Path, Path]
 
 
 @pytest.mark.timeout(300)
-def test_a_running_site_is_upgraded_and_goes_back_by_its_backup(
+def test_site_is_upgraded_and_restored_from_backup(
     wheels: tuple[Path, Path], received: tuple[str, list[str]], tmp_path: Path
 ) -> None:
     """Each build replaces an older one; the store is migrated, old deliveries are replayed, an

@@ -1,4 +1,4 @@
-"""The libraries are looked up among known vulnerabilities, and listed with each release."""
+"""Libraries are audited for known vulnerabilities and listed with each release."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def steps(job: dict[str, Any]) -> list[str]:
     return [step["run"] for step in job["steps"] if "run" in step]
 
 
-def test_each_check_audits_the_pinned_libraries() -> None:
+def test_check_script_audits_pinned_libraries() -> None:
     check = (ROOT / "scripts" / "check").read_text()
     assert "--requirement constraints-dev.txt" in check
     assert "\ncheck 'security of the libraries' libraries_are_secure\n" in check
 
 
-def test_libraries_are_audited_at_every_change_and_every_night() -> None:
+def test_workflow_audits_libraries_at_changes_and_nightly() -> None:
     tests = workflow("tests.yml")
     events = tests[True]  # YAML takes the key `on` for a truth
     assert {"push", "pull_request", "schedule"} <= set(events)
@@ -34,7 +34,7 @@ def test_libraries_are_audited_at_every_change_and_every_night() -> None:
     assert "scripts/check" in steps(check)
 
 
-def test_a_release_lists_what_runs_with_it() -> None:
+def test_release_includes_sbom_of_constraints() -> None:
     (making,) = [run for run in steps(workflow("release.yml")["jobs"]["build"]) if "sbom" in run]
     assert "--format cyclonedx-json" in making
     assert "--requirement constraints.txt" in making

@@ -1,6 +1,6 @@
 """Arguments and signals that scripts/fw and scripts/start pass on (C-140, C-142).
 
-They run in a copy of the project whose Python only tells how it was called; its recipe says that
+They run in a copy of the project whose Python only prints how it was called; its recipe says that
 it is current, so that nothing is installed.
 """
 
@@ -26,7 +26,7 @@ for argument in "$@"; do echo "argument=$argument"; done
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the project with a Python that tells what it is given."""
+    """A copy of the project with a Python that prints its arguments and environment."""
     folder = tmp_path / "a clone"
     folder.mkdir()
     shutil.copytree(ROOT / "scripts", folder / "scripts")
@@ -77,27 +77,25 @@ def run(command: Path, *arguments: str, cwd: Path, **environ: str) -> list[str]:
     return told(begin(command, *arguments, cwd=cwd, environ=environ))
 
 
-def test_fw_hands_its_arguments_to_the_command_line_from_anywhere(
-    project: Path, site: Path
-) -> None:
+def test_fw_script_passes_arguments_from_any_folder(project: Path, site: Path) -> None:
     lines = run(project / "scripts" / "fw", "eval", "a b", "", cwd=site)
     assert [line.removeprefix("argument=") for line in lines[3:]] == [
         "-P", "-m", "fw_cli", "eval", "a b", "",
     ]  # fmt: skip
 
 
-def test_fw_works_through_a_link(project: Path, site: Path) -> None:
+def test_fw_script_works_through_symlink(project: Path, site: Path) -> None:
     (site / "fw").symlink_to(project / "scripts" / "fw")
     assert "argument=version" in run(site / "fw", "version", cwd=site)
 
 
-def test_fw_becomes_the_process_that_it_starts(project: Path, site: Path) -> None:
+def test_fw_script_is_replaced_by_its_process(project: Path, site: Path) -> None:
     """A signal to it then reaches the service."""
     process = begin(project / "scripts" / "fw", "serve", cwd=site, environ={})
     assert f"pid={process.pid}" in told(process)
 
 
-def test_a_clone_that_only_its_owner_can_make_ready_says_so(project: Path, site: Path) -> None:
+def test_fw_in_unwritable_clone_names_owner_command(project: Path, site: Path) -> None:
     (project / ".venv" / "made-from").unlink()
     (project / ".venv.lock").mkdir()  # what root can't write either
     process = begin(project / "scripts" / "fw", "version", cwd=site, environ={})
@@ -109,7 +107,7 @@ def test_a_clone_that_only_its_owner_can_make_ready_says_so(project: Path, site:
     ]
 
 
-def test_fw_asks_for_huge_pages_unless_told_otherwise(project: Path, site: Path) -> None:
+def test_fw_script_requests_huge_pages_by_default(project: Path, site: Path) -> None:
     fw = project / "scripts" / "fw"
     asked = "tunables=glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1"
     assert asked in run(fw, cwd=site, GLIBC_TUNABLES="")
@@ -118,7 +116,7 @@ def test_fw_asks_for_huge_pages_unless_told_otherwise(project: Path, site: Path)
     )
 
 
-def test_the_key_of_the_site_gets_into_no_environment(project: Path, site: Path) -> None:
+def test_fw_puts_site_key_into_no_environment(project: Path, site: Path) -> None:
     """The program reads secret.key by itself; a key of the caller's environment is handed on."""
     fw = project / "scripts" / "fw"
     (site / "secret.key").write_text("of the site\n")
@@ -126,9 +124,7 @@ def test_the_key_of_the_site_gets_into_no_environment(project: Path, site: Path)
     assert "key=of the process" in run(fw, cwd=site, FW_SECRET_KEY="of the process")
 
 
-def test_the_first_start_makes_a_key_for_its_owner_only_and_no_later_one_replaces_it(
-    project: Path, site: Path
-) -> None:
+def test_first_start_creates_private_key_once(project: Path, site: Path) -> None:
     """scripts/start makes secret.key (0600, git-ignored) beside fw.json (C-142)."""
     first = run(project / "scripts" / "start", cwd=site)
     key = (site / "secret.key").read_text()
@@ -139,7 +135,7 @@ def test_the_first_start_makes_a_key_for_its_owner_only_and_no_later_one_replace
     assert (site / "secret.key").read_text() == key
 
 
-def test_first_starts_at_the_same_time_agree_on_one_key(project: Path, site: Path) -> None:
+def test_simultaneous_first_starts_share_one_key(project: Path, site: Path) -> None:
     start = project / "scripts" / "start"
     running = [begin(start, cwd=site, environ={}) for _ in range(6)]
     for process in running:
@@ -147,7 +143,7 @@ def test_first_starts_at_the_same_time_agree_on_one_key(project: Path, site: Pat
     assert sorted(file.name for file in site.iterdir()) == ["fw.json", "secret.key"]
 
 
-def test_a_start_with_a_key_in_its_environment_makes_none(project: Path, site: Path) -> None:
+def test_start_with_given_key_creates_none(project: Path, site: Path) -> None:
     credentials = site.parent / "credentials"
     credentials.mkdir()
     (credentials / "fw_secret_key").write_text("of systemd")
@@ -161,9 +157,7 @@ def test_a_start_with_a_key_in_its_environment_makes_none(project: Path, site: P
     assert not (site / "secret.key").exists()
 
 
-def test_a_start_where_there_is_no_site_says_so_and_leaves_nothing(
-    project: Path, tmp_path: Path
-) -> None:
+def test_start_outside_site_fails_and_writes_nothing(project: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     nowhere.mkdir()
     process = begin(project / "scripts" / "start", cwd=nowhere, environ={})
@@ -176,8 +170,8 @@ PINS = tuple(f"constraints{part}.txt" for part in ("", "-dev", "-build", "-audit
 
 
 @pytest.mark.parametrize("name", PINS)
-def test_the_pins_name_no_place_and_every_one_has_a_hash(name: str) -> None:
-    """The machine's own configuration names the package index."""
+def test_pins_have_hashes_and_no_location(name: str) -> None:
+    """The package index is set by the machine's configuration."""
     text = (ROOT / name).read_text()
     assert "://" not in text
     assert "/tmp" not in text
@@ -192,14 +186,14 @@ def pins(name: str) -> set[str]:
     return {line.split()[0] for line in lines if "==" in line and not line.startswith(" ")}
 
 
-def test_what_serves_and_what_builds_is_what_is_tested() -> None:
+def test_serving_and_build_pins_are_tested_pins() -> None:
     assert pins("constraints.txt") < pins("constraints-dev.txt")
     assert pins("constraints-build.txt") < pins("constraints-dev.txt")
     assert pins("constraints-alone.txt") < pins("constraints-dev.txt")
     assert pins("constraints-otel.txt") < pins("constraints-dev.txt")
 
 
-def test_nothing_is_installed_without_its_hash() -> None:
+def test_scripts_install_by_hashes_only() -> None:
     """Clone and check install pinned libraries by hash, and the project without libraries."""
     for script in ("venv.bash", "check"):
         text = (ROOT / "scripts" / script).read_text().replace("\\\n", " ")
@@ -237,7 +231,7 @@ def installs(project: Path, script: str) -> list[str]:
 SERVING = ("constraints.txt", "constraints-build.txt")
 
 
-def test_an_environment_for_serving_holds_what_serves_alone(project: Path) -> None:
+def test_serving_environment_installs_only_serving_pins(project: Path) -> None:
     """A service needs a quarter of what tests and pages need (C-144)."""
     make_from(project, "pyproject.toml")
     assert installs(project, "serving") == [*SERVING, project.name]
@@ -246,14 +240,14 @@ def test_an_environment_for_serving_holds_what_serves_alone(project: Path) -> No
     assert installs(project, "serving") == []
 
 
-def test_a_first_start_compiles_no_module_that_it_does_not_import(project: Path) -> None:
+def test_serving_install_compiles_no_modules(project: Path) -> None:
     """It costs at most a third of what it cost with the libraries of tests and pages."""
     make_from(project, "pyproject.toml")
     assert pip_arguments(project, "serving").count("--no-compile") == 2
     assert "--no-compile" not in pip_arguments(project, "")
 
 
-def test_an_environment_with_all_keeps_all_when_it_is_brought_up_to_date(project: Path) -> None:
+def test_full_environment_stays_full_after_update(project: Path) -> None:
     make_from(project, "pyproject.toml")
     assert installs(project, "") == ["constraints-dev.txt", project.name]
     with (project / "pyproject.toml").open("a") as file:

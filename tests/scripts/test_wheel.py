@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that `fw` works from it in an empty environment and folder."""
+"""The contents of the wheel, and `fw` installed from it into an empty environment."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wheel(installed_wheel: InstalledWheel) -> Path:
     return installed_wheel.wheel
 
 
-def test_the_wheel_holds_the_five_packages_and_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_only_five_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
         assert "fw_actors/hashing/common_passwords.txt" in archive.namelist()
@@ -44,7 +44,7 @@ def test_the_wheel_holds_the_five_packages_and_nothing_else(wheel: Path) -> None
     assert tops == {"fw_actors", "fw_cli", "fw_client", "supervisors", "web", about}
 
 
-def test_each_build_has_a_version_of_its_own(tmp_path: Path) -> None:
+def test_build_has_unique_version(tmp_path: Path) -> None:
     """Pip replaces no build by one of the same version; at a tag it is the release's (O-165)."""
     for name in ("hatch_build.py", "fw_actors/version.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -69,7 +69,7 @@ def test_each_build_has_a_version_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["fw_actors", "fw_cli", "fw_client", "supervisors", "web"])
-def test_the_wheel_has_the_types_of_each_package(wheel: Path, package: str) -> None:
+def test_wheel_has_types_of_package(wheel: Path, package: str) -> None:
     """R-23."""
     with zipfile.ZipFile(wheel) as archive:
         assert f"{package}/py.typed" in archive.namelist()
@@ -110,7 +110,7 @@ def needed(wheel: Path, *extras: str) -> dict[str, str]:
     return found
 
 
-def test_the_wheel_brings_the_pins_of_all_that_it_needs_and_of_nothing_else(wheel: Path) -> None:
+def test_wheel_contains_pins_of_exactly_its_needs(wheel: Path) -> None:
     """`pip install --require-hashes -r constraints.txt` then installs the tested versions."""
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read("fw_actors/constraints.txt").decode()
@@ -118,11 +118,11 @@ def test_the_wheel_brings_the_pins_of_all_that_it_needs_and_of_nothing_else(whee
     assert pinned(text) == needed(wheel, "service", "postgres", "console", "bcrypt")
 
 
-def test_the_extra_all_is_the_others_together(wheel: Path) -> None:
+def test_extra_all_combines_service_extras(wheel: Path) -> None:
     assert needed(wheel, "all") == needed(wheel, "service", "postgres", "console", "bcrypt")
 
 
-def test_the_extra_client_brings_httpx_alone(wheel: Path) -> None:
+def test_extra_client_requires_only_httpx(wheel: Path) -> None:
     """The extra brings all that `fw_client` imports (H-220)."""
     added = {each.name for each in requirements(wheel) if str(each.marker) == 'extra == "client"'}
     assert added == {"httpx"}
@@ -134,19 +134,15 @@ UNUSABLE = [  # an import or a command fails with it, or pip finds no matching l
 
 
 @pytest.mark.parametrize(("library", "version"), UNUSABLE)
-def test_the_wheel_allows_no_library_that_it_does_not_work_with(
-    wheel: Path, library: str, version: str
-) -> None:
-    """scripts/floors tries what is allowed; this keeps what it has found (O-41)."""
+def test_wheel_excludes_unusable_library_versions(wheel: Path, library: str, version: str) -> None:
+    """scripts/floors tests the allowed versions; this test keeps its findings (O-41)."""
     asked = [each.specifier for each in requirements(wheel) if each.name == library]
     assert asked
     assert all(version not in each for each in asked)
 
 
 @pytest.mark.parametrize("library", ["h11", "quart", "quart-schema", "quart-trio", "werkzeug"])
-def test_the_wheel_limits_libraries_of_which_it_uses_more_than_their_interface(
-    wheel: Path, library: str
-) -> None:
+def test_wheel_limits_libraries_used_beyond_their_interface(wheel: Path, library: str) -> None:
     asked = [each.specifier for each in requirements(wheel) if each.name == library]
     assert asked
     assert all("<" in {part.operator for part in each} for each in asked)
@@ -155,7 +151,7 @@ def test_the_wheel_limits_libraries_of_which_it_uses_more_than_their_interface(
 RUNTIME_ALONE = {"attrs", "idna", "msgspec", "outcome", "sniffio", "sortedcontainers", "trio"}
 
 
-def test_the_wheel_without_extras_brings_the_runtime_alone(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_without_extras_requires_only_runtime(wheel: Path, tmp_path: Path) -> None:
     """trio, outcome and msgspec with what trio needs; `fw` then says what to install."""
     assert set(needed(wheel, "")) == RUNTIME_ALONE
     libraries = tmp_path / "libraries"
@@ -182,7 +178,7 @@ def test_the_wheel_without_extras_brings_the_runtime_alone(wheel: Path, tmp_path
     assert told.stderr == "fw: fw needs the library click: pip install 'fw-actors[service]'\n"
 
 
-def test_fw_works_from_the_wheel_in_an_empty_folder(
+def test_fw_works_from_wheel_in_empty_folder(
     installed_wheel: InstalledWheel, tmp_path: Path
 ) -> None:
     folder = tmp_path / "empty"

@@ -1,5 +1,5 @@
 """Guesses as fast as it can at each name that comes on stdin, on the site of the working directory;
-a process of its own. Prints, as JSON, how many tries were verified, and the refusals by status."""
+a process of its own. Prints, as JSON, the number of verified attempts, and refusals by status."""
 
 from __future__ import annotations
 

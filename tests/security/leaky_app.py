@@ -1,4 +1,4 @@
-"""An app that tells secrets wherever an app can fail; put into a site's folder as `leaky.py`."""
+"""An app that leaks secrets in every failure of an app; copied into a site as `leaky.py`."""
 
 from __future__ import annotations
 

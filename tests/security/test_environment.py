@@ -66,7 +66,7 @@ def serving(site: LiveSite, **environ: str) -> Iterator[int]:
             process.terminate()
 
 
-def test_a_service_shows_no_secret_and_an_app_finds_none(site: LiveSite) -> None:
+def test_service_environment_contains_no_secret(site: LiveSite) -> None:
     with site:
         site.add_manager()
         with serving(site, FW_SMTP_USER="fw", **SECRETS) as pid, site.client() as client:
@@ -78,7 +78,7 @@ def test_a_service_shows_no_secret_and_an_app_finds_none(site: LiveSite) -> None
     assert [found_in(seen) for seen in told["seen"]] == [[], [], [], []]
 
 
-def test_a_service_in_the_background_shows_none(site: LiveSite) -> None:
+def test_background_service_environment_contains_no_secret(site: LiveSite) -> None:
     environ = {"FW_SMTP_USER": "fw", **SECRETS}
     site.fw("start", **environ)
     try:
@@ -88,7 +88,7 @@ def test_a_service_in_the_background_shows_none(site: LiveSite) -> None:
         site.fw("stop")
 
 
-def test_a_worker_shows_none(site: LiveSite) -> None:
+def test_worker_environment_contains_no_secret(site: LiveSite) -> None:
     worker = subprocess.Popen(
         site.command("worker"), cwd=site.folder,
         env=site.environ(FW_SMTP_USER="fw", **SECRETS), stderr=subprocess.PIPE, text=True,
@@ -102,7 +102,7 @@ def test_a_worker_shows_none(site: LiveSite) -> None:
         worker.communicate(timeout=30)
 
 
-def test_the_password_of_the_database_is_taken_as_well() -> None:
+def test_take_secrets_removes_database_password() -> None:
     """A process of its own, since the environment that is overwritten is the process's."""
     url = "postgresql://fw:hunter2@localhost/fw"
     script = (
@@ -120,7 +120,7 @@ def test_the_password_of_the_database_is_taken_as_well() -> None:
     assert done.stdout.splitlines() == [f"{url} True False", "False json"]
 
 
-def test_where_the_system_does_not_tell_the_secrets_are_unset_all_the_same(
+def test_take_secrets_unsets_variables_without_proc(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("fw_cli.own_environment._STAT", tmp_path / "no-proc")

@@ -1,5 +1,5 @@
-"""A flood of sign-ins holds up itself: honest ones find a place among those who wait for a hash
-(A-116, A-117), and one network has no endless budget of tries (A-94)."""
+"""A flood of sign-ins delays itself: honest ones find a slot in the queue for hashes
+(A-116, A-117), and one network has a limited budget of attempts (A-94)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of_a_botnet(number: int) -> str:
 
 
 async def flood(site: HttpSite, address_of: Callable[[int], str], answers: Counter[int]) -> None:
-    """Guess at names that nobody has, from address after address, for `SECONDS`."""
+    """Guess at unknown names, from one address after the other, for `SECONDS`."""
     end, tries = trio.current_time() + SECONDS, iter(range(10**9))
 
     async def guess(connection: int) -> None:
@@ -55,13 +55,13 @@ async def honest(site: HttpSite, usr: str, peer: str, answers: list[int]) -> Non
 
 
 @pytest.mark.parametrize(("address_of", "stranger"), [(of_one_48, [200] * 3), (of_a_botnet, None)])
-async def test_honest_sign_ins_find_a_place_beside_a_flood(
+async def test_honest_sign_ins_get_hash_slots_beside_flood(
     tmp_path: Path,
     autojump_clock: MockClock,
     address_of: Callable[[int], str],
     stranger: list[int] | None,
 ) -> None:
-    """From an address of before also beside a flood from thousands of networks."""
+    """A known address gets a slot also beside a flood from thousands of networks."""
     flooded: Counter[int] = Counter()
     known: list[int] = []
     unknown: list[int] = []
@@ -82,7 +82,7 @@ async def test_honest_sign_ins_find_a_place_beside_a_flood(
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_tries_from_a_56_and_a_48_are_counted_together(
+async def test_attempts_are_counted_by_56_and_48_prefix(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """Four and sixteen times an address's budget; a success takes back its own charge only."""
@@ -112,10 +112,10 @@ async def test_tries_from_a_56_and_a_48_are_counted_together(
 
 
 @pytest.mark.usefixtures("on_both_stores")
-async def test_recovery_has_sixteen_places_of_its_own_then_503(
+async def test_recovery_has_sixteen_hash_slots_then_503(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Recovery and password change have 16 places, then 503 (A-114); the link of a refused request
+    """Recovery and password change have 16 slots, then 503 (A-114); the link of a refused request
     is as good as before (A-187)."""
     async with http_site(tmp_path) as site, trio.open_nursery() as nursery:
         await site.hire("boss", "System Manager")

@@ -1,6 +1,6 @@
-"""A hundred parallel guesses at one name never cost more hashes than tries are allowed.
+"""A hundred parallel guesses at one name compute no more hashes than attempts are allowed.
 
-Parallel guesses never hash more than `maxLoginAttempts` (A-64): one statement decides a try
+Parallel guesses never hash more than `maxLoginAttempts` (A-64): one statement decides an attempt
 (A-63).
 """
 
@@ -23,7 +23,7 @@ TRIES = 5
 
 @contextmanager
 def guessers(site: LiveSite, processes: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start `processes` that make 100 guesses between them at each name that they are told."""
+    """Start `processes` that together make 100 guesses at each given name."""
     command = [sys.executable, "-P", "-m", "tests.security.guesser", str(100 // processes)]
     with ExitStack() as stack:
         started = [
@@ -41,7 +41,7 @@ def guessers(site: LiveSite, processes: int) -> Iterator[list[subprocess.Popen[s
 
 
 def guess_together(started: list[subprocess.Popen[str]], usr: str) -> list[dict[str, Any]]:
-    """Let all processes guess at a name at once; what each of them tells."""
+    """Let all processes guess at a name at once; return the report of each."""
     for process in started:
         assert process.stdin is not None
         process.stdin.write(f"{usr}\n")
@@ -56,7 +56,7 @@ def _line_of(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.usefixtures("on_both_stores")
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_hundred_guesses_hash_no_more_than_the_limit(tmp_path: Path, processes: int) -> None:
+def test_parallel_guesses_hash_at_most_limit(tmp_path: Path, processes: int) -> None:
     with LiveSite(tmp_path, apps=()) as site:
         site.add_manager()
         with guessers(site, processes) as started:

@@ -75,7 +75,7 @@ def tour(site: LiveSite) -> set[str]:
     return secrets
 
 
-def test_a_whole_run_leaves_no_secret_anywhere(tmp_path: Path) -> None:
+def test_site_run_leaves_no_secret_in_log_or_store(tmp_path: Path) -> None:
     with LiveSite(tmp_path, apps=()) as site:
         site.add_manager()
         site.start(FW_LOG_LEVEL="debug")
@@ -91,7 +91,7 @@ def test_a_whole_run_leaves_no_secret_anywhere(tmp_path: Path) -> None:
         assert [secret for secret in secrets if secret.encode() in content] == [], file.name
 
 
-# What an app may tell of the site's secrets is told nowhere.
+# Secrets of the site that an app leaks must appear nowhere.
 
 KEY = "a vault key of forty characters, or more"
 STRIPE = "sk_live_51Habcd"
@@ -103,7 +103,7 @@ EVERY_TIME = ("fail", "refuse", "queue", "log", "thread")
 
 @contextmanager
 def leaking(folder: Path, style: str) -> Iterator[LiveSite]:
-    """A running site whose app has told its secrets wherever it can fail."""
+    """A running site whose app has leaked its secrets in every failure."""
     shutil.copy(Path(__file__).with_name("leaky_app.py"), folder / "leaky.py")
     (folder / "leaks.txt").write_text("\n".join(HIDDEN))
     environ = {
@@ -151,8 +151,8 @@ def found_in(text: str | bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
-def test_secrets_that_an_app_tells_stand_nowhere(tmp_path: Path, style: str) -> None:
-    """Credentials are never stored in a column (D-202), nor told (C-85)."""
+def test_secrets_leaked_by_app_are_scrubbed(tmp_path: Path, style: str) -> None:
+    """Credentials are never stored in a column (D-202) nor shown (C-85)."""
     with leaking(tmp_path, style) as site:
         view = site.fw("console", "--json")
         assert found_in(view) == []
@@ -171,7 +171,7 @@ def test_secrets_that_an_app_tells_stand_nowhere(tmp_path: Path, style: str) -> 
 @pytest.mark.parametrize(
     "command", [("eval", "fail()"), ("exec", "script.py"), ("eval", "fw.nothing(leaky.TOLD)")]
 )
-def test_a_command_that_fails_tells_no_secret(tmp_path: Path, command: tuple[str, str]) -> None:
+def test_failed_command_prints_no_secret(tmp_path: Path, command: tuple[str, str]) -> None:
     shutil.copy(Path(__file__).with_name("leaky_app.py"), tmp_path / "leaky.py")
     (tmp_path / "leaks.txt").write_text(f"{KEY}\n{STRIPE}\n{SMTP}")
     (tmp_path / "script.py").write_text("import leaky\nraise RuntimeError(leaky.TOLD)\n")
@@ -189,7 +189,7 @@ def test_a_command_that_fails_tells_no_secret(tmp_path: Path, command: tuple[str
     assert found_in(done.stdout + done.stderr) == []
 
 
-async def test_the_failure_of_an_actor_tells_no_secret(
+async def test_actor_failure_shows_no_secret(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     """The log line, the console's last error and the answer all omit the secret."""

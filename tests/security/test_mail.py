@@ -28,7 +28,7 @@ QUICK = {"backoffSeconds": 0.1, "backoffCapSeconds": 0.5}
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that refuses connections until somebody listens there, and that nobody else gets."""
+    """A reserved port that refuses connections until a server listens there."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
@@ -74,9 +74,7 @@ def text_of(mail: EmailMessage) -> str:
 
 
 @pytest.mark.usefixtures("on_both_stores")
-def test_a_mail_server_that_was_down_gets_the_link_and_nothing_else_has_it(
-    tmp_path: Path, port: int
-) -> None:
+def test_recovery_link_reaches_only_recovered_mail_server(tmp_path: Path, port: int) -> None:
     authority = trustme.CA()
     environ = settings(tmp_path, authority, port)
     with LiveSite(tmp_path, ops=QUICK, apps=()) as site:

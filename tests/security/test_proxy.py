@@ -44,14 +44,14 @@ def statuses(url: str, forwarded: list[str]) -> list[int]:
 
 
 def narrow(folder: Path) -> LiveSite:
-    """A site whose addresses have two tries."""
+    """A site whose addresses have two attempts."""
     site = LiveSite(folder, apps=())
     (folder / "fw.json").write_text('{"site": {"name": "x"}, "auth": {"addressAttempts": 2}}')
     return site
 
 
-def test_behind_a_trusted_proxy_the_right_most_entry_counts(tmp_path: Path) -> None:
-    """The client's own inventions stand left of what nginx has seen, which is loopback here."""
+def test_trusted_proxy_counts_by_rightmost_entry(tmp_path: Path) -> None:
+    """Entries sent by the client are left of the address that nginx saw, here loopback."""
     with narrow(tmp_path) as site:
         site.start(FW_TRUST_PROXY="on")
         with proxy(tmp_path, site.url) as url:
@@ -59,8 +59,8 @@ def test_behind_a_trusted_proxy_the_right_most_entry_counts(tmp_path: Path) -> N
             assert statuses(url, inventions) == [401, 401, 429, 429]
 
 
-def test_trusted_networks_are_walked_through_from_the_right(tmp_path: Path) -> None:
-    """Behind nginx and a further trusted proxy the first stranger from the right counts."""
+def test_trusted_networks_are_skipped_from_right(tmp_path: Path) -> None:
+    """Behind nginx and a second trusted proxy the rightmost untrusted address counts."""
     with narrow(tmp_path) as site:
         site.start(FW_TRUST_PROXY="127.0.0.0/8,10.0.0.0/8")
         with proxy(tmp_path, site.url) as url:
@@ -69,7 +69,7 @@ def test_trusted_networks_are_walked_through_from_the_right(tmp_path: Path) -> N
             assert statuses(url, ["198.51.100.2, 10.1.1.1"]) == [401]
 
 
-def test_without_trust_the_proxy_itself_counts(tmp_path: Path) -> None:
+def test_untrusted_proxy_counts_by_its_own_address(tmp_path: Path) -> None:
     """`X-Forwarded-For` of an untrusted peer is ignored (A-101, H-90)."""
     with narrow(tmp_path) as site:
         site.start()
@@ -81,7 +81,7 @@ def test_without_trust_the_proxy_itself_counts(tmp_path: Path) -> None:
             ]
 
 
-def test_the_proxys_word_for_tls_is_believed_only_under_trust(tmp_path: Path) -> None:
+def test_forwarded_proto_is_used_only_under_trust(tmp_path: Path) -> None:
     """`X-Forwarded-Proto` is believed under the same rule (H-95)."""
     with narrow(tmp_path) as site:
         for trust, secure in (("on", True), ("off", False)):

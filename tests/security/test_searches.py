@@ -1,4 +1,4 @@
-"""The searches of one user take nothing from others but a place among searches."""
+"""The searches of one user take only slots for searches from other users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fw_actors.store import Tx
 from supervisors.service.tree import open_service
 from tests.http_site import URL, HttpSite
 from tests.live_site import LiveSite
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 from web.app import make_app
 from web.settings import Settings
@@ -33,7 +33,7 @@ MEGABYTE = 1_000_000
 WORST = [["text", "like", "%" + "a" * 990 + "b%"]]
 BETWEEN = 100
 LONG = [["text", "like", "%a" + "_" * BETWEEN + "c%"]] * 40
-"""Each text is gone through 40 times, character by character: it matches at its end."""
+"""Each text is scanned 40 times, character by character: it matches at its end."""
 _DICE = random.Random(1)
 TEXT = "".join(_DICE.choices("ab", k=MEGABYTE - 1000)) + "a" + "b" * BETWEEN + "c"
 
@@ -46,7 +46,7 @@ def search(filters: list[Any], fields: str = '["name"]') -> str:
 async def a_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
     """A site with its threads, and wendy, who may write and list notes."""
     config = make_config(folder, apps=("examples.notes",), **changes)
-    entropy, log = SeededEntropy(1), Log()
+    entropy, log = SeededEntropy(1), RecordingLog()
     clock: Any = SystemClock()
     async with open_service(config, log=log, front=False, clock=clock, entropy=entropy) as service:
         settings = Settings(name="tests", url=URL, trust=config.deployment.trust_proxy)
@@ -58,7 +58,7 @@ async def a_site(folder: Path, **changes: Any) -> AsyncIterator[HttpSite]:
 
 @asynccontextmanager
 async def every_reader_held(site: HttpSite) -> AsyncIterator[None]:
-    """Hold all who serve searches, with more waiting behind them."""
+    """Occupy all readers that serve searches, with further searches waiting."""
     readers, over = threading.Semaphore(0), threading.Event()
 
     def hold(tx: Tx) -> None:
@@ -76,7 +76,7 @@ async def every_reader_held(site: HttpSite) -> AsyncIterator[None]:
             over.set()
 
 
-async def test_others_sign_in_and_are_known_while_searches_hold_every_reader(
+async def test_sign_in_and_sessions_work_while_searches_hold_readers(
     tmp_path: Path,
 ) -> None:
     """Sessions, keys, sign-in, boot and readiness wait behind no search."""
@@ -96,7 +96,7 @@ async def test_others_sign_in_and_are_known_while_searches_hold_every_reader(
             assert recovery.status == 200
 
 
-async def test_mails_go_while_searches_hold_every_reader(tmp_path: Path) -> None:
+async def test_mails_are_sent_while_searches_hold_readers(tmp_path: Path) -> None:
     """Searches that keep every reader busy must not delay a recovery link."""
     async with a_site(tmp_path) as site:
         site.service.gateway.open()
@@ -108,8 +108,8 @@ async def test_mails_go_while_searches_hold_every_reader(tmp_path: Path) -> None
                 await site.log.wait("mail.ended", before + 1)
 
 
-async def test_a_search_over_its_time_is_refused_with_the_reason(tmp_path: Path) -> None:
-    """503 with Retry-After, one line in the log with the route, and the reader goes on."""
+async def test_search_over_time_limit_is_refused_with_reason(tmp_path: Path) -> None:
+    """503 with Retry-After, one log line with the route, and the reader is reused."""
     async with a_site(tmp_path, query_timeout_seconds=0.2) as site:
         sid = await site.sid("wendy")
         for _ in range(3):
@@ -133,8 +133,8 @@ async def test_a_search_over_its_time_is_refused_with_the_reason(tmp_path: Path)
             assert (found.status, found.json["total"]) == (200, 3)
 
 
-async def test_the_worst_single_pattern_is_answered_within_the_time(tmp_path: Path) -> None:
-    """990 letters that nearly match at each of a million places."""
+async def test_worst_search_pattern_is_answered_within_limit(tmp_path: Path) -> None:
+    """990 letters that nearly match at each of a million positions."""
     async with a_site(tmp_path, query_timeout_seconds=60.0) as site:
         sid = await site.sid("wendy")
         for _ in range(5):
@@ -144,7 +144,7 @@ async def test_the_worst_single_pattern_is_answered_within_the_time(tmp_path: Pa
         assert (found.status, found.json["total"]) == (200, 0)
 
 
-async def test_a_list_of_long_texts_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+async def test_list_of_long_texts_is_refused_with_limit_field(tmp_path: Path) -> None:
     async with a_site(tmp_path) as site:
         sid = await site.sid("wendy")
         for _ in range(9):
@@ -158,7 +158,7 @@ async def test_a_list_of_long_texts_is_refused_and_says_what_to_do(tmp_path: Pat
 
 
 @pytest.mark.timeout(300)
-def test_searches_whose_clients_have_gone_free_their_readers(tmp_path: Path) -> None:
+def test_search_of_disconnected_client_frees_reader(tmp_path: Path) -> None:
     """On real sockets; nothing but that ends them within the test's time."""
     with LiveSite(tmp_path, ops={"queryTimeoutSeconds": 300}) as site:
         site.add_manager()

@@ -70,7 +70,7 @@ def imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def importers(packages: set[str]) -> set[str]:
-    """The modules that import one of `packages`, or something of it."""
+    """The modules that import one of `packages`, or a name from it."""
     return {
         path
         for path, tree in trees().items()
@@ -84,22 +84,22 @@ def calls(node: ast.AST, *names: str) -> bool:
 
 
 def attribute_call(node: ast.AST, owner: str) -> str | None:
-    """The name of what is called on `owner` (`re.compile`), or None."""
+    """The name of the function called on `owner` (`re.compile`), or None."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return None
     value = node.func.value
     return node.func.attr if isinstance(value, ast.Name) and value.id == owner else None
 
 
-def test_there_are_modules() -> None:
+def test_trees_include_product_modules() -> None:
     assert len(trees()) > 150
 
 
-def test_code_is_run_by_the_operators_commands_alone() -> None:
+def test_code_is_evaluated_only_by_operator_commands() -> None:
     assert found(lambda node: calls(node, "eval", "exec", "compile", "__import__")) == RUNS_CODE
 
 
-def test_no_shell_reads_a_command() -> None:
+def test_code_starts_no_shell() -> None:
     def starts_shell(node: ast.AST) -> bool:
         if attribute_call(node, "os") in {"system", "popen", "spawnl", "spawnv", "execl"}:
             return True
@@ -108,7 +108,7 @@ def test_no_shell_reads_a_command() -> None:
     assert found(starts_shell) == set()
 
 
-def test_nothing_from_outside_is_read_into_objects_of_its_own_choice() -> None:
+def test_code_uses_no_unsafe_deserializer() -> None:
     assert importers(UNSAFE_READERS) == {
         # The configuration of a serving process comes from its own parent, through a pipe.
         "supervisors/service/assignment.py",
@@ -116,7 +116,7 @@ def test_nothing_from_outside_is_read_into_objects_of_its_own_choice() -> None:
     }
 
 
-def test_no_memory_is_managed_by_hand() -> None:
+def test_code_imports_no_foreign_memory_module() -> None:
     # The memory that the processes of one service share is read and written in whole words.
     assert importers(FOREIGN_MEMORY) == {"fw_actors/webhooks/subscriptions.py"}
 
@@ -185,7 +185,7 @@ def _is_constant_pattern(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant)
 
 
-def test_no_regular_expression_is_made_of_input() -> None:
+def test_regular_expressions_are_constant() -> None:
     def is_made(node: ast.AST) -> bool:
         if attribute_call(node, "re") not in PATTERN_MAKERS:
             return False
@@ -209,7 +209,7 @@ def test_templates_are_files_of_the_package() -> None:
     )
 
 
-def test_no_format_string_is_made_of_input() -> None:
+def test_format_strings_are_constant() -> None:
     """`.format` of what is no literal: the constant sentences of a step, and loggers' own."""
 
     def formats(node: ast.AST) -> bool:

@@ -17,7 +17,7 @@ DAY_SECONDS = 86_400.0
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what is asked for; return the exit code: 1 when a promise was broken."""
+    """Run the given seeds; return the exit code: 1 when a promise was broken."""
     asked = _parser().parse_args(arguments)
     seconds = SECONDS if asked.days is None else asked.days * DAY_SECONDS
     began, broken, done = time.monotonic(), 0, 0

@@ -11,9 +11,9 @@ from fw_actors.access.recovery import LinkMail, invite
 from fw_actors.access.sign_in import SignedIn, SignInAttempt
 from fw_actors.documents import rest
 from fw_actors.errors import AuthenticationError
-from tests.simulation.clients import MANAGER, Client, lost, refused
-from tests.simulation.node import Up
-from tests.simulation.people import Account, Guesses, KnownSession
+from tests.simulation.clients import MANAGER, SimulatedClient, lost, refused
+from tests.simulation.node import NodeProcess
+from tests.simulation.people import Guesses, KnownSession, SimulatedAccount
 from tests.simulation.post_office import Letter
 
 TEMPLATES = {"recovery": LinkKind.RECOVERY, "invitation": LinkKind.INVITATION}
@@ -22,19 +22,19 @@ TEMPLATES = {"recovery": LinkKind.RECOVERY, "invitation": LinkKind.INVITATION}
 class AccessWork:
     """One client at the doors of the site."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
         self._guesses = 0
 
     async def sign_in(self) -> None:
-        """Sign in with a password that is right, as far as anybody knows."""
+        """Sign in with a password that is right as far as the model knows."""
         account = self.client.account()
         if account.passwords:
             usr = self.dice.choice((account.name, account.email, account.name.upper()))
             await self._try(account, usr, self.dice.choice(account.passwords))
 
     async def guess(self) -> None:
-        """Guess, many times at once now and then, and at names that nobody has."""
+        """Guess, sometimes many times at once, and also at unknown names."""
         account = self.client.account()
         usr = self.dice.choice((account.name, account.email, "nobody", "nobody@mail.example"))
         times = self.dice.choice((1, 1, 2, 5, 9))
@@ -93,7 +93,7 @@ class AccessWork:
         name = f"guest-{self.client.marker()}"
         email = f"{name}@mail.example"
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             links = Links(up.site.registry, up.site.config.auth, up.site.entropy, "https://s.test")
             mail = LinkMail(links, up.site.outbox, None)
             return await up.gateway.write(MANAGER, lambda fw: invite(fw, mail, email, name))
@@ -120,7 +120,7 @@ class AccessWork:
                 nursery.start_soon(self._spend, letter, account, kind)
 
     async def set_password(self) -> None:
-        """Set somebody's password as a System Manager."""
+        """Set another user's password as a System Manager."""
         account = self.client.account()
         password = f"the password {self.client.marker()} of {account.name}"
         with account.change() as version:
@@ -136,7 +136,7 @@ class AccessWork:
                 certainly = not lost(told) and account.alone(version)
                 self._was_set(account, password, certainly=certainly)
 
-    def _was_set(self, account: Account, password: str, *, certainly: bool) -> None:
+    def _was_set(self, account: SimulatedAccount, password: str, *, certainly: bool) -> None:
         """A password was set, or may have been; all sessions and API keys ended with it."""
         if certainly:
             account.passwords[:] = [password]
@@ -164,7 +164,7 @@ class AccessWork:
                     account.sessions_end(certainly=True)
                     account.keys_end(certainly=True)
 
-    async def _try(self, account: Account | None, usr: str, password: str) -> None:
+    async def _try(self, account: SimulatedAccount | None, usr: str, password: str) -> None:
         agent = self.dice.choice(("a phone", "a laptop/1.2", "a laptop/1.3"))
         attempt = SignInAttempt(usr, password, self.client.address, agent, None, "")
         version = account.version if account is not None else 0
@@ -183,7 +183,7 @@ class AccessWork:
         elif isinstance(told, AuthenticationError) and same and account.enabled:
             self.world.broke(f"the right password of {usr} was refused as wrong")
 
-    async def _spend(self, letter: Letter, account: Account, kind: LinkKind) -> None:
+    async def _spend(self, letter: Letter, account: SimulatedAccount, kind: LinkKind) -> None:
         password = f"the password {self.client.marker()} of {account.name}"
         promises, clock = self.world.promises, self.world.clock
         newer = self._newer(letter)
@@ -191,7 +191,7 @@ class AccessWork:
         late = clock.now() > letter.wall + self._minutes(kind) * 60_000
         late = late and clock.jumps == letter.jumps
 
-        async def work(up: Up) -> None:
+        async def work(up: NodeProcess) -> None:
             if kind is LinkKind.RECOVERY:
                 await up.gateway.recovery.reset(letter.token, password, self.client.address)
             else:

@@ -1,4 +1,4 @@
-"""Clients of the simulated site: what they do is chosen by chance, what they are told is judged."""
+"""Clients of the simulated site: their actions are random, and the responses are judged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fw_actors.documents.handle import Fw
 from fw_actors.errors import FwError
 from fw_actors.runtime import ActorError
 from tests.simulation.faulty_store import InjectedDefect
-from tests.simulation.node import Lost, Up
-from tests.simulation.people import Account
+from tests.simulation.node import Lost, NodeProcess
+from tests.simulation.people import SimulatedAccount
 from tests.simulation.world import World
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ UNKNOWN: Final = "unknown"
 """Stands for an answer that never came."""
 
 
-class Client:
-    """One client: asks one thing after the other until it is told to end."""
+class SimulatedClient:
+    """One client: sends one request after the other until it is stopped."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -39,7 +39,7 @@ class Client:
         self._count += 1
         return f"{self.name}-{self._count}"
 
-    def account(self) -> Account:
+    def account(self) -> SimulatedAccount:
         """Return some account."""
         return self.dice.choice(list(self.world.people.accounts.values()))
 
@@ -47,7 +47,9 @@ class Client:
         """Return a signing secret."""
         return "whsec_" + base64.b64encode(self.dice.randbytes(32)).decode()
 
-    async def ask(self, what: str, fn: Callable[[Up], Awaitable[T]], *, hasty: bool = True) -> Any:
+    async def ask(
+        self, what: str, fn: Callable[[NodeProcess], Awaitable[T]], *, hasty: bool = True
+    ) -> Any:
         """Make a request; the answer, a refusal as a value, or UNKNOWN.
 
         One in six clients is hasty, and goes away before the answer comes.
@@ -84,7 +86,7 @@ def refused(told: Any) -> bool:
 
 
 def lost(told: Any) -> bool:
-    """Whether nobody knows."""
+    """Whether the outcome is unknown."""
     return isinstance(told, str) and told == UNKNOWN
 
 

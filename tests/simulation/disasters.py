@@ -8,7 +8,7 @@ from typing import Final
 import trio
 
 from tests.simulation import post_office, receivers
-from tests.simulation.node import Node
+from tests.simulation.node import SimulatedNode
 from tests.simulation.world import OTHER_KEY, World
 from tests.site_kit import SECRET_KEY
 
@@ -16,7 +16,7 @@ _JUMPS: Final = (-7200.0, -400.0, -61.0, -2.0, 1.5, 33.0, 61.0, 700.0, 7200.0, 9
 
 
 class Disasters:
-    """Strikes at random until told to end; `repair` puts everything right again."""
+    """Injects random faults until stopped; `repair` undoes them."""
 
     def __init__(self, world: World) -> None:
         self.world, self.dice = world, world.dice("disasters")
@@ -49,7 +49,7 @@ class Disasters:
             if node.up is None:
                 await self._bring_up(node)
 
-    async def _bring_up(self, node: Node, key: str | None = None) -> None:
+    async def _bring_up(self, node: SimulatedNode, key: str | None = None) -> None:
         for _ in range(20):
             if await node.start(key=key):
                 return

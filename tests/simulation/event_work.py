@@ -11,8 +11,8 @@ from fw_actors.documents.handle import Fw
 from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
 from fw_actors.ops.sweeps import webhook_batches
 from fw_actors.webhooks.erasure import PayloadSweep, payload_batches
-from tests.simulation.clients import MANAGER, Client, lost, refused
-from tests.simulation.node import Up
+from tests.simulation.clients import MANAGER, SimulatedClient, lost, refused
+from tests.simulation.node import NodeProcess
 from tests.simulation.world import PAYLOAD_SECONDS, RECEIVERS
 
 EVENT = "sim.happened"
@@ -24,13 +24,13 @@ _STATE_AFTER = {"submit": "submitted", "cancel": "cancelled", "trash": "gone"}
 _EVENT_OF = {"note": "on_update"}
 
 
-async def _write(step: PayloadSweep, up: Up) -> int:
+async def _write(step: PayloadSweep, up: NodeProcess) -> int:
     return await up.site.store.write(step)
 
 
 @dataclass
 class KnownTicket:
-    """A ticket that was made; its title stays, and says whose events are told of."""
+    """A ticket that was made; its constant title names the webhook of its events."""
 
     title: str
     state: str
@@ -39,7 +39,7 @@ class KnownTicket:
 class EventWork:
     """One client's tickets, events and webhooks."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
         self._tickets: dict[str, KnownTicket] = {}
         self._keys: list[str] = []
@@ -90,7 +90,7 @@ class EventWork:
                 self._keys.append(event["key"])
 
     async def roll_back(self) -> None:
-        """Emit and write, then raise: nothing of it may remain."""
+        """Emit and write, then raise: neither may remain."""
         marker = self.client.marker()
         self.world.promises.refused.add(marker)
 
@@ -103,7 +103,7 @@ class EventWork:
         await self.client.write(f"takes {marker} back", work, MANAGER)
 
     async def caught(self) -> None:
-        """Catch a refusal inside a transaction, which goes on."""
+        """Catch a refusal inside a transaction, which continues."""
         marker, refused_marker = self.client.marker(), self.client.marker()
         self.world.promises.refused.add(refused_marker)
 
@@ -135,7 +135,7 @@ class EventWork:
             self.world.promises.jobs[title] = not lost(told)
 
     async def hook(self) -> None:
-        """Change a webhook that nobody counts on."""
+        """Change a webhook that no check relies on."""
         number = self.dice.randrange(RECEIVERS)
         choice = self.dice.choice(_CHANGES)
         not_mine = {*self.world.steady, *self.world.not_to_pick}
@@ -167,7 +167,7 @@ class EventWork:
         return None
 
     async def own_hook(self) -> None:
-        """Make a webhook for an event that nobody else emits, and emit it; then switch it off.
+        """Make a webhook for an event of its own, and emit it; then switch it off.
 
         Where the processes are those of one service, each of them has to know (B-46).
         """
@@ -211,7 +211,7 @@ class EventWork:
     async def look_for_dead_receivers(self) -> None:
         """Take a step of the Sweeper's, often at the same time as another process (B-341)."""
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             site = up.site
             return await site.store.write(
                 lambda tx: site.notices.step(
@@ -247,7 +247,7 @@ class EventWork:
             self.world.promises.sent[delivery] = marker
 
     async def _new_hook(self, number: int, *, mine: bool = False, **fields: str) -> str | None:
-        """Make a webhook; return its name, if that was told. Nobody else changes one of `mine`."""
+        """Make a webhook; return its name, if known. No other client changes `mine`."""
         secret = self.client.secret()
         self.world.any_secret.append(secret)  # whatever its name will be
         body = hook_body(self.world.url(number), secret)
@@ -306,7 +306,7 @@ class EventWork:
             ticket.state = state
 
     async def _rename(self, name: str) -> None:
-        """A rename is no event; what was told of the ticket follows it."""
+        """A rename is no event; earlier deliveries about the ticket follow it."""
         new = f"ticket {self.client.marker()}"
         told = await self.client.write(
             f"renames {name}", lambda fw: rest.rename(fw, "Ticket", name, {"name": new})

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class InjectedDefect(Exception):
-    """Raised in place of an answer: a defect, which crashes whoever does not expect it."""
+    """Raised instead of a result: a defect, which crashes a caller that does not expect it."""
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Weather:
 
     refused: float = 0.0  # before it begins: locked by another writer
     torn: float = 0.0  # at one of its statements, or at the commit: the disk is full
-    defect: float = 0.0  # an exception that nobody expects
+    defect: float = 0.0  # an unexpected exception
     slow: float = 0.0  # waits for the lock, up to two seconds
     struck_at: float = float("-inf")
     """When something failed last, in trio's time."""
@@ -42,7 +42,7 @@ class Weather:
 
 
 class FaultyStore(Store):
-    """See `Store`. `committed` is called after each write, before anybody learns of it."""
+    """See `Store`. `committed` is called after each write, before its caller is resumed."""
 
     def __init__(
         self,

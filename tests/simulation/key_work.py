@@ -9,9 +9,9 @@ from fw_actors.access.api_keys import MadeKey
 from fw_actors.access.sessions import Caller
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import AuthenticationError, NotFoundError, PermissionDeniedError
-from tests.simulation.clients import Client, lost, refused
-from tests.simulation.node import Up
-from tests.simulation.people import Account, KnownKey
+from tests.simulation.clients import SimulatedClient, lost, refused
+from tests.simulation.node import NodeProcess
+from tests.simulation.people import KnownKey, SimulatedAccount
 
 WRONG_SECRET = "0" * 32
 MOST = 6  # of a user; a few are as good as a hundred
@@ -20,7 +20,7 @@ MOST = 6  # of a user; a few are as good as a hundred
 class KeyWork:
     """One client with programs of its own."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
 
     async def make(self) -> None:
@@ -30,7 +30,7 @@ class KeyWork:
             return
         sid, version = self.dice.choice(account.sessions).sid, account.version
 
-        async def work(up: Up) -> MadeKey:
+        async def work(up: NodeProcess) -> MadeKey:
             caller = await up.gateway.authenticate(sid)
             return await up.gateway.write(
                 caller, lambda fw: up.gateway.own.make_key(fw, caller, "a program", None)
@@ -49,7 +49,7 @@ class KeyWork:
         key = self.dice.choice(account.keys)
         state, version = key.state, account.version
 
-        async def work(up: Up) -> Caller:
+        async def work(up: NodeProcess) -> Caller:
             caller = await up.gateway.keys.caller(key.text, self.client.address)
             await self._reach_too_far(up, caller)
             return caller
@@ -64,7 +64,7 @@ class KeyWork:
         elif isinstance(told, AuthenticationError) and state == "live" and same:
             self.world.broke(f"a key of {account.name} is lost")
 
-    async def _reach_too_far(self, up: Up, caller: Caller) -> None:
+    async def _reach_too_far(self, up: NodeProcess, caller: Caller) -> None:
         """A key can't make keys (A-264)."""
 
         def work(fw: Fw) -> Any:
@@ -88,7 +88,7 @@ class KeyWork:
             self.world.broke(f"a wrong key was taken as one of {told.user}")
 
     async def revoke(self) -> None:
-        """End a key, in a session; somebody else's is not there."""
+        """Revoke a key, in a session; that of another user is not found."""
         owner = self._one(lambda account: bool(account.keys))
         account = self._one(lambda account: bool(account.sessions))
         if owner is None or account is None:
@@ -97,7 +97,7 @@ class KeyWork:
         sid = self.dice.choice(account.sessions).sid
         was, key.state = key.state, "unknown" if owner is account else key.state
 
-        async def work(up: Up) -> None:
+        async def work(up: NodeProcess) -> None:
             caller = await up.gateway.authenticate(sid)
             await up.gateway.write(
                 caller, lambda fw: up.gateway.own.revoke_key(fw, caller, key.name)
@@ -113,6 +113,6 @@ class KeyWork:
             key.state = "ended"
         self.world.trace(self.client.name, f"a key that was {was} is {key.state}")
 
-    def _one(self, fits: Callable[[Account], bool]) -> Account | None:
+    def _one(self, fits: Callable[[SimulatedAccount], bool]) -> SimulatedAccount | None:
         found = [account for account in self.world.people.accounts.values() if fits(account)]
         return self.dice.choice(found) if found else None

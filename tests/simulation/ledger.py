@@ -1,4 +1,4 @@
-"""Looks at the durable state after every commit, and at what each commit made of the one before.
+"""Checks the durable state after every commit, and its difference from the previous state.
 
 A connection of its own reads the rows; the tables of the contract are written out once more.
 """
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from tests.simulation.life import Life
 from tests.simulation.pacing import Pacing
-from tests.simulation.replays import Replays
-from tests.simulation.stored import Delivery, Hook, Job, Password, State, read
-from tests.simulation.surroundings import Broken
+from tests.simulation.replays import ReplayCounts
+from tests.simulation.stored import Delivery, JobRow, PasswordRow, State, WebhookRow, read
+from tests.simulation.surroundings import BrokenPromise
 
 OPEN: Final = ("Queued", "Retrying")
 FINAL: Final = ("Sent", "Failed")
@@ -39,7 +39,7 @@ class Rules:
 
 
 class Ledger:
-    """Call `look` after each commit. Raises Broken through `broken`."""
+    """Call `look` after each commit. Raises BrokenPromise through `broken`."""
 
     def __init__(self, path: Path, rules: Rules, now: Callable[[], int]) -> None:
         self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
@@ -47,11 +47,11 @@ class Ledger:
         self._version = -1
         self._owners: dict[str, str] = {}
         self.state = State()
-        self.replays = Replays()
+        self.replays = ReplayCounts()
         self._pacing = Pacing()
         self.bodies: dict[str, str] = {}
         """The body of each delivery, kept from before its erasure."""
-        self.claimed: dict[str, tuple[Hook, ...]] = {}
+        self.claimed: dict[str, tuple[WebhookRow, ...]] = {}
         """The Webhook of each delivery as it was at its latest claims, the last one last."""
         self.switched_off: set[str] = set()
         """Webhooks that were disabled at some time."""
@@ -64,7 +64,7 @@ class Ledger:
         self.commits = 0
 
     def look(self, life: Life) -> list[str]:
-        """Compare with the last look; return what the commit of `life` broke."""
+        """Compare with the last state; return what the commit of `life` broke."""
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
         if version == self._version:
             return []
@@ -75,7 +75,7 @@ class Ledger:
         self.state = after
         try:
             self._judge(before, after, life)
-        except Broken as broken:
+        except BrokenPromise as broken:
             return [str(broken)]
         return []
 
@@ -126,7 +126,7 @@ class Ledger:
             for link in password.links - self.minted.keys():
                 self.minted[link] = self.commits
 
-    def _judge_lease(self, old: Job | None, new: Job, life: Life, after: State) -> bool:
+    def _judge_lease(self, old: JobRow | None, new: JobRow, life: Life, after: State) -> bool:
         """Return whether the commit leased the job."""
         if new.lease is not None and (old is None or old.lease != new.lease):
             self._owners[new.lease] = life.label
@@ -138,7 +138,7 @@ class Ledger:
             self._judge_end(old, life, after)
         return False
 
-    def _judge_end(self, old: Job, life: Life, after: State) -> None:
+    def _judge_end(self, old: JobRow, life: Life, after: State) -> None:
         """An outcome by a lost lease: written by a process that does not hold it."""
         about = after.deliveries.get(old.subject)
         if old.queue == "webhook" and about is not None and _canceled(about):
@@ -151,7 +151,7 @@ class Ledger:
             )
 
     def _judge_pairs(self, after: State) -> None:
-        """No row is half-written: who is open has a job that waits, and nobody else has one."""
+        """No row is half-written: exactly the open deliveries have a waiting job."""
         waiting: dict[tuple[str, str], int] = {}
         for job in after.jobs.values():
             if job.waits:
@@ -213,7 +213,7 @@ class Ledger:
             _expect(bool(new.error) == (new.status == "Failed"), f"{name}: {new}")
 
     def _judge_cancellation(self, name: str, old: Delivery, new: Delivery, before: State) -> None:
-        """Nobody was sending it: it had no lease, or one that had ended (B-366)."""
+        """It was not being sent: it had no lease, or an expired one (B-366)."""
         if old.status in FINAL or not _canceled(new):
             return
         self.canceled[name] += 1
@@ -235,7 +235,7 @@ def _canceled(delivery: Delivery) -> bool:
     return delivery.status == "Failed" and (delivery.error or "").startswith("canceled:")
 
 
-def _judge_password(user: str, old: Password | None, new: Password) -> None:
+def _judge_password(user: str, old: PasswordRow | None, new: PasswordRow) -> None:
     """A password that is set ends every other session and every link of its user."""
     if old is None or old.hashed == new.hashed:
         return
@@ -246,4 +246,4 @@ def _judge_password(user: str, old: Password | None, new: Password) -> None:
 
 def _expect(kept: bool, otherwise: str) -> None:
     if not kept:
-        raise Broken(otherwise)
+        raise BrokenPromise(otherwise)

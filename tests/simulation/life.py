@@ -20,7 +20,7 @@ class StillThere(Exception):
 
 
 class Life:
-    """One life of a process; `label` names it in the trace, and is unique."""
+    """One incarnation of a process; the unique `label` names it in the trace."""
 
     def __init__(self, label: str) -> None:
         self.label = label
@@ -56,7 +56,7 @@ class Life:
             await trio.sleep_forever()
 
     def freeze(self) -> None:
-        """Stop it as SIGSTOP does; time goes on without it."""
+        """Stop it as SIGSTOP does, while time passes."""
         self._thawed = self._thawed or trio.Event()
 
     def thaw(self) -> None:
@@ -66,7 +66,7 @@ class Life:
             self._thawed = None
 
     async def kill(self) -> None:
-        """End it as SIGKILL does; returns when nothing of it is left, at the same instant."""
+        """End it as SIGKILL does; returns when all its tasks have ended, at the same instant."""
         self.dead = True
         self.thaw()
         self._scope.cancel()

@@ -13,7 +13,7 @@ from fw_actors.http.tls import SessionCache
 from tests.simulation.life import Life
 
 
-class Wire:
+class SimulatedWire:
     """Both ends of one connection. The sender's is a `Connection`; the receiver's says so."""
 
     def __init__(self, origin: Origin, life: Life) -> None:
@@ -99,10 +99,10 @@ class Wire:
         self._changed = trio.Event()
 
 
-class Listener(Protocol):
+class WireListener(Protocol):
     """A listener that accepts connections."""
 
-    async def accept(self, wire: Wire) -> None:
+    async def accept(self, wire: SimulatedWire) -> None:
         """Take the connection; take one's time, or raise ConnectError."""
 
 
@@ -111,7 +111,7 @@ class VirtualDialler:
 
     is_busy = False  # there is no TLS here
 
-    def __init__(self, listeners: Mapping[Origin, Listener], life: Life) -> None:
+    def __init__(self, listeners: Mapping[Origin, WireListener], life: Life) -> None:
         self._listeners, self._life = listeners, life
         self.sessions = SessionCache()
 
@@ -122,6 +122,6 @@ class VirtualDialler:
         listener = self._listeners.get(origin)
         if listener is None:
             raise ConnectError(f"{origin.host} port {origin.port} refused the connection.")
-        wire = Wire(origin, self._life)
+        wire = SimulatedWire(origin, self._life)
         await listener.accept(wire)
         return wire

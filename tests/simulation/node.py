@@ -71,7 +71,7 @@ class RecordingHasher(Hasher):
 
 
 @dataclass(frozen=True)
-class Up:
+class NodeProcess:
     """The parts of a running process."""
 
     site: Site
@@ -81,8 +81,8 @@ class Up:
     requests: trio.Nursery
 
 
-class Node:
-    """See the module. `name` stays over its lives.
+class SimulatedNode:
+    """See the module. `name` stays over its incarnations.
 
     `memory` is that of the subscriptions, where the nodes are processes of one service.
     """
@@ -93,13 +93,13 @@ class Node:
         self.name, self.config, self._around = name, config, around
         self._memory = memory
         self.life: Life | None = None
-        self.up: Up | None = None
+        self.up: NodeProcess | None = None
         self.accepting = False
         self._lives = 0
         self._stop = trio.Event()
 
     async def start(self, *, key: str | None = None) -> bool:
-        """Start a new life, with `key` as FW_SECRET_KEY; False when it did not come up."""
+        """Start a new incarnation, with `key` as FW_SECRET_KEY; False when it did not start."""
         self._lives += 1
         life = self.life = Life(f"{self.name}.{self._lives}")
         self._stop, ready = trio.Event(), trio.Event()
@@ -134,7 +134,7 @@ class Node:
             self.accepting = False
             await self.life.kill()
 
-    async def request(self, fn: Callable[[Up], Awaitable[T]]) -> T:
+    async def request(self, fn: Callable[[NodeProcess], Awaitable[T]]) -> T:
         """Run a request in the process, as the front does: a client that goes away cancels it.
 
         Raises: what `fn` raises; Lost.
@@ -173,7 +173,7 @@ class Node:
         return told[0]
 
     def store_of(self, inner: Store, life: Life, dice: random.Random) -> Store:
-        """Return the store that a life of the process uses."""
+        """Return the store of one incarnation of the process."""
         around = self._around
         return FaultyStore(inner, life, around.weather, dice, around.committed)
 
@@ -223,7 +223,7 @@ class Node:
                 )  # fmt: skip
                 try:
                     async with run_parts(parts, None) as service, trio.open_nursery() as requests:
-                        self.up = Up(site, service.gateway, runtime, sender, requests)
+                        self.up = NodeProcess(site, service.gateway, runtime, sender, requests)
                         self.accepting = True
                         ready.set()
                         await self._stop.wait()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from fw_actors.access.passwords import PasswordChange
-from tests.simulation.clients import Client, lost, refused
-from tests.simulation.node import Up
-from tests.simulation.people import Account, Guesses, KnownSession
+from tests.simulation.clients import SimulatedClient, lost, refused
+from tests.simulation.node import NodeProcess
+from tests.simulation.people import Guesses, KnownSession, SimulatedAccount
 
 
 class OwnWork:
-    """One client who is signed in somewhere."""
+    """A client that is signed in."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
         self._guesses = 0
 
@@ -30,7 +30,7 @@ class OwnWork:
             current = Guesses.password(account.name, number)
         password = f"the password {self.client.marker()} of {account.name}"
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             caller = await up.gateway.authenticate(session.sid)
             assert caller.session is not None
             change = PasswordChange(caller.user, caller.session, current, password)
@@ -56,7 +56,7 @@ class OwnWork:
             return
         account, session = found
 
-        async def work(up: Up) -> int:
+        async def work(up: NodeProcess) -> int:
             caller = await up.gateway.authenticate(session.sid)
             return await up.gateway.write(
                 caller, lambda fw: up.gateway.own.revoke_other_sessions(fw, caller)
@@ -68,8 +68,10 @@ class OwnWork:
                 certainly = not lost(told) and account.alone(version)
                 self._others_end(account, session, certainly=certainly)
 
-    def _others_end(self, account: Account, spared: KnownSession, *, certainly: bool) -> None:
-        """Sessions that have ended stay ended; the current one goes on."""
+    def _others_end(
+        self, account: SimulatedAccount, spared: KnownSession, *, certainly: bool
+    ) -> None:
+        """Ended sessions stay ended; the current one stays valid."""
         state = spared.state
         ended = [one for one in account.sessions if one.state == "ended"]
         account.sessions_end(certainly=certainly)
@@ -77,7 +79,7 @@ class OwnWork:
             one.state = "ended"
         spared.state = state
 
-    def _signed_in(self) -> tuple[Account, KnownSession] | None:
+    def _signed_in(self) -> tuple[SimulatedAccount, KnownSession] | None:
         accounts = [one for one in self.world.people.accounts.values() if one.sessions]
         if not accounts:
             return None

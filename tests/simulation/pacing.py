@@ -7,17 +7,17 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Final
 
-from tests.simulation.stored import Hook, Job, State
-from tests.simulation.surroundings import Broken
+from tests.simulation.stored import JobRow, State, WebhookRow
+from tests.simulation.surroundings import BrokenPromise
 
 SECOND_MS: Final = 1000
 
-Leased = Sequence[tuple[int, Job]]
+Leased = Sequence[tuple[int, JobRow]]
 """Jobs by their numbers."""
 
 
 class Pacing:
-    """Judges the leases of each commit; raises Broken."""
+    """Judges the leases of each commit; raises BrokenPromise."""
 
     def __init__(self) -> None:
         self._latest = 0
@@ -30,7 +30,7 @@ class Pacing:
             old, new = before.hooks.get(name), after.hooks.get(name)
             if clock_went_back or old is None or new is None or old.rate_limit != new.rate_limit:
                 del self._times[name]  # another limit, or another time
-        in_order: dict[tuple[str, str], list[tuple[int, Job]]] = defaultdict(list)
+        in_order: dict[tuple[str, str], list[tuple[int, JobRow]]] = defaultdict(list)
         for number, job in after.jobs.items():
             if job.ordering_key is not None:
                 in_order[job.partition, job.ordering_key].append((number, job))
@@ -44,11 +44,11 @@ class Pacing:
                     _judge_turn(now, number, job, before_it, others)
         for (name, key), jobs in in_order.items():
             if all(job.next_at is None for _, job in jobs):
-                raise Broken(f"all that waits for {key} of {name} is parked for ever")
+                raise BrokenPromise(f"all that waits for {key} of {name} is parked for ever")
 
-    def _judge_lease(self, now: int, number: int, job: Job, hook: Hook) -> None:
+    def _judge_lease(self, now: int, number: int, job: JobRow, hook: WebhookRow) -> None:
         if hook.paused_until is not None and hook.paused_until > now:
-            raise Broken(f"{job.subject} was leased, and {job.partition} is paused")
+            raise BrokenPromise(f"{job.subject} was leased, and {job.partition} is paused")
         if not hook.rate_limit or not hook.enabled:  # nothing is sent for a disabled one
             return
         times = self._times[job.partition]
@@ -57,14 +57,14 @@ class Pacing:
             times.popleft()
         most = hook.rate_limit + max(1.0, hook.rate_limit / 10)
         if len(times) > most:
-            raise Broken(
+            raise BrokenPromise(
                 f"{len(times)} attempts of {job.partition} in a second; its limit is "
                 f"{hook.rate_limit}"
             )
 
 
 def _judge_turn(
-    now: int, number: int, job: Job, before: Job | None, of_key: Sequence[tuple[int, Job]]
+    now: int, number: int, job: JobRow, before: JobRow | None, of_key: Sequence[tuple[int, JobRow]]
 ) -> None:
     """A job is leased: the first of its key, with no other one in flight."""
     begun = before is not None and _begun(before)
@@ -72,10 +72,10 @@ def _judge_turn(
         if other == number:
             continue
         if its.lease is not None and its.next_at is not None and its.next_at > now:
-            raise Broken(f"{job.subject} and {its.subject} of one document are in flight")
+            raise BrokenPromise(f"{job.subject} and {its.subject} of one document are in flight")
         if not begun and (other < number or _begun(its)):
-            raise Broken(f"{job.subject} was leased before {its.subject} of its document")
+            raise BrokenPromise(f"{job.subject} was leased before {its.subject} of its document")
 
 
-def _begun(job: Job) -> bool:
+def _begun(job: JobRow) -> bool:
     return job.lease is not None or job.attempts > 0

@@ -42,13 +42,13 @@ class Changing:
 
 
 @dataclass
-class Account(Changing):
+class SimulatedAccount(Changing):
     """One account; `passwords` are all that may be right at this moment."""
 
     name: str
     email: str
     passwords: list[str]
-    enabled: bool | None = True  # None: nobody knows
+    enabled: bool | None = True  # None: unknown
     invited: bool = False  # it may have no password yet
     sessions: list[KnownSession] = field(default_factory=list)
     keys: list[KnownKey] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Account(Changing):
 
 @dataclass
 class KnownSession:
-    """A sid that somebody has; `state` is live, ended or unknown."""
+    """A sid of a user; `state` is live, ended or unknown."""
 
     sid: str
     expires: int
@@ -81,7 +81,7 @@ class KnownSession:
 
 @dataclass
 class KnownKey:
-    """An API key that was shown to somebody; `state` as of a session. It never expires here."""
+    """An API key that was shown to a user; `state` as of a session. It never expires here."""
 
     name: str
     text: str
@@ -90,7 +90,7 @@ class KnownKey:
 
 @dataclass
 class Auditor(Changing):
-    """A System Manager with access scopes, or without; None where nobody knows."""
+    """A System Manager with or without access scopes; None while that is unknown."""
 
     name: str = "auditor"
     scoped: bool | None = False
@@ -98,18 +98,20 @@ class Auditor(Changing):
 
 @dataclass
 class Directory:
-    """All accounts of a run, by name; and who is scoped now and then."""
+    """All accounts of a run, by name, and the one that is temporarily scoped."""
 
     auditor: Auditor = field(default_factory=Auditor)
-    accounts: dict[str, Account] = field(default_factory=dict)
+    accounts: dict[str, SimulatedAccount] = field(default_factory=dict)
 
-    def add(self, name: str, *passwords: str) -> Account:
+    def add(self, name: str, *passwords: str) -> SimulatedAccount:
         """Note an account that was made."""
-        account = Account(name, f"{name}@mail.example", list(passwords), invited=not passwords)
+        account = SimulatedAccount(
+            name, f"{name}@mail.example", list(passwords), invited=not passwords
+        )
         self.accounts[name] = account
         return account
 
-    def of_email(self, email: str) -> Account | None:
+    def of_email(self, email: str) -> SimulatedAccount | None:
         """Return whose address this is."""
         return next((a for a in self.accounts.values() if a.email == email), None)
 
@@ -125,7 +127,7 @@ class Guesses:
 
     @staticmethod
     def password(identifier: str, number: int | str) -> str:
-        """Return a wrong password that says whose door it was tried at."""
+        """Return a wrong password that names the account it was used for."""
         return f"guess {number} at {identifier}"
 
     def note(self, password: str, now: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Work of clients who look after receivers: pause, limit, order, rotate secrets, cancel, erase."""
+"""Work of clients that manage receivers: pause, limit, order, rotate secrets, cancel, erase."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from fw_actors.documents import rest
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
 from fw_actors.webhooks.erasure import erase_matching
-from tests.simulation.clients import AGENT, MANAGER, Client, lost, refused
+from tests.simulation.clients import AGENT, MANAGER, SimulatedClient, lost, refused
 from tests.simulation.ledger import FINAL, Ledger
-from tests.simulation.node import Up
+from tests.simulation.node import NodeProcess
 from tests.simulation.replay_work import RECENT
 
 _PAUSES = (1, 2, 5, 20, None)  # seconds; None: until it is resumed
@@ -18,13 +18,13 @@ _OVERLAPS = (0, 0, 1, 2)  # hours: a clock that is set forward ends them
 
 
 class ReceiverWork:
-    """One client who looks after Webhooks, those included that others count on."""
+    """A client that manages Webhooks, including those that checks rely on."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
 
     async def pause(self) -> None:
-        """Pause a Webhook; as somebody who may not, now and then."""
+        """Pause a Webhook; sometimes as a user without permission."""
         hook, seconds = self._hook(), self.dice.choice(_PAUSES)
         caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
         denials = self._ledger.replays
@@ -84,7 +84,7 @@ class ReceiverWork:
         """Cancel what waits for one Webhook, as the command line does."""
         hook = self._hook()
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             cancellations = up.site.cancellations
             return await up.site.write(
                 "Administrator", lambda fw: cancellations.cancel_matching(fw, webhook=hook)
@@ -117,10 +117,10 @@ class ReceiverWork:
             self.world.broke(f"{delivery} is there, and its erasure was answered {told!r}")
 
     async def erase_many(self) -> None:
-        """Erase what is final of one Webhook, as the command line does."""
+        """Erase the final deliveries of one Webhook, as the command line does."""
         hook = self._hook()
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             return await up.site.write(
                 "Administrator", lambda fw: erase_matching(fw, up.site.audit, webhook=hook)
             )

@@ -1,6 +1,6 @@
 """Receivers that behave, and receivers that hang, lie, reset, dribble and redirect.
 
-Whatever they do with a request, they note what reached them, and judge it as a receiver may:
+They record and check every request that reached them, as a receiver may:
 parsed by h11, the signature one that the standard's own formula gives.
 """
 
@@ -19,7 +19,7 @@ import h11
 import trio
 
 from fw_actors.http import ConnectError
-from tests.simulation.network import Wire
+from tests.simulation.network import SimulatedWire
 
 # mood: behaviours, one of them for each request
 MOODS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -34,7 +34,7 @@ _LATE_SECONDS: Final = 2.5
 
 
 @dataclass(frozen=True)
-class Post:
+class ReceivedRequest:
     """One request that reached a receiver whole."""
 
     at: float
@@ -44,19 +44,19 @@ class Post:
 
 
 @dataclass
-class Receiver:
-    """One origin. `posted` is told of each request before it is answered."""
+class SimulatedReceiver:
+    """One origin. `posted` is called with each request before its response."""
 
     name: str
     dice: random.Random
     nursery: trio.Nursery
-    posted: Callable[[Receiver, Post], None]
-    answered: Callable[[Receiver, Post, str], None]
+    posted: Callable[[SimulatedReceiver, ReceivedRequest], None]
+    answered: Callable[[SimulatedReceiver, ReceivedRequest, str], None]
     mood: str = "well"
     wires: int = 0
-    posts: list[Post] = field(default_factory=list)
+    posts: list[ReceivedRequest] = field(default_factory=list)
 
-    async def accept(self, wire: Wire) -> None:
+    async def accept(self, wire: SimulatedWire) -> None:
         """See `Listener`."""
         if self.mood == "refusing":
             raise ConnectError(f"{self.name} refused the connection.")
@@ -66,7 +66,7 @@ class Receiver:
             await trio.sleep(self.dice.choice((0.0, 0.001, 0.02)))
         self.nursery.start_soon(self._serve, wire)
 
-    async def _serve(self, wire: Wire) -> None:
+    async def _serve(self, wire: SimulatedWire) -> None:
         self.wires += 1
         try:
             while (post := await self._request(wire)) is not None:
@@ -78,7 +78,7 @@ class Receiver:
             wire.end()
             self.wires -= 1
 
-    async def _request(self, wire: Wire) -> Post | None:
+    async def _request(self, wire: SimulatedWire) -> ReceivedRequest | None:
         server = h11.Connection(h11.SERVER)
         head: h11.Request | None = None
         body = bytearray()
@@ -95,11 +95,13 @@ class Receiver:
                 body += event.data
             elif isinstance(event, h11.EndOfMessage) and head is not None:
                 headers = {key.decode(): value.decode() for key, value in head.headers}
-                return Post(trio.current_time(), headers["webhook-id"], bytes(body), headers)
+                return ReceivedRequest(
+                    trio.current_time(), headers["webhook-id"], bytes(body), headers
+                )
             else:
                 return None  # the sender has gone
 
-    async def _answer(self, wire: Wire, post: Post) -> bool:
+    async def _answer(self, wire: SimulatedWire, post: ReceivedRequest) -> bool:
         """Behave; return whether the connection is kept."""
         behaviour = self.dice.choice(MOODS[self.mood])
         self.answered(self, post, behaviour)
@@ -109,7 +111,7 @@ class Receiver:
         await getattr(self, "_" + behaviour.replace(" ", "_"))(wire)
         return False
 
-    async def _status(self, wire: Wire, status: int, behaviour: str) -> bool:
+    async def _status(self, wire: SimulatedWire, status: int, behaviour: str) -> bool:
         await trio.sleep(1.5 if behaviour.endswith("slow") else self.dice.choice((0.0, 0.005, 0.1)))
         body = b"" if status == 204 else f"what {self.name} says".encode()
         more = (
@@ -122,12 +124,12 @@ class Receiver:
         wire.write(head + (b"" if kept else b"connection: close\r\n") + b"\r\n" + body)
         return kept
 
-    async def _early_hints(self, wire: Wire) -> None:
+    async def _early_hints(self, wire: SimulatedWire) -> None:
         wire.write(b"HTTP/1.1 103 x\r\n\r\n")
         await trio.sleep(0.01)
         wire.write(b"HTTP/1.1 200 x\r\ncontent-length: 2\r\n\r\nok")
 
-    async def _dribble(self, wire: Wire) -> None:
+    async def _dribble(self, wire: SimulatedWire) -> None:
         """A head byte by byte; then a body that never ends."""
         for byte in b"HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\n":
             wire.write(bytes([byte]))
@@ -136,37 +138,37 @@ class Receiver:
             wire.write(b"1\r\n.\r\n")
             await trio.sleep(0.5)
 
-    async def _stale(self, wire: Wire) -> None:
+    async def _stale(self, wire: SimulatedWire) -> None:
         """Promise to keep the connection, and end it."""
         wire.write(b"HTTP/1.1 200 x\r\ncontent-length: 0\r\n\r\n")
         await trio.sleep(self.dice.choice((0.0, 0.01, 1.0)))
 
-    async def _reset(self, wire: Wire) -> None:
+    async def _reset(self, wire: SimulatedWire) -> None:
         await trio.sleep(self.dice.choice((0.0, 0.05)))
         wire.end(reset=True)
 
-    async def _mute(self, wire: Wire) -> None:
+    async def _mute(self, wire: SimulatedWire) -> None:
         await wire.deserted_at_last()
 
-    async def _half_head(self, wire: Wire) -> None:
+    async def _half_head(self, wire: SimulatedWire) -> None:
         wire.write(b"HTTP/1.1 200 x\r\ncontent-le")
         await self._mute(wire)
 
-    async def _late_accept(self, wire: Wire) -> None:
+    async def _late_accept(self, wire: SimulatedWire) -> None:
         await trio.sleep(_LATE_SECONDS)
         wire.write(b"HTTP/1.1 200 x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
 
-    async def _garbage(self, wire: Wire) -> None:
+    async def _garbage(self, wire: SimulatedWire) -> None:
         wire.write(self.dice.choice((b"\x16\x03\x01\x00", b"SSH-2.0-x\r\n", b"\x00" * 70_000)))
 
-    async def _short_body(self, wire: Wire) -> None:
+    async def _short_body(self, wire: SimulatedWire) -> None:
         wire.write(b"HTTP/1.1 200 x\r\ncontent-length: 100\r\n\r\nshort")
 
-    async def _done_then_reset(self, wire: Wire) -> None:
+    async def _done_then_reset(self, wire: SimulatedWire) -> None:
         wire.write(b"HTTP/1.1 200 x\r\ncontent-length: 5\r\n\r\n")
         wire.end(reset=True)
 
-    async def _huge(self, wire: Wire) -> None:
+    async def _huge(self, wire: SimulatedWire) -> None:
         wire.write(b"HTTP/1.1 200 x\r\ncontent-length: 900000\r\n\r\n" + "ü".encode() * 40_000)
         await trio.sleep(0.01)
 
@@ -178,8 +180,10 @@ def signature(secret: str, delivery: str, timestamp: str, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
-def judge(post: Post, secrets: Sequence[str], signers: Sequence[Sequence[str]]) -> str | None:
-    """Return what is wrong with a request; None when all is right.
+def judge(
+    post: ReceivedRequest, secrets: Sequence[str], signers: Sequence[Sequence[str]]
+) -> str | None:
+    """Return the fault of a request, or None.
 
     `secrets` are all that its Webhook ever had, `signers` those that have to sign it together,
     one choice of several.

@@ -7,9 +7,9 @@ from typing import Any
 from fw_actors.access.sessions import Caller
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
 from fw_actors.webhooks.replay import Replayed
-from tests.simulation.clients import AGENT, MANAGER, Client, refused
+from tests.simulation.clients import AGENT, MANAGER, SimulatedClient, refused
 from tests.simulation.ledger import FINAL, Ledger
-from tests.simulation.node import Up
+from tests.simulation.node import NodeProcess
 from tests.simulation.stored import Delivery
 
 MISSING = "msg_000000000000000000000000000"
@@ -18,13 +18,13 @@ RECENT = 40
 
 
 class ReplayWork:
-    """One client who looks after deliveries."""
+    """A client that replays deliveries."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
 
     async def replay(self) -> None:
-        """Send a delivery again, whatever became of it; as somebody who may not, now and then."""
+        """Replay a delivery in any state; sometimes as a user without permission."""
         delivery = self.dice.choice([*list(self._ledger.state.deliveries)[-RECENT:], MISSING])
         caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
         before = self._could_begin(delivery)
@@ -43,7 +43,7 @@ class ReplayWork:
         status = self.dice.choice(FINAL)
         names: list[str] = []
 
-        async def work(up: Up) -> Any:
+        async def work(up: NodeProcess) -> Any:
             replays = up.site.replays
             found = await up.site.read(
                 "Administrator",
@@ -55,7 +55,7 @@ class ReplayWork:
             return await up.site.write("Administrator", lambda fw: replays.replay_many(fw, names))
 
         told = await self.client.ask(f"replays a few that are {status}", work)
-        # A refusal of the whole is an answer to each: nothing of it was done.
+        # A refusal of the whole counts for each: none was done.
         each = told if isinstance(told, list) else [told] * len(names)
         for name, one in zip(names, each, strict=True):
             self._judge(MANAGER, name, one)

@@ -12,13 +12,13 @@ def _counter() -> Counter[str]:
 
 
 @dataclass
-class Replays:
+class ReplayCounts:
     """Counts by delivery. `begun` is what the store shows."""
 
     begun: Counter[str] = field(default_factory=_counter)
-    _asked: Counter[str] = field(default_factory=_counter)  # by who may, and not refused
+    _asked: Counter[str] = field(default_factory=_counter)  # with permission, not refused
     _told: Counter[str] = field(default_factory=_counter)
-    _tried: Counter[str] = field(default_factory=_counter)  # by who may not
+    _tried: Counter[str] = field(default_factory=_counter)  # without permission
     _denied: Counter[str] = field(default_factory=_counter)
 
     def ask(self, delivery: str, *, may: bool) -> None:
@@ -38,12 +38,12 @@ class Replays:
         (self._asked if may else self._tried)[delivery] -= 1
 
     def began(self, delivery: str) -> bool:
-        """The store shows a delivery that began anew; return whether somebody asked for it."""
+        """The store shows a replayed delivery; return whether a client requested it."""
         self.begun[delivery] += 1
         return self.begun[delivery] <= self._asked[delivery]
 
     def judge(self, recorded: Counter[str], denials: Counter[str], counted: int) -> Iterator[str]:
-        """Yield what is broken in the end; `recorded` and `denials` are the Audit Events', and
+        """Yield the final violations; `recorded` and `denials` are the Audit Events', and
         `counted` is how many denials have no event of their own."""
         for delivery in self._asked | self.begun | recorded:
             told, begun, asked = (c[delivery] for c in (self._told, self.begun, self._asked))

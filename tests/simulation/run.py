@@ -1,4 +1,4 @@
-"""Runs one seed: makes the world, lets clients and disasters loose, and judges what is left."""
+"""Runs one seed: makes the world, runs clients and disasters, and judges the final state."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.runtime.testing import task_order
 from tests.simulation.access_work import AccessWork
-from tests.simulation.clients import MANAGER, Client
+from tests.simulation.clients import MANAGER, SimulatedClient
 from tests.simulation.disasters import Disasters
 from tests.simulation.event_work import EventWork, hook_body
 from tests.simulation.key_work import KeyWork
-from tests.simulation.node import Up
+from tests.simulation.node import NodeProcess
 from tests.simulation.own_work import OwnWork
-from tests.simulation.people import Account
+from tests.simulation.people import SimulatedAccount
 from tests.simulation.receiver_work import ReceiverWork
 from tests.simulation.replay_work import ReplayWork
 from tests.simulation.scope_work import ScopeWork
@@ -69,7 +69,7 @@ def simulate(seed: int, seconds: float = SECONDS) -> Result:
     try:
         with task_order(seed):
             return trio.run(_run, seed, seconds, folder, clock=MockClock(autojump_threshold=0))
-    except Exception as error:  # a defect of the simulation itself, told with its seed
+    except Exception as error:  # a defect of the simulation itself, reported with its seed
         text = "".join(traceback.format_exception(error))
         return Result(seed, (f"the simulation failed: {text}",), (), "", 0.0, 0, 0)
     finally:
@@ -89,7 +89,7 @@ async def _run(seed: int, seconds: float, folder: Path) -> Result:
 
 
 async def _result(world: World, seed: int, seconds: float) -> Result:
-    """Reached when a promise was broken, too: whatever still runs was cancelled then."""
+    """Reached also after a broken promise, when all running tasks were cancelled."""
     ledger = world.ledger
     commits = ledger.commits if ledger is not None else 0
     deliveries = len(ledger.state.deliveries) if ledger is not None else 0
@@ -104,7 +104,7 @@ async def _result(world: World, seed: int, seconds: float) -> Result:
 
 
 async def _found(world: World) -> None:
-    """Start the first process; make people and the webhooks that nobody changes."""
+    """Start the first process; make accounts and the webhooks that stay unchanged."""
     node = world.nodes[0]
     await node.start()
     assert node.up is not None, world.trace.lines
@@ -116,8 +116,8 @@ async def _found(world: World) -> None:
         add = partial(_add, account, STAFF.get(name, ()), hashed)
         await site.write("Administrator", add)
         if name in STAFF:
-            del world.people.accounts[name]  # nobody meddles with those
-    client = Client(world, "founder")
+            del world.people.accounts[name]  # no client changes those
+    client = SimulatedClient(world, "founder")
     for number, watched in enumerate(("custom", "tickets")):
         secret = client.secret()
         body = hook_body(world.url(number), secret)
@@ -133,7 +133,7 @@ async def _found(world: World) -> None:
         await world.nodes[1].start()
 
 
-def _add(account: Account, roles: Sequence[str], hashed: str, fw: Fw) -> None:
+def _add(account: SimulatedAccount, roles: Sequence[str], hashed: str, fw: Fw) -> None:
     add_user(fw, account.name, account.email, "", roles, hashed)
 
 
@@ -146,13 +146,13 @@ async def _live(world: World, until: float) -> None:
     disasters = Disasters(world)
     async with trio.open_nursery() as nursery:
         for number in range(CLIENTS):
-            nursery.start_soon(_work, Client(world, f"client{number}"), until)
+            nursery.start_soon(_work, SimulatedClient(world, f"client{number}"), until)
         nursery.start_soon(disasters.strike, until)
         nursery.start_soon(_watch, world, until)
     await disasters.repair()
 
 
-async def _work(client: Client, until: float) -> None:
+async def _work(client: SimulatedClient, until: float) -> None:
     events, access, keys = EventWork(client), AccessWork(client), KeyWork(client)
     replays, scopes, own = ReplayWork(client), ScopeWork(client), OwnWork(client)
     receivers = ReceiverWork(client)
@@ -178,7 +178,7 @@ async def _work(client: Client, until: float) -> None:
 
 
 async def _watch(world: World, until: float) -> None:
-    """Mailboxes stay within their bounds, whatever happens."""
+    """Mailboxes always stay within their bounds."""
     while trio.current_time() < until:
         for node in world.nodes:
             up = node.up
@@ -189,7 +189,7 @@ async def _watch(world: World, until: float) -> None:
 
 
 async def _resume_all(world: World) -> None:
-    """End all pauses: what is due for a paused Webhook may wait for as long as that takes."""
+    """End all pauses: deliveries of a paused Webhook wait until then."""
     assert world.ledger is not None
     for name, hook in world.ledger.state.hooks.items():
         if hook.paused_until is not None:
@@ -197,19 +197,19 @@ async def _resume_all(world: World) -> None:
             await world.nodes[0].request(resume)
 
 
-async def _resume(webhook: str, up: Up) -> None:
+async def _resume(webhook: str, up: NodeProcess) -> None:
     await up.gateway.resume_webhook(MANAGER, webhook, "")
 
 
 async def _come_to_rest(world: World) -> None:
     """Wait until nothing is owed any more; stop in order; judge."""
     with trio.move_on_after(SETTLE_SECONDS):
-        while not settled(world):  # noqa: ASYNC110 - the store has no event for a stranger
+        while not settled(world):  # noqa: ASYNC110 - the store has no event for other processes
             await trio.sleep(0.5)
     judge_end(world)
     for node in world.nodes:
         await node.stop()
-    await trio.sleep(3.0)  # receivers notice that nobody is there
+    await trio.sleep(3.0)  # receivers notice closed connections
     leftover = sum(receiver.wires for receiver in world.receivers)
     if leftover:
         world.broke(f"{leftover} connections are left after the stop")

@@ -1,4 +1,4 @@
-"""Work of clients with access scopes: one System Manager gets them, and tries what he may not."""
+"""Work of clients with access scopes: a scoped System Manager attempts forbidden operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fw_actors.access.sessions import Caller
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import PermissionDeniedError
-from tests.simulation.clients import MANAGER, Client, lost, refused
+from tests.simulation.clients import MANAGER, SimulatedClient, lost, refused
 from tests.simulation.event_work import EVENT
 
 AUDITOR = Caller("auditor", frozenset({"System Manager"}))
@@ -18,9 +18,9 @@ _SCOPE = "User Permission"
 
 
 class ScopeWork:
-    """One client around the auditor, who is scoped now and then."""
+    """A client that uses the auditor, an account that is temporarily scoped."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: SimulatedClient) -> None:
         self.client, self.world, self.dice = client, client.world, client.dice
         self.auditor = client.world.people.auditor
         hook = client.world.steady[0]
@@ -54,7 +54,7 @@ class ScopeWork:
                 self.auditor.scoped = scoped if certain else None
 
     async def reach(self) -> None:
-        """Reach for Webhooks: refused, or nothing there, to who is scoped; else there."""
+        """Read Webhooks: refused or empty for a scoped user, otherwise found."""
         may_fail = self.dice.random() < 0.5
         reach = self.dice.choice(self._refused if may_fail else self._empty)
         scoped, version = self.auditor.scoped, self.auditor.version
@@ -84,13 +84,13 @@ class ScopeWork:
                 self.world.promises.sent[delivery] = marker
 
     async def replay(self) -> None:
-        """Ask for a replay: denied to who is scoped, and on record."""
+        """Request a replay: denied to a scoped user, and recorded."""
         ledger = self.world.ledger
         assert ledger is not None
         if not ledger.state.deliveries or self.auditor.scoped is not True:
             return
         delivery, version = self.dice.choice(list(ledger.state.deliveries)), self.auditor.version
-        # Nobody knows before the end whether the scopes hold: either may be what comes of it.
+        # It is unknown until the end whether the scopes apply: both outcomes are allowed.
         for may in (True, False):
             ledger.replays.ask(delivery, may=may)
         told = await self.client.ask(

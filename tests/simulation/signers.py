@@ -7,7 +7,7 @@ from typing import Final
 
 from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.runtime import SeededEntropy
-from tests.simulation.stored import Hook
+from tests.simulation.stored import WebhookRow
 
 SECOND_MS: Final = 1000
 
@@ -18,7 +18,7 @@ class Signers:
     def __init__(self, keys: Sequence[str]) -> None:
         self._ciphers = [VaultCipher(key, SeededEntropy(1)) for key in keys]
 
-    def of(self, hook: Hook, second: int) -> list[tuple[str, ...]]:
+    def of(self, hook: WebhookRow, second: int) -> list[tuple[str, ...]]:
         """Return by which secrets a request may be signed that says that it was made at `second`.
 
         More than one choice only for the second in which an overlap ends, or if another key opens

@@ -26,7 +26,7 @@ class Delivery(NamedTuple):
     erased: int | None
 
 
-class Job(NamedTuple):
+class JobRow(NamedTuple):
     """A row of the queue."""
 
     queue: str
@@ -43,7 +43,7 @@ class Job(NamedTuple):
         return self.next_at is not None or self.ordering_key is not None
 
 
-class Hook(NamedTuple):
+class WebhookRow(NamedTuple):
     """A Webhook's row: `paused_until` is None without a pause; secrets are sealed."""
 
     max_attempts: int
@@ -62,7 +62,7 @@ class Hook(NamedTuple):
         return bool(self.enabled) and self.ordering == "document"
 
 
-class Password(NamedTuple):
+class PasswordRow(NamedTuple):
     """A user's hash (two passwords may be set in one millisecond), sessions and open links."""
 
     hashed: str | None
@@ -75,10 +75,10 @@ class State:
     """The rows that promises are about."""
 
     deliveries: Mapping[str, Delivery] = field(default_factory=dict)
-    jobs: Mapping[int, Job] = field(default_factory=dict)
+    jobs: Mapping[int, JobRow] = field(default_factory=dict)
     mails: Mapping[str, str] = field(default_factory=dict)
-    passwords: Mapping[str, Password] = field(default_factory=dict)
-    hooks: Mapping[str, Hook] = field(default_factory=dict)
+    passwords: Mapping[str, PasswordRow] = field(default_factory=dict)
+    hooks: Mapping[str, WebhookRow] = field(default_factory=dict)
     impossible: tuple[str, ...] = ()
     """What no transaction may leave behind."""
 
@@ -125,16 +125,16 @@ def read(database: sqlite3.Connection) -> State:
     try:
         return State(
             {row[0]: Delivery(*row[1:]) for row in execute(_DELIVERIES)},
-            {row[0]: Job(*row[1:]) for row in execute(_JOBS)},
+            {row[0]: JobRow(*row[1:]) for row in execute(_JOBS)},
             dict(execute(_MAILS).fetchall()),
             {row[0]: _password(row) for row in execute(_PASSWORDS)},
-            {row[0]: Hook(*row[1:]) for row in execute(_HOOKS)},
+            {row[0]: WebhookRow(*row[1:]) for row in execute(_HOOKS)},
             tuple(row[0] for row in execute(_IMPOSSIBLE)),
         )
     finally:
         execute("COMMIT")
 
 
-def _password(row: tuple[Any, ...]) -> Password:
+def _password(row: tuple[Any, ...]) -> PasswordRow:
     sessions, links = (frozenset((text or "").split(",")) - {""} for text in row[2:4])
-    return Password(row[1], sessions, links)
+    return PasswordRow(row[1], sessions, links)

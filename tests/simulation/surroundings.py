@@ -12,20 +12,20 @@ import trio
 from fw_actors.http import Origin
 from tests.simulation.faulty_store import Weather
 from tests.simulation.life import Life
-from tests.simulation.network import Listener
+from tests.simulation.network import WireListener
 from tests.simulation.post_office import PostOffice
 from tests.simulation.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from tests.simulation.node import Up
+    from tests.simulation.node import NodeProcess
 
 
-class Broken(Exception):
+class BrokenPromise(Exception):
     """Raised for a promise that was not kept; the text says which."""
 
 
 @dataclass
-class Trace:
+class SimulationTrace:
     """Everything that happened, in order; the same seed gives the same lines, byte for byte."""
 
     began: float
@@ -45,7 +45,7 @@ class Trace:
 class TraceLog:
     """The log of one process: its events' names are part of the trace."""
 
-    trace: Trace
+    trace: SimulationTrace
     life: Life
     failed: Callable[[Life, Exception], None]
     """Called for a defect that the service has caught: there must be none."""
@@ -75,15 +75,15 @@ class Surroundings:
 
     seed: str
     clock: WallClock
-    trace: Trace
+    trace: SimulationTrace
     nursery: trio.Nursery
     weather: Weather
-    listeners: Mapping[Origin, Listener]
+    listeners: Mapping[Origin, WireListener]
     post_office: PostOffice
     committed: Callable[[Life], None]
     hashed: Callable[[str], None]
     process_failed: Callable[[Life, Exception], None]
-    stopped: Callable[[Life, Up], None]
+    stopped: Callable[[Life, NodeProcess], None]
 
     def seed_of(self, what: str) -> int:
         """Return the seed of one source of chance: none depends on how often another is asked."""

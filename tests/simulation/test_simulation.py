@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(900)
-def test_every_promise_is_kept_whatever_fails() -> None:
+def test_simulation_of_forty_seeds_breaks_no_promise() -> None:
     """Every promise of the contract is kept (O-162); what is judged: `ledger`, `verdict`.
 
     Forty seeds, in a process for each core; a broken one says how to repeat it.
@@ -26,7 +26,7 @@ def test_every_promise_is_kept_whatever_fails() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_same_seed_gives_the_same_trace_in_another_process_byte_for_byte() -> None:
+def test_same_seed_gives_same_trace_across_processes() -> None:
     """Nothing depends on addresses, hash seeds, threads or the machine's clock."""
     told = {_traces(hash_seed) for hash_seed in ("1", "2")}
     assert len(told) == 1
@@ -34,7 +34,7 @@ def test_the_same_seed_gives_the_same_trace_in_another_process_byte_for_byte() -
     assert text.count("starts") >= 3
 
 
-def test_another_seed_gives_another_trace() -> None:
+def test_different_seeds_give_different_traces() -> None:
     """If seeds gave one trace, a thousand of them would test one run."""
     assert simulate(1, 5.0).digest != simulate(2, 5.0).digest
 

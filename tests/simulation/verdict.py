@@ -18,7 +18,7 @@ def settled(world: World) -> bool:
 
 
 def judge_end(world: World) -> None:
-    """Go through the promises; each that is broken is told of."""
+    """Check the promises; yield each broken one."""
     for judge in (
         _deliveries,
         _markers,
@@ -39,7 +39,7 @@ def judge_end(world: World) -> None:
 
 
 def _deliveries(world: World) -> list[str]:
-    """Every committed event is Sent or Failed in the end; Sent means that somebody took it."""
+    """Every committed event is Sent or Failed in the end; Sent means accepted by a receiver."""
     ledger, found = _ledger(world), []
     for name, delivery in ledger.state.deliveries.items():
         if delivery.status in OPEN:
@@ -150,7 +150,7 @@ def _audit(world: World) -> list[str]:
 
 
 def _notices(world: World) -> list[str]:
-    """A dead receiver is told once, its end once and later, and it is disabled once (B-341)."""
+    """A dead receiver and later its recovery are reported once, and it is disabled once (B-341)."""
     rows = _ledger(world).rows(
         "SELECT action, target, detail FROM doc_audit_event WHERE action IN"
         " ('webhook.rename', 'webhook.notice', 'webhook.notice_end', 'webhook.disable')"
@@ -174,7 +174,7 @@ def _notices(world: World) -> list[str]:
 
 
 def _notice_mails(world: World) -> list[str]:
-    """A manager whom nobody meddles with has one mail for each trouble, and no other (B-340)."""
+    """An unchanged manager account gets exactly one mail per outage of a receiver (B-340)."""
     found = []
     for action, template in (
         ("webhook.notice", "webhook_failing"),
@@ -195,7 +195,7 @@ def _notice_mails(world: World) -> list[str]:
 
 
 def _device_mails(world: World) -> list[str]:
-    """Each device of an account but the first was told of by one mail (A-363)."""
+    """Each device of an account except the first was reported by one mail (A-363)."""
     if not world.config.auth.new_device_mail:
         return []
     rows = _ledger(world).rows(
@@ -208,7 +208,7 @@ def _device_mails(world: World) -> list[str]:
 
 
 def _erasures(world: World) -> list[str]:
-    """Each erasure is audited once, and nothing else is (B-360); a sweep takes what is old."""
+    """Exactly the erasures are audited, each once (B-360); a sweep deletes old events."""
     ledger = _ledger(world)
     told = Counter(
         row[0]

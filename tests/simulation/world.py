@@ -1,4 +1,4 @@
-"""One simulated site with its surroundings, made from a seed; keeps what was promised to whom."""
+"""One simulated site with its surroundings, made from a seed; keeps the model of its promises."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from supervisors import SupervisorFailed
 from tests.simulation.faulty_store import InjectedDefect, Weather
 from tests.simulation.ledger import Ledger, Rules
 from tests.simulation.life import Life
-from tests.simulation.node import Node, Up
+from tests.simulation.node import NodeProcess, SimulatedNode
 from tests.simulation.people import Directory, Guesses
 from tests.simulation.post_office import Letter, PostOffice
-from tests.simulation.receivers import Post, Receiver, judge
+from tests.simulation.receivers import ReceivedRequest, SimulatedReceiver, judge
 from tests.simulation.signers import Signers
-from tests.simulation.surroundings import Surroundings, Trace
+from tests.simulation.surroundings import SimulationTrace, Surroundings
 from tests.simulation.wall_clock import WallClock
 from tests.site_kit import SECRET_KEY, make_config
 
@@ -32,7 +32,7 @@ DISTURBED_SECONDS: Final = 150.0
 TIMESTAMP_MS: Final = 3000  # whole seconds, and up to two on the way
 LEASE_SECONDS: Final = 61.0  # no lease is longer
 RECEIVERS: Final = 4
-PAYLOAD_SECONDS: Final = 10  # how long bodies stay, where somebody sweeps them
+PAYLOAD_SECONDS: Final = 10  # how long bodies stay, where they are swept
 APP: Final = "tickets"
 OTHER_KEY: Final = "another key of the same length"
 DELIVERED: Final = frozenset(
@@ -82,13 +82,13 @@ class World:
 
     def __init__(self, seed: str, folder: Path, nursery: trio.Nursery) -> None:
         self.seed, self.nursery = seed, nursery
-        self.clock, self.trace = WallClock(), Trace(trio.current_time())
+        self.clock, self.trace = WallClock(), SimulationTrace(trio.current_time())
         self.broken: list[str] = []
         self.weather, self.promises, self.people = Weather(), Promises(), Directory()
         self.secrets: dict[str, list[str]] = {}  # of each Webhook, all that it ever had
-        self.any_secret: list[str] = []  # of Webhooks whose name nobody was told
+        self.any_secret: list[str] = []  # of Webhooks whose name no response had
         self.not_to_pick: set[str] = set()  # names that Webhooks had, or are just being given
-        self.steady: list[str] = []  # Webhooks that nobody changes: for the event, for tickets
+        self.steady: list[str] = []  # Webhooks that stay unchanged: for the event, for tickets
         self.answers: dict[str, list[str]] = {}
         self.disturbed_at = float("-inf")
         self.post_office = PostOffice(self.dice("post office"), self._stamp)
@@ -105,7 +105,7 @@ class World:
         """Whether the two processes are those of one service, or one is a service of its own."""
         self.memory = shared_memory() if self.one_service else None
         self.nodes = [
-            Node(
+            SimulatedNode(
                 name, replace(self.config, place=ProcessPlace(number, 2)), self.around, self.memory
             )
             for number, name in enumerate(("a", "b"), 1)
@@ -123,11 +123,11 @@ class World:
         self.nursery.cancel_scope.cancel()
 
     def open_ledger(self) -> Ledger:
-        """Begin to look at the durable state; the database is there."""
+        """Begin to check the durable state; the database exists."""
         ops = self.config.ops
         rules = Rules(ops.backoff_seconds, ops.backoff_cap_seconds, ops.webhook_retention_days)
         self.ledger = Ledger(self._database, rules, self.clock.now)
-        self.ledger.look(Life("the founder"))  # what is there already is nobody's doing
+        self.ledger.look(Life("the founder"))  # existing rows are no client's work
         return self.ledger
 
     def url(self, number: int) -> str:
@@ -144,9 +144,9 @@ class World:
         latest = max(self.disturbed_at, self.clock.jumped_at)
         return trio.current_time() - latest < DISTURBED_SECONDS
 
-    def _receiver(self, number: int) -> Receiver:
+    def _receiver(self, number: int) -> SimulatedReceiver:
         name = f"receiver {number}"
-        return Receiver(name, self.dice(name), self.nursery, self._posted, self._answered)
+        return SimulatedReceiver(name, self.dice(name), self.nursery, self._posted, self._answered)
 
     def _listeners(self) -> dict[Origin, Any]:
         return {
@@ -158,14 +158,14 @@ class World:
         self.trace("post office", f"{message.template} to {message.recipient}")
         return Letter(trio.current_time(), self.clock.now(), self.clock.jumps, message)
 
-    def _posted(self, receiver: Receiver, post: Post) -> None:
+    def _posted(self, receiver: SimulatedReceiver, post: ReceivedRequest) -> None:
         self.trace(receiver.name, f"got {post.delivery}")
         wrong = self._wrong_of(post)
         if wrong is not None:
             self.broke(f"{post.delivery} {wrong}")
 
-    def _wrong_of(self, post: Post) -> str | None:
-        """Return what is wrong with a request that reached a receiver; None when all is right."""
+    def _wrong_of(self, post: ReceivedRequest) -> str | None:
+        """Return the fault of a request that reached a receiver, or None."""
         ledger = self.ledger
         row = ledger.state.deliveries.get(post.delivery) if ledger is not None else None
         if ledger is None or row is None:
@@ -188,7 +188,7 @@ class World:
             return f"was sent while {row.status}, erased: {row.erased is not None}"
         return None
 
-    def _answered(self, receiver: Receiver, post: Post, behaviour: str) -> None:
+    def _answered(self, receiver: SimulatedReceiver, post: ReceivedRequest, behaviour: str) -> None:
         self.trace(receiver.name, f"does {behaviour} to {post.delivery}")
         self.answers.setdefault(post.delivery, []).append(behaviour)
 
@@ -199,7 +199,7 @@ class World:
         for broken in self.ledger.look(life):
             self.broke(broken)
         for delivery in self.ledger.anew:
-            self.answers.pop(delivery, None)  # whoever took it before took another life of it
+            self.answers.pop(delivery, None)  # an earlier acceptance was of an earlier replay
         for user, new in self.ledger.state.passwords.items():
             old = before.get(user)
             if (
@@ -226,7 +226,7 @@ class World:
         """Whether a process may fail so: a child that crashed too often, or at its start."""
         return isinstance(error, SupervisorFailed | InjectedDefect)
 
-    def _stopped(self, life: Life, up: Up) -> None:
+    def _stopped(self, life: Life, up: NodeProcess) -> None:
         """Nothing is left of what ran, and no lease is kept."""
         seen = up.runtime.snapshot()
         left = [node.name for node in seen.walk()]

@@ -1,1 +1,1 @@
-"""A real service under mixed load for minutes: what must stay flat, and a picture of it."""
+"""A real service under mixed load for minutes: the series that must stay flat, and their chart."""

@@ -1,4 +1,4 @@
-"""The load of a soak, what is measured meanwhile, and what has to stay flat."""
+"""The load of a soak, its measurements, and the series that must stay flat."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Soak:
                     if t >= WARM_SECONDS]  # fmt: skip
             part = max(1, len(late) // 5)
             if len(late) < 10:
-                continue  # too short to tell
+                continue  # too short to judge
             first, last = median(late[:part]), median(late[-part:])
             if last > first * (1 + share) + more:
                 found.append(f"{name} grew from {first:.1f} to {last:.1f}")

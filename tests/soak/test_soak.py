@@ -1,4 +1,4 @@
-"""The soak itself: it measures, it judges, it draws. Minutes of it: scripts/soak."""
+"""The soak test itself: its measurements, judgement and chart. The long run: scripts/soak."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.soak.load import MAY_GROW, WARM_SECONDS, Soak
 from tests.soak.picture import STRIP, WIDTH, png_of
 
 
-def test_a_few_seconds_of_mixed_load_are_answered_as_they_should_be(tmp_path: Path) -> None:
+def test_soak_answers_mixed_load_as_expected(tmp_path: Path) -> None:
     with LiveReceiver() as receiver, LiveSite(tmp_path) as site:
         site.add_manager()
         site.start(FW_MODE="development")
@@ -25,9 +25,7 @@ def test_a_few_seconds_of_mixed_load_are_answered_as_they_should_be(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("growth", "found"), [(0.0, 0), (5.0, len(MAY_GROW))])
-def test_what_grows_after_the_first_minute_is_told(
-    growth: float, found: int, tmp_path: Path
-) -> None:
+def test_soak_judges_growth_after_first_minute(growth: float, found: int, tmp_path: Path) -> None:
     with LiveReceiver() as receiver:
         soak = Soak(LiveSite(tmp_path), receiver)
     soak.times = [float(second) for second in range(300)]
@@ -36,7 +34,7 @@ def test_what_grows_after_the_first_minute_is_told(
     assert len(soak.judge()) == found
 
 
-def test_the_picture_is_a_png_with_a_strip_for_each_series() -> None:
+def test_picture_is_png_with_strip_per_series() -> None:
     drawn = png_of({"one": [0.0, 1.0, 2.0], "two": [5.0]})
     assert drawn.startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack(">II", drawn[16:24]) == (WIDTH, 2 * STRIP)

@@ -63,7 +63,7 @@ class FakeWebhooks:
 
 
 class FakeFw:
-    """The handle that functions get: it knows whether it may write, and as whom."""
+    """The handle that functions get, with its user and whether it may write."""
 
     def __init__(
         self, user: str, writes: bool, webhooks: FakeWebhooks, roles: frozenset[str]
@@ -83,7 +83,7 @@ class FakeOwn:
 
 
 class FakeGateway:
-    """One user, ann, with one session, in place of the gateway and of its parts.
+    """A fake gateway and its parts: one user, ann, with one session.
 
     `refuse` is raised by the next sign-in or call. `roles_by_then` are the roles in its
     transaction, if they have changed since it was authenticated.
@@ -271,7 +271,7 @@ DOCUMENT_FUNCTIONS = (
 
 
 class FakeDocuments:
-    """Orders in a dict, in place of `fw_actors.documents.rest`; notes what was asked."""
+    """A fake `fw_actors.documents.rest`: orders in a dict, and a record of calls."""
 
     def __init__(self) -> None:
         self.held: dict[str, dict[str, Any]] = {}

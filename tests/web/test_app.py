@@ -1,4 +1,4 @@
-"""One envelope, one set of headers, whatever becomes of a request (H-50, H-33, H-32)."""
+"""The envelope and the headers of every response (H-50, H-33, H-32)."""
 
 from __future__ import annotations
 

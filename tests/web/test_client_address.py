@@ -1,4 +1,4 @@
-"""The table of who is believed, written out (H-90, H-91, H-92, H-93, H-94)."""
+"""The table of trusted forwarding headers, written out (H-90, H-91, H-92, H-93, H-94)."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ REJECTIONS = tuple(b"HTTP/1.1 %d " % status for status in (400, 431, 501, 505))
 
 @pytest.mark.parametrize("name", REFUSED)
 async def test_framing_is_stricter_than_hypercorns_only_where_listed(name: str) -> None:
-    """Ours rejects them all (`test_framing`); a listed one shows what a check of ours is for."""
+    """Our reader rejects them all (`test_framing`); a listed one shows the purpose of a check."""
     data, _ = REFUSED[name]
     async with served_by_hypercorn(quart_app()) as port:
         got = await exchange(port, data + LAST)

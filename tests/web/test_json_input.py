@@ -26,7 +26,7 @@ from web.json_input import (
 )
 
 
-class Order(msgspec.Struct, forbid_unknown_fields=True):
+class OrderInput(msgspec.Struct, forbid_unknown_fields=True):
     title: str
     qty: int = 0
     lines: list[dict[str, Any]] = []
@@ -165,7 +165,7 @@ def test_read_object_is_linear_for_a_hostile_mebibyte(part: bytes) -> None:
 )
 def test_read_struct_names_missing_unknown_and_mistyped_keys(body: bytes, field: str) -> None:
     with pytest.raises(BadRequestError) as caught:
-        read_struct(body, Order)
+        read_struct(body, OrderInput)
     assert caught.value.extra == {"field": field}
 
 

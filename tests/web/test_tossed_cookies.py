@@ -1,4 +1,4 @@
-"""A second cookie `sid`, given to a browser by a sibling host, locks nobody out (A-173, A-174)."""
+"""A second cookie `sid`, set in a browser by a sibling host, locks no user out (A-173, A-174)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TWO = [("Cookie", f"sid={SID}; sid=tossed")]
 KEY_AND_COOKIE = [("Authorization", f"Bearer {KEY}"), ("Cookie", f"sid={SID}")]
 
 
-class Answered:
+class CookieResponse:
     """A response as `http.cookiejar` reads it."""
 
     def __init__(self, reply: ClientResponse) -> None:
         self._reply = reply
 
-    def info(self) -> Answered:
+    def info(self) -> CookieResponse:
         return self
 
     def get_all(self, name: str, default: list[str]) -> list[str]:
@@ -54,7 +54,7 @@ class Browser:
         if cookies := request.get_header("Cookie"):
             headers.append(("Cookie", cookies))
         reply = await self.client.ask(method, path, body, headers=headers)
-        self.jar.extract_cookies(Answered(reply), request)  # type: ignore[arg-type]
+        self.jar.extract_cookies(CookieResponse(reply), request)  # type: ignore[arg-type]
         return reply
 
     @property
@@ -80,7 +80,7 @@ TOSSED = [(f".{HOST}", "/"), (".example.org", "/"), (".example.org", "/app")]
 
 
 @pytest.mark.parametrize(("domain", "path"), TOSSED)
-async def test_two_cookies_redirect_a_user_to_sign_in_again(
+async def test_duplicate_cookies_redirect_user_to_sign_in(
     browser: Browser, domain: str, path: str
 ) -> None:
     await browser.ask("POST", "/api/login", GOOD)
@@ -96,7 +96,7 @@ async def test_two_cookies_redirect_a_user_to_sign_in_again(
 
 @pytest.mark.parametrize("domain", [f".{HOST}", ".example.org"])
 @pytest.mark.parametrize("path", ["/", "/api", "/api/", "/api/login", "/app", "/login"])
-async def test_two_cookies_are_cleared_by_the_second_sign_in(
+async def test_duplicate_cookies_are_cleared_by_second_sign_in(
     browser: Browser, domain: str, path: str
 ) -> None:
     """A single one is no reason to clear: it may be the site's own, of a session that has ended."""
@@ -133,7 +133,7 @@ async def test_sign_in_and_sign_out_clear_two_cookies_unread(
     assert not [call for call in gateway.asked if call[0] == "authenticate_key"]
 
 
-async def test_two_cookies_are_400_elsewhere_and_cleared(site: AppClient) -> None:
+async def test_duplicate_cookies_are_400_elsewhere_and_cleared(site: AppClient) -> None:
     reply = await site.ask("POST", PROFILE, {}, headers=TWO)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
     assert "sid=; Max-Age=0; Path=/; Domain=example.org" in cleared(reply)
@@ -144,7 +144,7 @@ async def test_api_key_beside_a_cookie_is_400_and_clears_nothing(site: AppClient
     assert (reply.status, cleared(reply)) == (400, [])
 
 
-async def test_two_cookies_are_400_to_a_program_that_asks_for_a_page(site: AppClient) -> None:
+async def test_duplicate_cookies_are_400_to_program_asking_page(site: AppClient) -> None:
     reply = await site.ask("GET", "/app", headers=TWO)
     assert (reply.status, reply.error["type"]) == (400, "BadRequestError")
 

@@ -22,7 +22,7 @@ from fw_actors.mail import LogTransport
 from fw_actors.ops.audit import Action
 from fw_actors.ops.site import Site
 from fw_actors.rules.identifiers import parse_api_key
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 
 CHOSEN: Final = "a password of the intruder"
 SCOPE: Final = "User Permission"
@@ -43,7 +43,7 @@ class Intruder:
     def __post_init__(self) -> None:
         self._start = self.acting
         self._links = Links(self.site.registry, self.site.config.auth, self.site.entropy, "x:/")
-        self._mail = LinkMail(self._links, self.site.outbox, LogTransport(Log()))
+        self._mail = LinkMail(self._links, self.site.outbox, LogTransport(RecordingLog()))
 
     def run(self, calls: list[Callable[[Intruder], None]]) -> None:
         """Make the calls in order; a refusal undoes only its call."""

@@ -11,7 +11,7 @@ from fw_actors.actors.metrics import Counter as Outcomes
 from fw_actors.errors import FwError, TooManyRequestsError
 from fw_actors.hashing import Hasher
 from tests.fw_actors.office import Office
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import dependencies_of
 from tests.staff import PASSWORD
 
@@ -25,7 +25,7 @@ class SignInDoor:
         self.hasher = hasher or site.hasher
         self.sign_in = SignIn(dependencies_of(site, self.hasher))
         self.changes = PasswordChanges(dependencies_of(site, self.hasher), site.passwords)
-        self.log = Log()
+        self.log = RecordingLog()
         self.attempt_log = AttemptLog(Outcomes(()), self.log)
 
     async def admit(self, usr: str, pwd: str = "wrong", **given: Any) -> Admitted | FwError:

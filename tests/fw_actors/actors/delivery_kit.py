@@ -28,7 +28,7 @@ from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.signing_keys import SigningKeys
 from supervisors import actor_child, open_supervisor, pool_child
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import inline_site
 
 URL = "https://receiver.example/hook"
@@ -183,7 +183,7 @@ async def delivering(
     receiver: ScriptedReceiver,
     *,
     seed: int = 1,
-    log: Log | None = None,
+    log: RecordingLog | None = None,
     **changes: Any,
 ) -> AsyncIterator[DeliverySite]:
     """Run a site's deliveries to `receiver`; `changes` as for `make_config`."""

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import DeliveryClaims, Lease, Leased
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -95,7 +95,7 @@ async def test_claim_with_damaged_frames_sends_nothing_and_is_repeated(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This defect is logged once, and the leases expire."""
-    receiver, log = ScriptedReceiver(["200"]), Log()
+    receiver, log = ScriptedReceiver(["200"]), RecordingLog()
     async with delivering(tmp_path, receiver, log=log) as post:
         with monkeypatch.context() as patched:
             change_frames(patched, extend_first_frame_over_second)

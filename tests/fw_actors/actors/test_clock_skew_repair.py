@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from fw_actors.actors.queue_worker import EVERY_SECONDS, ClockSkewRepair
 from fw_actors.ops.site import Site
 from fw_actors.store import jobs
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import inline_site
 
 CAP_SECONDS = 100.0
@@ -32,7 +32,7 @@ async def test_clock_skew_repair_recalls_far_job_and_logs_once(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with inline_site(tmp_path) as site:
-        repair, log = ClockSkewRepair("mail", CAP_SECONDS), Log()
+        repair, log = ClockSkewRepair("mail", CAP_SECONDS), RecordingLog()
         await put(site, FAR_SECONDS + 1)
         await repair.run(site.store, log, site.clock.now())
         assert await due_in(site) == [0.0]
@@ -47,7 +47,7 @@ async def test_clock_skew_repair_keeps_job_within_limit(
 ) -> None:
     async with inline_site(tmp_path) as site:
         await put(site, FAR_SECONDS)
-        await ClockSkewRepair("mail", CAP_SECONDS).run(site.store, Log(), site.clock.now())
+        await ClockSkewRepair("mail", CAP_SECONDS).run(site.store, RecordingLog(), site.clock.now())
         assert await due_in(site) == [FAR_SECONDS]
 
 
@@ -56,13 +56,13 @@ async def test_clock_skew_repair_runs_once_per_minute(
 ) -> None:
     async with inline_site(tmp_path) as site:
         repair = ClockSkewRepair("mail", CAP_SECONDS)
-        await repair.run(site.store, Log(), site.clock.now())
+        await repair.run(site.store, RecordingLog(), site.clock.now())
         await put(site, FAR_SECONDS * 10)
         await trio.sleep(EVERY_SECONDS - 1)
-        await repair.run(site.store, Log(), site.clock.now())
+        await repair.run(site.store, RecordingLog(), site.clock.now())
         assert (await due_in(site))[0] > FAR_SECONDS
         await trio.sleep(1)
-        await repair.run(site.store, Log(), site.clock.now())
+        await repair.run(site.store, RecordingLog(), site.clock.now())
         assert await due_in(site) == [0.0]
 
 
@@ -71,7 +71,7 @@ async def test_clock_skew_repair_runs_immediately_after_backward_clock_jump(
 ) -> None:
     async with inline_site(tmp_path) as site:
         repair = ClockSkewRepair("mail", CAP_SECONDS)
-        await repair.run(site.store, Log(), site.clock.now() + 1)
+        await repair.run(site.store, RecordingLog(), site.clock.now() + 1)
         await put(site, FAR_SECONDS + 1)
-        await repair.run(site.store, Log(), site.clock.now())
+        await repair.run(site.store, RecordingLog(), site.clock.now())
         assert await due_in(site) == [0.0]

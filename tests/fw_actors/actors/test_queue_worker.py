@@ -24,7 +24,7 @@ from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from supervisors import open_supervisor
 from supervisors.children import actor_child
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import inline_site
 
 LEASE_SECONDS = 10.0
@@ -60,7 +60,7 @@ class Bench:
         self.store, self.seconds = store, seconds
         self.begun: list[int] = []
         """The deaths of the job at each attempt."""
-        self.log = Log()
+        self.log = RecordingLog()
         self.queue: Ref
 
     async def put(self, function: str = "ends") -> None:

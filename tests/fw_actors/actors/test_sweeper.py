@@ -17,7 +17,7 @@ from fw_actors.errors import OverloadedError
 from fw_actors.ops.sweeps import BATCH
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
 from tests.http_site import HttpSite, http_site
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 
 T = TypeVar("T")
 HOUR, DAY = 3600, 86_400
@@ -51,8 +51,10 @@ class SweepStep:
 
 
 @asynccontextmanager
-async def sweeping(store: BusyStore, schedules: Mapping[str, Schedule]) -> AsyncIterator[Log]:
-    log = Log()
+async def sweeping(
+    store: BusyStore, schedules: Mapping[str, Schedule]
+) -> AsyncIterator[RecordingLog]:
+    log = RecordingLog()
     async with open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1), log=log) as runtime:
         make: Any = lambda: Sweeper(store, log, schedules)  # type: ignore[arg-type]  # noqa: E731
         async with runtime.running("sweeper", make):

@@ -15,7 +15,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.tracing import TraceContext, in_trace
 from fw_actors.webhooks.diagnostics import delivery_report
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import inline_site, keep_database_at
 
 CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 1, "congo=t61")
@@ -154,7 +154,7 @@ async def test_delivery_ended_log_line_names_trace(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """`delivery.ended` has the trace id (B-427)."""
-    log = Log()
+    log = RecordingLog()
     async with tracing(tmp_path, ScriptedReceiver(["204"]), log=log) as post:
         await post.webhook()
         await emitted(post)

@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.mail import LogTransport, MailMessage, MailNotSent, MethodTransport, load_method
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 
 LINK = "https://desk.example/reset-password#token=secret"
 MESSAGE = MailMessage("recovery", "anna@x.test", "Hello", f"go to {LINK}", "<p>go</p>", LINK)
@@ -19,7 +19,7 @@ PLAIN = MailMessage("password_changed", "anna@x.test", "Hello", "changed", "<p>c
 
 
 async def test_log_transport_writes_single_log_entry() -> None:
-    log = Log()
+    log = RecordingLog()
     transport = LogTransport(log)
     await transport.send(MESSAGE)
     await transport.send(PLAIN)

@@ -12,7 +12,7 @@ from fw_actors.config import Config, ProcessPlace
 from fw_actors.version import __version__
 from supervisors.service.assignment import Assignment, VersionChanged
 from supervisors.service.processes import Processes
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import SECRET_KEY, make_config
 from web.listening import bind
 
@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> Config:
 def assignment(config: Config) -> Assignment:
     bound = bind("127.0.0.1", 0)
     with bound.socket:
-        made = Processes(config, bound, 0, 0, "", Log(), inf).assignment(2, 0)
+        made = Processes(config, bound, 0, 0, "", RecordingLog(), inf).assignment(2, 0)
     return msgspec.msgpack.decode(made.encoded(), type=Assignment)
 
 

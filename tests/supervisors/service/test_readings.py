@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from fw_actors.actors.metrics import Reading
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import open_service
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
 from tests.supervisors.service.readings_kit import EXPECTED
 
@@ -33,7 +33,12 @@ async def test_metrics_exist_from_the_start_and_count(
 ) -> None:
     clock, entropy = TrioClock(START_MS), SeededEntropy(1)
     opened = open_service(
-        make_config(tmp_path), log=Log(), front=False, clock=clock, entropy=entropy, inline=True
+        make_config(tmp_path),
+        log=RecordingLog(),
+        front=False,
+        clock=clock,
+        entropy=entropy,
+        inline=True,
     )
     async with opened as service:
 

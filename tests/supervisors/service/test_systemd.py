@@ -18,7 +18,7 @@ from supervisors.service import processes
 from supervisors.service.processes import ServingProcess, open_processes
 from supervisors.service.site_files import ServeLock, SitePaths
 from supervisors.service.systemd import READY, STOPPING, WATCHDOG, Notifier
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 from tests.supervisors.service.conftest import Fakes
 
@@ -153,7 +153,7 @@ def test_hanging_process_is_replaced_while_the_service_works(
 
 
 async def freeze_processes(folder: Path) -> None:
-    paths, log = SitePaths(folder), Log()
+    paths, log = SitePaths(folder), RecordingLog()
     paths.prepare()
     config = make_config(folder, processes=2)
     with ServeLock(paths.lock) as lock, trio.fail_after(60):

@@ -24,7 +24,7 @@ from supervisors.service.telemetry import (
     make_provider,
     open_tracer,
 )
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 
 pytest.importorskip(
@@ -237,7 +237,7 @@ async def test_message_spans_are_nested_by_asks() -> None:
 
 async def test_tracer_is_absent_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
-    async with open_tracer(make_config(tmp_path), SystemEntropy(), Log()) as tracer:
+    async with open_tracer(make_config(tmp_path), SystemEntropy(), RecordingLog()) as tracer:
         assert tracer is None
 
 
@@ -262,7 +262,7 @@ async def test_failed_export_setup_is_a_warning_at_start(
     if hidden:
         module = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
         monkeypatch.setitem(sys.modules, module, None)
-    log = Log()
+    log = RecordingLog()
     config = make_config(tmp_path, trace_context=True)
     async with open_tracer(config, SystemEntropy(), log) as tracer:
         assert type(tracer) is Tracer
@@ -276,7 +276,7 @@ async def test_unsupported_export_protocol_is_a_warning(
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
-    log = Log()
+    log = RecordingLog()
     async with open_tracer(make_config(tmp_path, trace_context=True), SystemEntropy(), log):
         pass
     assert log.of("telemetry.protocol") == [{"protocol": "grpc", "used": "http/protobuf"}]

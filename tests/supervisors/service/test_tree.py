@@ -19,7 +19,7 @@ from fw_actors.ops.data_migrations import run_pending
 from fw_actors.ops.site import Site
 from fw_actors.runtime import SeededEntropy, TrioClock
 from supervisors.service.tree import RunningService, open_service
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
 
 PUBLIC = "https://desk.example"
@@ -36,7 +36,7 @@ def mark(fw):
 
 @asynccontextmanager
 async def worker(
-    folder: Path, log: Log, mail: dict[str, Any] | None = None, **changes: Any
+    folder: Path, log: RecordingLog, mail: dict[str, Any] | None = None, **changes: Any
 ) -> AsyncIterator[RunningService]:
     """Run a worker in virtual time; `mail` changes that section."""
     config = make_config(folder, public_url=PUBLIC, **changes)
@@ -63,7 +63,7 @@ async def recover_anna(site: Site) -> None:
 async def test_transport_log_writes_a_mail_at_once(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    log = Log()
+    log = RecordingLog()
     async with worker(tmp_path, log) as service:
         assert service.url == ""
         began = trio.current_time()
@@ -80,7 +80,7 @@ async def test_transport_method_calls_the_app_and_jobs_run(
 ) -> None:
     (tmp_path / "tree_test_app.py").write_text(APP)
     mail = {"transport": "method", "method": "tree_test_app.send"}
-    log = Log()
+    log = RecordingLog()
     async with worker(tmp_path, log, mail, apps=("tree_test_app",)) as service:
         import tree_test_app  # type: ignore[import-not-found]
 
@@ -99,7 +99,7 @@ async def test_missing_mail_method_fails_the_start(
 ) -> None:
     mail = {"transport": "method", "method": "no_such_app_module.send"}
     with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD"):
-        async with worker(tmp_path, Log(), mail):
+        async with worker(tmp_path, RecordingLog(), mail):
             pass
 
 
@@ -110,7 +110,7 @@ async def test_service_with_a_front_raises_the_plain_start_error(tmp_path: Path)
     deployment = replace(config.deployment, bind_host="127.0.0.1", bind_port=0)
     config = replace(config, mail=mail, deployment=deployment)
     with pytest.raises(ConfigurationError, match="FW_MAIL_METHOD"):
-        async with open_service(config, log=Log(), inline=True):
+        async with open_service(config, log=RecordingLog(), inline=True):
             pass
 
 
@@ -120,7 +120,7 @@ async def test_service_start_warns_of_pending_data_migrations(
     """D-177."""
     step = "from fw_actors.app import migration\n\n@migration(1)\ndef fill(fw):\n    pass\n"
     (tmp_path / "tree_test_steps.py").write_text(step)
-    first, second = Log(), Log()
+    first, second = RecordingLog(), RecordingLog()
     async with worker(tmp_path, first, apps=("tree_test_steps",)) as service:
         assert [str(each) async for each in run_pending(service.site)] == [
             "tree_test_steps 1 (fill)"

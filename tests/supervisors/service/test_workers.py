@@ -21,7 +21,7 @@ from supervisors.service.examination import (
 from supervisors.service.site_files import ServeLock, SitePaths
 from supervisors.service.tree import open_service
 from supervisors.service.worker_files import registered, running_workers
-from tests.mail_kit import Log
+from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 from web.listening import bind
 
@@ -41,7 +41,9 @@ def test_worker_serves_health_and_metrics_only(tmp_path: Path) -> None:
 
 async def ask_worker(folder: Path) -> None:
     bound = bind("127.0.0.1", 0)
-    opened = open_service(make_config(folder), log=Log(), front=False, bound=bound, inline=True)
+    opened = open_service(
+        make_config(folder), log=RecordingLog(), front=False, bound=bound, inline=True
+    )
     async with opened as service, httpx.AsyncClient(base_url=bound.url) as client:
         assert service.url == bound.url
         for path in ("/api/health", "/api/ready"):
@@ -62,7 +64,7 @@ async def ask_worker(folder: Path) -> None:
 def test_worker_without_a_listener_has_no_url(tmp_path: Path) -> None:
     async def look() -> str:
         async with open_service(
-            make_config(tmp_path), log=Log(), front=False, inline=True
+            make_config(tmp_path), log=RecordingLog(), front=False, inline=True
         ) as service:
             assert await service.answers(5.0)
             return service.url

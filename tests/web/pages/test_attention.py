@@ -85,9 +85,7 @@ async def test_attention_is_for_system_managers(office: Office) -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-async def test_a_saved_webhook_says_that_other_servers_wait_for_a_restart(
-    tmp_path: Path, waits: bool
-) -> None:
+async def test_webhook_form_notes_restart_of_other_servers(tmp_path: Path, waits: bool) -> None:
     """Its form has the sentence that follows "Saved." (B-42)."""
     async with http_site(tmp_path) as plain:
         settings = Settings("tests", URL, other_nodes_wait=waits)
@@ -100,7 +98,7 @@ async def test_a_saved_webhook_says_that_other_servers_wait_for_a_restart(
             assert told is (waits and doctype == "Webhook")
 
 
-async def test_the_desk_names_a_webhook_that_another_server_has_saved(tmp_path: Path) -> None:
+async def test_desk_names_webhook_saved_on_other_server(tmp_path: Path) -> None:
     async with http_site(tmp_path) as site:
         sid = await site.sid(await site.hire("boss", "System Manager"))
         hook = {"name": "erp", "url": "https://erp.example/", "event_type": "Custom"}

@@ -27,7 +27,7 @@ async def shown(office: Office, doctype: str, name: str, user: str = "Administra
 
 
 async def test_history_ends_with_who_created_the_document(office: Office) -> None:
-    """H-206: also for those who may list no records."""
+    """H-206: also for users without permission to list records."""
     name = await office.hire("wendy")
     *_, made = await shown(office, "User", name)
     assert (made.by, made.text) == ("Administrator", "Created")
@@ -35,7 +35,7 @@ async def test_history_ends_with_who_created_the_document(office: Office) -> Non
 
 
 async def test_history_has_what_was_done_with_an_account(office: Office) -> None:
-    """H-206: what is a version is not told twice."""
+    """H-206: a change shown as a Version is not shown twice."""
     name = await office.hire("wendy")
 
     def disable(fw: Any) -> None:

@@ -105,7 +105,7 @@ async def test_values_lead_to_what_there_is(office: Office) -> None:
 
 
 @pytest.mark.parametrize("action", list(Action))
-def test_each_audited_action_is_about_a_doctype_or_none(action: Action) -> None:
+def test_subject_of_maps_every_audited_action(action: Action) -> None:
     assert (subject_of(action) is None) == (
         action is Action.DENIED or action.startswith(("console.", "job.", "site.", "document."))
     )

@@ -58,7 +58,7 @@ def test_csv_quotes_what_would_split_a_cell() -> None:
     assert csv_bytes([['a"b', "c,d", "e\nf"]]) == b'"a""b","c,d","e\nf"\r\n'
 
 
-async def test_a_list_is_exported_as_it_is_asked_for(site: HttpSite) -> None:
+async def test_export_follows_filters_of_address(site: HttpSite) -> None:
     """Filters, search, order and state of its address; no secrets (O-305, O-306)."""
     await site.do(lambda fw: fw.get_doc("User", "wendy").db_set("fullName", "=HYPERLINK(1)"))
     rows = await table(site, "/export/User?_sort=name")
@@ -70,7 +70,7 @@ async def test_a_list_is_exported_as_it_is_asked_for(site: HttpSite) -> None:
     assert len(await table(site, "/export/User?_state=active")) == 2
 
 
-async def test_an_export_that_is_cut_says_so(
+async def test_truncated_export_is_named_in_file_name(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """O-305."""
@@ -82,7 +82,7 @@ async def test_an_export_that_is_cut_says_so(
     assert told == "attachment; filename*=UTF-8''User%20%28first%201%29.csv"
 
 
-async def test_an_export_needs_the_permission(site: HttpSite) -> None:
+async def test_export_requires_permission(site: HttpSite) -> None:
     """O-305."""
     sid = await site.sid("wendy")
     for path, status in (("User", 403), ("Nope", 404), ("Has%20Role", 400)):
@@ -95,7 +95,7 @@ async def test_an_export_needs_the_permission(site: HttpSite) -> None:
 @pytest.mark.parametrize(
     ("state", "user", "status"), [("odd", "boss", 400), ("active", "wendy", 403)]
 )
-async def test_a_state_is_asked_for_by_managers(
+async def test_state_filter_is_for_managers_only(
     site: HttpSite, state: str, user: str, status: int
 ) -> None:
     """O-306."""
@@ -103,7 +103,7 @@ async def test_a_state_is_asked_for_by_managers(
     assert reply.status == status
 
 
-async def test_an_unknown_path_keeps_the_menu_for_those_who_are_signed_in(site: HttpSite) -> None:
+async def test_unknown_path_keeps_menu_for_signed_in_user(site: HttpSite) -> None:
     """H-205."""
     sid = await site.sid("boss")
     framed = await site.ask("GET", "/nowhere", sid=sid, headers=HTML)

@@ -1,1 +1,1 @@
-"""Tests of what is served under which path."""
+"""Tests of the routes."""

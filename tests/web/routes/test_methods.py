@@ -224,7 +224,7 @@ async def test_function_result_without_a_json_form_undoes_its_writes(
         ("/api/method/shop.close_order", {"name": "SO-1"}),
     ],
 )
-async def test_a_role_that_is_removed_before_the_write_does_not_count(
+async def test_role_removed_before_write_is_ineffective(
     client: AppClient, publisher: FakeGateway, path: str, body: dict[str, Any]
 ) -> None:
     """The transaction decides, and not the request's authentication."""

@@ -42,7 +42,7 @@ async def stored(site: HttpSite, *headers: tuple[str, str], peer: str = "203.0.1
     return str(rows[-1]["trace_context"])
 
 
-async def test_the_trace_of_a_request_is_stored_with_its_event(site: HttpSite) -> None:
+async def test_trace_of_request_is_stored_with_event(site: HttpSite) -> None:
     assert await stored(site, ("TraceParent", PARENT), ("tracestate", STATE)) == f"{PARENT} {STATE}"
 
 
@@ -55,7 +55,7 @@ async def test_the_trace_of_a_request_is_stored_with_its_event(site: HttpSite) -
         [("tracestate", STATE)],
     ],
 )
-async def test_a_request_without_a_valid_trace_begins_one(
+async def test_request_without_valid_trace_begins_new_trace(
     site: HttpSite, headers: list[tuple[str, str]]
 ) -> None:
     context = await stored(site, *headers)
@@ -65,7 +65,7 @@ async def test_a_request_without_a_valid_trace_begins_one(
 
 
 @pytest.mark.parametrize(("peer", "taken"), [("10.0.0.7", True), ("203.0.113.9", False)])
-async def test_with_trusted_proxies_only_they_bring_traces(
+async def test_trace_is_accepted_only_from_trusted_proxy(
     tmp_path: Path, peer: str, taken: bool
 ) -> None:
     from ipaddress import ip_network
@@ -76,7 +76,7 @@ async def test_with_trusted_proxies_only_they_bring_traces(
     assert (context == PARENT) is taken
 
 
-async def test_the_trace_goes_with_the_message_to_an_actor(
+async def test_trace_is_passed_to_actor_with_message(
     site: HttpSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line of a sign-in is written by the actor of its identifier."""

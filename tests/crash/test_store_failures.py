@@ -1,6 +1,6 @@
-"""A disk that is full or fails, a file that is locked: 503, and on as soon as it can.
+"""A full or failing disk and a locked file: 503 until writes work again.
 
-A store in trouble is 503 (O-14, O-13), with the real threads and files; nothing is
+A failing store is 503 (O-14, O-13), with the real threads and files; nothing is
 restarted.
 """
 
@@ -62,10 +62,10 @@ async def titles(site: Site) -> set[str]:
     return {row["title"] for row in rows}
 
 
-async def test_a_full_disk_refuses_keeps_what_was_answered_and_is_over_when_there_is_room(
+async def test_full_disk_refuses_writes_until_space_is_free(
     tmp_path: Path,
 ) -> None:
-    """SQLITE_FULL ends the transaction of a whole group: nobody is told ok and lost."""
+    """SQLITE_FULL ends the transaction of a whole group: no acknowledged write is lost."""
     async with threaded_site(tmp_path) as site:
         most = await pragma(site, "max_page_count")
         await pragma(site, f"max_page_count={await pragma(site, 'page_count') + 200}")
@@ -78,7 +78,7 @@ async def test_a_full_disk_refuses_keeps_what_was_answered_and_is_over_when_ther
         assert await titles(site) == before | after
 
 
-async def test_a_disk_that_takes_no_byte_refuses_and_still_reads(tmp_path: Path) -> None:
+async def test_unwritable_disk_refuses_writes_and_allows_reads(tmp_path: Path) -> None:
     """The system refuses every write (EFBIG, by a limit of the process), and later does not."""
     async with threaded_site(tmp_path) as site:
         before, _ = await write_notes(site, "before")
@@ -96,8 +96,8 @@ async def test_a_disk_that_takes_no_byte_refuses_and_still_reads(tmp_path: Path)
         assert await titles(site) == before | after
 
 
-def test_a_lock_that_another_holds_is_a_503_and_no_restart_is_needed(tmp_path: Path) -> None:
-    """Longer than the store waits for it; what was answered before is there afterwards."""
+def test_locked_database_is_503_until_unlocked(tmp_path: Path) -> None:
+    """A lock longer than the store waits is 503; acknowledged writes stay."""
     with LiveSite(tmp_path) as site:
         site.add_manager()
         site.start()
