@@ -38,7 +38,7 @@ MESSAGES_AN_EVENT: Final = 10  # told, since one is too quick to be timed by the
 Question = tuple[int, trio.MemorySendChannel[int]]
 
 
-class AddNumber(Request[int], frozen=True):
+class AddValue(Request[int], frozen=True):
     """Answered with the sum."""
 
     number: int
@@ -54,8 +54,8 @@ class Summing(Actor):
     def __init__(self) -> None:
         self.sum = 0
 
-    @handles(AddNumber)
-    def add(self, message: AddNumber) -> int:
+    @handles(AddValue)
+    def add(self, message: AddValue) -> int:
         self.sum += message.number
         return self.sum
 
@@ -110,7 +110,7 @@ async def tell(messages: int) -> float:
             for _ in range(batch):
                 put(note)
             told += batch
-            handled = await ref.ask(AddNumber(0), deadline=DEADLINE)
+            handled = await ref.ask(AddValue(0), deadline=DEADLINE)
         spent = perf_counter() - began
     if handled != told:
         raise MessagesMiscounted(f"{told} messages were told, {handled} were handled.")
@@ -155,7 +155,7 @@ async def ask(questions: int, callers: int = 1) -> float:
 
         async def call() -> None:
             for _ in range(questions // callers):
-                await ref.ask(AddNumber(1))
+                await ref.ask(AddValue(1))
 
         return questions / await seconds_of(call, callers)
 
@@ -200,7 +200,7 @@ async def spawn(actors: int) -> float:
         keys = [str(number) for number in range(actors)]
         began = perf_counter()
         for key in keys:
-            await pool[key].ask(AddNumber(1), deadline=DEADLINE)
+            await pool[key].ask(AddValue(1), deadline=DEADLINE)
         await pool.close()
         spent = perf_counter() - began
         if len(pool):

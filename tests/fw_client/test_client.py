@@ -346,12 +346,12 @@ def test_emit_many_splits_batch_that_records_too_much() -> None:
     """The service counts the Webhooks; the client sends the batch in halves (B-88)."""
     refusal = {"type": "ValidationError", "message": "Too many.", "extra": {"field": "events"}}
     too_many = httpx.Response(422, json={"error": refusal})
-    service = Service(too_many, recorded, too_many, recorded, recorded)
+    service = ScriptedService(too_many, recorded, too_many, recorded, recorded)
     events = [Event("order.paid", {}, key=str(n)) for n in range(10)]
     results = client(service).webhooks.emit_many(events)
     assert [each.key for each in results] == [str(n) for n in range(10)]
     sizes = [len(json.loads(each.content)["events"]) for each in service.asked]
     assert sizes == [10, 5, 5, 2, 3]
-    service = Service(httpx.Response(422, json={"error": refusal}))
+    service = ScriptedService(httpx.Response(422, json={"error": refusal}))
     with pytest.raises(EmitInterrupted):
         client(service).webhooks.emit_many(events[:1])

@@ -18,7 +18,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 @dataclass
-class ScriptedReceiver:
+class SocketReceiver:
     """A listening receiver: `requests` holds heads and bodies, `connections` is a count."""
 
     port: int
@@ -33,7 +33,7 @@ class ScriptedReceiver:
 class Talk:
     """One connection that a script holds; `number` counts them from 1."""
 
-    def __init__(self, receiver: ScriptedReceiver, stream: Stream, number: int) -> None:
+    def __init__(self, receiver: SocketReceiver, stream: Stream, number: int) -> None:
         self.stream = stream
         self.number = number
         self._receiver = receiver
@@ -84,10 +84,10 @@ async def receiving(
     host: str = "127.0.0.1",
     port: int = 0,
     context: ssl.SSLContext | None = None,
-) -> AsyncIterator[ScriptedReceiver]:
+) -> AsyncIterator[SocketReceiver]:
     """Run `script` once a connection; the connection is closed when it returns."""
     listener = (await trio.open_tcp_listeners(port, host=host))[0]
-    receiver = ScriptedReceiver(listener.socket.getsockname()[1], "https" if context else "http")
+    receiver = SocketReceiver(listener.socket.getsockname()[1], "https" if context else "http")
 
     async def serve(transport: trio.SocketStream) -> None:
         receiver.connections += 1

@@ -24,7 +24,7 @@ from fw_actors.ops.site import open_site
 from fw_actors.rules.outgoing import EgressProxy
 from fw_actors.runtime import SeededEntropy, TrioClock
 from tests.fw_actors.http.egress_proxy import CREDENTIALS, tinyproxy
-from tests.fw_actors.http.receiver import OK, ScriptedReceiver, Talk, headers, receiving
+from tests.fw_actors.http.receiver import OK, SocketReceiver, Talk, headers, receiving
 from tests.site_kit import START_MS, make_config
 
 LONG = 30.0
@@ -36,7 +36,7 @@ HOOK = {"url": "https://x.test/", "event_type": "Custom", "custom_event": "a.b",
 class Club:
     """A receiver that serves only clients with a certificate of its authority."""
 
-    receiver: ScriptedReceiver
+    receiver: SocketReceiver
     folder: Path
     authority: trustme.CA
     guests: list[str]

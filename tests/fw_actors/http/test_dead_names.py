@@ -8,13 +8,13 @@ import trio
 from fw_actors.http import ResponseTimeout, Sender, open_sender, parse_endpoint
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from tests.fw_actors.http.dead_names import DeadNames
-from tests.fw_actors.http.receiver import OK, ScriptedReceiver, headers, once, receiving
+from tests.fw_actors.http.receiver import OK, SocketReceiver, headers, once, receiving
 
 DEAD = 60
 LONG, SHORT = 60.0, 0.5
 
 
-async def post(sender: Sender, receiver: ScriptedReceiver, host: str, timeout: float) -> int:
+async def post(sender: Sender, receiver: SocketReceiver, host: str, timeout: float) -> int:
     target = parse_endpoint(f"http://{host}:{receiver.port}/hook", development=True)
     return (await sender.post(target, b"{}", headers, timeout=timeout)).status
 
@@ -43,7 +43,7 @@ async def test_deadline_holds_without_name_server_answer() -> None:
     """`timeout` is one deadline over DNS, connect, TLS, sending and the answer."""
     ended = []
 
-    async def late(sender: Sender, receiver: ScriptedReceiver, number: int) -> None:
+    async def late(sender: Sender, receiver: SocketReceiver, number: int) -> None:
         with pytest.raises(ResponseTimeout, match=f"dead{number}"):
             await post(sender, receiver, f"dead{number}.example", SHORT)
         ended.append(number)

@@ -18,7 +18,7 @@ from fw_actors.http import NetworkError, ResponseTimeout, Sender, open_sender
 from tests.fw_actors.http.receiver import (
     OK,
     Script,
-    ScriptedReceiver,
+    SocketReceiver,
     Talk,
     always,
     headers,
@@ -54,7 +54,7 @@ async def settled(tasks: int, fds: int) -> None:
             await trio.sleep(0.005)
 
 
-async def cut_off(sender: Sender, receiver: ScriptedReceiver, body: bytes, seconds: float) -> None:
+async def cut_off(sender: Sender, receiver: SocketReceiver, body: bytes, seconds: float) -> None:
     """One attempt with a tiny deadline, its own or one around it."""
     host = "localhost" if receiver.scheme == "http" else "127.0.0.1"
     try:
@@ -109,7 +109,7 @@ async def test_attempts_that_time_out_leak_nothing() -> None:
     """Descriptors, tasks and slots are as at the start (B-152)."""
     timeouts = 0
 
-    async def attempts(sender: Sender, receiver: ScriptedReceiver) -> None:
+    async def attempts(sender: Sender, receiver: SocketReceiver) -> None:
         nonlocal timeouts
         for number in range(TIMEOUTS // AT_ONCE):
             seconds = (number % 5) * 0.01  # none at all is one, too

@@ -24,7 +24,7 @@ from fw_actors.version import __version__
 from tests.fw_actors.http.receiver import (
     OK,
     Script,
-    ScriptedReceiver,
+    SocketReceiver,
     Talk,
     always,
     headers,
@@ -151,7 +151,7 @@ async def test_concurrent_posts_share_pool_connections() -> None:
         assert (pool.in_use, pool.idle, len(receiver.requests)) == (0, 4, 40)
 
 
-async def post(sender: Sender, receiver: ScriptedReceiver) -> None:
+async def post(sender: Sender, receiver: SocketReceiver) -> None:
     answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
     assert answer.status == 200
 
@@ -523,7 +523,7 @@ async def test_open_sender_ends_waiting_post_at_exit() -> None:
         asked.set()
         await trio.sleep_forever()
 
-    async def post(sender: Sender, receiver: ScriptedReceiver) -> None:
+    async def post(sender: Sender, receiver: SocketReceiver) -> None:
         try:
             await sender.post(receiver.target(), b"{}", headers, timeout=600)
         except ResponseTimeout as error:
@@ -591,9 +591,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @asynccontextmanager
-async def keeping_silent(
-    said: bytes, scheme: str
-) -> AsyncIterator[tuple[ScriptedReceiver, Sender]]:
+async def keeping_silent(said: bytes, scheme: str) -> AsyncIterator[tuple[SocketReceiver, Sender]]:
     """A receiver that has answered one POST, and says `said` to the next, and a sender to it."""
 
     async def script(talk: Talk) -> None:

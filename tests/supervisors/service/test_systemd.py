@@ -189,7 +189,7 @@ def test_process_that_does_not_start_is_replaced_while_others_serve(
 
 
 async def hang_second_start(folder: Path) -> None:
-    paths, log = SitePaths(folder), Log()
+    paths, log = SitePaths(folder), RecordingLog()
     paths.prepare()
     stuck = folder / "stuck"
     with ServeLock(paths.lock) as lock, trio.fail_after(60):
