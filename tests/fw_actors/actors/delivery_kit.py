@@ -99,7 +99,7 @@ class ScriptedReceiver:
         return response
 
 
-class SocketReceiver(ScriptedReceiver):
+class ScriptedReceiver(ScriptedReceiver):
     """A receiver behind a real socket, reached by the real sender; it records no posts."""
 
     def __init__(self, sender: Sender) -> None:
