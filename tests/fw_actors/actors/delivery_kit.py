@@ -99,7 +99,7 @@ class ScriptedReceiver:
         return response
 
 
-class ScriptedReceiver(ScriptedReceiver):
+class RealSender(ScriptedReceiver):
     """A receiver behind a real socket, reached by the real sender; it records no posts."""
 
     def __init__(self, sender: Sender) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fw_actors.http import open_sender
-from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
+from tests.fw_actors.actors.delivery_kit import RealSender, delivering
 from tests.fw_actors.http.receiver import always, receiving
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -43,7 +43,7 @@ async def test_delivery_follows_status_despite_misdescribed_body(
             always(head + b"2\r\nok\r\n0\r\n\r\n" if b"chunked" in lines else head + b"ok")
         ) as receiver,
         open_sender() as sender,
-        delivering(tmp_path, ScriptedReceiver(sender), backoff_seconds=0.1) as post,
+        delivering(tmp_path, RealSender(sender), backoff_seconds=0.1) as post,
     ):
         url = f"http://127.0.0.1:{receiver.port}/hook"
         await post.webhook(url, max_attempts=2, timeout=timeout)
@@ -59,7 +59,7 @@ async def test_response_head_without_end_is_no_answer(tmp_path: Path) -> None:
     async with (
         receiving(always(b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n")) as receiver,
         open_sender() as sender,
-        delivering(tmp_path, ScriptedReceiver(sender)) as post,
+        delivering(tmp_path, RealSender(sender)) as post,
     ):
         url = f"http://127.0.0.1:{receiver.port}/hook"
         await post.webhook(url, max_attempts=1, timeout=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fw_actors.http import open_sender
-from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
+from tests.fw_actors.actors.delivery_kit import RealSender, delivering
 from tests.fw_actors.http.dead_names import DeadNames
 from tests.fw_actors.http.receiver import OK, once, receiving
 
@@ -22,7 +22,7 @@ async def test_unanswered_dns_names_delay_no_healthy_receiver(tmp_path: Path) ->
         async with (
             receiving(once(OK)) as receiver,
             open_sender(lookup=names.lookup) as sender,
-            delivering(tmp_path, ScriptedReceiver(sender), mode="development") as post,
+            delivering(tmp_path, RealSender(sender), mode="development") as post,
         ):
             await post.webhook(f"http://healthy.example:{receiver.port}/", "to.healthy")
             [first] = await post.emit("to.healthy")

@@ -12,7 +12,7 @@ import trio
 
 from fw_actors.http import Address, open_sender
 from fw_actors.rules.outgoing import OutgoingPolicy
-from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
+from tests.fw_actors.actors.delivery_kit import DeliverySite, RealSender, delivering
 from tests.fw_actors.http.receiver import OK, once, receiving
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -41,7 +41,7 @@ async def test_delivery_to_refused_address_sends_nothing_and_is_retried(
         async with (
             open_sender(lookup=rebinding) as sender,
             delivering(
-                tmp_path, ScriptedReceiver(sender), mode="development", backoff_seconds=1.0
+                tmp_path, RealSender(sender), mode="development", backoff_seconds=1.0
             ) as post,
         ):
             await post.webhook(url)
@@ -64,7 +64,7 @@ async def test_delivery_to_denied_private_address_fails_immediately(
     async with (
         receiving(once(OK)) as receiver,
         open_sender(policy=OutgoingPolicy("deny")) as sender,
-        delivering(tmp_path, ScriptedReceiver(sender), mode="development") as post,
+        delivering(tmp_path, RealSender(sender), mode="development") as post,
     ):
         await post.webhook(f"http://127.0.0.1:{receiver.port}/hook")
         [delivery] = await post.emit()
