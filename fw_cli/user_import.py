@@ -49,7 +49,7 @@ class Import:
 @as_json
 @click.pass_obj
 def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json: bool) -> None:
-    """Import the accounts of FILE with their password hashes; nobody gets a mail.
+    """Import the accounts of FILE with their password hashes; no mail is sent.
 
     A line is JSON {name, email, fullName?, roles?, enabled?, hash?}; FILE may be a .csv with these
     columns and roles separated by semicolons. A hash must be argon2, bcrypt, scrypt or PBKDF2; it

@@ -141,7 +141,7 @@ def add(
     told: dict[str, Any] = {"name": made}
     if secret is None:
         told["secret"] = values["secret"]
-    _tell(context, told, f"made the Webhook {made}", as_json=as_json)
+    _tell(context, told, f"created the Webhook {made}", as_json=as_json)
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:

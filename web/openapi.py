@@ -228,7 +228,7 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         },
         "path": {"description": "The dotted path of an app's function."},
         "delivery": {"description": "The name of a Webhook Delivery.", "required": True},
-        "run": {"description": "The id of a bulk replay; without it the present or the last one."},
+        "run": {"description": "The id of a bulk replay; without it the current or the last one."},
         "webhook": {"description": "The name of a Webhook."},
         "result": {"description": "The result of an attempt: sent or failed."},
         "responseStatus": {

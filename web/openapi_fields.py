@@ -25,7 +25,7 @@ COMMON: Final[Mapping[str, str]] = MappingProxyType(
         "token": _TOKEN,
         "link": _LINK,
         "password": "The new password.",
-        "label": "What the key is for.",
+        "label": "The purpose of the key.",
         "sessionsEnded": "How many sessions were ended.",
         "keysEnded": "How many API keys were ended.",
         "webhook": "The name of the Webhook.",
@@ -152,7 +152,8 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "RotatedResponse": {
             "secret": "The new signing secret, shown only once; null if the request had it.",
-            "old_secret_until": "Until when the old secret also signs, in ISO 8601; null: not.",
+            "old_secret_until": "The time until which the old secret also signs, in ISO 8601; null "
+            "if it does not.",
         },
         "TrialResult": {
             "status": "The HTTP status of the receiver's response; null without a response.",
@@ -165,7 +166,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "tls": "Milliseconds for the TLS handshake.",
             "answer": "Milliseconds from the request to the response.",
         },
-        "PauseRequest": {"seconds": "How long; until it is resumed if it is left out."},
+        "PauseRequest": {"seconds": "The duration in seconds; without it, until resumed."},
         "WebhookPauseResponse": {
             "paused": "Whether the Webhook is paused.",
             "since": "Since when, in ISO 8601; null if it is not paused.",
@@ -175,7 +176,8 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "status": "The status of the delivery: Queued, Sent, Retrying or Failed.",
             "reason": "Why it waits, or its end: sent, failed, deleted, disabled, paused, order, "
             "leased, leaseEnded, backoff, slot or noJob.",
-            "dueAt": "When it may be tried, in ISO 8601; null while it is tried, and at the end.",
+            "dueAt": "The time of the next attempt, in ISO 8601; null during an attempt and at the "
+            "end.",
             "attempts": "How many attempts were made since the event or the last replay.",
             "maxAttempts": "After how many attempts it fails.",
             "receiver": "The origin of its receiver; null without a usable URL.",
@@ -184,12 +186,12 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "text": "The reason in a sentence, for people.",
             "erased": "When its body was erased, in ISO 8601; null if it was not.",
             "traceId": "The trace of its event; null if it has none.",
-            "user": "Who replayed it last; null if nobody did.",
+            "user": "The user who last replayed it; null if it was never replayed.",
             "queued": "When that was, or when its event was recorded, in ISO 8601.",
             "recorded": "Its recorded attempts, newest first; the last 30 are kept.",
         },
         "AttemptDetails": {
-            "user": "Who asked for the replay that it belongs to; null without one.",
+            "user": "The user who requested the replay; null without a replay.",
             "queued": "When its event or that replay was recorded, in ISO 8601.",
             "ended": "When the attempt ended, in ISO 8601.",
             "times": "Milliseconds of each step: dns, connect, tls and answer.",
@@ -197,7 +199,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "nextAttempt": "When the next attempt was due, in ISO 8601; null after the last.",
             "address": "The address that it was sent to; null without a connection.",
             "worker": "The process that made it, as host and process number.",
-            "request": "What was sent; null if nothing was.",
+            "request": "The request as sent; null if none was sent.",
         },
         "RequestDetails": {
             "url": "The URL without its query.",
@@ -208,17 +210,17 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "filters": "The deliveries to replay: conditions as in a list, at least one."
         },
         "ReplayRunResponse": {
-            "run": "The bulk replay that was asked for, or the present or last one; null before "
+            "run": "The requested bulk replay, or the current or last one; null before "
             "the first."
         },
         "ReplayRunsResponse": {"runs": "The bulk replays that are kept, newest first."},
         "ReplayRunDetails": {
             "id": "The id of the bulk replay.",
-            "user": "Who began it.",
+            "user": "The user who began it.",
             "filters": "The conditions that the deliveries met.",
             "state": "running, done, stopped or failed.",
-            "total": "How many deliveries met them when it began.",
-            "done": "How many deliveries it has come to.",
+            "total": "The number of matching deliveries at the start.",
+            "done": "The number of deliveries processed so far.",
             "replayed": "How many it has replayed.",
             "refused": "How many could not be replayed, by reason.",
             "error": "Why it failed; empty if it did not.",
@@ -229,14 +231,14 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "gone": "How many of them were replayed again since, or deleted.",
             "more": "Whether there are more of each than were counted.",
         },
-        "ProgressRequest": {"run": "The id of a bulk replay; else the present or the last one."},
+        "ProgressRequest": {"run": "The id of a bulk replay; else the current or the last one."},
         "AttemptsResponse": {
             "attempts": "The attempts of this page, newest first.",
             "next": "The `before` of the following page; null at the end.",
             "newestOnly": "Whether only the newest 5,000 were searched, and there are others.",
         },
         "ListedAttemptDetails": {
-            "user": "Who asked for the replay that it belongs to; null without one.",
+            "user": "The user who requested the replay; null without a replay.",
             "ended": "When the attempt ended, in ISO 8601.",
         },
         "AttemptsRequest": {

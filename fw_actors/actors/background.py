@@ -269,12 +269,12 @@ class SubscriptionWatch(Actor):
         self._told: tuple[str, ...] = ()
 
     async def started(self) -> None:
-        """Begin to look."""
+        """Schedule the first comparison."""
         self.context.after(self._every, Look())
 
     @handles(Look)
     async def look(self, _message: Look) -> None:
-        """Look once; a store that does not answer is asked again the next time."""
+        """Compare once; retry at the next interval if the store is unavailable."""
         try:
             stale = await stale_webhooks(self._store, self._cache)
             if stale and self._refresh:

@@ -131,7 +131,9 @@ MIN_SLEEP_SECONDS: Final = 0.05
 EARLY_SECONDS: Final = 0.001
 """A timer that fires so little before its time is not set again: sums of times are rounded."""
 REST_SECONDS: Final = 0.05
-"""Between two looks into the store because of commits elsewhere; there may be hundreds a second."""
+"""The minimum time between polls caused by external commits, of which there may be hundreds a
+second.
+"""
 UNAVAILABLE_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 5.0
 ERROR_CHARACTERS: Final = 500

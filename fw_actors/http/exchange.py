@@ -50,7 +50,7 @@ class Connection(Protocol):
         ...
 
     async def send(self, data: memoryview) -> None:
-        """Send all of it, waiting as long as the receiver makes us."""
+        """Send everything, waiting for the receiver if necessary."""
         ...
 
     async def receive(self, limit: int) -> bytes:
@@ -71,7 +71,7 @@ class Connection(Protocol):
         ...
 
     def close(self) -> None:
-        """Close it at once and without a word; a second time does nothing."""
+        """Close without a TLS close_notify; idempotent."""
         ...
 
 
@@ -198,7 +198,7 @@ async def run_exchange(
     Returns: whether the connection may be used again.
 
     Raises:
-        Stale: a kept connection broke or ended before one byte came.
+        StaleConnection: a kept connection broke or ended before one byte came.
         TlsError, ProtocolError: there was no answer.
     """
     began = progress.enter(ExchangeStep.SEND)

@@ -74,8 +74,8 @@ class _Post(msgspec.Struct, eq=False):
 class Sender:
     """Sends POSTs. Made by `open_sender`; any number may be under way at once.
 
-    How many may be is the caller's to bound: the sender makes none wait for another, but where
-    look-ups have taken all threads.
+    Concurrency is bounded by the caller; the sender delays a POST only if look-ups occupy all
+    threads.
     """
 
     def __init__(

@@ -114,7 +114,9 @@ def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
         raise _invalid("The URL must begin with https://.")
     host, port = _host_and_port(match["authority"], DEFAULT_PORTS[scheme])
     if scheme == "http" and not (development or is_loopback(host)):
-        raise _invalid("The URL must begin with https://; http is for loopback addresses alone.")
+        raise _invalid(
+            "The URL must begin with https://; http is allowed only for loopback addresses."
+        )
     authority = _bracketed(host) + ("" if port == DEFAULT_PORTS[scheme] else f":{port}")
     return Endpoint(Origin(scheme, host, port), authority, _path(match["rest"]))
 

@@ -180,16 +180,16 @@ Paragraphs = Callable[[TemplateValues], list[str | None]]
 def _recovery(values: TemplateValues) -> list[str | None]:
     return [
         f"somebody asked for a new password for the account {values.user} at {values.site}. "
-        "It is chosen here:",
+        "Choose it here:",
         None,
-        f"The link works once, within {_duration(values.minutes)}. If it was not you who asked, "
+        f"The link works once, within {_duration(values.minutes)}. If you did not ask for it, "
         "do nothing: the password stays as it is.",
     ]
 
 
 def _invitation(values: TemplateValues) -> list[str | None]:
     return [
-        f"the account {values.user} was made for you at {values.site}. "
+        f"the account {values.user} was created for you at {values.site}. "
         "Choose its password to begin:",
         None,
         f"The link works once, within {_duration(values.minutes)}. After that, ask the person who "
@@ -202,8 +202,8 @@ def _password_changed(values: TemplateValues) -> list[str | None]:
         f"the password of the account {values.user} at {values.site} was changed, and sessions "
         "that were open elsewhere have ended.",
         *_ended_keys(values.notice.ended_keys),
-        "If it was not you, ask for a new password on the sign-in page now, and tell whoever "
-        "runs the site.",
+        "If it was not you, ask for a new password on the sign-in page now, and inform the "
+        "administrator of the site.",
     ]
 
 
@@ -217,14 +217,14 @@ def _ended_keys(keys: Sequence[NamedKey]) -> list[str]:
 
 def _api_key_made(values: TemplateValues) -> list[str | None]:
     key = values.notice.new_key
-    about = f"an API key was made for the account {values.user} at {values.site}."
+    about = f"an API key was created for the account {values.user} at {values.site}."
     told = [] if key is None else [_described(key)]
     return [
         about,
         *told,
-        "A key lets a program act as you, without your password. If it was not you who made it: "
+        "A key lets a program act as you, without your password. If you did not create it: "
         "sign in, revoke it on the page My account, set a new password there, end your other "
-        "sessions, and tell whoever runs the site.",
+        "sessions, and inform the administrator of the site.",
     ]
 
 
@@ -232,7 +232,7 @@ def _described(key: NewKey) -> str:
     origin = f", by a request from {key.address}" if key.address else ""
     end = "has no end" if key.expires is None else f"works until {_moment(key.expires)}"
     return (
-        f"It is called \u201c{key.label}\u201d ({key.name}), was made on {_moment(key.made)}"
+        f"It is called \u201c{key.label}\u201d ({key.name}), was created on {_moment(key.made)}"
         f"{origin}, and {end}."
     )
 
@@ -241,17 +241,17 @@ def _new_device(values: TemplateValues) -> list[str | None]:
     device = values.notice.new_device
     told = []
     if device is not None:
-        agent = device.user_agent or "nothing"
+        agent = device.user_agent or "none"
         told.append(
-            f"It was on {_moment(device.at)}, from the address {device.address}; the program "
-            f"calls itself: {agent}"
+            f"It was on {_moment(device.at)}, from the address {device.address}; user agent: "
+            f"{agent}"
         )
     return [
         f"somebody signed in to the account {values.user} at {values.site} from a device that "
         "was not used before.",
         *told,
         "If it was you, there is nothing to do. If not: set a new password on the page My "
-        "account, end the other sessions there, and tell whoever runs the site.",
+        "account, end the other sessions there, and inform the administrator of the site.",
     ]
 
 
@@ -278,8 +278,8 @@ def _failures_of(hook: FailingWebhook | None, site: str) -> list[str]:
     if hook is None:
         return []
     return [
-        f"the webhook \u201c{hook.label}\u201d ({hook.name}) at {site} has had nothing but "
-        f"failures since {_moment(hook.since)}: {_count(hook.failures, 'attempt')} in a row.",
+        f"the webhook \u201c{hook.label}\u201d ({hook.name}) at {site} has failed at every "
+        f"attempt since {_moment(hook.since)}: {_count(hook.failures, 'attempt')} in a row.",
         f"The last error: {hook.error}",
     ]
 

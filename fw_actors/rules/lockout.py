@@ -32,8 +32,9 @@ WIDER_48: Final = 16  # and in a /48
 
 
 def wider(budget: Budget, times: int) -> Budget:
-    """Return the budget that a network around an address has: a household may have many addresses,
-    and many people at them, yet not without end."""
+    """Return the budget of a network around an address: several addresses may share it, within a
+    limit.
+    """
     return replace(budget, limit=budget.limit * times)
 
 
@@ -64,7 +65,7 @@ def may_verify(charged_at: int, now: int) -> bool:
 
 
 def is_closed(tally: Tally, budget: Budget, now: int) -> bool:
-    """Say whether a try is refused whatever becomes of those in flight."""
+    """Return whether an attempt is refused regardless of attempts in flight."""
     locked = tally.locked_until is not None and tally.locked_until > now
     return locked or tally.failed >= budget.limit
 

@@ -5,9 +5,9 @@ which the requests that time allows have been used; so a process that has it loc
 and a limit that changes has no state to convert. At most a tenth of a second can be unused: more
 would let a Webhook that was idle exceed its limit. Rules: B-300 to B-326.
 
-Failures are announced, ended, or disable the Webhook (B-340 to B-346). A trouble is
-identified by its beginning: the time of the first failure since the last success. The acts for it
-are recorded beside, so that each happens once.
+An outage is announced, its end is announced, or the Webhook is disabled (B-340 to B-346). An outage
+is identified by its first failure since the last success; the actions taken for it are stored, so
+that each happens once.
 """
 
 from __future__ import annotations

@@ -158,9 +158,8 @@ def _escaped_forms(text: str) -> Iterator[str]:
 
 
 def _base64_forms(text: str) -> Iterator[str]:
-    """Yield what base64 makes of a text at each of three offsets, as in `user:password`.
-
-    Without the characters at both ends that depend on what stands beside it.
+    """Yield the base64 of a text at each of the three offsets; characters that depend on neighbours
+    are cut.
     """
     encoded = text.encode("utf-8", "surrogatepass")
     for before in range(3):

@@ -14,7 +14,7 @@ from tests.fw_cli.conftest import CommandLine
 def test_the_new_site_opens_with_its_key_and_the_doctor_finds_no_problem(fw: CommandLine) -> None:
     said = fw.done("init", "new")
     site = fw.folder / "new"
-    assert "made secret.key, .env, .gitignore, fw.json" in said
+    assert "created secret.key, .env, .gitignore, fw.json" in said
     assert json.loads((site / "fw.json").read_text())["site"] == {"name": "new"}
     assert json.loads((site / "fw.json").read_text())["auth"] == {"refuseCommonPasswords": True}
     key = (site / "secret.key").read_text().strip()

@@ -135,7 +135,7 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         yield ok("no delivery failed in the last 24 hours")
     yield from _since(
         facts.paused,
-        "webhooks that are paused, those first that have been for longest",
+        "paused webhooks, longest paused first",
         "Their deliveries wait; fw webhooks resume WEBHOOK ends a pause.",
     )
     yield from _since(

@@ -150,11 +150,11 @@ async def test_two_runs_at_once_do_the_work_once(open_app: OpenApp) -> None:
 async def test_an_older_version_of_an_app_is_refused(open_app: OpenApp) -> None:
     async with open_app(APP + "STOP = None\n" + FIRST + BATCHES) as site:
         await ran(site)
-    with pytest.raises(ConfigurationError, match="had its migration 2, and this version of the"):
+    with pytest.raises(ConfigurationError, match="has run migration 2, but this version of the"):
         async with open_app(APP + FIRST):
             pass
     renamed = APP + "STOP = None\n" + FIRST.replace("split_names", "join_names") + BATCHES
-    with pytest.raises(ConfigurationError, match="1 was split_names when the store had"):
+    with pytest.raises(ConfigurationError, match="1 was run as split_names and is now"):
         async with open_app(renamed):
             pass
 
