@@ -45,7 +45,7 @@ class Import:
     ),
 )
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Report what would be refused; import nothing.")
+@click.option("--dry-run", is_flag=True, help="Report refusals only; import nothing.")
 @as_json
 @click.pass_obj
 def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json: bool) -> None:

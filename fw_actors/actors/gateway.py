@@ -300,7 +300,7 @@ class Gateway:
         return answer
 
     def _handle(self, tx: Tx, caller: Caller, request_id: str) -> Fw:
-        """Return the caller's handle; one who was disabled since counts as unauthenticated."""
+        """Return the caller's handle; a caller disabled meanwhile counts as unauthenticated."""
         try:
             return self._site.handle(tx, caller.user, request_id)
         except NotFoundError:

@@ -63,7 +63,7 @@ class Write(Message, frozen=True):
 
 
 class WaitForDisk(Message, frozen=True):
-    """Flush to disk what was written."""
+    """Flush the written outcomes to disk."""
 
 
 class OutcomeWriter(Actor):

@@ -60,7 +60,7 @@ class QueuePolicy:
 
 
 def verdict_on(failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff) -> Verdict:
-    """Return what a try that failed at `ended` (ms) makes of its job."""
+    """Return the result for a job of an attempt that failed at `ended` (ms)."""
     return decide(
         Ending.REFUSED if failure.final else Ending.TRANSIENT,
         attempts_before=job.attempts,
@@ -81,7 +81,7 @@ class ClockSkewRepair:
     """
 
     def __init__(self, queue: str, cap_seconds: float) -> None:
-        """`cap_seconds`: the longest wait between two tries; leases are shorter than the margin."""
+        """`cap_seconds`: the longest wait for an attempt; leases are shorter than the margin."""
         self._queue, self._horizon_ms = queue, round((cap_seconds + MARGIN_SECONDS) * MS_PER_SECOND)
         self._next = -inf
         self._latest = 0
@@ -374,7 +374,7 @@ class QueueWorker(Actor, ABC):
                     span.end(error)
 
     async def _process_leased(self, job: LeasedJob) -> str:
-        """Process one job from its lease to its end; return the kind of what prevented it."""
+        """Process one job from its lease to its end; return the kind of its error, else nothing."""
         # Not keyed by the job's id: a job that outlives its lease may be processed twice at once.
         self._scopes.add(scope := trio.CancelScope(deadline=self._drain_deadline))
         failure: JobFailed | None = None

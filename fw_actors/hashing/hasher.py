@@ -428,7 +428,7 @@ class Hasher:
         requester: Requester = ANONYMOUS,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> PasswordCheck:
-        """Verify a password with exactly one hash, whatever is wrong.
+        """Verify a password with exactly one hash, in every case.
 
         A missing or damaged hash costs `decoy` (None: the cost of a new hash), and an over-long
         password the cost of the stored hash, so that the time tells nothing. `may_begin` is

@@ -192,7 +192,7 @@ async def run_exchange(
     An answer that comes before the request is sent whole counts, and ends the sending.
 
     Args:
-        connection: used by nobody else; of no use after an exception or a cancellation.
+        connection: in no other use; useless after an exception or a cancellation.
         kept: whether it answered before, and so may be stale.
 
     Returns: whether the connection may be used again.

@@ -57,7 +57,7 @@ class PoolStatistics:
         origins: origins that have idle connections.
         opened: connections ever dialled.
         reused: exchanges that took an idle one.
-        closed: connections closed again, for whatever reason.
+        closed: connections closed again, for any reason.
     """
 
     in_use: int

@@ -177,7 +177,7 @@ class ResponseReader(msgspec.Struct, eq=False):
     _head: bytearray = _NO_BYTES  # the head in h11's buffer, while there is no status
 
     def __repr__(self) -> str:
-        """Nothing of what was answered, which may be secret."""
+        """Show nothing of the response, which may be secret."""
         return f"<ResponseReader status={self.status} room={self.room} ended={self.ended}>"
 
     def feed(self, data: bytes) -> bool:

@@ -40,7 +40,7 @@ class Origin(NamedTuple):
     """A receiver, however many Webhooks point there: scheme, host and port (B-230).
 
     `host` is lower case ASCII: a name, or an address without brackets. `certificate` names the
-    client certificate of a connection; what is counted of a receiver is counted without it.
+    client certificate of a connection; counts of a receiver are kept without it.
     """
 
     scheme: str
@@ -94,7 +94,7 @@ def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
         development: whether http may go to hosts other than a literal loopback one.
 
     Raises:
-        ValidationError: with field `url` and a sentence that says what to change (B-13).
+        ValidationError: with field `url` and a sentence that states the necessary change (B-13).
     """
     if len(url) > MAX_URL:
         raise _invalid(f"The URL must have at most {MAX_URL} characters.")

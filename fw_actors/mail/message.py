@@ -115,7 +115,7 @@ class Template(StrEnum):
 
 
 class NamedKey(msgspec.Struct, frozen=True):
-    """An API key as a message names it: what its owner called it, and its public part."""
+    """An API key in a message: its label and its public part."""
 
     label: str
     name: str
@@ -142,7 +142,7 @@ class NewDevice(msgspec.Struct, frozen=True):
 
 
 class FailingWebhook(msgspec.Struct, frozen=True):
-    """A Webhook that has failed since `since` (ms), with what it is called and its last error."""
+    """A Webhook that has failed since `since` (ms), with its label and its last error."""
 
     label: str
     name: str
@@ -179,7 +179,7 @@ Paragraphs = Callable[[TemplateValues], list[str | None]]
 
 def _recovery(values: TemplateValues) -> list[str | None]:
     return [
-        f"somebody asked for a new password for the account {values.user} at {values.site}. "
+        f"a new password was requested for the account {values.user} at {values.site}. "
         "Choose it here:",
         None,
         f"The link works once, within {_duration(values.minutes)}. If you did not ask for it, "
@@ -247,7 +247,7 @@ def _new_device(values: TemplateValues) -> list[str | None]:
             f"{agent}"
         )
     return [
-        f"somebody signed in to the account {values.user} at {values.site} from a device that "
+        f"there was a sign-in to the account {values.user} at {values.site} from a device that "
         "was not used before.",
         *told,
         "If it was you, there is nothing to do. If not: set a new password on the page My "

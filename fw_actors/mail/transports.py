@@ -251,7 +251,7 @@ class SmtpSession:
         return smtp
 
     def _before_reply(self, smtp: smtplib.SMTP) -> None:
-        """Take note of what is connected. Either `abort` sees it, or it sees `abort`."""
+        """Store the connection, so that `abort` can close it; close it if `abort` came first."""
         self._smtp = smtp
         if self._aborted:
             smtp.close()

@@ -1,4 +1,4 @@
-"""The rules of a Webhook's receiver: pauses, requests a second, and what follows from failures.
+"""The rules of a Webhook's receiver: pauses, requests a second, and consequences of failures.
 
 A limit of requests is a bucket that fills as time passes. It is kept as one number, the time up to
 which the requests that time allows have been used; so a process that has it locked knows all of it,
@@ -69,7 +69,7 @@ class RateAllowance:
 
 
 def rate_allowance(rate: int, used_until: int, now: int) -> RateAllowance:
-    """Return what a limit of `rate` requests a second allows at `now` (ms).
+    """Return the requests that a limit of `rate` requests a second allows at `now` (ms).
 
     `used_until`: as it was stored, 0 at first. One that lies ahead by more than clocks of nodes
     may differ is of a clock that was set back since. Then one request may start at once, whose
@@ -129,10 +129,10 @@ class ReceiverTrouble:
 
 
 def trouble_act(trouble: ReceiverTrouble, now: int, policy: NoticePolicy) -> TroubleAct | None:
-    """Return what is to be done next at `now` (ms); None for nothing.
+    """Return the action that is due at `now` (ms); None without one.
 
-    A notice waits for time alone: events that nobody received are worth a mail, even if no
-    further one came. To disable needs failures over the whole period.
+    A notice depends only on time: undelivered events justify a mail even if no further one occurs.
+    Disabling requires failures over the whole period.
     """
     if trouble.notice_open and (not trouble.enabled or trouble.noticed != trouble.since):
         return TroubleAct.END

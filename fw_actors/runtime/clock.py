@@ -116,7 +116,7 @@ class SortedDeadlines(DeadlineQueue):
 
 
 class TimeLimit:
-    """Cancels what a task does in its block if that takes too long.
+    """Cancels the block of a task if it takes too long.
 
     `place_of` tells the place where the task is then.
     """
@@ -219,7 +219,7 @@ class Deadlines:
             self._sorted.pop(entry, None)
 
     def expire_all(self) -> None:
-        """Expire all present entries now, whatever their time."""
+        """Expire all entries now, also those that are not due."""
         for pending in [*self._lengths.values(), self._sorted]:
             for entry in list(pending):
                 if pending.pop(entry, None) is not None:

@@ -302,7 +302,7 @@ class MessagesFromThreads:
         return True
 
     def close(self) -> None:
-        """Tell what has arrived, and refuse the rest."""
+        """Send the messages that have arrived, and refuse further ones."""
         self._closed = True
         self._tell_all()
 

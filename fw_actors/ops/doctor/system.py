@@ -208,7 +208,7 @@ def _cookie(secure: bool | None, url: str | None) -> Finding:
     if secure is True and url is not None and not https:
         return problem(
             "auth.secureCookie is true but the site is not https: browsers do not send the cookie "
-            "back, so nobody stays signed in",
+            "back, so that no session stays valid",
             "Set auth.secureCookie to null, or serve the site over https.",
         )
     if secure is False and https:

@@ -57,4 +57,4 @@ def test_a_good_front_says_what_it_believes(changes: dict[str, Any], word: str) 
 
 def test_a_cookie_that_no_browser_sends_back_is_a_problem() -> None:
     (only,) = texts(Level.PROBLEM, public_url="http://localhost", secure_cookie=True)
-    assert "nobody stays signed in" in only
+    assert "no session stays valid" in only
