@@ -174,8 +174,8 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "DeliveryExplainedResponse": {
             "status": "The status of the delivery: Queued, Sent, Retrying or Failed.",
-            "reason": "The reason why it waits, or its end: sent, failed, deleted, disabled, paused, order, "
-            "leased, leaseEnded, backoff, slot or noJob.",
+            "reason": "The reason why it waits, or its end: sent, failed, deleted, disabled, "
+            "paused, order, leased, leaseEnded, backoff, slot or noJob.",
             "dueAt": "The time of the next attempt, in ISO 8601; null during an attempt and at "
             "the end.",
             "attempts": "The number of attempts since the event or the last replay.",

@@ -17,6 +17,7 @@ import trio
 from fw_actors.errors import OverloadedError
 from fw_actors.ops.console_facts import StoreFacts
 from fw_actors.runtime import ActorRef, Clock, Message, NodeSnapshot
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.webhooks.receivers import HEALTH_ORDER, Receiver, with_stored
 
 SEPARATOR: Final = "@"
@@ -26,7 +27,7 @@ NO_STORE: Final = StoreFacts([], [], [], [], [])
 
 SAMPLE_SECONDS: Final = 10
 MAX_SAMPLES: Final = 3600 // SAMPLE_SECONDS
-_SAMPLE_MS: Final = SAMPLE_SECONDS * 1000
+_SAMPLE_MS: Final = SAMPLE_SECONDS * MS_PER_SECOND
 
 
 class ConsoleSample(msgspec.Struct, frozen=True, rename="camel"):
@@ -147,7 +148,7 @@ class RunningTrace:
     def __init__(self, ref: ActorRef, clock: Clock) -> None:
         self._ref, self._clock = ref, clock
         self.ends = trio.current_time() + TRACE_SECONDS
-        self._until = clock.now() + int(TRACE_SECONDS * 1000)
+        self._until = clock.now() + int(TRACE_SECONDS * MS_PER_SECOND)
         self._seen = 0
         self._messages: deque[tuple[int, type[Message]]] = deque(maxlen=MESSAGES_KEPT)
 

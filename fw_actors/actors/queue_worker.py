@@ -30,7 +30,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from fw_actors.tracing import Span, in_trace
 
-MAX_TRIES: Final = 10
+MAX_ATTEMPTS: Final = 10
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def verdict_on(failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff)
     return decide(
         Ending.REFUSED if failure.final else Ending.TRANSIENT,
         attempts_before=job.attempts,
-        max_attempts=MAX_TRIES,
+        max_attempts=MAX_ATTEMPTS,
         ended=ended,
         backoff=backoff,
     )
@@ -100,7 +100,7 @@ class ClockSkewRepair:
         )
         self._next = trio.current_time() + EVERY_SECONDS
         if count:
-            log.warning("queue.recalled", queue=self._queue, jobs=count)
+            log.warning("queue.rescheduled", queue=self._queue, jobs=count)
 
 
 class WakeUp(Message, frozen=True):
@@ -136,7 +136,6 @@ second.
 """
 UNAVAILABLE_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 5.0
-ERROR_CHARACTERS: Final = 500
 _TOKEN_BYTES: Final = 12
 
 
@@ -417,7 +416,7 @@ class QueueWorker(Actor, ABC):
     async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:
         now = self.context.clock.now()
         verdict = verdict_on(failure, job, now, self._policy.backoff)
-        error = self._scrubber.scrub_known(str(failure))[:ERROR_CHARACTERS]
+        error = self._scrubber.scrub_known(str(failure))[: jobs.ERROR_CHARACTERS]
         if await self.settle(job, lambda tx: self.write_failure(tx, job, verdict, error)):
             self._warn("job.failed", job, attempt=verdict.attempts, error=error)
 

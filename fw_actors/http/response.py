@@ -162,7 +162,7 @@ class ResponseReader(msgspec.Struct, eq=False):
         room: how many bytes are still taken.
         ended: nothing more will be taken.
         reusable: the connection stands at the beginning of a next answer (RFC 9112 9.3).
-        short_way: whether the plainest answers go around h11; for the test that compares both.
+        fast_path: parse the plainest answers without h11; False in the test that compares both.
     """
 
     status: int | None = None

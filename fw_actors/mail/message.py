@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from fw_actors.rules.plurals import counted
 from fw_actors.runtime.clock import HOURS_PER_DAY, MINUTES_PER_HOUR, MS_PER_SECOND
 
 # Controls, lone surrogates, line and paragraph separators (U+2028, U+2029).
@@ -279,7 +280,7 @@ def _failures_of(hook: FailingWebhook | None, site: str) -> list[str]:
         return []
     return [
         f"the webhook \u201c{hook.label}\u201d ({hook.name}) at {site} has failed at every "
-        f"attempt since {_moment(hook.since)}: {_count(hook.failures, 'attempt')} in a row.",
+        f"attempt since {_moment(hook.since)}: {counted(hook.failures, 'attempt')} in a row.",
         f"The last error: {hook.error}",
     ]
 
@@ -348,10 +349,6 @@ def _duration(minutes: int) -> str:
     """Return a duration in the largest unit that is exact."""
     hours, rest = divmod(minutes, MINUTES_PER_HOUR)
     if rest:
-        return _count(minutes, "minute")
+        return counted(minutes, "minute")
     days, rest = divmod(hours, HOURS_PER_DAY)
-    return _count(hours, "hour") if rest or days < 2 else _count(days, "day")
-
-
-def _count(number: int, unit: str) -> str:
-    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+    return counted(hours, "hour") if rest or days < 2 else counted(days, "day")

@@ -311,7 +311,7 @@ class JobControl:
 
     def _delete(self, fw: Fw, found: Sequence[JobFacts]) -> None:
         fw.tx.run(_DELETE, ids=[job.id for job in found])
-        reason = {"reason": f"cancelled: by {fw.user}."[: mail_queue.ERROR_CHARACTERS]}
+        reason = {"reason": f"cancelled: by {fw.user}."[: jobs.ERROR_CHARACTERS]}
         self._settle_mails(fw, self._fail_mails, found, **reason)
 
     def _settle_mails(

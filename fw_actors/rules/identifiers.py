@@ -36,7 +36,7 @@ _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs"})
 class UnusableIdentifierError(ValueError):
     """Raised when no canonical form exists: too long, or hidden or control characters inside.
 
-    At sign-in the try takes the decoy path (A-33); where an account is made it is refused
+    At sign-in the attempt takes the decoy path (A-33); where an account is made it is refused
     (A-14).
     """
 

@@ -15,7 +15,7 @@ IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a fail
 BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight; the identifier is not locked
 ADDRESS_WINDOW_MS: Final = 15 * MS_PER_MINUTE
 RECOVERY_MAIL_WINDOW_MS: Final = 60 * MS_PER_MINUTE
-SHARED_TRIES: Final = 100  # in a window, for all of a full region that have no counter
+SHARED_ATTEMPTS: Final = 100  # in a window, for all of a full region that have no counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def shared_budget(budget: Budget) -> Budget:
     """Return the budget of a shared counter; it never locks, because others' attempts would lock
     users.
     """
-    return Budget(SHARED_TRIES, budget.window, locks=False)
+    return Budget(SHARED_ATTEMPTS, budget.window, locks=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def may_verify(charged_at: int, now: int) -> bool:
     return now - charged_at < IN_FLIGHT_MS
 
 
-def is_closed(tally: Tally, budget: Budget, now: int) -> bool:
+def is_locked(tally: Tally, budget: Budget, now: int) -> bool:
     """Return whether an attempt is refused regardless of attempts in flight."""
     locked = tally.locked_until is not None and tally.locked_until > now
     return locked or tally.failed >= budget.limit

@@ -35,6 +35,7 @@ SECONDS_PER_DAY: Final = 86_400
 MINUTES_PER_HOUR: Final = 60
 HOURS_PER_DAY: Final = 24
 NS_PER_MS: Final = 1_000_000
+US_PER_MS: Final = 1000
 
 LENGTHS_KEPT: Final = 32  # also while they are empty: most lengths are used again at once
 START_SECONDS: Final = 60.0  # for an actor to start, or a child

@@ -9,7 +9,7 @@ import trio
 
 from fw_actors.access import attempts
 from fw_actors.access.attempts import MAX_IN_REGION, Region
-from fw_actors.rules.lockout import SHARED_TRIES, Budget
+from fw_actors.rules.lockout import SHARED_ATTEMPTS, Budget
 from fw_actors.store import Tx
 from tests.fw_actors.access.attempt_kit import FIVE, MINUTE, Counter
 from tests.fw_actors.office import Office
@@ -58,7 +58,7 @@ async def test_who_has_no_counter_shares_one_and_nobody_elses_gives_way(office: 
 
 async def test_those_who_share_are_refused_together_and_open_together(office: Office) -> None:
     await fill(office)
-    for number in range(SHARED_TRIES):
+    for number in range(SHARED_ATTEMPTS):
         assert await Counter(office, key=key(10**6 + number)).failure() is None
     stranger = Counter(office, key=key(10**7))
     assert await stranger.charge() == 1, "those in flight may yet be taken back"

@@ -126,7 +126,9 @@ async def test_a_key_that_is_made_is_told_to_its_owner(
     await site.postbox.wait(1)
     _, told = site.postbox.taken[-1]
     assert (told.template, told.recipient, told.link) == ("api_key_made", "anna@example.test", None)
-    created = f"“CI” ({made.name}), was created on 2027-01-15 08:00 UTC, by a request from 192.0.2.7"
+    created = (
+        f"“CI” ({made.name}), was created on 2027-01-15 08:00 UTC, by a request from 192.0.2.7"
+    )
     assert created in told.text
     assert made.key.rpartition("_")[2] not in told.text + told.html
 

@@ -36,7 +36,7 @@ async def test_a_job_further_away_than_the_cap_and_five_minutes_is_due_now_and_l
         await put(site, FAR_SECONDS + 1)
         await repair.run(site.store, log, site.clock.now())
         assert await due_in(site) == [0.0]
-        assert log.entries == [("queue.recalled", {"queue": "mail", "jobs": 1})]
+        assert log.entries == [("queue.rescheduled", {"queue": "mail", "jobs": 1})]
         await trio.sleep(EVERY_SECONDS)
         await repair.run(site.store, log, site.clock.now())
         assert len(log.entries) == 1

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from fw_actors.access.attempts import Region
 from fw_actors.rules.lockout import (
-    SHARED_TRIES,
+    SHARED_ATTEMPTS,
     Budget,
     Tally,
-    is_closed,
+    is_locked,
     may_verify,
     refusal_seconds,
     shared_budget,
@@ -69,7 +69,7 @@ def test_a_door_is_closed_by_a_lock_or_by_a_budget_of_failures(
 ) -> None:
     """Tries in flight lock nobody, so that they close no door either (A-68)."""
     tally = Tally(failed, NOW, NOW, until)
-    assert is_closed(tally, LOCKING, NOW) is closed
+    assert is_locked(tally, LOCKING, NOW) is closed
 
 
 def test_a_try_is_hashed_before_its_charge_counts_as_a_failure() -> None:
@@ -107,4 +107,4 @@ def test_a_region_holds_the_keys_that_begin_as_it_does(key: bytes, other: bytes)
 
 
 def test_a_shared_counter_has_the_window_of_its_kind_and_locks_nobody() -> None:
-    assert shared_budget(Budget(5, 1000)) == Budget(SHARED_TRIES, 1000, locks=False)
+    assert shared_budget(Budget(5, 1000)) == Budget(SHARED_ATTEMPTS, 1000, locks=False)
