@@ -225,8 +225,8 @@ ACCESS: Final = (
     Mutation(
         "who has access scopes may replay",
         _REPLAY,
-        "    if rights.scoped:\n",
-        "    if False:\n",
+        "    return administering_error(",
+        "    return None if rights.manages else administering_error(",
     ),
     Mutation(
         "who has access scopes makes a System Manager without them",

@@ -162,7 +162,7 @@ async def test_an_older_version_of_an_app_is_refused(open_app: OpenApp) -> None:
 @pytest.mark.parametrize(
     ("cursor", "said"),
     [
-        ("1", "The cursor 1 came back"),
+        ("1", "returned the cursor 1 twice"),
         ("object()", "The cursor must be JSON"),
         ("'x' * 20_000", "The cursor is longer than 10000 characters"),
     ],
