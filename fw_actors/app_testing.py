@@ -3,8 +3,8 @@
     pytest_plugins = ["fw_actors.app_testing"]        # in the first conftest.py
 
 Its fixture `app_site` is a new site with the apps of `fw.json`, for one test, in virtual time: a
-clock that jumps when all tasks wait. No service runs and nothing is sent; what the app does is
-recorded in a store of its own.
+clock that jumps when all tasks wait. No service runs and nothing is sent; the effects of the
+app are recorded in a store of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DELIVERY: Final = "Webhook Delivery"
 
 
 class AppSite:
-    """A site for one test of an app, with what tests need beside it."""
+    """A site for one test of an app, with helpers for its events and jobs."""
 
     def __init__(self, site: Site) -> None:
         self.site = site

@@ -133,9 +133,9 @@ def _say_what_is_open(schema: object) -> None:
 
 
 def _say_what_fields_mean(schema: object) -> None:
-    """Describe the fields of structs, and lay out what docstrings say of the structs.
+    """Describe the fields of structs, and use their docstrings as descriptions.
 
-    A reference has no description of its own: generators ignore what is beside it.
+    A reference has no description of its own: generators ignore keys beside it.
     """
     if isinstance(schema, dict):
         for key in ("description", "summary"):

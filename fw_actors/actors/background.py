@@ -385,7 +385,7 @@ class AppJobs(QueueWorker):
         tracer: Tracer | None = None,
     ) -> None:
         """`note_defect` is called with every exception of a function that is not an FwError. With
-        a `tracer` a job runs in the trace of what queued it (B-429).
+        a `tracer` a job runs in the trace in which it was queued (B-429).
         """
         super().__init__(
             store, QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff), scrubber

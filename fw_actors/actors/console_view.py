@@ -1,8 +1,8 @@
 """Views of a process for the console, its samples of the last hour, and traces of its actors.
 
 Samples and traces are in memory, in bounded rings. A trace holds the last messages of one actor,
-for a minute, without values. What several processes show is merged into one: an actor is named with
-its process (`dispatcher@2` is that of process 2), and a receiver is shown once.
+for a minute, without values. The views of several processes are merged into one: an actor is named
+with its process (`dispatcher@2` is that of process 2), and a receiver is shown once.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 
 
 class BrokenConnection(Exception):
-    """Raised by `receive` when the connection broke; `tls` says that TLS is what failed."""
+    """Raised by `receive` when the connection broke; `tls`: TLS has failed."""
 
     def __init__(self, tls: bool = False) -> None:
         super().__init__("tls" if tls else "reset")

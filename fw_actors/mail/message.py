@@ -59,7 +59,7 @@ class MailMessage:
             raise UnsafeHeaderError("recipient")
 
     def as_dict(self) -> dict[str, str | None]:
-        """Return what an app's own transport gets (O-57)."""
+        """Return the argument of an app's own transport (O-57)."""
         return {
             "template": self.template,
             "recipient": self.recipient,

@@ -74,7 +74,7 @@ class Hook(msgspec.Struct, frozen=True):
 
     @property
     def paced(self) -> bool:
-        """Whether a rate limit or an order restricts what may be sent at a time."""
+        """Whether a rate limit or an order restricts the deliveries that may be sent at a time."""
         return self.enabled and (self.rate_limit > 0 or self.ordered)
 
 
@@ -211,7 +211,7 @@ class ClaimLimits(Protocol):
 
 
 class DeliveryClaims:
-    """Claims due deliveries of the `webhook` queue, and reads what was leased."""
+    """Claims due deliveries of the `webhook` queue, and reads the leased ones."""
 
     def __init__(self, registry: Registry, *, traced: bool = False) -> None:
         """`traced`: also read the trace positions of events."""
