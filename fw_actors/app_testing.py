@@ -3,8 +3,8 @@
     pytest_plugins = ["fw_actors.app_testing"]        # in the first conftest.py
 
 Its fixture `app_site` is a new site with the apps of `fw.json`, for one test, in virtual time: a
-clock that jumps when all tasks wait. No service runs and nothing is sent; what the app does is
-recorded in a store of its own.
+clock that jumps when all tasks wait. No service runs and nothing is sent; the effects of the
+app are recorded in a store of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fw_actors.ops import queued_jobs
 from fw_actors.ops.site import Site, open_site
 from fw_actors.rules.signing import DOCUMENT_EVENTS
 from fw_actors.runtime import SeededEntropy, TrioClock
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.runtime.pytest_plugin import run_in_virtual_time
 from fw_actors.runtime.testing import START_MS
 from fw_actors.store import LeasedJob, Tx, jobs
@@ -40,7 +41,7 @@ _DELIVERY: Final = "Webhook Delivery"
 
 
 class AppSite:
-    """A site for one test of an app, with what tests need beside it."""
+    """A site for one test of an app, with helpers for its events and jobs."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -129,6 +130,6 @@ async def app_site(tmp_path: Path, pytestconfig: pytest.Config) -> AsyncIterator
         "FW_MAIL_TRANSPORT": "log",
     }
     config = load(environ, pytestconfig.rootpath)
-    clock = TrioClock(START_MS + round(trio.current_time() * 1000))
+    clock = TrioClock(START_MS + round(trio.current_time() * MS_PER_SECOND))
     async with open_site(config, clock=clock, entropy=SeededEntropy(1), inline=True) as site:
         yield AppSite(site)

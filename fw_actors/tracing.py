@@ -1,9 +1,9 @@
-"""Traces of the service: where each operation stands in its trace, and how it is passed on.
+"""Trace contexts of the service: reading, storing and passing them on.
 
 The contexts are those of the W3C recommendation Trace Context, which has them in two headers.
-`traceparent` names the trace and the caller's part of it, `tracestate` is a list that belongs to
-the tracing systems on the way. A `traceparent` that is not valid is ignored, and `tracestate` with
-it; a `tracestate` that is not valid is ignored alone. What is taken is passed on unchanged.
+`traceparent` names the trace and the caller's operation, `tracestate` is a list that belongs to
+the tracing systems on the way. An invalid `traceparent` is ignored together with `tracestate`; an
+invalid `tracestate` is ignored alone. Valid values are passed on unchanged.
 
 Without `ops.traceContext` nothing of this runs. With it, a `Tracer` makes the contexts of traces;
 one that also records its spans is made by `supervisors.service.telemetry`. Rules: B-421 to B-429.
@@ -45,8 +45,8 @@ TraceHeaders = tuple[tuple[bytes, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """A place in a trace: its id, the id of the operation that is the parent of what follows, the
-    flags, and the list `tracestate`.
+    """A position in a trace: its id, the id of the parent of the following operations, the flags,
+    and the list `tracestate`.
     """
 
     trace_id: str
@@ -71,7 +71,7 @@ class TraceContext:
         return (parent, (b"tracestate", self.state.encode())) if self.state else (parent,)
 
     def followed_by(self, parent_id: str) -> TraceContext:
-        """Return the context of what an operation of this id begins."""
+        """Return the context for the operations that the operation with this id begins."""
         return replace(self, parent_id=parent_id)
 
 
@@ -140,12 +140,12 @@ def stored_context(text: str | None) -> TraceContext | None:
 
 
 CURRENT_TRACE: Final[ContextVar[TraceContext | None]] = ContextVar("current trace", default=None)
-"""Where the present task, or transaction, stands in its trace."""
+"""The trace context of the current task or transaction."""
 
 
 @contextmanager
 def in_trace(context: TraceContext | None) -> Iterator[None]:
-    """Stand there while the block runs, in this task or thread."""
+    """Set the current trace context for the block."""
     token = CURRENT_TRACE.set(context)
     try:
         yield
@@ -159,11 +159,11 @@ class Span:
     __slots__ = ("context",)
 
     is_recorded = False
-    """Whether it is worth the while to note anything."""
+    """Whether attributes are recorded."""
 
     def __init__(self, context: TraceContext) -> None:
         self.context = context
-        """The context of what the operation begins."""
+        """The context for the operations that this one begins."""
 
     def note(self, attributes: Mapping[str, str | int | float | bool]) -> None:
         """Add attributes, which must hold no secret."""
@@ -194,7 +194,7 @@ class Tracer:
         return Span(parent.followed_by(new_parent_id(self._entropy.bytes(PARENT_BYTES))))
 
     def consumer(self, name: str, parent: TraceContext) -> Span:
-        """Begin what another operation has queued, with the context that was stored with it."""
+        """Begin a queued operation, with the context that was stored with it."""
         return Span(parent)
 
     def transaction_span(self, name: str) -> Span | None:
@@ -202,12 +202,13 @@ class Tracer:
         return None
 
     def root(self) -> TraceContext:
-        """Return the beginning of a trace of what no request has caused."""
+        """Return the beginning of a trace of an operation that no request has caused."""
         return new_context(self._entropy.bytes(ID_BYTES + PARENT_BYTES))
 
     def context_of(self, tx: Any) -> TraceContext:
-        """Return where the present transaction stands; one that no request caused begins a trace,
-        which is that of all that it records (B-423)."""
+        """Return the trace context of the transaction; without a request, begin a trace for all
+        that it records (B-423).
+        """
         context = CURRENT_TRACE.get() or self._begun.get(tx)
         if context is None:
             context = self._begun[tx] = self.root()
@@ -219,7 +220,7 @@ class Tracer:
         execute: Callable[[Callable[[Any], T]], Awaitable[T]],
         fn: Callable[[Any], T],
     ) -> T:
-        """Return what `execute(fn)` returns; `fn` stands where its caller stands in the trace."""
+        """Return the result of `execute(fn)`; `fn` has the trace context of its caller."""
         caller = CURRENT_TRACE.get()
         if caller is None:
             return await execute(fn)

@@ -18,7 +18,7 @@ class Build(NamedTuple):
 
 
 def read_build(note: Path) -> Build:
-    """Return what the build has noted in a wheel; a checkout has no note."""
+    """Return version and commit as the build has noted them in a wheel; a checkout has no note."""
     try:
         version, _, commit = note.read_text().partition("\n")
     except OSError:

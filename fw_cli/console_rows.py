@@ -94,7 +94,7 @@ def _jobs(view: View) -> Iterator[Row]:
 def _senders(view: View) -> Iterator[Row]:
     for each in view["store"]["senders"]:
         here = each["name"] in view["processes"]
-        where = "this service" if here else "outside of it: keys here do not reach it"
+        where = "this service" if here else "another service; actions here do not affect it"
         yield each["name"], (each["name"], where, str(each["attempts"]), _clock(each["last"]))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from datetime import timedelta
 from typing import Final
 
 STEP_MS: Final = 10_000
 MAX_POINTS: Final = 360
-MS_PER_MINUTE: Final = 60_000
 
 
 class Series:
@@ -33,5 +33,6 @@ class Series:
         """The highest value, and the age of the first point: `max 40, 12 min`."""
         if not self._points:
             return ""
-        minutes = round((self._points[-1][0] - self._points[0][0]) / MS_PER_MINUTE)
+        span = timedelta(milliseconds=self._points[-1][0] - self._points[0][0])
+        minutes = round(span / timedelta(minutes=1))
         return f"max {max(self.values):g}, {minutes} min"

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ADMINISTRATOR = "Administrator"
-"""The user of commands without `--user` (C-103)."""
+"""The user of commands without `--user` (C-103).
+
+Not imported from `documents.permissions`, because SQLAlchemy would delay each command.
+"""
 
 
 @dataclass

@@ -69,7 +69,7 @@ def apply(
     plan = context.read(lambda site, fw: states.plan(fw, state, prune=prune))
     if plan.changes and not yes:
         _show(plan, as_json=False, err=as_json)
-        confirm(f"Make {counted(len(plan.changes), 'change')}?", yes=False)
+        confirm(f"Apply {counted(len(plan.changes), 'change')}?", yes=False)
     elif not as_json:
         _show(plan, as_json=False)
     if plan.changes:
@@ -78,7 +78,7 @@ def apply(
     if as_json:
         show_json({**_as_json(plan), "inUse": used})
     elif plan.changes:
-        say(f"made {counted(len(plan.changes), 'change')}")
+        say(f"applied {counted(len(plan.changes), 'change')}")
         if used is False:
             say(NOT_IN_USE)
 

@@ -172,9 +172,9 @@ async def _act(
     while not story.over:
         await trio.sleep(REFRESH_SECONDS)
         story.deliveries = await _in_thread(client.deliveries)
-    tries = max(row["attempts"] for row in story.deliveries)
-    waits = ", ".join(f"{wait_seconds(n, BACKOFF_SECONDS):g} s" for n in range(1, tries))
-    story.tell(f"both are Sent, the failing one at attempt {tries}, after {waits}")
+    attempts = max(row["attempts"] for row in story.deliveries)
+    waits = ", ".join(f"{wait_seconds(n, BACKOFF_SECONDS):g} s" for n in range(1, attempts))
+    story.tell(f"both are Sent, the failing one at attempt {attempts}, after {waits}")
 
 
 async def _subscribe(client: Client, receiver: DemoReceiver, secret: str, story: Story) -> None:

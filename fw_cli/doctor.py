@@ -9,7 +9,7 @@ import click
 
 from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
-from fw_cli.output import as_json, show_json
+from fw_cli.output import as_json, counted, show_json
 
 if TYPE_CHECKING:
     from fw_actors.rules.findings import Finding, Section
@@ -40,9 +40,9 @@ def doctor(context: CommandContext, as_json: bool) -> None:
     problems = count(sections, Level.PROBLEM)
     warnings = count(sections, Level.WARNING)
     if not as_json:
-        click.echo(f"{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}")
+        click.echo(f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}")
     if problems:
-        raise CommandFailed(f"the doctor found {_counted(problems, 'problem')}")
+        raise CommandFailed(f"the doctor found {counted(problems, 'problem')}")
 
 
 def _examine(context: CommandContext) -> Sequence[Section]:
@@ -64,10 +64,6 @@ def _examine(context: CommandContext) -> Sequence[Section]:
         *opened,
         evaluate_service(service_facts(config, __version__)),
     ]
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _show(section: Section) -> None:

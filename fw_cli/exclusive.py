@@ -9,7 +9,7 @@ from typing import Final
 from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 
-_LOCK_TRIES: Final = 10
+_LOCK_ATTEMPTS: Final = 10
 _LOCK_EVERY_SECONDS: Final = 0.05
 
 
@@ -28,7 +28,7 @@ def service_stopped(context: CommandContext, purpose: str) -> Iterator[None]:
     paths = SitePaths(context.folder)
     paths.prepare()
     with ServeLock(paths.lock) as lock:
-        for _ in range(_LOCK_TRIES):
+        for _ in range(_LOCK_ATTEMPTS):
             if lock.acquire():
                 break
             time.sleep(_LOCK_EVERY_SECONDS)

@@ -14,7 +14,7 @@ EXTRAS: Final = {
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
-    """Return what to install for a missing library; None for a module of this project."""
+    """Return the package to install for a missing library; None for a module of this project."""
     library = (error.name or "").partition(".")[0]
     if not library or library in OWN:
         return None

@@ -77,7 +77,7 @@ def init(context: CommandContext, folder: Path, app: str | None) -> None:
         ]
     except OSError as error:
         raise CommandFailed(f"{error.filename} cannot be written: {error.strerror}") from error
-    click.echo(f"made {', '.join(name for name in made if name)} in {site}")
+    click.echo(f"created {', '.join(name for name in made if name)} in {site}")
     click.echo(
         f"""
 Next:

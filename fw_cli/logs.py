@@ -88,7 +88,7 @@ def _copy(file: BinaryIO, output: BinaryIO) -> None:
 
 
 def _follow_until_replaced(path: Path, file: BinaryIO, output: BinaryIO) -> None:
-    """Copy what is appended until another file is at `path`; a truncated file begins anew."""
+    """Copy appended lines until another file is at `path`; a truncated file begins anew."""
     while True:
         time.sleep(_POLL_SECONDS)
         _copy(file, output)

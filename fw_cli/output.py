@@ -8,6 +8,9 @@ from typing import Any, Final
 
 import click
 
+from fw_actors.rules import plurals
+
+counted: Final = plurals.counted
 REFUSALS_SHOWN: Final = 20
 _UNBOUNDED: Final = 1_000_000  # characters; wider than any table
 
@@ -34,11 +37,6 @@ def say(text: str) -> None:
     from fw_actors.rules.safe_output import escaped
 
     click.echo(escaped(text))
-
-
-def counted(count: int, unit: str) -> str:
-    """Return a number with its unit, in the plural unless it is one."""
-    return f"{count:,} {unit}{'' if count == 1 else 's'}"
 
 
 def show_json(value: object) -> None:

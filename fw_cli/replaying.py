@@ -48,7 +48,7 @@ class ReplayedMany(NamedTuple):
 @click.command(
     epilog=examples(
         "fw webhooks replay msg_0ERYgT4q4QkDeICXePkUY0MMgHq",
-        "fw webhooks replay --since 12h --dry-run     # list what would be replayed",
+        "fw webhooks replay --since 12h --dry-run     # list the deliveries to replay",
         "fw webhooks replay --webhook 0ACEcIcPZYbaR --status Failed --since 7d",
     )
 )

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=examples(
-        "fw restore backup.db --dry-run                # is it intact, and what does it hold",
+        "fw restore backup.db --dry-run                # check it and list its contents",
         "fw stop && fw restore backup.db --replace && fw start",
     )
 )
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--replace", "replacing", is_flag=True, help="Replace a store that exists.")
 @click.option("--end-keys", is_flag=True, help="End all API keys of the backup.")
-@click.option("--dry-run", is_flag=True, help="Check the backup, and show what it holds.")
+@click.option("--dry-run", is_flag=True, help="Check the backup and list its contents.")
 @yes_option
 @as_json
 @click.pass_obj

@@ -6,7 +6,6 @@ history keeps them.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -16,13 +15,11 @@ from fw_cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from fw_actors.config import Config
-    from fw_actors.runtime import Entropy
     from fw_cli.context import CommandContext
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 PREFIX: Final = "FW_SECRET_"
-_RANDOM_BYTES: Final = 32
 
 
 def secret_options(command: F) -> F:
@@ -64,10 +61,3 @@ def secret_of(config: Config, variable: str) -> str:
     if value is None:
         raise CommandFailed(f"{PREFIX}{name[:60]} is not set, or is not for Webhooks.")
     return value
-
-
-def new_secret(entropy: Entropy) -> str:
-    """Return a new signing secret: whsec_ and 32 random bytes in base64 (B-22)."""
-    from fw_actors.rules.signing import PREFIX as SIGNING
-
-    return SIGNING + base64.b64encode(entropy.bytes(_RANDOM_BYTES)).decode()

@@ -13,7 +13,8 @@ Moment = Callable[[int], int]
 """Returns the time in ms since the epoch, given the current time."""
 
 _AGO: Final = re.compile(r"([0-9]{1,6})([dhm])\Z")
-_UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000}
+_UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -30,14 +31,14 @@ class Since(click.ParamType[Moment]):
             return value  # type: ignore[no-any-return]
         ago = _AGO.match(value)
         if ago is not None:
-            back = int(ago[1]) * _UNIT_MS[ago[2]]
+            back = int(ago[1]) * _UNITS[ago[2]] // _MILLISECOND
             return lambda now: max(0, now - back)
         try:
             moment = datetime.fromisoformat(value)
             at = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         except (ValueError, OverflowError):  # OverflowError: not within the years 1 to 9999 in UTC
             self.fail(f"{value!r} must be a time (2026-01-31T08:00Z) or an age (7d, 12h, 30m).")
-        ms = max(0, (at - _EPOCH) // timedelta(milliseconds=1))
+        ms = max(0, (at - _EPOCH) // _MILLISECOND)
         return lambda now: ms
 
 
@@ -56,7 +57,7 @@ class Duration(click.ParamType[int]):
         found = _AGO.match(value)
         if found is None or not int(found[1]):
             self.fail(f"{value!r} must be a duration: 30m, 2h or 7d.")
-        return int(found[1]) * _UNIT_MS[found[2]] // 1000
+        return int(found[1]) * _UNITS[found[2]] // timedelta(seconds=1)
 
 
 DURATION: Final = Duration()

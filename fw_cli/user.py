@@ -82,7 +82,7 @@ def add(
             for role in roles:
                 require_known(fw, "Role", role)
             made = add_user(fw, name, email, full_name, roles, password_hash)["name"]
-            return _invite(site, fw, made) if password is None else f"made the account {made}"
+            return _invite(site, fw, made) if password is None else f"created the account {made}"
 
         return await site.write(ADMINISTRATOR, insert)
 

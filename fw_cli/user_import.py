@@ -45,11 +45,11 @@ class Import:
     ),
 )
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Report what would be refused; import nothing.")
+@click.option("--dry-run", is_flag=True, help="Report refusals only; import nothing.")
 @as_json
 @click.pass_obj
 def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json: bool) -> None:
-    """Import the accounts of FILE with their password hashes; nobody gets a mail.
+    """Import the accounts of FILE with their password hashes; no mail is sent.
 
     A line is JSON {name, email, fullName?, roles?, enabled?, hash?}; FILE may be a .csv with these
     columns and roles separated by semicolons. A hash must be argon2, bcrypt, scrypt or PBKDF2; it

@@ -97,7 +97,7 @@ def rekey(
         moved, found = _move(context, keys, leave_unreadable=leave_unreadable)
         keys.put_in_place()
     already = f", {found.new} already had the new key" if found.new else ""
-    click.echo(f"gave {counted(moved, 'value')} the new key{already}")
+    click.echo(f"re-encrypted {counted(moved, 'value')} with the new key{already}")
     _report_lost(found.lost)
     click.echo(keys.advice)
 
@@ -214,7 +214,7 @@ def _move(context: CommandContext, keys: _Keys, *, leave_unreadable: bool) -> tu
         await rekeying.run(moved)
         return done, found
 
-    with progress("giving stored values the new key") as advance:
+    with progress("re-encrypting stored values") as advance:
         return _rekeying(context, keys.old, keys.new, use)
 
 

@@ -16,7 +16,7 @@ from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
-from fw_cli.secret_input import new_secret, secret_options, taken_secret
+from fw_cli.secret_input import secret_options, taken_secret
 from fw_cli.values import WEBHOOK, AnyCase, require_known, suggestion
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def add(
 
     async def make(site: Site) -> dict[str, Any]:
         from fw_actors.documents import rest
+        from fw_actors.webhooks.signing_keys import new_secret
         from fw_cli.context import ADMINISTRATOR
 
         values["secret"] = new_secret(site.entropy) if secret is None else secret
@@ -141,7 +142,7 @@ def add(
     told: dict[str, Any] = {"name": made}
     if secret is None:
         told["secret"] = values["secret"]
-    _tell(context, told, f"made the Webhook {made}", as_json=as_json)
+    _tell(context, told, f"created the Webhook {made}", as_json=as_json)
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -333,7 +334,7 @@ def rotate_secret(
     until: list[str | None] = []
 
     def write(site: Site, fw: Fw) -> None:
-        from fw_actors.webhooks.signing_keys import rotate
+        from fw_actors.webhooks.signing_keys import new_secret, rotate
 
         made[:] = [new_secret(site.entropy) if secret is None else secret]
         name = require_known(fw, DOCTYPE, webhook)

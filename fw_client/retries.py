@@ -103,7 +103,7 @@ def requests(
     if isinstance(outcome, NoAnswer):
         raise NotReached(
             f"{call.method} {call.path} got no answer after {attempt} "
-            f"{'try' if attempt == 1 else 'tries'}: {outcome.problem}",
+            f"{'attempt' if attempt == 1 else 'attempts'}: {outcome.problem}",
             sent=outcome.sent or repeated,
             request_id=request_id,
         )

@@ -60,7 +60,7 @@ class Call(Generic[T]):
 
 
 def encode(value: object) -> bytes:
-    """Return a value as JSON. Raises: TypeError, ValueError for what JSON can't express."""
+    """Return a value as JSON. Raises: TypeError, ValueError for a value without a form in JSON."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode()
 

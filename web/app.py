@@ -22,7 +22,7 @@ from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.errors import QUERY_TIMEOUT, FwError, InternalError, NotFoundError, OverloadedError
-from fw_actors.runtime.clock import Entropy
+from fw_actors.runtime.clock import MS_PER_SECOND, Entropy
 from fw_actors.tracing import Tracer, in_trace
 from web.exchange import (
     SERVER_ERROR,
@@ -318,7 +318,7 @@ class FrontEnd:
             status=status,
             user=None if exchange.caller is None else exchange.caller.user,
             address=address,
-            duration_ms=round(seconds * 1000, 1),
+            duration_ms=round(seconds * MS_PER_SECOND, 1),
         )
 
     def overload_response(self, request: Request) -> WireResponse:

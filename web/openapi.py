@@ -133,9 +133,9 @@ def _say_what_is_open(schema: object) -> None:
 
 
 def _say_what_fields_mean(schema: object) -> None:
-    """Describe the fields of structs, and lay out what docstrings say of the structs.
+    """Describe the fields of structs, and use their docstrings as descriptions.
 
-    A reference has no description of its own: generators ignore what is beside it.
+    A reference has no description of its own: generators ignore keys beside it.
     """
     if isinstance(schema, dict):
         for key in ("description", "summary"):
@@ -228,7 +228,7 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         },
         "path": {"description": "The dotted path of an app's function."},
         "delivery": {"description": "The name of a Webhook Delivery.", "required": True},
-        "run": {"description": "The id of a bulk replay; without it the present or the last one."},
+        "run": {"description": "The id of a bulk replay; without it the current or the last one."},
         "webhook": {"description": "The name of a Webhook."},
         "result": {"description": "The result of an attempt: sent or failed."},
         "responseStatus": {

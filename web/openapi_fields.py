@@ -25,9 +25,9 @@ COMMON: Final[Mapping[str, str]] = MappingProxyType(
         "token": _TOKEN,
         "link": _LINK,
         "password": "The new password.",
-        "label": "What the key is for.",
-        "sessionsEnded": "How many sessions were ended.",
-        "keysEnded": "How many API keys were ended.",
+        "label": "The purpose of the key.",
+        "sessionsEnded": "The number of ended sessions.",
+        "keysEnded": "The number of ended API keys.",
         "webhook": "The name of the Webhook.",
         "delivery": "The name of the Webhook Delivery, which receivers get as `webhook-id`.",
         "deliveries": "The names of the Webhook Deliveries, one for each Webhook that subscribes.",
@@ -113,12 +113,12 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "keys": "Whether its API keys end too.",
         },
         "AccessRevokedResponse": {
-            "keysEnded": "How many API keys were ended; absent if the request has no `keys`."
+            "keysEnded": "The number of ended API keys; absent if the request has no `keys`."
         },
         "DocumentResponse": {"data": "The document, with the fields that the caller may see."},
         "ListResponse": {
             "data": "The documents of this page, with the fields that were asked for.",
-            "total": "How many documents match in all.",
+            "total": "The number of all matching documents.",
         },
         "RenameRequest": {"name": "The new name of the document."},
         "Reference": {
@@ -152,7 +152,8 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "RotatedResponse": {
             "secret": "The new signing secret, shown only once; null if the request had it.",
-            "old_secret_until": "Until when the old secret also signs, in ISO 8601; null: not.",
+            "old_secret_until": "The time until which the old secret also signs, in ISO 8601; null "
+            "if it does not.",
         },
         "TrialResult": {
             "status": "The HTTP status of the receiver's response; null without a response.",
@@ -165,39 +166,40 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "tls": "Milliseconds for the TLS handshake.",
             "answer": "Milliseconds from the request to the response.",
         },
-        "PauseRequest": {"seconds": "How long; until it is resumed if it is left out."},
+        "PauseRequest": {"seconds": "The duration in seconds; without it, until resumed."},
         "WebhookPauseResponse": {
             "paused": "Whether the Webhook is paused.",
-            "since": "Since when, in ISO 8601; null if it is not paused.",
-            "until": "Until when, in ISO 8601; null: until it is resumed.",
+            "since": "The beginning of the pause, in ISO 8601; null if it is not paused.",
+            "until": "The end of the pause, in ISO 8601; null if it lasts until resumed.",
         },
         "DeliveryExplainedResponse": {
             "status": "The status of the delivery: Queued, Sent, Retrying or Failed.",
-            "reason": "Why it waits, or its end: sent, failed, deleted, disabled, paused, order, "
-            "leased, leaseEnded, backoff, slot or noJob.",
-            "dueAt": "When it may be tried, in ISO 8601; null while it is tried, and at the end.",
-            "attempts": "How many attempts were made since the event or the last replay.",
-            "maxAttempts": "After how many attempts it fails.",
+            "reason": "The reason why it waits, or its end: sent, failed, deleted, disabled, "
+            "paused, order, leased, leaseEnded, backoff, slot or noJob.",
+            "dueAt": "The time of the next attempt, in ISO 8601; null during an attempt and at "
+            "the end.",
+            "attempts": "The number of attempts since the event or the last replay.",
+            "maxAttempts": "The number of attempts after which it fails.",
             "receiver": "The origin of its receiver; null without a usable URL.",
-            "ahead": "How many deliveries to its receiver are due before it, at most 1,000.",
-            "leased": "How many deliveries to its receiver are being tried, at most 1,000.",
+            "ahead": "The number of earlier due deliveries to its receiver, at most 1,000.",
+            "leased": "The number of current attempts at its receiver, at most 1,000.",
             "text": "The reason in a sentence, for people.",
             "erased": "When its body was erased, in ISO 8601; null if it was not.",
             "traceId": "The trace of its event; null if it has none.",
-            "user": "Who replayed it last; null if nobody did.",
-            "queued": "When that was, or when its event was recorded, in ISO 8601.",
+            "user": "The user who last replayed it; null if it was never replayed.",
+            "queued": "The time of that replay, else of its event, in ISO 8601.",
             "recorded": "Its recorded attempts, newest first; the last 30 are kept.",
         },
         "AttemptDetails": {
-            "user": "Who asked for the replay that it belongs to; null without one.",
-            "queued": "When its event or that replay was recorded, in ISO 8601.",
+            "user": "The user who requested the replay; null without a replay.",
+            "queued": "The time of that replay, else of its event, in ISO 8601.",
             "ended": "When the attempt ended, in ISO 8601.",
             "times": "Milliseconds of each step: dns, connect, tls and answer.",
             "responseBody": "The first 512 bytes of the receiver's response; null without one.",
-            "nextAttempt": "When the next attempt was due, in ISO 8601; null after the last.",
+            "nextAttempt": "The due time of the next attempt, in ISO 8601; null after the last.",
             "address": "The address that it was sent to; null without a connection.",
             "worker": "The process that made it, as host and process number.",
-            "request": "What was sent; null if nothing was.",
+            "request": "The request as sent; null if none was sent.",
         },
         "RequestDetails": {
             "url": "The URL without its query.",
@@ -208,35 +210,34 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "filters": "The deliveries to replay: conditions as in a list, at least one."
         },
         "ReplayRunResponse": {
-            "run": "The bulk replay that was asked for, or the present or last one; null before "
-            "the first."
+            "run": "The requested bulk replay, or the current or last one; null before the first."
         },
         "ReplayRunsResponse": {"runs": "The bulk replays that are kept, newest first."},
         "ReplayRunDetails": {
             "id": "The id of the bulk replay.",
-            "user": "Who began it.",
+            "user": "The user who began it.",
             "filters": "The conditions that the deliveries met.",
             "state": "running, done, stopped or failed.",
-            "total": "How many deliveries met them when it began.",
-            "done": "How many deliveries it has come to.",
-            "replayed": "How many it has replayed.",
-            "refused": "How many could not be replayed, by reason.",
-            "error": "Why it failed; empty if it did not.",
+            "total": "The number of matching deliveries at the start.",
+            "done": "The number of deliveries processed so far.",
+            "replayed": "The number of deliveries replayed so far.",
+            "refused": "The number of deliveries that could not be replayed, by reason.",
+            "error": "The reason for its failure; empty if it has not failed.",
             "begun": "When it began, in ISO 8601.",
-            "arrived": "How many of the replayed deliveries were sent since.",
-            "failedAgain": "How many of them failed again.",
-            "open": "How many of them wait.",
-            "gone": "How many of them were replayed again since, or deleted.",
+            "arrived": "The number of replayed deliveries that were sent since.",
+            "failedAgain": "The number of replayed deliveries that failed again.",
+            "open": "The number of replayed deliveries that wait.",
+            "gone": "The number of replayed deliveries that were replayed again since, or deleted.",
             "more": "Whether there are more of each than were counted.",
         },
-        "ProgressRequest": {"run": "The id of a bulk replay; else the present or the last one."},
+        "ProgressRequest": {"run": "The id of a bulk replay; else the current or the last one."},
         "AttemptsResponse": {
             "attempts": "The attempts of this page, newest first.",
             "next": "The `before` of the following page; null at the end.",
             "newestOnly": "Whether only the newest 5,000 were searched, and there are others.",
         },
         "ListedAttemptDetails": {
-            "user": "Who asked for the replay that it belongs to; null without one.",
+            "user": "The user who requested the replay; null without a replay.",
             "ended": "When the attempt ended, in ISO 8601.",
         },
         "AttemptsRequest": {
@@ -253,9 +254,10 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "id": "The number of the job.",
             "state": "ready, scheduled, leased or failed.",
             "subject": "The Email Delivery of a mail; null for other jobs.",
-            "user": "The user who caused it; null if nobody did.",
-            "attempts": "How many attempts were made.",
-            "due": "When it is tried next, or its lease ends, in ISO 8601; null if it has failed.",
+            "user": "The user who caused it; null if the service did.",
+            "attempts": "The number of attempts so far.",
+            "due": "The time of the next attempt, or of the end of its lease, in ISO 8601; null if "
+            "it has failed.",
             "error": "The error of the last attempt; null without one.",
         },
         "ListJobsRequest": {
@@ -272,13 +274,13 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "user": "Only jobs of this user.",
         },
         "JobRequest": {"job": "The number of the job."},
-        "ChangedJobsResponse": {"changed": "How many jobs were changed."},
+        "ChangedJobsResponse": {"changed": "The number of changed jobs."},
         "ActorRequest": {"actor": "The name of a single actor, as the console shows it."},
     }
 )
-"""What else fields of a struct mean, by its name."""
+"""The meanings of other fields, by the name of their struct."""
 
 
 def meaning(struct: str, field: str) -> str | None:
-    """Return what a field means, in a sentence; None if nothing is known about it."""
+    """Return the meaning of a field as a sentence; None if it has none here."""
     return FIELDS.get(struct, {}).get(field) or COMMON.get(field)

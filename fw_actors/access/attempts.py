@@ -29,7 +29,7 @@ from fw_actors.rules.lockout import (
     WIDER_56,
     Budget,
     Tally,
-    is_closed,
+    is_locked,
     refusal_seconds,
     shared_budget,
     wider,
@@ -271,7 +271,7 @@ def wait_of(tx: Tx, key: bytes, budget: Budget, networks: Networks | None = None
     waits = []
     for statement, counter, its_budget in _counters(key, budget, networks, budget):
         tally = _read_tally(tx, statement, counter, its_budget)
-        if is_closed(tally, its_budget, tx.now):
+        if is_locked(tally, its_budget, tx.now):
             waits.append(refusal_seconds(tally, its_budget, tx.now))
     return max(waits, default=None)
 

@@ -143,7 +143,7 @@ def end(tx: Tx, user: str) -> None:
 
 
 class LinkRules(Observer):
-    """Ends the open links of a User whose e-mail changes or who is disabled or deleted."""
+    """Ends the open links of a User that is disabled, deleted, or given another e-mail address."""
 
     doctypes = frozenset({"User"})
 

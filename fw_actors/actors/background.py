@@ -59,7 +59,7 @@ from fw_actors.webhooks.subscriptions import SubscriptionCache, Subscriptions
 
 FIRST_AFTER_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.05
-UNAVAILABLE_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 1.0
 HOURLY: Final = 3600.0
 DAILY: Final = 86_400.0
 EACH_MINUTE: Final = 60.0
@@ -69,13 +69,13 @@ EACH_MINUTE: Final = 60.0
 class Schedule:
     """One sweep: its interval and its steps.
 
-    A step is repeated as long as it returns at least `batch`. A `quiet` sweep logs no end.
+    A step is repeated as long as it returns at least `batch`. `log_end`: log the end of a sweep.
     """
 
     every_seconds: float
     steps: tuple[Batch, ...]
     batch: int = BATCH
-    quiet: bool = False
+    log_end: bool = True
 
 
 class Sweep(Message, frozen=True):
@@ -104,14 +104,14 @@ class Sweeper(Actor):
         """Delete one batch; then continue, or sleep until the next sweep."""
         schedule = self._schedules[message.name]
         if message.step >= len(schedule.steps):
-            if not schedule.quiet:
+            if schedule.log_end:
                 self._log.info("sweep.done", sweep=message.name, deleted=message.deleted)
             self.context.after(schedule.every_seconds, Sweep(message.name))
             return
         try:
             count = await self._store.write(schedule.steps[message.step])
         except OverloadedError:
-            self.context.after(UNAVAILABLE_SECONDS, message)  # repeats the step
+            self.context.after(RETRY_SECONDS, message)  # repeats the step
             return
         following = message.step + (count < schedule.batch)
         self.context.after(PAUSE_SECONDS, Sweep(message.name, following, message.deleted + count))
@@ -128,20 +128,20 @@ class Replayer(Actor):
     def __init__(self, site: Site, log: Log) -> None:
         self._site, self._log = site, log
         self._pending = False
-        self._looked_at = -inf
+        self._polled_at = -inf
 
     async def started(self) -> None:
         """Resume a run that a previous process left."""
-        self._after(UNAVAILABLE_SECONDS)
+        self._after(RETRY_SECONDS)
 
     @handles(WakeUp)
     async def go_on(self, message: WakeUp) -> None:
         """Carry out one batch; then continue, or sleep until a run begins."""
-        rest = self._looked_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
+        rest = self._polled_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
         if rest > 0.0:
             self._after(rest)
             return
-        self._looked_at = self.context.time()
+        self._polled_at = self.context.time()
         self._pending = False
         bulk, store = self._site.bulk, self._site.store
         try:
@@ -150,7 +150,7 @@ class Replayer(Actor):
                 return
             await self._batch(run)
         except OverloadedError:
-            self._after(UNAVAILABLE_SECONDS)
+            self._after(RETRY_SECONDS)
         else:
             self._after(PAUSE_SECONDS)
 
@@ -249,7 +249,7 @@ async def stale_webhooks(store: Store, cache: SubscriptionCache) -> tuple[str, .
     return changed_webhooks(used, await store.read(cache.stored))
 
 
-class Look(Message, frozen=True):
+class CompareSubscriptions(Message, frozen=True):
     """Compare the subscriptions in use with the stored ones."""
 
 
@@ -269,12 +269,12 @@ class SubscriptionWatch(Actor):
         self._told: tuple[str, ...] = ()
 
     async def started(self) -> None:
-        """Begin to look."""
-        self.context.after(self._every, Look())
+        """Schedule the first comparison."""
+        self.context.after(self._every, CompareSubscriptions())
 
-    @handles(Look)
-    async def look(self, _message: Look) -> None:
-        """Look once; a store that does not answer is asked again the next time."""
+    @handles(CompareSubscriptions)
+    async def compare(self, _message: CompareSubscriptions) -> None:
+        """Compare once; retry at the next interval if the store is unavailable."""
         try:
             stale = await stale_webhooks(self._store, self._cache)
             if stale and self._refresh:
@@ -283,7 +283,7 @@ class SubscriptionWatch(Actor):
             pass
         else:
             self._tell(stale)
-        self.context.after(self._every, Look())
+        self.context.after(self._every, CompareSubscriptions())
 
     def _tell(self, stale: tuple[str, ...]) -> None:
         """Log the changed Webhooks, once for each set of them.
@@ -385,7 +385,7 @@ class AppJobs(QueueWorker):
         tracer: Tracer | None = None,
     ) -> None:
         """`note_defect` is called with every exception of a function that is not an FwError. With
-        a `tracer` a job runs in the trace of what queued it (B-429).
+        a `tracer` a job runs in the trace in which it was queued (B-429).
         """
         super().__init__(
             store, QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff), scrubber

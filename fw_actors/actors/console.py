@@ -112,7 +112,7 @@ class Console:
     async def keep_history(
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Take a sample every ten seconds, also while nobody watches (O-224).
+        """Take a sample every ten seconds, also without an open console (O-224).
 
         What is due in the store is counted so seldom that it takes at most a fortieth of the time.
         """

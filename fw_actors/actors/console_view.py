@@ -1,8 +1,8 @@
 """Views of a process for the console, its samples of the last hour, and traces of its actors.
 
 Samples and traces are in memory, in bounded rings. A trace holds the last messages of one actor,
-for a minute, without values. What several processes show is merged into one: an actor is named with
-its process (`dispatcher@2` is that of process 2), and a receiver is shown once.
+for a minute, without values. The views of several processes are merged into one: an actor is named
+with its process (`dispatcher@2` is that of process 2), and a receiver is shown once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import trio
 from fw_actors.errors import OverloadedError
 from fw_actors.ops.console_facts import StoreFacts
 from fw_actors.runtime import ActorRef, Clock, Message, NodeSnapshot
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.webhooks.receivers import HEALTH_ORDER, Receiver, with_stored
 
 SEPARATOR: Final = "@"
@@ -26,7 +27,7 @@ NO_STORE: Final = StoreFacts([], [], [], [], [])
 
 SAMPLE_SECONDS: Final = 10
 MAX_SAMPLES: Final = 3600 // SAMPLE_SECONDS
-_SAMPLE_MS: Final = SAMPLE_SECONDS * 1000
+_SAMPLE_MS: Final = SAMPLE_SECONDS * MS_PER_SECOND
 
 
 class ConsoleSample(msgspec.Struct, frozen=True, rename="camel"):
@@ -147,7 +148,7 @@ class RunningTrace:
     def __init__(self, ref: ActorRef, clock: Clock) -> None:
         self._ref, self._clock = ref, clock
         self.ends = trio.current_time() + TRACE_SECONDS
-        self._until = clock.now() + int(TRACE_SECONDS * 1000)
+        self._until = clock.now() + int(TRACE_SECONDS * MS_PER_SECOND)
         self._seen = 0
         self._messages: deque[tuple[int, type[Message]]] = deque(maxlen=MESSAGES_KEPT)
 

@@ -13,7 +13,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 from fw_actors.actors.delivery import Attempt, RetryDue, SlotFreed
-from fw_actors.actors.queue_worker import ClockSkewRepair, Poll, PollSchedule, PollTimer, WakeUp
+from fw_actors.actors.queue_worker import (
+    MAX_SLEEP_SECONDS,
+    UNAVAILABLE_SECONDS,
+    ClockSkewRepair,
+    Poll,
+    PollSchedule,
+    PollTimer,
+    WakeUp,
+)
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots
@@ -35,8 +43,6 @@ from fw_actors.webhooks.claims import ClaimedBatch, ClaimPlan, LeasedDelivery, n
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.events import QUEUE
 
-MAX_SLEEP_SECONDS: Final = 1.0
-UNAVAILABLE_SECONDS: Final = 0.5
 BATCH_SECONDS: Final = 0.005
 RECORDED_SECONDS: Final = 0.02  # the time to record an outcome, its batch window included
 MIN_FREE_SLOTS: Final = (

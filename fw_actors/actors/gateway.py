@@ -76,7 +76,7 @@ class Gateway:
         probe: Ref,
         dispatcher: Ref,
     ) -> None:
-        """`lockouts` has a LockoutActor per identifier; `attempts` logs what never reaches one.
+        """`lockouts` has a LockoutActor per identifier; `attempts` logs refusals before it.
 
         `readings` returns the numbers for `/metrics`; `probe` is a StoreProbe; `dispatcher` is the
         Dispatcher, which knows the receivers.
@@ -165,7 +165,7 @@ class Gateway:
         return await self._site.store.read(lambda tx: fn(self._handle(tx, caller, request_id)))
 
     async def profile(self, caller: Caller) -> Profile:
-        """Return what the caller may see of the own account; does not queue behind searches."""
+        """Return the caller's own account; does not queue behind searches."""
         return await self._site.store.read(
             lambda tx: self.own.profile(self._handle(tx, caller, "")), reserved=True
         )
@@ -300,7 +300,7 @@ class Gateway:
         return answer
 
     def _handle(self, tx: Tx, caller: Caller, request_id: str) -> Fw:
-        """Return the caller's handle; one who was disabled since counts as unauthenticated."""
+        """Return the caller's handle; a caller disabled meanwhile counts as unauthenticated."""
         try:
             return self._site.handle(tx, caller.user, request_id)
         except NotFoundError:

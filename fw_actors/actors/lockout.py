@@ -28,6 +28,7 @@ from fw_actors.runtime import (
     Request,
     handles,
 )
+from fw_actors.runtime.clock import MS_PER_SECOND
 
 _OUTCOMES: Final[Mapping[type, str]] = {
     SignedIn: "signed_in",
@@ -139,11 +140,11 @@ class LockoutActor(Actor):
             self._unchecked.append((message, reply))
             self._check_lock()
             return reply
-        error = await self._begin_sign_in(message)
-        if isinstance(error, FwError):
-            return error
+        begun = await self._begin_sign_in(message)
+        if isinstance(begun, FwError):
+            return begun
         reply = self.context.keep_reply()
-        self._verify_sign_in(message, error, reply)
+        self._verify_sign_in(message, begun, reply)
         return reply
 
     @handles(AttemptPasswordChange)
@@ -198,7 +199,9 @@ class LockoutActor(Actor):
     def _note_lock(self, seconds: float) -> None:
         """Remember a lock; a wait of a second or less is for attempts in flight (A-64), no lock."""
         now = self.context.clock.now()
-        self._locked_until = now + round(seconds * 1000) if seconds > IN_FLIGHT_SECONDS else 0
+        self._locked_until = (
+            now + round(seconds * MS_PER_SECOND) if seconds > IN_FLIGHT_SECONDS else 0
+        )
 
     def _check_lock(self) -> None:
         if self._unchecked and not self._being_checked:

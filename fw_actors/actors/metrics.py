@@ -110,7 +110,7 @@ class StoreProbe(Actor):
         except (OverloadedError, StoreError):
             return None
         except Exception as defect:  # repeated on each probe, it must not stop the actor
-            self.context.log.error("look.failed", error=self.context.one_line(defect))
+            self.context.log.error("probe.failed", error=self.context.one_line(defect))
             return None
 
 

@@ -63,7 +63,7 @@ class Write(Message, frozen=True):
 
 
 class WaitForDisk(Message, frozen=True):
-    """Flush to disk what was written."""
+    """Flush the written outcomes to disk."""
 
 
 class OutcomeWriter(Actor):
@@ -130,7 +130,7 @@ class OutcomeWriter(Actor):
             self._written(durable=True)
 
     async def stopping(self) -> None:
-        """Write what arrived after the mailbox closed to messages of this actor."""
+        """Write the outcomes that arrived after the mailbox had closed."""
         self._disk_seconds = 0.0
         await self._write_all()
         if self._ahead_of_disk:

@@ -30,7 +30,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from fw_actors.tracing import Span, in_trace
 
-MAX_TRIES: Final = 10
+MAX_ATTEMPTS: Final = 10
 
 T = TypeVar("T")
 
@@ -60,11 +60,11 @@ class QueuePolicy:
 
 
 def verdict_on(failure: JobFailed, job: LeasedJob, ended: int, backoff: Backoff) -> Verdict:
-    """Return what a try that failed at `ended` (ms) makes of its job."""
+    """Return the result for a job of an attempt that failed at `ended` (ms)."""
     return decide(
         Ending.REFUSED if failure.final else Ending.TRANSIENT,
         attempts_before=job.attempts,
-        max_attempts=MAX_TRIES,
+        max_attempts=MAX_ATTEMPTS,
         ended=ended,
         backoff=backoff,
     )
@@ -81,7 +81,7 @@ class ClockSkewRepair:
     """
 
     def __init__(self, queue: str, cap_seconds: float) -> None:
-        """`cap_seconds`: the longest wait between two tries; leases are shorter than the margin."""
+        """`cap_seconds`: the longest wait for an attempt; leases are shorter than the margin."""
         self._queue, self._horizon_ms = queue, round((cap_seconds + MARGIN_SECONDS) * MS_PER_SECOND)
         self._next = -inf
         self._latest = 0
@@ -100,7 +100,7 @@ class ClockSkewRepair:
         )
         self._next = trio.current_time() + EVERY_SECONDS
         if count:
-            log.warning("queue.recalled", queue=self._queue, jobs=count)
+            log.warning("queue.rescheduled", queue=self._queue, jobs=count)
 
 
 class WakeUp(Message, frozen=True):
@@ -131,10 +131,11 @@ MIN_SLEEP_SECONDS: Final = 0.05
 EARLY_SECONDS: Final = 0.001
 """A timer that fires so little before its time is not set again: sums of times are rounded."""
 REST_SECONDS: Final = 0.05
-"""Between two looks into the store because of commits elsewhere; there may be hundreds a second."""
+"""The minimum time between polls caused by external commits, of which there may be hundreds a
+second.
+"""
 UNAVAILABLE_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 5.0
-ERROR_CHARACTERS: Final = 500
 _TOKEN_BYTES: Final = 12
 
 
@@ -372,7 +373,7 @@ class QueueWorker(Actor, ABC):
                     span.end(error)
 
     async def _process_leased(self, job: LeasedJob) -> str:
-        """Process one job from its lease to its end; return the kind of what prevented it."""
+        """Process one job from its lease to its end; return the kind of its error, else nothing."""
         # Not keyed by the job's id: a job that outlives its lease may be processed twice at once.
         self._scopes.add(scope := trio.CancelScope(deadline=self._drain_deadline))
         failure: JobFailed | None = None
@@ -415,7 +416,7 @@ class QueueWorker(Actor, ABC):
     async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:
         now = self.context.clock.now()
         verdict = verdict_on(failure, job, now, self._policy.backoff)
-        error = self._scrubber.scrub_known(str(failure))[:ERROR_CHARACTERS]
+        error = self._scrubber.scrub_known(str(failure))[: jobs.ERROR_CHARACTERS]
         if await self.settle(job, lambda tx: self.write_failure(tx, job, verdict, error)):
             self._warn("job.failed", job, attempt=verdict.attempts, error=error)
 

@@ -1,8 +1,8 @@
 """Environment variables, the `.env` file and key files: their sources and parsers.
 
-An empty value counts as unset, and wins over `.env` all the same: it switches the fact off. What
-is wrong with a value is one sentence with the variable's name; no sentence shows a value, unless
-it is one of a few words to choose from.
+An empty value counts as unset and takes precedence over `.env`, so that a variable can be switched
+off. Each error is one sentence with the variable's name; it shows a value only if it is one of a
+few words to choose from.
 
 All raise UnusableValueError with the rest of a sentence that begins with the variable's name.
 

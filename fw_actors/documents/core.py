@@ -155,7 +155,7 @@ class Version(DocType, naming="random", read_only=True):
 
 DOCUMENT, CUSTOM = "Document", "Custom"
 UNORDERED, BY_DOCUMENT = "none", "document"
-DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # B-26, B-27; seconds, and total tries
+DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # B-26, B-27; seconds, and attempts in all
 
 
 class Webhook(DocType, naming="given"):

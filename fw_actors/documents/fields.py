@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
 from fw_actors.errors import ValidationError
-from fw_actors.runtime.clock import MS_PER_SECOND, SECONDS_PER_DAY
+from fw_actors.runtime.clock import MS_PER_SECOND, SECONDS_PER_DAY, US_PER_MS
 
 if TYPE_CHECKING:
     from fw_actors.documents.doctype import Meta
@@ -399,7 +399,7 @@ def to_ms(instant: datetime) -> int:
     whole = instant - _EPOCH
     return (
         whole.days * SECONDS_PER_DAY + whole.seconds
-    ) * MS_PER_SECOND + whole.microseconds // 1000
+    ) * MS_PER_SECOND + whole.microseconds // US_PER_MS
 
 
 @lru_cache(maxsize=4096)  # as below
@@ -412,7 +412,9 @@ def ms_of(text: str) -> int:
 def iso(ms: int) -> str:
     """Return ISO 8601 UTC with milliseconds and `Z` (H-35)."""
     seconds, rest = divmod(ms, MS_PER_SECOND)
-    instant = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None, microsecond=rest * 1000)
+    instant = datetime.fromtimestamp(seconds, UTC).replace(
+        tzinfo=None, microsecond=rest * US_PER_MS
+    )
     return instant.isoformat(timespec="milliseconds") + "Z"
 
 

@@ -148,6 +148,15 @@ class Rights:
         return replace(self, scopes=MappingProxyType(scopes), borrowed=borrowed)
 
 
+def administering_error(rights: Rights, act: str) -> PermissionDeniedError | None:
+    """Return an error unless the user is a System Manager without access scopes; `act` is the
+    subject of its sentence.
+    """
+    if rights.administers:
+        return None
+    return PermissionDeniedError(f"{act} requires the role System Manager without access scopes.")
+
+
 Scopes = Mapping[str, frozenset[str]]
 
 

@@ -274,8 +274,8 @@ def _problems_of_migrations(apps: Mapping[str, tuple[DataMigration, ...]]) -> It
         lacking = sorted(set(range(1, len(numbers) + 1)) - numbers)
         if lacking:
             yield (
-                f"{app}: there is no migration {lacking[0]}: numbers have no gaps, and one that "
-                "was released is kept"
+                f"{app}: migration {lacking[0]} is missing; numbers must have no gaps, and a "
+                "released migration must be kept"
             )
 
 

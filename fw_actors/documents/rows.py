@@ -273,7 +273,7 @@ class RowInserter:
         values: Mapping[str, Any],
         missed: Callable[[], None],
     ) -> None:
-        """Do what `insert_by` does, deferred; if no row is written, call `missed` (`Tx.defer`)."""
+        """Insert like `insert_by`, deferred; if no row is written, call `missed` (`Tx.defer`)."""
         tx.defer(statement, missed, name=name, **_standard(tx, owner), **values)
 
     def insert_many(

@@ -31,7 +31,7 @@ _STANDARD: Final[Mapping[str, Mapping[str, Any]]] = {
     "name": {**_NAME, "description": "The name of the document, which is unique in its DocType."},
     "owner": {**_TEXT, "description": "The user who created it."},
     "creation": {**_TIME, "description": "When it was created."},
-    "modified": {**_TIME, "description": "When it was last changed; this names its version."},
+    "modified": {**_TIME, "description": "When it was last changed; identifies the version."},
     "modified_by": {**_TEXT, "description": "The user who last changed it."},
     "docstatus": {
         "type": "integer",
@@ -147,7 +147,7 @@ def _row(owner: Meta, meta: Meta, rights: Rights) -> Schema:
     properties: Schema = {name: {"readOnly": True} for name in echoed}
     properties["name"] = {
         **_or_null(dict(_TEXT)),
-        "description": "Of a row that is there; it keeps its secrets.",
+        "description": "The name of an existing row, whose secrets are kept.",
     }
     for field in _seen(owner, meta, rights, "write"):
         properties[field.name] = _described(field, _requested(field, owner, rights))

@@ -1,6 +1,6 @@
 """Looks passwords up in a local file of breached ones, without reading it into memory.
 
-The file is what the downloader of Have I Been Pwned writes: lines `SHA-1:count` in the order of the
+The file is written by the downloader of Have I Been Pwned: lines `SHA-1:count` in the order of the
 hashes, 40 GB for all of them. Hashes may be cut to their first 16 digits or more, and counts may be
 missing, which makes it a third of that. Nothing is asked over the network (A-360 to A-362).
 """

@@ -67,7 +67,7 @@ def common_passwords() -> frozenset[str]:
 
 
 def parameters_of(stored: str | None) -> argon2.Parameters | None:
-    """Return what a stored hash asks for; None for one that is none, or that costs too much.
+    """Return the parameters of a stored hash; None if it is invalid or too expensive.
 
     It may come from a restored or edited store: its cost is bounded, too.
     """
@@ -223,7 +223,7 @@ class HashSlots:
             with self._lock:
                 self._running -= 1
                 self._begun -= 1
-            raise OverloadedError("The system gives no further thread.") from None
+            raise OverloadedError("The system cannot start another thread.") from None
 
     def _serve(self, first: HashJob) -> None:
         """The thread: one job after the other, until none waits."""
@@ -428,7 +428,7 @@ class Hasher:
         requester: Requester = ANONYMOUS,
         may_begin: Callable[[], bool] = lambda: True,
     ) -> PasswordCheck:
-        """Verify a password with exactly one hash, whatever is wrong.
+        """Verify a password with exactly one hash, in every case.
 
         A missing or damaged hash costs `decoy` (None: the cost of a new hash), and an over-long
         password the cost of the stored hash, so that the time tells nothing. `may_begin` is
@@ -442,7 +442,7 @@ class Hasher:
             if not may_begin():
                 with self._lock:
                     self._withheld += 1
-                raise OverloadedError("The try waited for too long. Try again.")
+                raise OverloadedError("The attempt waited too long. Try again.")
             return self._verify(stored, password, decoy or self._cost)
 
         return await self.slots.run(queue, work, requester)

@@ -172,7 +172,7 @@ def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error:
-        raise UnusableHashError("the hash holds no valid base64") from None
+        raise UnusableHashError("the hash must contain valid base64") from None
 
 
 def _of_bcrypt(scheme: str) -> Callable[[re.Match[str]], ImportedHash]:

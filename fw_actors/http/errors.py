@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class NetworkError(Exception):
     """An attempt that ended without the head of a response. Raise one of its children.
 
-    `kind` is the word before the colon in a delivery's `error`, `sentence` what follows it.
+    `kind` is the word before the colon in a delivery's `error`, `sentence` the text after it.
     """
 
     kind: ClassVar[str]

@@ -26,7 +26,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 
 
 class BrokenConnection(Exception):
-    """Raised by `receive` when the connection broke; `tls` says that TLS is what failed."""
+    """Raised by `receive` when the connection broke; `tls`: TLS has failed."""
 
     def __init__(self, tls: bool = False) -> None:
         super().__init__("tls" if tls else "reset")
@@ -50,7 +50,7 @@ class Connection(Protocol):
         ...
 
     async def send(self, data: memoryview) -> None:
-        """Send all of it, waiting as long as the receiver makes us."""
+        """Send everything, waiting for the receiver if necessary."""
         ...
 
     async def receive(self, limit: int) -> bytes:
@@ -71,7 +71,7 @@ class Connection(Protocol):
         ...
 
     def close(self) -> None:
-        """Close it at once and without a word; a second time does nothing."""
+        """Close without a TLS close_notify; idempotent."""
         ...
 
 
@@ -192,13 +192,13 @@ async def run_exchange(
     An answer that comes before the request is sent whole counts, and ends the sending.
 
     Args:
-        connection: used by nobody else; of no use after an exception or a cancellation.
+        connection: in no other use; useless after an exception or a cancellation.
         kept: whether it answered before, and so may be stale.
 
     Returns: whether the connection may be used again.
 
     Raises:
-        Stale: a kept connection broke or ended before one byte came.
+        StaleConnection: a kept connection broke or ended before one byte came.
         TlsError, ProtocolError: there was no answer.
     """
     began = progress.enter(ExchangeStep.SEND)

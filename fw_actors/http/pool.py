@@ -1,8 +1,7 @@
 """Connections that are kept open for the next POST to the same origin.
 
-A connection is either with exactly one exchange (`in_use`) or idle here. Every step but `wait` is
-plain: no await inside, so that none can be cancelled half-way, and what is counted is never looked
-for.
+A connection is either with exactly one exchange (`in_use`) or idle here. All steps except `wait`
+are synchronous, so that none is cancelled half-way and no count is lost.
 
 A TLS handshake costs the processor time of several POSTs. While several wait for their turn to
 compute, this process is the bottleneck, and not the number of connections: a POST to an origin
@@ -58,7 +57,7 @@ class PoolStatistics:
         origins: origins that have idle connections.
         opened: connections ever dialled.
         reused: exchanges that took an idle one.
-        closed: connections closed again, for whatever reason.
+        closed: connections closed again, for any reason.
     """
 
     in_use: int
@@ -165,7 +164,7 @@ class Pool:
         self._close(connection)
 
     def sweep(self) -> None:
-        """Close what lies idle too long, and what its receiver closed or spoke on."""
+        """Close connections that are idle too long, or that the receiver has closed or sent to."""
         oldest = self._current_time() - self.limits.idle_seconds
         for connection in list(self._idle):
             if connection.idle_since <= oldest or not connection.is_reusable():

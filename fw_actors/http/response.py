@@ -162,7 +162,7 @@ class ResponseReader(msgspec.Struct, eq=False):
         room: how many bytes are still taken.
         ended: nothing more will be taken.
         reusable: the connection stands at the beginning of a next answer (RFC 9112 9.3).
-        short_way: whether the plainest answers go around h11; for the test that compares both.
+        fast_path: parse the plainest answers without h11; False in the test that compares both.
     """
 
     status: int | None = None
@@ -177,7 +177,7 @@ class ResponseReader(msgspec.Struct, eq=False):
     _head: bytearray = _NO_BYTES  # the head in h11's buffer, while there is no status
 
     def __repr__(self) -> str:
-        """Nothing of what was answered, which may be secret."""
+        """Show nothing of the response, which may be secret."""
         return f"<ResponseReader status={self.status} room={self.room} ended={self.ended}>"
 
     def feed(self, data: bytes) -> bool:

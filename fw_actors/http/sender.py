@@ -74,8 +74,8 @@ class _Post(msgspec.Struct, eq=False):
 class Sender:
     """Sends POSTs. Made by `open_sender`; any number may be under way at once.
 
-    How many may be is the caller's to bound: the sender makes none wait for another, but where
-    look-ups have taken all threads.
+    Concurrency is bounded by the caller; the sender delays a POST only if look-ups occupy all
+    threads.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Sender:
             DnsError, ConnectError, TlsError, ProtocolError: there was no answer, and why.
             ForbiddenAddress: nothing was sent; a retry would be refused too.
             ResponseTimeout: the deadline passed before the head of an answer was in.
-            ValueError: `make_headers` gave what can't be a header.
+            ValueError: `make_headers` returned an invalid header.
         """
         await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
         route, now = endpoint.route, self._deadlines.now()
@@ -238,7 +238,7 @@ async def open_sender(
 
 
 async def _sweep(pool: Pool) -> None:
-    """Close what is idle too long, and what its receiver closed; asleep while nothing is idle."""
+    """Sweep the pool regularly; sleep while no connection is idle."""
     while True:
         await pool.filled()
         await trio.sleep(min(pool.limits.idle_seconds, SWEEP_SECONDS))

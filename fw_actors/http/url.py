@@ -40,7 +40,7 @@ class Origin(NamedTuple):
     """A receiver, however many Webhooks point there: scheme, host and port (B-230).
 
     `host` is lower case ASCII: a name, or an address without brackets. `certificate` names the
-    client certificate of a connection; what is counted of a receiver is counted without it.
+    client certificate of a connection; counts of a receiver are kept without it.
     """
 
     scheme: str
@@ -94,7 +94,7 @@ def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
         development: whether http may go to hosts other than a literal loopback one.
 
     Raises:
-        ValidationError: with field `url` and a sentence that says what to change (B-13).
+        ValidationError: with field `url` and a sentence that states the necessary change (B-13).
     """
     if len(url) > MAX_URL:
         raise _invalid(f"The URL must have at most {MAX_URL} characters.")
@@ -114,7 +114,9 @@ def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
         raise _invalid("The URL must begin with https://.")
     host, port = _host_and_port(match["authority"], DEFAULT_PORTS[scheme])
     if scheme == "http" and not (development or is_loopback(host)):
-        raise _invalid("The URL must begin with https://; http is for loopback addresses alone.")
+        raise _invalid(
+            "The URL must begin with https://; http is allowed only for loopback addresses."
+        )
     authority = _bracketed(host) + ("" if port == DEFAULT_PORTS[scheme] else f":{port}")
     return Endpoint(Origin(scheme, host, port), authority, _path(match["rest"]))
 

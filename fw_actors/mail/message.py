@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from fw_actors.rules.plurals import counted
 from fw_actors.runtime.clock import HOURS_PER_DAY, MINUTES_PER_HOUR, MS_PER_SECOND
 
 # Controls, lone surrogates, line and paragraph separators (U+2028, U+2029).
@@ -58,7 +59,7 @@ class MailMessage:
             raise UnsafeHeaderError("recipient")
 
     def as_dict(self) -> dict[str, str | None]:
-        """Return what an app's own transport gets (O-57)."""
+        """Return the argument of an app's own transport (O-57)."""
         return {
             "template": self.template,
             "recipient": self.recipient,
@@ -115,7 +116,7 @@ class Template(StrEnum):
 
 
 class NamedKey(msgspec.Struct, frozen=True):
-    """An API key as a message names it: what its owner called it, and its public part."""
+    """An API key in a message: its label and its public part."""
 
     label: str
     name: str
@@ -142,7 +143,7 @@ class NewDevice(msgspec.Struct, frozen=True):
 
 
 class FailingWebhook(msgspec.Struct, frozen=True):
-    """A Webhook that has failed since `since` (ms), with what it is called and its last error."""
+    """A Webhook that has failed since `since` (ms), with its label and its last error."""
 
     label: str
     name: str
@@ -179,17 +180,17 @@ Paragraphs = Callable[[TemplateValues], list[str | None]]
 
 def _recovery(values: TemplateValues) -> list[str | None]:
     return [
-        f"somebody asked for a new password for the account {values.user} at {values.site}. "
-        "It is chosen here:",
+        f"a new password was requested for the account {values.user} at {values.site}. "
+        "Choose it here:",
         None,
-        f"The link works once, within {_duration(values.minutes)}. If it was not you who asked, "
+        f"The link works once, within {_duration(values.minutes)}. If you did not ask for it, "
         "do nothing: the password stays as it is.",
     ]
 
 
 def _invitation(values: TemplateValues) -> list[str | None]:
     return [
-        f"the account {values.user} was made for you at {values.site}. "
+        f"the account {values.user} was created for you at {values.site}. "
         "Choose its password to begin:",
         None,
         f"The link works once, within {_duration(values.minutes)}. After that, ask the person who "
@@ -202,8 +203,8 @@ def _password_changed(values: TemplateValues) -> list[str | None]:
         f"the password of the account {values.user} at {values.site} was changed, and sessions "
         "that were open elsewhere have ended.",
         *_ended_keys(values.notice.ended_keys),
-        "If it was not you, ask for a new password on the sign-in page now, and tell whoever "
-        "runs the site.",
+        "If it was not you, ask for a new password on the sign-in page now, and inform the "
+        "administrator of the site.",
     ]
 
 
@@ -217,14 +218,14 @@ def _ended_keys(keys: Sequence[NamedKey]) -> list[str]:
 
 def _api_key_made(values: TemplateValues) -> list[str | None]:
     key = values.notice.new_key
-    about = f"an API key was made for the account {values.user} at {values.site}."
+    about = f"an API key was created for the account {values.user} at {values.site}."
     told = [] if key is None else [_described(key)]
     return [
         about,
         *told,
-        "A key lets a program act as you, without your password. If it was not you who made it: "
+        "A key lets a program act as you, without your password. If you did not create it: "
         "sign in, revoke it on the page My account, set a new password there, end your other "
-        "sessions, and tell whoever runs the site.",
+        "sessions, and inform the administrator of the site.",
     ]
 
 
@@ -232,7 +233,7 @@ def _described(key: NewKey) -> str:
     origin = f", by a request from {key.address}" if key.address else ""
     end = "has no end" if key.expires is None else f"works until {_moment(key.expires)}"
     return (
-        f"It is called \u201c{key.label}\u201d ({key.name}), was made on {_moment(key.made)}"
+        f"It is called \u201c{key.label}\u201d ({key.name}), was created on {_moment(key.made)}"
         f"{origin}, and {end}."
     )
 
@@ -241,17 +242,17 @@ def _new_device(values: TemplateValues) -> list[str | None]:
     device = values.notice.new_device
     told = []
     if device is not None:
-        agent = device.user_agent or "nothing"
+        agent = device.user_agent or "none"
         told.append(
-            f"It was on {_moment(device.at)}, from the address {device.address}; the program "
-            f"calls itself: {agent}"
+            f"It was on {_moment(device.at)}, from the address {device.address}; user agent: "
+            f"{agent}"
         )
     return [
-        f"somebody signed in to the account {values.user} at {values.site} from a device that "
+        f"there was a sign-in to the account {values.user} at {values.site} from a device that "
         "was not used before.",
         *told,
         "If it was you, there is nothing to do. If not: set a new password on the page My "
-        "account, end the other sessions there, and tell whoever runs the site.",
+        "account, end the other sessions there, and inform the administrator of the site.",
     ]
 
 
@@ -278,8 +279,8 @@ def _failures_of(hook: FailingWebhook | None, site: str) -> list[str]:
     if hook is None:
         return []
     return [
-        f"the webhook \u201c{hook.label}\u201d ({hook.name}) at {site} has had nothing but "
-        f"failures since {_moment(hook.since)}: {_count(hook.failures, 'attempt')} in a row.",
+        f"the webhook \u201c{hook.label}\u201d ({hook.name}) at {site} has failed at every "
+        f"attempt since {_moment(hook.since)}: {counted(hook.failures, 'attempt')} in a row.",
         f"The last error: {hook.error}",
     ]
 
@@ -348,10 +349,6 @@ def _duration(minutes: int) -> str:
     """Return a duration in the largest unit that is exact."""
     hours, rest = divmod(minutes, MINUTES_PER_HOUR)
     if rest:
-        return _count(minutes, "minute")
+        return counted(minutes, "minute")
     days, rest = divmod(hours, HOURS_PER_DAY)
-    return _count(hours, "hour") if rest or days < 2 else _count(days, "day")
-
-
-def _count(number: int, unit: str) -> str:
-    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
+    return counted(hours, "hour") if rest or days < 2 else counted(days, "day")

@@ -46,11 +46,13 @@ class MailFault(Exception):
 
 
 class MailNotSent(MailFault):
-    """Raised when a later try may succeed."""
+    """Raised if a retry may succeed."""
 
 
 class MailRefused(MailFault):
-    """Raised when no later try can: the recipient is refused for good, or we must not send."""
+    """Raised if no retry can succeed: the recipient is permanently refused, or sending is
+    forbidden.
+    """
 
     final = True
 
@@ -249,11 +251,11 @@ class SmtpSession:
         return smtp
 
     def _before_reply(self, smtp: smtplib.SMTP) -> None:
-        """Take note of what is connected. Either `abort` sees it, or it sees `abort`."""
+        """Store the connection, so that `abort` can close it; close it if `abort` came first."""
         self._smtp = smtp
         if self._aborted:
             smtp.close()
-            raise MailNotSent("smtp: the try was cut off.")
+            raise MailNotSent("smtp: the attempt was aborted.")
 
     def _secure(self, smtp: smtplib.SMTP) -> None:
         if self._mail.security == "starttls":

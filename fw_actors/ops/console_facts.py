@@ -72,7 +72,7 @@ class FailedDelivery(msgspec.Struct, frozen=True):
 class FailureGroup(msgspec.Struct, frozen=True, rename="camel"):
     """Deliveries of one Webhook that have failed for one cause; `first` and `last` attempt in ms.
 
-    `label` is what people call the Webhook.
+    `label` is the Webhook's title, or its URL without secrets.
     """
 
     webhook: str

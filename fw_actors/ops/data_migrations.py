@@ -89,16 +89,15 @@ def _problems(records: _Records, registry: Registry) -> Iterator[str]:
         had = {number: record for (owner, number), record in records.items() if owner == app}
         if max(had, default=0) > len(migrations):
             yield (
-                f"apps: {app}: the store has had its migration {max(had)}, and this version of the "
-                f"app knows {len(migrations)}: a newer version has used the store. Install that "
-                "one, or restore a backup."
+                f"apps: {app}: the store has run migration {max(had)}, but this version of the app "
+                f"has only {len(migrations)}. Install the newer version, or restore a backup."
             )
         for each in migrations:
             record = had.get(each.number)
             if record is not None and record.name != each.name:
                 yield (
-                    f"apps: {app}: migration {each.number} was {record.name} when the store had "
-                    f"it, and is {each.name} now: give a new one the next number."
+                    f"apps: {app}: migration {each.number} was run as {record.name} and is now "
+                    f"named {each.name}; give a new migration the next number."
                 )
 
 
@@ -171,5 +170,7 @@ def _as_json(following: Any, cursor: str | None) -> str:
     if len(text) > CURSOR_CHARACTERS:
         raise ValidationError(f"The cursor is longer than {CURSOR_CHARACTERS} characters.")
     if text == cursor:
-        raise ValidationError(f"The cursor {text[:100]} came back: this would never end.")
+        raise ValidationError(
+            f"The migration returned the cursor {text[:100]} twice and would never end."
+        )
     return text

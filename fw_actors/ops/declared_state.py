@@ -94,7 +94,7 @@ def _offer(name: str, known: Iterable[str]) -> str:
 
 
 def merged(states: Sequence[DeclaredState]) -> DeclaredState:
-    """Return what several files declare together. Raises: ValidationError for a name in two."""
+    """Join the declarations of several files. Raises: ValidationError for a name in two."""
     return DeclaredState(
         webhooks=_together(WEBHOOK, [state.webhooks for state in states]),
         roles=tuple(dict.fromkeys(role for state in states for role in state.roles)),

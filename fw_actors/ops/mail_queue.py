@@ -115,7 +115,6 @@ class Outbox:
         tx.after_commit(self._queued)
 
 
-ERROR_CHARACTERS: Final = 500
 _OUTCOME: Final = ("status", "attempts", "error", "sent", "modified")
 _KINDS: Final = {Template.RECOVERY: LinkKind.RECOVERY, Template.INVITATION: LinkKind.INVITATION}
 
@@ -240,7 +239,7 @@ class MailComposer:
             key=job.subject,
             status=status.value,
             attempts=attempts,
-            error=error[:ERROR_CHARACTERS] or None,
+            error=error[: jobs.ERROR_CHARACTERS] or None,
             sent=sent,
             modified=tx.now,
         )

@@ -51,7 +51,7 @@ class JobRecorder:
 
     def __init__(self, recorded: Callable[[], None], tracer: Tracer | None = None) -> None:
         """`recorded` is called on trio's thread after each commit that contains a job. With a
-        `tracer` jobs keep where what queued them stands in a trace (B-429).
+        `tracer` jobs keep the trace context in which they were queued (B-429).
         """
         self._recorded, self._tracer = recorded, tracer
 
@@ -311,7 +311,7 @@ class JobControl:
 
     def _delete(self, fw: Fw, found: Sequence[JobFacts]) -> None:
         fw.tx.run(_DELETE, ids=[job.id for job in found])
-        reason = {"reason": f"cancelled: by {fw.user}."[: mail_queue.ERROR_CHARACTERS]}
+        reason = {"reason": f"cancelled: by {fw.user}."[: jobs.ERROR_CHARACTERS]}
         self._settle_mails(fw, self._fail_mails, found, **reason)
 
     def _settle_mails(
@@ -353,7 +353,7 @@ _DELETE: Final = Statement(sa.delete(JOB).where(_J.id.in_(_IDS)))
 
 
 def _conditions(now: int) -> dict[JobState, sa.ColumnElement[bool]]:
-    """Return what `state_of` says, in SQL."""
+    """Return the state of a job in SQL, as `state_of` does."""
     return {
         JobState.READY: _J.next_at <= now,
         JobState.SCHEDULED: sa.and_(_J.next_at > now, _J.lease.is_(None)),

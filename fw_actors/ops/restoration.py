@@ -1,4 +1,4 @@
-"""Ends the access that a restored backup revives, and reports what else it brings back.
+"""Ends the access that a restored backup revives, and reports its other consequences.
 
 A backup has the sessions, links, keys and accounts of its moment. Access that ended since then must
 not come back to life: a session of a lost laptop, the key of a contractor.
@@ -66,7 +66,7 @@ class Restored:
 def end_revived_access(
     site: Site, fw: Fw, before: PresentAccess | None, *, all_keys: bool, source: str
 ) -> Restored:
-    """End what a restored store revives, in one transaction with an Audit Event.
+    """End the access that a restored store revives, in one transaction with an Audit Event.
 
     Args:
         before: the access of the store that is replaced, None if there was none to read.

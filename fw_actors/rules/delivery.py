@@ -133,7 +133,7 @@ def decide(
     backoff: Backoff,
     at_least: float = 0.0,
 ) -> Verdict:
-    """Return what an attempt that ended at `ended` (ms) makes of a delivery.
+    """Return the result for a delivery of an attempt that ended at `ended` (ms).
 
     `attempts_before` are those counted until now; this one is counted here, at its outcome.
     `at_least` seconds pass before the next one: it lengthens a wait, and never shortens it.
@@ -247,7 +247,7 @@ class Explanation:
 
 
 def explain(facts: Waiting, service: ServiceState) -> Explanation:
-    """Say what a delivery waits for."""
+    """Return the reason why a delivery waits, or its end."""
     if facts.status is DeliveryStatus.SENT:
         return Explanation(WaitReason.SENT, None, "It was sent, and the receiver answered 2xx.")
     if facts.status is DeliveryStatus.FAILED:

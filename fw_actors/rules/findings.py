@@ -51,7 +51,7 @@ class Section:
 
 
 def ok(text: str) -> Finding:
-    """Return what is as it should be."""
+    """Return a finding that nothing needs to be done."""
     return Finding(Level.OK, text)
 
 
@@ -61,7 +61,7 @@ def warning(text: str, todo: str) -> Finding:
 
 
 def problem(text: str, todo: str) -> Finding:
-    """Return what does not work."""
+    """Return a finding that something does not work."""
     return Finding(Level.PROBLEM, text, todo)
 
 

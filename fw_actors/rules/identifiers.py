@@ -36,7 +36,7 @@ _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs"})
 class UnusableIdentifierError(ValueError):
     """Raised when no canonical form exists: too long, or hidden or control characters inside.
 
-    At sign-in the try takes the decoy path (A-33); where an account is made it is refused
+    At sign-in the attempt takes the decoy path (A-33); where an account is made it is refused
     (A-14).
     """
 
@@ -78,9 +78,9 @@ _MAX_REMEMBERED: Final = 1024
 
 @lru_cache(_MAX_REMEMBERED)
 def counted_address(address: str) -> str:
-    """Return what an address is counted under: IPv6 per /64, IPv4-mapped IPv6 as IPv4.
+    """Return the key under which an address is counted: IPv6 per /64, IPv4-mapped IPv6 as IPv4.
 
-    What is no address (a peer without one, such as a Unix socket) is counted as it is.
+    A text that is no address (of a peer without one, such as a Unix socket) is its own key.
     """
     parsed = _parsed(address)
     if parsed is None:
@@ -158,7 +158,7 @@ def bearer(random_bytes: bytes) -> str:
 
 
 def digest(token: str) -> bytes:
-    """Return what the store keeps of a bearer token: its SHA-256."""
+    """Return the SHA-256 of a bearer token, which the store keeps instead of the token."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 

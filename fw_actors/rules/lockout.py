@@ -1,7 +1,7 @@
-"""Limits on what is refused: sign-in attempts at an identifier, and denials that are recorded.
+"""Limits: of sign-in attempts at an identifier, and of denials that are recorded.
 
-The store's one statement admits an attempt while fewer than `limit` count; this module says what
-counts, and what a refusal answers (A-63, A-71, A-68).
+A single statement of the store admits an attempt while fewer than `limit` count; this module
+decides which count, and how long a refused attempt has to wait (A-63, A-71, A-68).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ IN_FLIGHT_MS: Final = 30_000  # a charge still open after it (a crash) is a fail
 BUSY_RETRY_SECONDS: Final = 1.0  # others are in flight; the identifier is not locked
 ADDRESS_WINDOW_MS: Final = 15 * MS_PER_MINUTE
 RECOVERY_MAIL_WINDOW_MS: Final = 60 * MS_PER_MINUTE
-SHARED_TRIES: Final = 100  # in a window, for all of a full region that have no counter
+SHARED_ATTEMPTS: Final = 100  # in a window, for all of a full region that have no counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Budget:
 
     limit: int
     window: int
-    locks: bool = True  # the failure that reaches the limit closes the door for a whole window
+    locks: bool = True  # the failure that reaches the limit starts a lock for a whole window
 
 
 WIDER_56: Final = 4  # times the address's budget, for all networks of /64 in a /56
@@ -32,8 +32,9 @@ WIDER_48: Final = 16  # and in a /48
 
 
 def wider(budget: Budget, times: int) -> Budget:
-    """Return the budget that a network around an address has: a household may have many addresses,
-    and many people at them, yet not without end."""
+    """Return the budget of a network around an address: several addresses may share it, within a
+    limit.
+    """
     return replace(budget, limit=budget.limit * times)
 
 
@@ -41,7 +42,7 @@ def shared_budget(budget: Budget) -> Budget:
     """Return the budget of a shared counter; it never locks, because others' attempts would lock
     users.
     """
-    return Budget(SHARED_TRIES, budget.window, locks=False)
+    return Budget(SHARED_ATTEMPTS, budget.window, locks=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Tally:
 
 
 def may_verify(charged_at: int, now: int) -> bool:
-    """Say whether a try that was charged may still be hashed; times in ms.
+    """Return whether a charged attempt may still be hashed; times in ms.
 
     Later its charge counts as a failure, and after the window not at all: a process that was
     stopped for a while would hash one more than the limit.
@@ -63,17 +64,17 @@ def may_verify(charged_at: int, now: int) -> bool:
     return now - charged_at < IN_FLIGHT_MS
 
 
-def is_closed(tally: Tally, budget: Budget, now: int) -> bool:
-    """Say whether a try is refused whatever becomes of those in flight."""
+def is_locked(tally: Tally, budget: Budget, now: int) -> bool:
+    """Return whether an attempt is refused regardless of attempts in flight."""
     locked = tally.locked_until is not None and tally.locked_until > now
     return locked or tally.failed >= budget.limit
 
 
 def refusal_seconds(tally: Tally, budget: Budget, now: int) -> float:
-    """Return how many seconds from `now` a refused try has to wait.
+    """Return the seconds from `now` that a refused attempt has to wait.
 
-    Locked: until the lock ends, which refused tries never move. Over the limit only because of
-    tries in flight: a moment. A limit reached by charges that a crash left: as if the last one
+    Locked: until the lock ends, which refused attempts never move. Over the limit only because of
+    attempts in flight: a moment. A limit reached by charges that a crash left: as if the last one
     had locked. A budget that never locks opens when its oldest failure leaves the window.
     """
     if tally.locked_until is not None and tally.locked_until > now:
@@ -99,11 +100,11 @@ def minute_of(now: int) -> tuple[int, int]:
 
 
 def more_refused(recorded: int, more: int | None) -> int | None:
-    """Return how many refusals beyond the limit a minute has, with the one that just happened.
+    """Return the number of refusals beyond the limit in a minute, including the current one.
 
     Args:
         recorded: refusals of this minute that have an event of their own.
-        more: what the event that counts the others says; None without such an event.
+        more: the number in the event that counts the others; None without such an event.
 
     Returns: None when this refusal is recorded on its own.
     """

@@ -44,7 +44,7 @@ class OutgoingPolicy:
         """Return why an address must not be connected to, as the end of a sentence; None if it may.
 
         `address` is as a socket takes it, with or without a zone (`fe80::1%eth0`).
-        Raises ValueError for what is no address.
+        Raises ValueError for a text that is no address.
         """
         if is_link_local(address):
             return "is a link-local address, which is never connected to"
@@ -96,7 +96,7 @@ ALLOW_ALL: Final = OutgoingPolicy()
 def is_link_local(address: str) -> bool:
     """Return whether an address is in 169.254.0.0/16 or fe80::/10, or leads to 169.254.0.0/16.
 
-    Raises ValueError for what is no address.
+    Raises ValueError for a text that is no address.
     """
     parsed = _parsed(address)
     return parsed.is_link_local or _destination(parsed).is_link_local
@@ -107,7 +107,7 @@ def is_public(address: str) -> bool:
 
     No private, shared, loopback, link-local, multicast, reserved or documentation address is, nor
     that of a cloud's own services.
-    Raises ValueError for what is no address.
+    Raises ValueError for a text that is no address.
     """
     parsed = _parsed(address)
     destination = _destination(parsed)

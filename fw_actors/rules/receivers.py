@@ -1,13 +1,13 @@
-"""The rules of a Webhook's receiver: pauses, requests a second, and what follows from failures.
+"""The rules of a Webhook's receiver: pauses, requests a second, and consequences of failures.
 
 A limit of requests is a bucket that fills as time passes. It is kept as one number, the time up to
 which the requests that time allows have been used; so a process that has it locked knows all of it,
 and a limit that changes has no state to convert. At most a tenth of a second can be unused: more
 would let a Webhook that was idle exceed its limit. Rules: B-300 to B-326.
 
-Failures are announced, ended, or disable the Webhook (B-340 to B-346). A trouble is
-identified by its beginning: the time of the first failure since the last success. The acts for it
-are recorded beside, so that each happens once.
+An outage is announced, its end is announced, or the Webhook is disabled (B-340 to B-346). An outage
+is identified by its first failure since the last success; the actions taken for it are stored, so
+that each happens once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from fw_actors.rules.concurrency import FAILURES
-from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR, US_PER_MS
 
 NOT_PAUSED: Final = 0
 UNTIL_RESUMED: Final = 2**53 - 1
@@ -29,7 +29,6 @@ BATCH_US: Final = WINDOW_US // 2
 MAX_SKEW_US: Final = 5_000_000
 """A time used up further ahead than this was written before the clock was set back."""
 _US: Final = 1_000_000
-_US_PER_MS: Final = 1000
 
 
 def pause_end(since: int | None, until: int | None, now: int) -> int:
@@ -65,17 +64,17 @@ class RateAllowance:
     def next_at(self, requests: int) -> int:
         """Return when more may start after so many requests, in ms: one, or a batch of them."""
         at = self.used_after(requests) + max(self.interval, BATCH_US)
-        return -(-at // _US_PER_MS)
+        return -(-at // US_PER_MS)
 
 
 def rate_allowance(rate: int, used_until: int, now: int) -> RateAllowance:
-    """Return what a limit of `rate` requests a second allows at `now` (ms).
+    """Return the requests that a limit of `rate` requests a second allows at `now` (ms).
 
     `used_until`: as it was stored, 0 at first. One that lies ahead by more than clocks of nodes
     may differ is of a clock that was set back since. Then one request may start at once, whose
     claim stores a time of the present clock: without one the stored time would stay.
     """
-    interval, moment = _US // rate, now * _US_PER_MS
+    interval, moment = _US // rate, now * US_PER_MS
     if used_until > moment + MAX_SKEW_US:
         used_until = moment - interval
     return RateAllowance(interval, max(used_until, moment - max(interval, WINDOW_US)), moment)
@@ -85,8 +84,8 @@ FAILING_EVENT: Final = "webhook.failing"
 ENDED_EVENT: Final = "webhook.failing.ended"
 
 
-class TroubleAct(StrEnum):
-    """The action about a trouble: announce its end, announce it, or disable the Webhook."""
+class OutageAct(StrEnum):
+    """The action for an outage: announce its end, announce it, or disable the Webhook."""
 
     END = "ended"
     NOTICE = "failing"
@@ -102,7 +101,7 @@ class NoticePolicy:
 
     @property
     def notice_ms(self) -> int:
-        """The duration of a trouble before it is announced."""
+        """The duration of an outage before it is announced."""
         return round(self.notice_hours * MS_PER_HOUR)
 
     @property
@@ -112,11 +111,11 @@ class NoticePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiverTrouble:
-    """The failures of a Webhook in a row, and what was done about them; times in ms.
+class ReceiverOutage:
+    """The failures of a Webhook in a row, and the actions taken for them; times in ms.
 
-    `noticed` and `disabled` are the beginnings of the troubles that were told and that disabled
-    it; `notice_open` says that the end of `noticed` has not been told.
+    `noticed` and `disabled` are the beginnings of the outages that were announced and that disabled
+    it; `notice_open`: the end of `noticed` has not been announced.
     """
 
     enabled: bool
@@ -128,19 +127,19 @@ class ReceiverTrouble:
     disabled: int | None = None
 
 
-def trouble_act(trouble: ReceiverTrouble, now: int, policy: NoticePolicy) -> TroubleAct | None:
-    """Return what is to be done next at `now` (ms); None for nothing.
+def outage_act(outage: ReceiverOutage, now: int, policy: NoticePolicy) -> OutageAct | None:
+    """Return the action that is due at `now` (ms); None without one.
 
-    A notice waits for time alone: events that nobody received are worth a mail, even if no
-    further one came. To disable needs failures over the whole period.
+    A notice depends only on time: undelivered events justify a mail even if no further one occurs.
+    Disabling requires failures over the whole period.
     """
-    if trouble.notice_open and (not trouble.enabled or trouble.noticed != trouble.since):
-        return TroubleAct.END
-    since, last = trouble.since, trouble.last_failure
-    if not trouble.enabled or since is None or last is None or trouble.failures < FAILURES:
+    if outage.notice_open and (not outage.enabled or outage.noticed != outage.since):
+        return OutageAct.END
+    since, last = outage.since, outage.last_failure
+    if not outage.enabled or since is None or last is None or outage.failures < FAILURES:
         return None
-    if policy.disable_days and trouble.disabled != since and last - since >= policy.disable_ms:
-        return TroubleAct.DISABLE
-    if policy.notice_hours and trouble.noticed != since and now - since >= policy.notice_ms:
-        return TroubleAct.NOTICE
+    if policy.disable_days and outage.disabled != since and last - since >= policy.disable_ms:
+        return OutageAct.DISABLE
+    if policy.notice_hours and outage.noticed != since and now - since >= policy.notice_ms:
+        return OutageAct.NOTICE
     return None

@@ -1,7 +1,7 @@
 """Makes output safe: removes secrets from payloads and texts, and escapes what does not print.
 
 Secrets are removed from event payloads by field, and from free text by value and by pattern. The
-latter is for messages of exceptions, which hold whatever an app put into them: no password, token,
+latter is for messages of exceptions, into which an app may put anything: no password, token,
 `sid`, key or secret, nor the query string of any URL (O-101).
 
 What does not print is escaped in texts for terminals and logs (O-100). A line break would start a
@@ -37,7 +37,7 @@ class FieldRedaction(Enum):
 
 
 def redaction_of(fieldname: str, fieldtype: str, permlevel: int) -> FieldRedaction:
-    """Return what an event shows of a field, decided once per DocType.
+    """Return the form of a field in an event, decided once per DocType.
 
     Removal by permlevel comes first (B-90); a Vault field named like a secret follows the
     Vault rule (B-91).
@@ -117,7 +117,7 @@ class Scrubber:
     def scrub(self, text: str) -> str:
         """Return `text` without the secrets of the site, and without texts that look like secrets.
 
-        Names stay, so that one sees what was there: `password=[scrubbed]`.
+        Names stay, so that the kind of the secret is visible: `password=[scrubbed]`.
         """
         text = self.scrub_known(text)
         for pattern, replacement in _PATTERNS:
@@ -158,9 +158,8 @@ def _escaped_forms(text: str) -> Iterator[str]:
 
 
 def _base64_forms(text: str) -> Iterator[str]:
-    """Yield what base64 makes of a text at each of three offsets, as in `user:password`.
-
-    Without the characters at both ends that depend on what stands beside it.
+    """Yield the base64 of a text at each of the three offsets; characters that depend on neighbours
+    are cut.
     """
     encoded = text.encode("utf-8", "surrogatepass")
     for before in range(3):

@@ -25,7 +25,7 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
 
 
 class UnusableSecretError(ValueError):
-    """Raised when a secret can't be a signing key; the message says what is wrong with it."""
+    """Raised when a secret can't be a signing key; the message states the broken rule."""
 
 
 def key_of(secret: str) -> bytes:
@@ -64,7 +64,7 @@ def validate_secret(secret: str) -> None:
 
 
 def mac_of(key: bytes) -> hmac.HMAC:
-    """Return what each signature by a key begins with; it costs as much as the rest of one."""
+    """Return the common beginning of all signatures by a key, which is half of their cost."""
     return hmac.new(key, digestmod=hashlib.sha256)
 
 

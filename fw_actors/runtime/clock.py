@@ -35,6 +35,7 @@ SECONDS_PER_DAY: Final = 86_400
 MINUTES_PER_HOUR: Final = 60
 HOURS_PER_DAY: Final = 24
 NS_PER_MS: Final = 1_000_000
+US_PER_MS: Final = 1000
 
 LENGTHS_KEPT: Final = 32  # also while they are empty: most lengths are used again at once
 START_SECONDS: Final = 60.0  # for an actor to start, or a child
@@ -116,7 +117,7 @@ class SortedDeadlines(DeadlineQueue):
 
 
 class TimeLimit:
-    """Cancels what a task does in its block if that takes too long.
+    """Cancels the block of a task if it takes too long.
 
     `place_of` tells the place where the task is then.
     """
@@ -219,7 +220,7 @@ class Deadlines:
             self._sorted.pop(entry, None)
 
     def expire_all(self) -> None:
-        """Expire all present entries now, whatever their time."""
+        """Expire all entries now, also those that are not due."""
         for pending in [*self._lengths.values(), self._sorted]:
             for entry in list(pending):
                 if pending.pop(entry, None) is not None:

@@ -272,7 +272,7 @@ def _is_wanted(item: Item) -> bool:
 MAX_FROM_THREADS: Final = 10_000
 
 
-class Told(Protocol):
+class Recipient(Protocol):
     """A ref or a topic."""
 
     def tell(self, message: Any, /) -> bool:
@@ -287,10 +287,10 @@ class MessagesFromThreads:
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._waiting: deque[tuple[Told, Any]] = deque()
+        self._waiting: deque[tuple[Recipient, Any]] = deque()
         self._closed = False
 
-    def tell(self, ref: Told, message: Message) -> bool:
+    def tell(self, ref: Recipient, message: Message) -> bool:
         """Have trio's thread tell the message soon; return False if it cannot."""
         if self._closed or len(self._waiting) >= MAX_FROM_THREADS:
             return False
@@ -302,7 +302,7 @@ class MessagesFromThreads:
         return True
 
     def close(self) -> None:
-        """Tell what has arrived, and refuse the rest."""
+        """Send the messages that have arrived, and refuse further ones."""
         self._closed = True
         self._tell_all()
 

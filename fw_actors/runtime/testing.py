@@ -23,7 +23,7 @@ addresses of objects. For Hypothesis, trio can instead sort a batch and shuffle 
 generator; `task_order` uses the same switch for any test, with a generator that belongs to the
 test.
 
-`restarted(ref)` waits for an actor's next instance. A `LogBook` keeps what a runtime logs. The
+`restarted(ref)` waits for an actor's next instance. A `LogBook` keeps the log of a runtime. The
 fixtures for pytest are in `fw_actors.runtime.pytest_plugin`.
 """
 

@@ -178,7 +178,7 @@ class Topic(Generic[MessageT]):
         return True
 
     def tell_from_thread(self, message: MessageT) -> bool:
-        """Do what `tell` does, from any thread; see `Ref.tell_from_thread`."""
+        """Publish from any thread, as `tell` does; see `Ref.tell_from_thread`."""
         return self._runtime.from_threads.tell(self, message)
 
     def snapshot(self) -> TopicSnapshot:

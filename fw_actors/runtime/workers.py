@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 MAX_PARKED_WORKERS: Final = 256
 JOBS_PER_CHECKPOINT: Final = 16
-JOBS_PER_LOOK: Final = 2  # at the clock
+JOBS_PER_POLL: Final = 2  # at the clock
 SECONDS_PER_CHECKPOINT: Final = 0.002
 MAX_STARTING_WORKERS: Final = 2
 
@@ -224,7 +224,7 @@ class Workers:
             if clean.is_changed():
                 return False
             done += 1
-            if done % JOBS_PER_LOOK == 0:
+            if done % JOBS_PER_POLL == 0:
                 if done % JOBS_PER_CHECKPOINT == 0 or now() - began > SECONDS_PER_CHECKPOINT:
                     await trio.lowlevel.checkpoint()
                     began = inf

@@ -42,6 +42,9 @@ from fw_actors.store.schema import JOB
 from fw_actors.store.statement import JsonRows, Statement, rows_as_json
 from fw_actors.store.transaction import Tx
 
+ERROR_CHARACTERS: Final = 500
+"""The maximum length of a stored error; callers cut longer ones."""
+
 
 class LeasedJob(msgspec.Struct, frozen=True):
     """A job that one worker holds until its lease ends; a claim returns these columns.

@@ -46,7 +46,7 @@ from fw_actors.store.postgres_connection import (
 )
 from fw_actors.store.postgres_engine import PostgresEngine
 from fw_actors.store.query_limits import QueryWatch
-from fw_actors.store.store import Listeners, Store
+from fw_actors.store.store import MAX_WAITING_READS, MAX_WAITING_WRITES, Listeners, Store
 from fw_actors.store.transaction import Tx
 
 CHANNEL: Final = "fw_commit"
@@ -230,8 +230,6 @@ class NoticeThread:
             self._token.run_sync_soon(fn)
 
 
-MAX_WAITING_WRITES: Final = 4096
-MAX_WAITING_READS: Final = 1024
 WRITER_THREADS: Final = 8
 READER_THREADS: Final = 4
 LOOKUP_THREADS: Final = 2

@@ -213,7 +213,7 @@ def _make(path: Path) -> None:
 
 
 def open_error(path: Path, error: sqlite3.Error) -> Exception:
-    """Return what opening `path` raises when SQLite failed with `error`."""
+    """Return the error of opening `path` for SQLite's `error`."""
     if code_of(error) & _PRIMARY in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return ConfigurationError([f"The file {path} is not an intact SQLite database: {error}."])
     return translate(error)

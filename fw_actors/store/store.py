@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_WAITING_WRITES: Final = 4096
+MAX_WAITING_READS: Final = 1024
+
 _log: Final = logging.getLogger(__name__)
 
 

@@ -35,10 +35,8 @@ from fw_actors.store.migrations import migrate
 from fw_actors.store.query_limits import QueryLimit, QueryWatch
 from fw_actors.store.sqlite_connection import SqliteConnection, make_file, open_error
 from fw_actors.store.sqlite_engine import SNAPSHOT_SECONDS, GroupCommit, SnapshotReads
-from fw_actors.store.store import Listeners, Store
+from fw_actors.store.store import MAX_WAITING_READS, MAX_WAITING_WRITES, Listeners, Store
 
-MAX_WAITING_WRITES: Final = 4096
-MAX_WAITING_READS: Final = 1024
 READER_THREADS: Final = 2
 LOOKUP_THREADS: Final = 1
 BUSY_SECONDS: Final = 3.0

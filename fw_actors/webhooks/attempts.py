@@ -21,6 +21,7 @@ from fw_actors.documents.tables import table_of
 from fw_actors.errors import NotFoundError, ValidationError
 from fw_actors.http import Times, parse_endpoint
 from fw_actors.rules.signing import SignedHeaders
+from fw_actors.runtime.clock import US_PER_MS
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.schema import DELIVERY_ATTEMPT
@@ -30,7 +31,6 @@ MAX_KEPT: Final = 30
 """The maximum number of attempts kept for one delivery, the newest ones."""
 
 _URLS: Final = 1024
-_PER_MS: Final = 1000  # microseconds
 _SIGNED: Final = 3  # headers; those of tracing follow
 NO_ITEM: Final = "-"
 """Stands for an unknown item of a trace."""
@@ -75,10 +75,10 @@ def written_trace(times: Times | None, signed: SignedHeaders, address: str, url:
             parent = f" {signed[_SIGNED][1].decode().split('-')[2]}"
     steps = "0 0 0 0"
     if times is not None:
-        answer = int(times.answer * _PER_MS)
+        answer = int(times.answer * US_PER_MS)
         if times.connect or times.dns:  # a new connection
-            dns, connect = int(times.dns * _PER_MS), int(times.connect * _PER_MS)
-            steps = f"{dns} {connect} {int(times.tls * _PER_MS)} {answer}"
+            dns, connect = int(times.dns * US_PER_MS), int(times.connect * US_PER_MS)
+            steps = f"{dns} {connect} {int(times.tls * US_PER_MS)} {answer}"
         else:
             steps = f"0 0 0 {answer}"
     return f"{steps} {timestamp} {signature} {address or NO_ITEM} {url or NO_ITEM}{parent}"

@@ -74,7 +74,7 @@ class Hook(msgspec.Struct, frozen=True):
 
     @property
     def paced(self) -> bool:
-        """Whether a rate limit or an order restricts what may be sent at a time."""
+        """Whether a rate limit or an order restricts the deliveries that may be sent at a time."""
         return self.enabled and (self.rate_limit > 0 or self.ordered)
 
 
@@ -155,7 +155,7 @@ class _Row(FramedRow):
 
     webhook: str
     deaths: int
-    tries: int
+    job_attempts: int
     created: int
     delivery: str | None
     attempts: int
@@ -166,9 +166,11 @@ class _Row(FramedRow):
 
 
 def _due(row: _Row, delivery: str, payload: bytes, lease: Lease, token: str) -> LeasedDelivery:
-    webhook, tries, deaths, created = row.webhook, row.tries, row.deaths, row.created
+    webhook, deaths, created = row.webhook, row.deaths, row.created
     return LeasedDelivery(
-        LeasedJob(row.key, QUEUE, webhook, delivery, "", "", "", tries, deaths, token, created),
+        LeasedJob(
+            row.key, QUEUE, webhook, delivery, "", "", "", row.job_attempts, deaths, token, created
+        ),
         lease.hook,
         lease.ends,
         delivery,
@@ -209,7 +211,7 @@ class ClaimLimits(Protocol):
 
 
 class DeliveryClaims:
-    """Claims due deliveries of the `webhook` queue, and reads what was leased."""
+    """Claims due deliveries of the `webhook` queue, and reads the leased ones."""
 
     def __init__(self, registry: Registry, *, traced: bool = False) -> None:
         """`traced`: also read the trace positions of events."""
@@ -397,17 +399,17 @@ class ClaimPlan:
         self,
         receivers: dict[Origin | None, ReceiverSlots],
         free: int,
-        places: int,
+        slots: int,
         per_receiver: int,
     ) -> None:
         self._known, self._free = receivers, free
-        self._places, self._per_receiver = places, per_receiver
+        self._slots, self._per_receiver = slots, per_receiver
         self._copies: dict[Origin | None, ReceiverSlots] = {}
         self._targets: dict[Hook | None, Endpoint | None] = {}
 
     def free(self, hook: Hook | None) -> int:
         """Return how many of this Webhook's deliveries may start now."""
-        return startable(self._copy(hook), self._free, self._places)
+        return startable(self._copy(hook), self._free, self._slots)
 
     def take(self, hook: Hook | None, count: int) -> None:
         """Count leased deliveries of this Webhook."""
@@ -427,19 +429,19 @@ class ClaimPlan:
         if copy is None:
             known = self._known.get(origin)
             copy = (
-                replace(known) if known else new_receiver(origin, self._places, self._per_receiver)
+                replace(known) if known else new_receiver(origin, self._slots, self._per_receiver)
             )
             self._copies[origin] = copy
         return copy
 
 
-def new_receiver(origin: Origin | None, places: int, per_receiver: int) -> ReceiverSlots:
-    """Return the slots of a receiver without a state yet; `places` is the total number of slots.
+def new_receiver(origin: Origin | None, slots: int, per_receiver: int) -> ReceiverSlots:
+    """Return the slots of a receiver without a state yet; `slots` is the total number of slots.
 
     If nothing is sent (Webhook deleted or disabled), there is no receiver to protect.
     """
     if origin is None:
-        return ReceiverSlots(limit=places, window=places)
+        return ReceiverSlots(limit=slots, window=slots)
     return ReceiverSlots(limit=per_receiver)
 
 

@@ -34,6 +34,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.receivers import NOT_PAUSED, pause_end
 from fw_actors.rules.signing import signed_headers
+from fw_actors.runtime.clock import US_PER_MS
 from fw_actors.store import Statement, Tx
 from fw_actors.store.ordered_jobs import first_of
 from fw_actors.store.schema import JOB
@@ -252,9 +253,6 @@ def sent_request(
     return SentRequest(url, headers, shlex.join(words))
 
 
-_MICROSECONDS: Final = 1000  # in a millisecond
-
-
 @dataclass(frozen=True)
 class DeliveryReport:
     """A delivery at one moment."""
@@ -338,7 +336,7 @@ def attempt_as_json(attempt: RecordedAttempt) -> dict[str, Any]:
         "began": iso(attempt.began),
         "ended": iso(attempt.ended),
         "durationMs": attempt.duration_ms,
-        "times": {name: step / _MICROSECONDS for name, step in steps.items()},
+        "times": {name: step / US_PER_MS for name, step in steps.items()},
         "status": attempt.status,
         "responseStatus": attempt.response_status,
         "responseBody": attempt.response_body,

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import administering_error
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
@@ -51,7 +52,7 @@ def erase(fw: Fw, audit: AuditLog, delivery: str) -> str | PermissionDeniedError
 
     Raises: NotFoundError; ConflictError for a delivery in progress.
     """
-    error = _permission_error(fw)
+    error = administering_error(fw.rights, "Erasing a delivery")
     if error is not None:
         audit.deny(fw, delivery)
         return error
@@ -84,7 +85,7 @@ def erase_matching(
 
     Raises: PermissionDeniedError; ValidationError without a condition.
     """
-    error = _permission_error(fw)
+    error = administering_error(fw.rights, "Erasing a delivery")
     if error is not None:
         raise error
     if webhook is None and reference is None and until is None:
@@ -111,14 +112,6 @@ def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
     if deliveries:
         tx.run_many(_ERASE, [{"delivery": name, "at": tx.now} for name in deliveries])
         forget_answers(tx, deliveries)
-
-
-def _permission_error(fw: Fw) -> PermissionDeniedError | None:
-    if fw.rights.administers:
-        return None
-    return PermissionDeniedError(
-        "Erasing a delivery requires the role System Manager without access scopes."
-    )
 
 
 class PayloadSweep:

@@ -40,7 +40,9 @@ is empty after a success."""
 
 
 def tallies_of(outcomes: Iterable[Noted]) -> str:
-    """Return what a batch of outcomes adds to each Webhook, as the parameter of `add_tallies`."""
+    """Return the counts that a batch of outcomes adds to each Webhook, as the parameter of
+    `add_tallies`.
+    """
     found: dict[str, list[Any]] = {}
     success, retrying = DeliveryStatus.SENT, DeliveryStatus.RETRYING
     for webhook, status, at, error in outcomes:

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import Webhook
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.permissions import Rights
+from fw_actors.documents.permissions import administering_error
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
@@ -107,7 +107,7 @@ class Pauses:
             raise ValidationError(
                 f"seconds must be between 1 and {MAX_SECONDS:,}.", field="seconds"
             )
-        error = permission_error(fw.rights)
+        error = administering_error(fw.rights, "Pausing a Webhook")
         if error is not None:
             self._audit.deny(fw, webhook)
             return error
@@ -124,7 +124,7 @@ class Pauses:
 
         A missing permission is returned as by `pause`. Raises: NotFoundError.
         """
-        error = permission_error(fw.rights)
+        error = administering_error(fw.rights, "Pausing a Webhook")
         if error is not None:
             self._audit.deny(fw, webhook)
             return error
@@ -139,15 +139,6 @@ class Pauses:
 def paused_webhooks(tx: Tx) -> list[WebhookPause]:
     """Return the enabled Webhooks that are paused, the longest paused first."""
     return [WebhookPause(*row) for row in tx.rows(_PAUSED, now=tx.now)]
-
-
-def permission_error(rights: Rights) -> PermissionDeniedError | None:
-    """Return an error unless the user is a System Manager without access scopes."""
-    if not rights.manages:
-        return PermissionDeniedError("Pausing a Webhook requires the role System Manager.")
-    if rights.scoped:
-        return PermissionDeniedError("Your access scopes don't include Webhook.")
-    return None
 
 
 def _pause_of(tx: Tx, webhook: str) -> WebhookPause:

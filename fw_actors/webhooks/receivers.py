@@ -33,9 +33,9 @@ from fw_actors.rules.receivers import (
     ENDED_EVENT,
     FAILING_EVENT,
     NoticePolicy,
-    ReceiverTrouble,
-    TroubleAct,
-    trouble_act,
+    OutageAct,
+    ReceiverOutage,
+    outage_act,
 )
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import WEBHOOK_HEALTH
@@ -201,7 +201,7 @@ _REASON_CHARACTERS: Final = 300
 
 HandleOf = Callable[[Tx], Fw]
 """Returns a handle for Administrator."""
-Told = Callable[[TroubleAct, str], None]
+OnAct = Callable[[OutageAct, str], None]
 """Called on trio's thread after the commit of an action, with the Webhook's name."""
 
 _WEBHOOK: Final[sa.BindParameter[Any]] = sa.bindparam("webhook_is")
@@ -213,7 +213,7 @@ _COLUMNS: Final = (
     _HEALTH.notice_open, _HEALTH.disabled,
 )  # fmt: skip
 _FAILING: Final = sa.and_(_ENABLED == 1, _HEALTH.failures >= FAILURES)
-_TROUBLED: Final = sa.select(*_COLUMNS).select_from(
+_OUTAGES: Final = sa.select(*_COLUMNS).select_from(
     WEBHOOK_HEALTH.outerjoin(_HOOK.name.table, _HOOK.name == _HEALTH.webhook)
 )
 _NOT_ENDED: Final = sa.and_(
@@ -234,9 +234,9 @@ _TO_DISABLE: Final = sa.and_(
     _HEALTH.disabled.is_distinct_from(_HEALTH.failing_since),
 )
 _NEXT: Final = Statement(
-    _TROUBLED.where(sa.or_(_NOT_ENDED, _TO_TELL, _TO_DISABLE)).order_by(_HEALTH.webhook).limit(1)
+    _OUTAGES.where(sa.or_(_NOT_ENDED, _TO_TELL, _TO_DISABLE)).order_by(_HEALTH.webhook).limit(1)
 )
-_OPEN: Final = Statement(_TROUBLED.where(_HEALTH.webhook == _WEBHOOK, _HEALTH.notice_open == 1))
+_OPEN: Final = Statement(_OUTAGES.where(_HEALTH.webhook == _WEBHOOK, _HEALTH.notice_open == 1))
 
 
 def _mark(condition: sa.ColumnElement[bool], **values: object) -> Statement:
@@ -246,15 +246,15 @@ def _mark(condition: sa.ColumnElement[bool], **values: object) -> Statement:
     )
 
 
-_MARKS: Final[Mapping[TroubleAct, Statement]] = {
-    TroubleAct.END: _mark(
+_MARKS: Final[Mapping[OutageAct, Statement]] = {
+    OutageAct.END: _mark(
         sa.and_(_HEALTH.notice_open == 1, _HEALTH.noticed == _SINCE), notice_open=0
     ),
-    TroubleAct.NOTICE: _mark(
+    OutageAct.NOTICE: _mark(
         sa.and_(_HEALTH.failing_since == _SINCE, _HEALTH.noticed.is_distinct_from(_SINCE)),
         noticed=_SINCE, notice_open=1,
     ),
-    TroubleAct.DISABLE: _mark(
+    OutageAct.DISABLE: _mark(
         sa.and_(_HEALTH.failing_since == _SINCE, _HEALTH.disabled.is_distinct_from(_SINCE)),
         disabled=_SINCE,
     ),
@@ -266,15 +266,15 @@ _BEGIN_ANEW: Final = Statement(
 )
 
 
-class _Troubled:
-    """A row of `_TROUBLED`."""
+class _OutageRow:
+    """A row of `_OUTAGES`."""
 
     def __init__(self, row: tuple[Any, ...]) -> None:
         self.name, title, url, owner, error, self.last_success, *state = row
         self.label = public_label(title, url)
         self.owner, self.error = owner or "", error or ""
         enabled, failures, since, last, noticed, notice_open, disabled = state
-        self.trouble = ReceiverTrouble(
+        self.outage = ReceiverOutage(
             bool(enabled), failures, since, last, noticed, bool(notice_open), disabled
         )
 
@@ -296,11 +296,11 @@ class ReceiverNotices:
     ) -> None:
         self._policy, self._events = policy, events
         self._outbox, self._audit = outbox, audit
-        self.acts = {act.value: 0 for act in TroubleAct}
+        self.acts = {act.value: 0 for act in OutageAct}
         """The number of actions of this process by kind, for `/metrics`."""
         self._recipients = _recipients_of(registry)
 
-    def step(self, tx: Tx, handle: HandleOf, told: Told) -> int:
+    def step(self, tx: Tx, handle: HandleOf, on_act: OnAct) -> int:
         """Take the action that is due for one Webhook; return 1, or 0 if none is due."""
         row = tx.one(
             _NEXT,
@@ -311,41 +311,41 @@ class ReceiverNotices:
         )
         if row is None:
             return 0
-        found = _Troubled(row)
-        act = trouble_act(found.trouble, tx.now, self._policy)
+        found = _OutageRow(row)
+        act = outage_act(found.outage, tx.now, self._policy)
         assert act is not None  # the statement applies the same rule
         do = {
-            TroubleAct.END: self._end,
-            TroubleAct.NOTICE: self._tell,
-            TroubleAct.DISABLE: self._disable,
+            OutageAct.END: self._end,
+            OutageAct.NOTICE: self._tell,
+            OutageAct.DISABLE: self._disable,
         }[act]
         if do(handle(tx), found):
-            tx.after_commit(lambda: told(act, found.name))
+            tx.after_commit(lambda: on_act(act, found.name))
         return 1
 
     def end_of_deleted(self, fw: Fw, webhook: str) -> None:
         """Send the notice of the end if the failing Webhook is being deleted."""
         row = fw.tx.one(_OPEN, webhook_is=webhook)
         if row is not None:
-            self._end(fw, _Troubled(row), reason="deleted")
+            self._end(fw, _OutageRow(row), reason="deleted")
 
-    def _end(self, fw: Fw, found: _Troubled, reason: str = "") -> bool:
-        since = found.trouble.noticed
+    def _end(self, fw: Fw, found: _OutageRow, reason: str = "") -> bool:
+        since = found.outage.noticed
         assert since is not None
-        if not self._take(fw.tx, TroubleAct.END, found, since):
+        if not self._take(fw.tx, OutageAct.END, found, since):
             return False
         delivered = found.last_success is not None and found.last_success >= since
         by_now = "delivered" if delivered else "enabled"
-        reason = reason or (by_now if found.trouble.enabled else "disabled")
+        reason = reason or (by_now if found.outage.enabled else "disabled")
         data = found.event_data(since, ended=iso(fw.tx.now), reason=reason)
         self._events.emit_beside(fw, ENDED_EVENT, data, skipped=found.name)
         self._record(fw, Action.NOTICE_END, found, {"since": iso(since), "reason": reason})
         return True
 
-    def _tell(self, fw: Fw, found: _Troubled) -> bool:
-        since, failures = found.trouble.since, found.trouble.failures
+    def _tell(self, fw: Fw, found: _OutageRow) -> bool:
+        since, failures = found.outage.since, found.outage.failures
         assert since is not None
-        if not self._take(fw.tx, TroubleAct.NOTICE, found, since):
+        if not self._take(fw.tx, OutageAct.NOTICE, found, since):
             return False
         data = found.event_data(since, failures=failures, error=found.error)
         # Not for the Webhook itself, whose receiver is failing.
@@ -354,14 +354,12 @@ class ReceiverNotices:
         self._record(fw, Action.NOTICE, found, {"since": iso(since), "failures": failures})
         return True
 
-    def _disable(self, fw: Fw, found: _Troubled) -> bool:
-        since, failures = found.trouble.since, found.trouble.failures
+    def _disable(self, fw: Fw, found: _OutageRow) -> bool:
+        since, failures = found.outage.since, found.outage.failures
         assert since is not None
         # The document first, then its health: in the order in which a deletion locks them.
         doc, stored = fw.documents.open(fw, "Webhook", found.name)
-        if not stored.__dict__["enabled"] or not self._take(
-            fw.tx, TroubleAct.DISABLE, found, since
-        ):
+        if not stored.__dict__["enabled"] or not self._take(fw.tx, OutageAct.DISABLE, found, since):
             return False
         detail: dict[str, object] = {"since": iso(since), "failures": failures}
         reason = (
@@ -379,24 +377,24 @@ class ReceiverNotices:
         self._record(fw, Action.WEBHOOK_DISABLE, found, detail)
         return True
 
-    def _take(self, tx: Tx, act: TroubleAct, found: _Troubled, since: int) -> bool:
+    def _take(self, tx: Tx, act: OutageAct, found: _OutageRow, since: int) -> bool:
         """Mark an action as done; return False if another process has done it."""
         if not tx.run(_MARKS[act], webhook_is=found.name, since_is=since):
             return False
         tx.after_commit(lambda: self._count(act))
         return True
 
-    def _count(self, act: TroubleAct) -> None:
+    def _count(self, act: OutageAct) -> None:
         self.acts[act.value] += 1
 
-    def _mail(self, fw: Fw, template: Template, found: _Troubled, since: int) -> None:
-        about = FailingWebhook(found.label, found.name, since, found.trouble.failures, found.error)
+    def _mail(self, fw: Fw, template: Template, found: _OutageRow, since: int) -> None:
+        about = FailingWebhook(found.label, found.name, since, found.outage.failures, found.error)
         for (user,) in fw.tx.rows(self._recipients, owner=found.owner):
             notice = Notice(failing_webhook=about)
             self._outbox.to_user(fw.tx, template, user, owner=ADMINISTRATOR, notice=notice)
 
     def _record(
-        self, fw: Fw, action: Action, found: _Troubled, detail: Mapping[str, object]
+        self, fw: Fw, action: Action, found: _OutageRow, detail: Mapping[str, object]
     ) -> None:
         self._audit.record(fw, action, found.name, detail)
 

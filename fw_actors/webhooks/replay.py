@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_MAX_ATTEMPTS, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.permissions import Rights
+from fw_actors.documents.permissions import Rights, administering_error
 from fw_actors.documents.query import Query
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
@@ -102,7 +102,7 @@ class Replays:
         Raises: NotFoundError; ConflictError if the delivery is Queued or Retrying, or its Webhook
             was deleted, or its body was erased. These write no Audit Event.
         """
-        error = permission_error(fw.rights)
+        error = _permission_error(fw.rights)
         if error is not None:
             self._audit.deny(fw, delivery)
             return error
@@ -158,13 +158,8 @@ class Replays:
         return Replayed(delivery)
 
 
-def permission_error(rights: Rights) -> PermissionDeniedError | None:
-    """Return an error unless the user is a System Manager without access scopes (B-255)."""
-    if not rights.manages:
-        return PermissionDeniedError("Replaying a delivery requires the role System Manager.")
-    if rights.scoped:
-        return PermissionDeniedError("Your access scopes don't include Webhook Delivery.")
-    return None
+def _permission_error(rights: Rights) -> PermissionDeniedError | None:
+    return administering_error(rights, "Replaying a delivery")  # B-255
 
 
 REPLAYS: Final = "replays"
@@ -250,7 +245,7 @@ class BulkReplays:
 
         Raises: BadRequestError; ConflictError while another run is in progress.
         """
-        error = permission_error(fw.rights)
+        error = _permission_error(fw.rights)
         if error is not None:
             self._audit.deny(fw, _DELIVERY)
             return error
@@ -357,7 +352,7 @@ class BulkReplays:
         Does nothing if the run was stopped or another process was faster. If the user has lost the
         permission, that is recorded and ends the run.
         """
-        error = permission_error(fw.rights)
+        error = _permission_error(fw.rights)
         if error is not None:
             self._audit.deny(fw, _DELIVERY)
             self.give_up(fw.tx, run, error.message)
@@ -413,7 +408,7 @@ def _count(tx: Tx, run: ReplayRun, results: Sequence[Replayed | FwError]) -> Non
 
 
 def _require(fw: Fw) -> None:
-    error = permission_error(fw.rights)
+    error = _permission_error(fw.rights)
     if error is not None:
         raise error
 

@@ -61,7 +61,7 @@ _PLACE_WORDS: Final = 3
 _HEADER: Final = (_STAMP_WORDS * (1 + _PLACE_WORDS)) * _WORD
 _AREA: Final = 1 << 30
 """The largest snapshot in bytes; the file is sparse."""
-_TRIES: Final = 1000
+_ATTEMPTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class SharedSubscriptions:
         """Return the snapshot with the highest of `stamps`; None: read it from the store."""
         words = memoryview(stamps).cast("Q")
         with self._lock:
-            for _ in range(_TRIES):
+            for _ in range(_ATTEMPTS):
                 with suppress(_ChangedMeanwhile):
                     return self._snapshot(words.tolist().index(max(words)))
         return None  # its writer was killed in between

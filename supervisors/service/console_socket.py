@@ -78,7 +78,6 @@ def _remove(path: Path) -> None:
         path.parent.rmdir()
 
 
-ADMINISTRATOR: Final = "Administrator"
 MAX_CONNECTIONS: Final = 8
 LONGEST_LINE: Final = 4096
 SEND_SECONDS: Final = 10.0
@@ -120,6 +119,7 @@ def console_socket(
 
 def _acts_of(console: Console) -> dict[str, Act]:
     """Return the actions of a terminal by name."""
+    from fw_actors.documents.permissions import ADMINISTRATOR  # not for `fw console`
 
     def by_administrator(act: Callable[[str, str], Awaitable[None]]) -> Act:
         return lambda name: act(ADMINISTRATOR, name)

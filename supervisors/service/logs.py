@@ -26,6 +26,7 @@ import structlog
 
 from fw_actors.rules.safe_output import SCRUBBED, Scrubber, escaped
 from fw_actors.runtime import Clock
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.tracing import CURRENT_TRACE
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def text_line(_logger: object, _method: str, entry: MutableMapping[str, Any]) ->
 
 
 def _time(entry: MutableMapping[str, Any]) -> str:
-    moment = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+    moment = datetime.fromtimestamp(entry["timestamp"] / MS_PER_SECOND, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

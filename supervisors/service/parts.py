@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from fw_actors.actors import delivery
 from fw_actors.actors.metrics import Counter, DeliveryMeter
 from fw_actors.http import Sender
 from fw_actors.mail import Transport
@@ -13,7 +14,7 @@ from fw_actors.runtime import Log, Runtime
 from fw_actors.store import Store
 from supervisors.service.siblings import Siblings
 
-GIVE_BACK_SECONDS: Final = 2.0
+GIVE_BACK_SECONDS: Final = delivery.GIVE_BACK_SECONDS
 """The time for releasing leases after the time to drain is over."""
 
 

@@ -26,7 +26,7 @@ from supervisors.service.site_files import (
 from supervisors.service.systemd import NO_SYSTEMD, READY, STOPPING, Notifier
 from supervisors.service.worker_files import registered
 
-_LOCK_TRIES: Final = 10  # `fw status` takes the lock for a moment
+_LOCK_ATTEMPTS: Final = 10  # `fw status` takes the lock for a moment
 _LOCK_EVERY_SECONDS: Final = 0.05
 
 
@@ -123,7 +123,7 @@ async def work(
 @asynccontextmanager
 async def _serve_lock(paths: SitePaths, lock: ServeLock) -> AsyncIterator[None]:
     with lock:
-        for _ in range(_LOCK_TRIES):
+        for _ in range(_LOCK_ATTEMPTS):
             if lock.acquire():
                 break
             await trio.sleep(_LOCK_EVERY_SECONDS)

@@ -188,7 +188,7 @@ class ServeLock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise UnusableDataFolder(self._path, error) from error
-        if not _try(descriptor, fcntl.LOCK_EX):
+        if not _try_lock(descriptor, fcntl.LOCK_EX):
             os.close(descriptor)
             return False
         self._descriptor = descriptor
@@ -237,12 +237,12 @@ def is_held(path: Path) -> bool:
     except OSError as error:
         raise UnusableDataFolder(path, error) from error
     try:
-        return not _try(descriptor, fcntl.LOCK_SH)
+        return not _try_lock(descriptor, fcntl.LOCK_SH)
     finally:
         os.close(descriptor)
 
 
-def _try(descriptor: int, kind: int) -> bool:
+def _try_lock(descriptor: int, kind: int) -> bool:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

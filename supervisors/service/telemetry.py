@@ -22,6 +22,7 @@ import trio
 
 from fw_actors.config import Config
 from fw_actors.runtime import Entropy, Log, MessageTrace, TraceOutcome
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.tracing import CURRENT_TRACE, ID_BYTES, PARENT_BYTES, Span, TraceContext, Tracer
 from fw_actors.version import __version__
 
@@ -249,7 +250,7 @@ class MessageSpans:
                 {
                     "fw.actor": actor,
                     "fw.message": message.message_type,
-                    "fw.queued_ms": round(message.queued_seconds * 1000, 3),
+                    "fw.queued_ms": round(message.queued_seconds * MS_PER_SECOND, 3),
                 }
             )
             message.data = span, CURRENT_TRACE.set(span.context)

@@ -50,7 +50,7 @@ from fw_actors.ops.sweeps import (
     count_batches,
     webhook_batches,
 )
-from fw_actors.rules.receivers import TroubleAct
+from fw_actors.rules.receivers import OutageAct
 from fw_actors.runtime import (
     ActorRef,
     Clock,
@@ -279,14 +279,14 @@ async def _run(
     site = parts.site
     errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
     replayer = actor_child(REPLAYER, lambda: Replayer(site, parts.log))
-    onlookers = [
+    probes = [
         actor_child(
             PROBE, lambda: StoreProbe(site.store, reserved=True)
         ),  # answers while queries occupy the other readers
         actor_child(COUNTER, lambda: StoreProbe(site.store)),
     ]
     children: list[ChildSpec] = [
-        *onlookers, errors, lockouts, *mailing(parts), *delivering(parts), replayer
+        *probes, errors, lockouts, *mailing(parts), *delivering(parts), replayer
     ]  # fmt: skip
     if parts.site.config.ops.scheduler:
         children.append(actor_child("sweeper", lambda: _sweeper(parts)))
@@ -420,7 +420,7 @@ def _sweeper(parts: Parts) -> Sweeper:
             ),
             "audit": Schedule(DAILY, audit_batches(registry, config.ops.audit_retention_days)),
             "receivers": Schedule(
-                EACH_MINUTE, (_notices(parts), _rotations(parts)), batch=1, quiet=True
+                EACH_MINUTE, (_notices(parts), _rotations(parts)), batch=1, log_end=False
             ),
         },
     )
@@ -430,10 +430,10 @@ def _notices(parts: Parts) -> Batch:
     """Return the step that sends notices about failing receivers, and disables Webhooks."""
     site, log = parts.site, parts.log
 
-    def told(act: TroubleAct, webhook: str) -> None:
-        if act is TroubleAct.NOTICE:
+    def told(act: OutageAct, webhook: str) -> None:
+        if act is OutageAct.NOTICE:
             log.warning("receiver.failing", webhook=webhook)
-        elif act is TroubleAct.DISABLE:
+        elif act is OutageAct.DISABLE:
             log.warning("receiver.disabled", webhook=webhook)
         else:
             log.info("receiver.ended", webhook=webhook)

@@ -12,7 +12,7 @@ from fw_actors.access.attempts import KNOWN_DAYS
 from fw_actors.access.attempts import MAX_OF_A_USER as ADDRESSES_OF_A_USER
 from fw_actors.access.recovery import MAILS_AN_HOUR
 from fw_actors.access.sessions import MAX_OF_A_USER
-from fw_actors.actors.queue_worker import MAX_TRIES
+from fw_actors.actors.queue_worker import MAX_ATTEMPTS
 from fw_actors.config.load import DEFAULT_ARGON2
 from fw_actors.config.policy import parse_policy
 from fw_actors.documents.permissions import RECORDS
@@ -28,7 +28,7 @@ from fw_actors.rules.identifiers import BEARER_BYTES, sharing_network
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECORDED_PER_MINUTE, WIDER_48, WIDER_56
 from fw_actors.rules.password_policy import MAX_RUNES
 from fw_actors.rules.safe_output import SHORTEST_SECRET
-from fw_actors.store.trio_sqlite import MAX_WAITING_READS, MAX_WAITING_WRITES
+from fw_actors.store.store import MAX_WAITING_READS, MAX_WAITING_WRITES
 from fw_actors.webhooks.replay import BATCH
 from web import response
 from web.connections import (
@@ -77,7 +77,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
      [OPS["deliveryConcurrency"], OPS["perReceiverConcurrency"]]),
     ("a delivery", [MAX_RESPONSE // KIB]),
     ("replays of many", [BATCH]),
-    ("attempts of a delivery, a mail, a job", [MAX_TRIES]),
+    ("attempts of a delivery, a mail, a job", [MAX_ATTEMPTS]),
     ("mails at once; look-ups of names", [SMTP_AT_ONCE, MAX_THREADS, MAX_PER_HOST]),
 ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from tests.fw_cli.conftest import CommandLine
 def test_init_creates_site_without_doctor_warnings(fw: CommandLine) -> None:
     said = fw.done("init", "new")
     site = fw.folder / "new"
-    assert "made secret.key, .env, .gitignore, fw.json" in said
+    assert "created secret.key, .env, .gitignore, fw.json" in said
     assert json.loads((site / "fw.json").read_text())["site"] == {"name": "new"}
     assert json.loads((site / "fw.json").read_text())["auth"] == {"refuseCommonPasswords": True}
     key = (site / "secret.key").read_text().strip()

@@ -42,7 +42,7 @@ def keys(site: CommandLine) -> dict[str, str]:
 
 def test_rekey_replaces_key_of_site(site: CommandLine) -> None:
     told = site.done("vault", "rekey", "--no-backup")
-    assert told.splitlines()[0] == "gave 1 value the new key"
+    assert told.splitlines()[0] == "re-encrypted 1 value with the new key"
     found = keys(site)
     assert set(found) == {"secret.key", "secret.key.old"}
     assert found["secret.key.old"] == OLD

@@ -95,7 +95,7 @@ def test_call_returns_result_after_waits() -> None:
 
 
 def test_not_reached_states_whether_request_was_sent() -> None:
-    with pytest.raises(NotReached, match="after 4 tries: refused") as lost:
+    with pytest.raises(NotReached, match="after 4 attempts: refused") as lost:
         drive(call(), LOST, UNSENT, UNSENT, UNSENT)
     assert lost.value.sent
     with pytest.raises(NotReached) as never:

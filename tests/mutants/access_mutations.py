@@ -225,8 +225,8 @@ ACCESS: Final = (
     Mutation(
         "a scoped user may replay",
         _REPLAY,
-        "    if rights.scoped:\n",
-        "    if False:\n",
+        "    return administering_error(",
+        "    return None if rights.manages else administering_error(",
     ),
     Mutation(
         "a scoped user may create an unscoped System Manager",

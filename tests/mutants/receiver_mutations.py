@@ -10,8 +10,8 @@ RECEIVERS: Final = (
     Mutation(
         "two processes report a dead receiver twice",
         "fw_actors/webhooks/receivers.py",
-        "if not self._take(fw.tx, TroubleAct.NOTICE, found, since):",
-        "if self._take(fw.tx, TroubleAct.NOTICE, found, since) is None:",
+        "if not self._take(fw.tx, OutageAct.NOTICE, found, since):",
+        "if self._take(fw.tx, OutageAct.NOTICE, found, since) is None:",
         "tests/fw_actors/webhooks/test_receiver_notices.py",
     ),
     Mutation(

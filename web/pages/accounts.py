@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement
 from fw_actors.access.administration import AccountCondition, AccountState, AccountStates
 from fw_actors.documents.fields import iso
 from fw_actors.errors import BadRequestError, PermissionDeniedError
+from fw_actors.rules.plurals import counted
 from web.pages.listing import (
     BAD,
     GOOD,
@@ -94,7 +95,7 @@ def _shown(state: AccountState, user: str) -> ShownAccount:
 def in_words(state: AccountState) -> str:
     """Return `2 sessions and 1 API key`; empty without any."""
     counts = ((state.sessions, "session"), (state.keys, "API key"))
-    return " and ".join(f"{n:,} {noun}{'' if n == 1 else 's'}" for n, noun in counts if n)
+    return " and ".join(counted(n, noun) for n, noun in counts if n)
 
 
 def with_account_states(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fw_actors.documents.fields import iso
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
+from fw_actors.runtime.clock import US_PER_MS
 from fw_actors.webhooks.attempts import AttemptRun, AttemptTrace, AttemptTrigger, RecordedAttempt
 from fw_actors.webhooks.diagnostics import DeliveryReport, SentRequest, delivery_report
 from fw_actors.webhooks.health import label_of_webhook
@@ -26,7 +27,6 @@ _TONES: Final[Mapping[str, str]] = {
     DeliveryStatus.RETRYING.value: WARN,
     DeliveryStatus.FAILED.value: BAD,
 }
-_MICROSECONDS: Final = 1000  # in a millisecond
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _steps(trace: AttemptTrace) -> Iterator[tuple[str, str]]:
     steps = (trace.dns, trace.connect, trace.tls, trace.answer)
     for label, step in zip(("DNS", "Connect", "TLS", "Answer"), steps, strict=True):
         if step:
-            yield label, f"{step / _MICROSECONDS:,.1f} ms"
+            yield label, f"{step / US_PER_MS:,.1f} ms"
 
 
 def readable(text: str | None) -> str:

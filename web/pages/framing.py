@@ -39,7 +39,7 @@ class FramedPages:
     async def _page(
         self, exchange: Exchange, template: str, current: str, view: Callable[[Fw], dict[str, Any]]
     ) -> Response:
-        """Render what `view` reads from one snapshot, within the frame."""
+        """Render the values that `view` reads from one snapshot, within the frame."""
 
         def both(fw: Fw) -> tuple[dict[str, Any], PageFrame]:
             return view(fw), page_frame(fw, current)

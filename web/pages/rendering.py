@@ -40,8 +40,10 @@ class NavigationItem:
 
 BESIDE: Final[Mapping[str, tuple[NavigationItem, ...]]] = {
     "Webhook Delivery": (
-        NavigationItem("Attempts", "/app/attempts", "Each try to send a delivery, newest first."),
-        NavigationItem("Bulk replays", "/app/replays", "Replays of many and their outcomes."),
+        NavigationItem(
+            "Attempts", "/app/attempts", "All attempts to send deliveries, newest first."
+        ),
+        NavigationItem("Bulk replays", "/app/replays", "Bulk replays and their outcomes."),
     )
 }
 """Pages that are not lists of a DocType, after the list of one."""

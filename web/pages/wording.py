@@ -76,7 +76,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "client_certificate": "Client certificate",
     "old_secret": "Old secret, while both sign",
     "old_secret_until": "Both sign until",
-    "disabled_reason": "Why it was disabled",
+    "disabled_reason": "Reason for disabling",
     "max_attempts": "Maximum attempts",
     "next_attempt": "Due",
     "response_status": "Response",

@@ -195,7 +195,7 @@ class WebhookRoutes(GatewayRoutes):
         return json_response(content)
 
     async def emit_many(self, exchange: Exchange) -> Response:
-        """Queue up to 1,000 events in one transaction, with a result for each; a body may have 4 MiB.
+        """Queue up to 1,000 events in one transaction, each with a result; a body has up to 4 MiB.
 
         With `all`, if an event is refused, the response is the error of the first one, and no event
         is queued.

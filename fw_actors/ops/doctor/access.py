@@ -22,9 +22,10 @@ from fw_actors.ops.stored_secrets import SecretFacts
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
 from fw_actors.rules.identifiers import UnusableIdentifierError, canonical
 from fw_actors.rules.safe_output import SHORTEST_SECRET
+from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Tx
 
-_TRIES: Final = 3
+_TIMINGS: Final = 3
 _SLOW_MS: Final = 1000.0
 # OWASP Password Storage Cheat Sheet: memory (KiB) and passes of equal strength, one lane.
 _ENOUGH: Final = ((47_104, 1), (19_456, 2), (12_288, 3), (9_216, 4), (7_168, 5))
@@ -160,11 +161,11 @@ def _outdated(costs: StoredCosts, argon2: Argon2) -> Finding:
 async def _time_hash(site: Site) -> float:
     """Return the milliseconds of the fastest of a few decoy verifications."""
     best = float("inf")
-    for _ in range(_TRIES):
+    for _ in range(_TIMINGS):
         begin = time.perf_counter()
         await site.hasher.verify(None, "a password that nobody has")
         best = min(best, time.perf_counter() - begin)
-    return best * 1000
+    return best * MS_PER_SECOND
 
 
 def _read_accounts(tx: Tx, site: Site) -> SignInFacts:

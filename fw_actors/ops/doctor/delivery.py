@@ -135,7 +135,7 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         yield ok("no delivery failed in the last 24 hours")
     yield from _since(
         facts.paused,
-        "webhooks that are paused, those first that have been for longest",
+        "paused webhooks, longest paused first",
         "Their deliveries wait; fw webhooks resume WEBHOOK ends a pause.",
     )
     yield from _since(
@@ -154,7 +154,7 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
 
 
 def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
-    """Report Webhooks whose documents say what can't be used, or not for long."""
+    """Report Webhooks whose documents have values that can't be used, or not for long."""
     if facts.lost_certificates:
         names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
         yield problem(

@@ -20,7 +20,7 @@ from fw_actors.ops.data_migrations import PendingMigration, pending
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ok, problem, warning
-from fw_actors.runtime.clock import MS_PER_DAY
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_SECOND
 from fw_actors.store import Tx
 from fw_actors.store.backup import examine_file
 from fw_actors.store.schema import JOB, SESSION
@@ -56,12 +56,12 @@ def evaluate_clock(facts: ClockFacts) -> Section:
         finding = problem("the clock is years behind", "Set the clock (timedatectl).")
     elif ahead > TOLERATED_MS:
         finding = warning(
-            f"the newest row is {ahead / 1000:.0f} s in the future: the clock was set back, or "
-            "another machine's clock is ahead",
+            f"the newest row is {ahead / MS_PER_SECOND:.0f} s in the future: the clock was set "
+            "back, or another machine's clock is ahead",
             "Synchronise the clocks of all machines of the site (timedatectl status).",
         )
     else:
-        finding = ok(f"no row is more than {TOLERATED_MS // 1000} s in the future")
+        finding = ok(f"no row is more than {TOLERATED_MS // MS_PER_SECOND} s in the future")
     return Section("clock", "Clock", (finding,), {"now": facts.now, "newestRow": facts.latest})
 
 
@@ -208,7 +208,7 @@ def _cookie(secure: bool | None, url: str | None) -> Finding:
     if secure is True and url is not None and not https:
         return problem(
             "auth.secureCookie is true but the site is not https: browsers do not send the cookie "
-            "back, so nobody stays signed in",
+            "back, so that no session stays valid",
             "Set auth.secureCookie to null, or serve the site over https.",
         )
     if secure is False and https:

@@ -9,7 +9,7 @@ import trio
 
 from fw_actors.access import attempts
 from fw_actors.access.attempts import MAX_IN_REGION, Region
-from fw_actors.rules.lockout import SHARED_TRIES, Budget
+from fw_actors.rules.lockout import SHARED_ATTEMPTS, Budget
 from fw_actors.store import Tx
 from tests.fw_actors.access.attempt_kit import FIVE, MINUTE, AttemptCounter
 from tests.fw_actors.office import Office
@@ -58,7 +58,7 @@ async def test_full_region_gives_new_keys_its_shared_counter(office: Office) -> 
 
 async def test_shared_counter_refuses_and_opens_for_all_its_keys(office: Office) -> None:
     await fill(office)
-    for number in range(SHARED_TRIES):
+    for number in range(SHARED_ATTEMPTS):
         assert await AttemptCounter(office, key=key(10**6 + number)).failure() is None
     stranger = AttemptCounter(office, key=key(10**7))
     assert await stranger.charge() == 1, "those in flight may yet be taken back"

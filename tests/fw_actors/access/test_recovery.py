@@ -124,9 +124,10 @@ async def test_api_key_creation_is_mailed_to_its_owner(
     await site.postbox.wait(1)
     _, told = site.postbox.taken[-1]
     assert (told.template, told.recipient, told.link) == ("api_key_made", "anna@example.test", None)
-    assert f"“CI” ({made.name}), was made on 2027-01-15 08:00 UTC, by a request from 192.0.2.7" in (
-        told.text
+    created = (
+        f"“CI” ({made.name}), was created on 2027-01-15 08:00 UTC, by a request from 192.0.2.7"
     )
+    assert created in told.text
     assert made.key.rpartition("_")[2] not in told.text + told.html
 
 

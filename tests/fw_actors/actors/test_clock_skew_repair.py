@@ -36,7 +36,7 @@ async def test_clock_skew_repair_recalls_far_job_and_logs_once(
         await put(site, FAR_SECONDS + 1)
         await repair.run(site.store, log, site.clock.now())
         assert await due_in(site) == [0.0]
-        assert log.entries == [("queue.recalled", {"queue": "mail", "jobs": 1})]
+        assert log.entries == [("queue.rescheduled", {"queue": "mail", "jobs": 1})]
         await trio.sleep(EVERY_SECONDS)
         await repair.run(site.store, log, site.clock.now())
         assert len(log.entries) == 1

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.background import A_DEFECT, UNAVAILABLE_SECONDS
+from fw_actors.actors.background import A_DEFECT, RETRY_SECONDS
 from fw_actors.errors import OverloadedError
 from fw_actors.webhooks import replay
 from fw_actors.webhooks.replay import BulkReplays
@@ -86,7 +86,7 @@ async def test_bulk_replay_continues_in_next_process(
         await trio.sleep(0.07)
         assert 0 < (await progress(site, sid))["done"] < 4
     async with http_site(tmp_path) as site:
-        await trio.sleep(UNAVAILABLE_SECONDS + 1)
+        await trio.sleep(RETRY_SECONDS + 1)
         over = await progress(site, await site.sid("boss"))
         assert (over["state"], over["replayed"]) == ("done", 4)
         assert await replays(site) == 4

@@ -284,8 +284,8 @@ def test_registry_reports_mistakes_in_data_migrations() -> None:
         f"{__file__}: migration later: it must be a plain function of fw, or of fw and cursor",
         f"{__file__}: migration too_many: it must be a plain function of fw, or of fw and cursor",
         "contacts: migrations later and again have the number 1",
-        "contacts: there is no migration 2: numbers have no gaps, and one that was released is "
-        "kept",
+        "contacts: migration 2 is missing; numbers must have no gaps, and a released migration "
+        "must be kept",
     )
 
 

@@ -64,7 +64,7 @@ def test_new_api_key_mail_names_end_time_and_origin(expires: int | None, end: st
     assert message.link is None
     for part in (message.text, message.html):
         assert (
-            "It is called “CI” (AbCdEf012345), was made on 2027-01-15 08:00 UTC, "
+            "It is called “CI” (AbCdEf012345), was created on 2027-01-15 08:00 UTC, "
             f"by a request from 203.0.113.9, and {end}"
         ) in part
         assert "revoke it on the page My account" in part

@@ -150,11 +150,11 @@ async def test_parallel_migration_runs_do_the_work_once(open_app: OpenApp) -> No
 async def test_app_version_older_than_its_data_is_refused(open_app: OpenApp) -> None:
     async with open_app(APP + "STOP = None\n" + FIRST + BATCHES) as site:
         await ran(site)
-    with pytest.raises(ConfigurationError, match="had its migration 2, and this version of the"):
+    with pytest.raises(ConfigurationError, match="has run migration 2, but this version of the"):
         async with open_app(APP + FIRST):
             pass
     renamed = APP + "STOP = None\n" + FIRST.replace("split_names", "join_names") + BATCHES
-    with pytest.raises(ConfigurationError, match="1 was split_names when the store had"):
+    with pytest.raises(ConfigurationError, match="1 was run as split_names and is now"):
         async with open_app(renamed):
             pass
 
@@ -162,7 +162,7 @@ async def test_app_version_older_than_its_data_is_refused(open_app: OpenApp) -> 
 @pytest.mark.parametrize(
     ("cursor", "said"),
     [
-        ("1", "The cursor 1 came back"),
+        ("1", "returned the cursor 1 twice"),
         ("object()", "The cursor must be JSON"),
         ("'x' * 20_000", "The cursor is longer than 10000 characters"),
     ],

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from fw_actors.access.attempts import Region
 from fw_actors.rules.lockout import (
-    SHARED_TRIES,
+    SHARED_ATTEMPTS,
     Budget,
     Tally,
-    is_closed,
+    is_locked,
     may_verify,
     refusal_seconds,
     shared_budget,
@@ -69,7 +69,7 @@ def test_is_closed_requires_lock_or_spent_budget(
 ) -> None:
     """Attempts in flight cause no lock (A-68)."""
     tally = Tally(failed, NOW, NOW, until)
-    assert is_closed(tally, LOCKING, NOW) is closed
+    assert is_locked(tally, LOCKING, NOW) is closed
 
 
 def test_may_verify_refuses_charge_of_30_seconds() -> None:
@@ -107,4 +107,4 @@ def test_region_holds_keys_with_its_prefix(key: bytes, other: bytes) -> None:
 
 
 def test_shared_budget_keeps_window_and_never_locks() -> None:
-    assert shared_budget(Budget(5, 1000)) == Budget(SHARED_TRIES, 1000, locks=False)
+    assert shared_budget(Budget(5, 1000)) == Budget(SHARED_ATTEMPTS, 1000, locks=False)

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.receivers import NoticePolicy, ReceiverTrouble, TroubleAct, trouble_act
+from fw_actors.rules.receivers import NoticePolicy, OutageAct, ReceiverOutage, outage_act
 
 HOUR, DAY = 3_600_000, 86_400_000
 BOTH = NoticePolicy(notice_hours=24, disable_days=3)
-NOTICE, DISABLE, END = TroubleAct.NOTICE, TroubleAct.DISABLE, TroubleAct.END
+NOTICE, DISABLE, END = OutageAct.NOTICE, OutageAct.DISABLE, OutageAct.END
 
 
-def failing(lasted: int = 0, **changes: object) -> ReceiverTrouble:
+def failing(lasted: int = 0, **changes: object) -> ReceiverOutage:
     """Return a Webhook with three failures since 1,000, the last one `lasted` later."""
     state: dict[str, object] = {
         "enabled": True, "failures": 3, "since": 1000, "last_failure": 1000 + lasted, **changes,
     }  # fmt: skip
-    return ReceiverTrouble(**state)  # type: ignore[arg-type]
+    return ReceiverOutage(**state)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -42,17 +42,17 @@ def failing(lasted: int = 0, **changes: object) -> ReceiverTrouble:
         (failing(3 * DAY), 3 * DAY, NoticePolicy(24, 0), NOTICE),
     ],
 )
-def test_trouble_act_follows_state_and_policy(
-    trouble: ReceiverTrouble, after: int, policy: NoticePolicy, act: TroubleAct | None
+def test_outage_act_follows_state_and_policy(
+    trouble: ReceiverOutage, after: int, policy: NoticePolicy, act: OutageAct | None
 ) -> None:
-    assert trouble_act(trouble, 1000 + after, policy) is act
+    assert outage_act(trouble, 1000 + after, policy) is act
 
 
 @given(st.floats(0.0001, 100))
 def test_notice_policy_has_whole_milliseconds(hours: float) -> None:
     """The rule and the store's statement then agree on when the period ends."""
     policy = NoticePolicy(hours, 0)
-    assert trouble_act(failing(), 1000 + policy.notice_ms - 1, policy) is None
-    assert trouble_act(failing(), 1000 + policy.notice_ms, policy) is NOTICE
+    assert outage_act(failing(), 1000 + policy.notice_ms - 1, policy) is None
+    assert outage_act(failing(), 1000 + policy.notice_ms, policy) is NOTICE
     assert isinstance(policy.notice_ms, int)
     assert isinstance(NoticePolicy(0, hours).disable_ms, int)

@@ -12,7 +12,7 @@ import pytest
 
 from fw_actors.mail import FailingWebhook, Notice, Template, TemplateValues, render
 from fw_actors.ops.doctor.delivery import WebhookSince, webhook_facts
-from fw_actors.rules.receivers import TroubleAct
+from fw_actors.rules.receivers import OutageAct
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import START_MS
 
@@ -48,9 +48,9 @@ async def succeed(office: Office, name: str) -> None:
     )  # fmt: skip
 
 
-async def sweep(office: Office) -> list[tuple[TroubleAct, str]]:
+async def sweep(office: Office) -> list[tuple[OutageAct, str]]:
     """Take steps until nothing is due; return the reported acts."""
-    told: list[tuple[TroubleAct, str]] = []
+    told: list[tuple[OutageAct, str]] = []
     site = office.site
     for _ in range(20):
         if not await site.store.write(
@@ -82,7 +82,7 @@ async def test_failing_webhook_is_reported_once(tmp_path: Path) -> None:
         [event] = await office.deliveries()
         acts = dict(office.site.notices.acts)
         since = "2027-01-13T08:00:00.000Z"
-        assert (first, again) == ([(TroubleAct.NOTICE, name)], [])
+        assert (first, again) == ([(OutageAct.NOTICE, name)], [])
         assert await mails(office) == [("mona@x.test", "webhook_failing")]
         assert (event["webhook"], event["event"]) == (watcher, "webhook.failing")
         assert event["payload"]["data"] == {
@@ -114,7 +114,7 @@ async def test_notice_is_sent_once_by_two_processes(tmp_path: Path) -> None:
     """The later process finds the notice recorded (B-341)."""
     async with failing_site(tmp_path) as (office, name), open_office(tmp_path) as other:
         told = await sweep(office) + await sweep(other)
-        assert told == [(TroubleAct.NOTICE, name)]
+        assert told == [(OutageAct.NOTICE, name)]
         assert len(await mails(office)) == 1
 
 
@@ -128,8 +128,8 @@ async def test_notice_end_is_sent_once_and_new_failure_notified(tmp_path: Path) 
         await office.sql("UPDATE fw_webhook_health SET failures = 7, failing_since = :at",
                          at=START_MS - DAY)  # fmt: skip
         again = await sweep(office)
-        assert ended == [(TroubleAct.END, name)]
-        assert again == [(TroubleAct.NOTICE, name)]
+        assert ended == [(OutageAct.END, name)]
+        assert again == [(OutageAct.NOTICE, name)]
         assert event["payload"]["data"]["reason"] == "delivered"
 
 
@@ -156,7 +156,7 @@ async def test_webhook_is_disabled_after_days_of_failures(tmp_path: Path) -> Non
     async with failing_site(tmp_path, receiver_notice=0, disable_after_days=1) as (office, name):
         told = await sweep(office) + await sweep(office)
         hook = await office.do(lambda fw: fw.get_doc("Webhook", name))
-        assert told == [(TroubleAct.DISABLE, name)]
+        assert told == [(OutageAct.DISABLE, name)]
         assert not hook.enabled
         assert hook.disabled_reason == (
             "Disabled by ops.disableAfterDays: 7 attempts in a row have failed since "
@@ -208,7 +208,7 @@ async def test_refused_disabling_does_not_block_other_webhooks(tmp_path: Path) -
         await office.sql("UPDATE doc_webhook SET timeout = NULL WHERE name = :name", name=broken)
         other = await office.subscribe()
         await fail(office, other)
-        assert await sweep(office) == [(TroubleAct.DISABLE, other)]
+        assert await sweep(office) == [(OutageAct.DISABLE, other)]
         refused = {target: "refused" in detail for _, target, detail in await audited(office)}
         assert refused == {broken: True, other: False}
 

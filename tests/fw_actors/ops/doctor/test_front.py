@@ -57,4 +57,4 @@ def test_doctor_describes_a_good_front(changes: dict[str, Any], word: str) -> No
 
 def test_doctor_reports_a_secure_cookie_on_plain_http() -> None:
     (only,) = texts(Level.PROBLEM, public_url="http://localhost", secure_cookie=True)
-    assert "nobody stays signed in" in only
+    assert "no session stays valid" in only
