@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from fw_actors.rules.plurals import counted
+from fw_actors.rules.safe_output import counted
 from fw_actors.runtime.clock import HOURS_PER_DAY, MINUTES_PER_HOUR, MS_PER_SECOND
 
 # Controls, lone surrogates, line and paragraph separators (U+2028, U+2029).

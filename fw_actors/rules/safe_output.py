@@ -1,4 +1,5 @@
-"""Makes output safe: removes secrets from payloads and texts, and escapes what does not print.
+"""Makes output safe and readable: removes secrets from payloads and texts, escapes what does not
+print, and writes numbers with their unit.
 
 Secrets are removed from event payloads by field, and from free text by value and by pattern. The
 latter is for messages of exceptions, into which an app may put anything: no password, token,
@@ -222,3 +223,8 @@ def _escape_in_json(found: re.Match[str]) -> str:
         return character
     units = character.encode("utf-16-be")  # two escapes beyond U+FFFF, as in JSON
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+def counted(number: int, unit: str) -> str:
+    """Return a number with its unit, in the plural unless it is one: `1 attempt`, `1,000 days`."""
+    return f"{number:,} {unit}{'' if number == 1 else 's'}"

@@ -12,7 +12,9 @@ from pathlib import Path
 import click
 import pytest
 
+from fw_actors.documents import permissions
 from fw_actors.version import __version__
+from fw_cli.context import ADMINISTRATOR
 from fw_cli.main import COMMANDS, cli
 from tests.fw_cli.conftest import CommandLine
 from tests.pages.command_line import examples_of
@@ -31,6 +33,11 @@ def test_version_and_help_import_and_open_nothing(args: list[str]) -> None:
         [sys.executable, "-P", "-c", look], capture_output=True, text=True, cwd="/", check=True
     )
     assert done.stderr == ""
+
+
+def test_user_of_commands_is_the_administrator_of_the_documents() -> None:
+    """C-103; commands do not import the documents for it."""
+    assert ADMINISTRATOR == permissions.ADMINISTRATOR
 
 
 def test_version_prints_one_line(fw: CommandLine) -> None:

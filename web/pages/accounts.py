@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement
 from fw_actors.access.administration import AccountCondition, AccountState, AccountStates
 from fw_actors.documents.fields import iso
 from fw_actors.errors import BadRequestError, PermissionDeniedError
-from fw_actors.rules.plurals import counted
+from fw_actors.rules.safe_output import counted
 from web.pages.listing import (
     BAD,
     GOOD,
