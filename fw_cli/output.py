@@ -8,14 +8,18 @@ from typing import Any, Final
 
 import click
 
-from fw_actors.rules import plurals
-
-counted: Final = plurals.counted
 REFUSALS_SHOWN: Final = 20
 _UNBOUNDED: Final = 1_000_000  # characters; wider than any table
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 """The option of every command that prints a table (C-102)."""
+
+
+def counted(number: int, unit: str) -> str:
+    """Return a number with its unit, in the plural unless it is one."""
+    from fw_actors.rules import safe_output
+
+    return safe_output.counted(number, unit)
 
 
 def json_text(value: object, fallback: Callable[[Any], Any] | None = None) -> str:
