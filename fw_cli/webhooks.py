@@ -10,7 +10,7 @@ import click
 
 from fw_cli import receiving, replaying, webhook_documents
 from fw_cli.attempts import attempts
-from fw_cli.canceling import cancel
+from fw_cli.cancelling import cancel
 from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.emitting import emit
 from fw_cli.erasing import erase

@@ -62,7 +62,7 @@ def make_config(folder: Path, *, apps: tuple[str, ...] = (), **changes: Any) -> 
         "delivery_concurrency": 512, "per_receiver_concurrency": 16, "backoff_seconds": 30.0,
         "backoff_cap_seconds": 3600.0, "honour_retry_after": False, "query_timeout_seconds": 5.0,
         "processes": 1, "receiver_notice": 24, "disable_after_days": 0,
-        "payload_days": 0, "trace_context": False,
+        "payload_days": 0, "trace_context": False, "subscription_refresh": False,
     }  # fmt: skip
     deployment: dict[str, Any] = {
         "public_url": None, "trust_proxy": ProxyTrustPolicy(False, ()), "mode": "production",

@@ -144,7 +144,7 @@ FIELDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "error": "The reason of the refusal; absent if the event was recorded.",
         },
         "ReplayedResponse": {"status": "The new status of the delivery: Queued."},
-        "CanceledDeliveryResponse": {"status": "The new status of the delivery: Failed."},
+        "CancelledDeliveryResponse": {"status": "The new status of the delivery: Failed."},
         "ErasedResponse": {"erased": "When the body was erased, in ISO 8601."},
         "RotateRequest": {
             "secret": "The new signing secret; the service creates one if it is left out.",

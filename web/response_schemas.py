@@ -266,8 +266,8 @@ class WebhookPauseResponse(Struct, frozen=True):
     until: str | None
 
 
-class CanceledDeliveryResponse(Struct, frozen=True):
-    """A canceled delivery and its new status."""
+class CancelledDeliveryResponse(Struct, frozen=True):
+    """A cancelled delivery and its new status."""
 
     delivery: str
     status: str

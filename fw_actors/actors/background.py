@@ -22,7 +22,6 @@ neither and the job is retried (D-211), up to ten attempts (D-210).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +54,11 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from fw_actors.tracing import Span, Tracer, stored_context
 from fw_actors.webhooks.replay import ReplayRun
-from fw_actors.webhooks.subscriptions import SubscriptionCache, Subscriptions
+from fw_actors.webhooks.subscriptions import (
+    REFRESH_SECONDS,
+    SubscriptionCache,
+    stale_webhooks,
+)
 
 FIRST_AFTER_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.05
@@ -217,36 +220,7 @@ class ErrorWriter(Actor):
 
 
 WATCH_SECONDS: Final = 10.0
-REFRESH_SECONDS: Final = 0.5  # with the transaction that applies it, below a second
 NAMES_LOGGED: Final = 20
-
-
-def changed_webhooks(used: Subscriptions, stored: Subscriptions) -> tuple[str, ...]:
-    """Return the names of the Webhooks that a restart would subscribe to other events, in order."""
-    before, after = _by_webhook(used), _by_webhook(stored)
-    return tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
-
-
-def _by_webhook(subscriptions: Subscriptions) -> Mapping[str, set[object]]:
-    found: defaultdict[str, set[object]] = defaultdict(set)
-    for events in (subscriptions.documents, subscriptions.custom):
-        for event, subscribed in events.items():
-            for each in subscribed:
-                found[each.webhook].add((event, each.max_attempts, each.row_id, each.ordered))
-    return found
-
-
-async def stale_webhooks(store: Store, cache: SubscriptionCache) -> tuple[str, ...]:
-    """Return the Webhooks whose stored subscriptions this service does not use, by name.
-
-    A Webhook that this service is saving at the same moment may be among them once.
-
-    Raises: OverloadedError if the store does not answer.
-    """
-    used = cache.used
-    if used is None:  # the next write reads them
-        return ()
-    return changed_webhooks(used, await store.read(cache.stored))
 
 
 class CompareSubscriptions(Message, frozen=True):

@@ -21,7 +21,6 @@ import msgspec
 import trio
 
 from fw_actors.access import users
-from fw_actors.actors.background import stale_webhooks
 from fw_actors.actors.console_view import (
     NO_STORE,
     SAMPLE_SECONDS,
@@ -54,6 +53,7 @@ from fw_actors.runtime import (
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.receivers import Receiver, with_stored
+from fw_actors.webhooks.subscriptions import stale_webhooks
 
 EVERY_SECONDS: Final = 1.0
 STORE_SECONDS: Final = 2.0

@@ -15,7 +15,6 @@ from fw_actors.access.passwords import PasswordChange, PasswordChanged, Password
 from fw_actors.access.recovery import Invitation, Recovery
 from fw_actors.access.sessions import SEEN_EVERY_MS, Caller, LiveSession, Sessions
 from fw_actors.access.sign_in import SignedIn, SignIn, SignInAttempt
-from fw_actors.actors.background import stale_webhooks
 from fw_actors.actors.dispatcher import receiver_health
 from fw_actors.actors.lockout import AttemptLog, AttemptPasswordChange, AttemptSignIn
 from fw_actors.actors.metrics import Reading, read_with_deadline
@@ -43,6 +42,7 @@ from fw_actors.webhooks.erasure import erase
 from fw_actors.webhooks.pacing import WebhookPause
 from fw_actors.webhooks.replay import BulkReplays, Replayed
 from fw_actors.webhooks.signing_keys import SecretRotation, new_secret, rotate
+from fw_actors.webhooks.subscriptions import stale_webhooks
 
 T = TypeVar("T")
 

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import trio
+
 from fw_actors.access.accounts import FIRST_ROLES, AccountRenames, Accounts
 from fw_actors.access.api_keys import ApiKeys
 from fw_actors.access.links import LinkRules
@@ -43,6 +45,7 @@ from fw_actors.ops.stored_secrets import check_rotation
 from fw_actors.rules.identifiers import DeliveryIds
 from fw_actors.rules.receivers import NoticePolicy
 from fw_actors.runtime import Clock, Entropy, SystemClock, SystemEntropy
+from fw_actors.runtime.system import unwrap_single_error
 from fw_actors.store import Store, Tx, installation_key, open_sqlite
 from fw_actors.tracing import Tracer
 from fw_actors.webhooks import events, replay
@@ -51,13 +54,14 @@ from fw_actors.webhooks.deliveries import DeliveryRenames, NamesOfDeletedWebhook
 from fw_actors.webhooks.events import CustomEvents, DeliveryRecorder, EventRecorder
 from fw_actors.webhooks.health import HealthRenames
 from fw_actors.webhooks.pacing import Pauses
-from fw_actors.webhooks.receivers import ReceiverNotices, TroubleEnds
+from fw_actors.webhooks.receivers import OutageEnds, ReceiverNotices
 from fw_actors.webhooks.replay import BulkReplays, Replays
 from fw_actors.webhooks.subscriptions import (
     SharedSubscriptions,
     SubscriptionCache,
     SubscriptionRenewal,
     WebhookRules,
+    refresh_forever,
 )
 
 T = TypeVar("T")
@@ -170,10 +174,24 @@ async def open_site(
             await store.read(lambda tx: check_rotation(tx, site.vault.key_id))
         await store.write(lambda tx: _prepare_store(tx, site))
         store.tracer = tracer
-        yield site
+        async with _refreshed(site, recorded is None and not inline):
+            yield site
         if site.errors.waits:  # from a command's hooks, or the last moments of a service
             with suppress(OverloadedError):  # the log contains them, so this must not fail the exit
                 await store.write(site.errors.flush)
+
+
+@asynccontextmanager
+async def _refreshed(site: Site, is_program: bool) -> AsyncIterator[None]:
+    """Keep the subscriptions of a program up to date, where `ops.subscriptionRefresh` is on."""
+    if not (is_program and site.config.ops.subscription_refresh):
+        yield
+        return
+    with unwrap_single_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(refresh_forever, site.store, site.subscriptions)
+            yield
+            nursery.cancel_scope.cancel()
 
 
 def _assembled(
@@ -207,7 +225,7 @@ def _assembled(
             development=config.deployment.mode == "development",
             certificates=config.client_certificates,
         ),
-        TroubleEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
+        OutageEnds(notices),  # before HealthRenames, which drops the row of a deleted Webhook
         AccountRenames(registry),
         DeliveryRenames(registry, subscriptions),
         NamesOfDeletedWebhooks(),

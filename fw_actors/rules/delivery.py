@@ -61,7 +61,7 @@ class Ending(Enum):
     REFUSED = "any other answer, a redirect included"
     WITHDRAWN = "webhook disabled or deleted; nothing was sent"
     UNSIGNABLE = "signing secret missing or undecryptable; nothing was sent"
-    CANCELED = "a System Manager canceled the delivery; nothing was sent"
+    CANCELLED = "a System Manager cancelled the delivery; nothing was sent"
 
 
 # ending: (status while attempts remain, status when they are used up)
@@ -72,7 +72,7 @@ NEXT: Final = MappingProxyType(
         Ending.REFUSED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
         Ending.WITHDRAWN: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
         Ending.UNSIGNABLE: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
-        Ending.CANCELED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
+        Ending.CANCELLED: (DeliveryStatus.FAILED, DeliveryStatus.FAILED),
     }
 )
 
@@ -137,7 +137,7 @@ def decide(
 
     `attempts_before` are those counted until now; this one is counted here, at its outcome.
     `at_least` seconds pass before the next one: it lengthens a wait, and never shortens it.
-    An attempt that sent nothing (WITHDRAWN, UNSIGNABLE, CANCELED) counts as well.
+    An attempt that sent nothing (WITHDRAWN, UNSIGNABLE, CANCELLED) counts as well.
     """
     attempt = attempts_before + 1
     status = outcome(ending, attempt, max_attempts)

@@ -74,8 +74,8 @@ _OVERLOADED: Final = MappingProxyType(
         "58": "The disk under the database failed to read or write.",
     }
 )
-CANCELED: Final = "57014"
-"""A query that was canceled, by us or by `statement_timeout`."""
+CANCELLED: Final = "57014"
+"""A query that was cancelled, by us or by `statement_timeout`."""
 _READ_ONLY: Final = "25006"
 _ABORTED: Final = "25P02"
 _UNIQUE: Final = "23505"
@@ -262,7 +262,7 @@ class PostgresConnection:
     """
 
     def __init__(self, settings: PostgresSettings) -> None:
-        self._was_canceled = False
+        self._was_cancelled = False
         self.raw = psycopg.connect(
             **settings.conninfo,
             autocommit=True,  # transactions begin only by explicit commands
@@ -324,7 +324,7 @@ class PostgresConnection:
 
     def cancel(self) -> None:
         """Cancel the running statement. Called in another thread."""
-        self._was_canceled = True
+        self._was_cancelled = True
         with suppress(psycopg.Error):  # repeated while it runs; the server also has a limit
             self.raw.cancel_safe(timeout=CANCEL_SECONDS)
 
@@ -342,7 +342,7 @@ class PostgresConnection:
     def is_reusable(self) -> bool:
         """Whether a further transaction may begin here. After a cancellation it may not: a late one
         could reach that transaction."""
-        return self.status == TransactionStatus.IDLE and not self._was_canceled
+        return self.status == TransactionStatus.IDLE and not self._was_cancelled
 
     def wait_for_locks(self, seconds: float) -> None:
         """Set the time in seconds that a statement waits for a lock of another transaction."""

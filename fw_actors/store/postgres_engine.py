@@ -29,7 +29,7 @@ from fw_actors.store.postgres_connection import (
     BEGIN_LAZY,
     BEGIN_READ,
     BEGIN_WRITE,
-    CANCELED,
+    CANCELLED,
     CAUGHT_OUTSIDE,
     LOST,
     LOST_AT_COMMIT,
@@ -222,7 +222,7 @@ class PostgresTx(CursorTx):
             raise ValidationError(str(error)) from None
 
     def _refuse(self, error: BaseException) -> NoReturn:
-        by_the_server = not self.writable and getattr(error, "sqlstate", None) == CANCELED
+        by_the_server = not self.writable and getattr(error, "sqlstate", None) == CANCELLED
         if by_the_server:  # the server's timeout came before the watch
             self.stop(self._limit.refusal())
         if self._limit.fired or by_the_server:

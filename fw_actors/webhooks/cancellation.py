@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.handle import Fw
+from fw_actors.documents.permissions import administering_error
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
@@ -31,7 +32,7 @@ from fw_actors.webhooks.pacing import lock_turns
 MAX_AT_ONCE: Final = 100
 """The maximum number of deliveries that one transaction of `cancel_matching` examines."""
 _WAITING: Final = (DeliveryStatus.QUEUED.value, DeliveryStatus.RETRYING.value)
-_NO_BACKOFF: Final = Backoff(0.0, 0.0)  # a canceled delivery is not retried
+_NO_BACKOFF: Final = Backoff(0.0, 0.0)  # a cancelled delivery is not retried
 _TOKEN_BYTES: Final = 16
 _D: Final = table_of(WebhookDelivery).table.c
 _WEBHOOK: Final = Statement(
@@ -75,14 +76,14 @@ _READ: Final = Statement(
 )
 
 
-class CanceledDeliveries(NamedTuple):
+class CancelledDeliveries(NamedTuple):
     """The result of one step of `Cancellations.cancel_matching`.
 
     `more`: further ones may wait. `in_flight`: the number of those that are being sent, counted at
     the last step only.
     """
 
-    canceled: list[str]
+    cancelled: list[str]
     in_flight: int
     more: bool
 
@@ -108,7 +109,7 @@ class Cancellations:
 
         Raises: NotFoundError; ConflictError for a delivery that has ended or is being sent.
         """
-        error = _permission_error(fw)
+        error = administering_error(fw.rights, "Cancelling a delivery")
         if error is not None:
             self._audit.deny(fw, delivery)
             return error
@@ -129,7 +130,7 @@ class Cancellations:
         *,
         webhook: str | None = None,
         reference: tuple[str, str] | None = None,
-    ) -> CanceledDeliveries:
+    ) -> CancelledDeliveries:
         """Cancel the waiting deliveries that match, at most `MAX_AT_ONCE`.
 
         Args:
@@ -137,7 +138,7 @@ class Cancellations:
 
         Raises: PermissionDeniedError; ValidationError without a condition.
         """
-        error = _permission_error(fw)
+        error = administering_error(fw.rights, "Cancelling a delivery")
         if error is not None:
             raise error
         if webhook is None and reference is None:
@@ -152,11 +153,11 @@ class Cancellations:
             sa.select(_D.name, _D.webhook).where(*wanted, ~_IN_FLIGHT).limit(MAX_AT_ONCE),
             now=fw.tx.now,
         )
-        canceled = self._cancel(fw, [(name, of) for name, of in rows])
+        cancelled = self._cancel(fw, [(name, of) for name, of in rows])
         if len(rows) == MAX_AT_ONCE:
-            return CanceledDeliveries(canceled, 0, more=True)
+            return CancelledDeliveries(cancelled, 0, more=True)
         count = sa.select(sa.func.count()).where(*wanted, _IN_FLIGHT)
-        return CanceledDeliveries(canceled, fw.tx.scalar(count, now=fw.tx.now), more=False)
+        return CancelledDeliveries(cancelled, fw.tx.scalar(count, now=fw.tx.now), more=False)
 
     def _cancel(self, fw: Fw, found: Sequence[tuple[str, str]]) -> list[str]:
         """Cancel deliveries (name, Webhook) that are not leased; return their names."""
@@ -165,8 +166,8 @@ class Cancellations:
         taken = self._taken(tx, [name for name, _ in found])
         if not taken:
             return []
-        error = f"canceled: {fw.user} canceled this delivery."
-        outcome = AttemptOutcome(Ending.CANCELED, tx.now, error=error)
+        error = f"cancelled: {fw.user} cancelled this delivery."
+        outcome = AttemptOutcome(Ending.CANCELLED, tx.now, error=error)
         # Not counted: it does not tell how the receiver is.
         batch = self._deliveries.outcome_batch([(due, outcome) for due in taken], counted=False)
         self._deliveries.settle_all(tx, batch)
@@ -194,11 +195,3 @@ class Cancellations:
                     )
                 )
         return due
-
-
-def _permission_error(fw: Fw) -> PermissionDeniedError | None:
-    if fw.rights.administers:
-        return None
-    return PermissionDeniedError(
-        "Canceling a delivery requires the role System Manager without access scopes."
-    )

@@ -131,7 +131,7 @@ class DeliveryRecorder:
         for delivery, event, subscription in planned:
             webhook = names.get(subscription)
             if webhook is None:
-                webhook = names[subscription] = self._subscriptions.name_now(tx, subscription)
+                webhook = names[subscription] = self._subscriptions.current_name(tx, subscription)
             columns = _columns_of(event, subscription, webhook, tx.now)
             written.append((delivery, {**columns, **trace}))
             if subscription.ordered:

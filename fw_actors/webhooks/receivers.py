@@ -423,7 +423,7 @@ def _recipients_of(registry: Registry) -> Statement:
     )
 
 
-class TroubleEnds(Observer):
+class OutageEnds(Observer):
     """Resets the state of a Webhook that is enabled again, and sends the notice of the end if one
     is deleted."""
 

@@ -1,8 +1,7 @@
 """Validation of Webhook documents, and the index of subscriptions by event.
 
-A change from outside the service or by raw SQL takes effect at the next restart, by design (B-42).
-Therefore a save reads the entries that it invalidates (B-41) in its own transaction; a read by the
-next write would include such changes.
+A change from outside takes effect at the next restart, by design (B-42). Therefore a save reads the
+entries that it invalidates (B-41) in its transaction; the next write would include such changes.
 
 The processes of one service have the subscriptions in shared memory. A Webhook that is saved in one
 process applies to writes that start later in any of them (B-41). The saving process publishes the
@@ -33,6 +32,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 import sqlalchemy as sa
+import trio
 
 from fw_actors.config import ClientCertificate, ProcessPlace
 from fw_actors.documents.core import BY_DOCUMENT, CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
@@ -41,7 +41,7 @@ from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
-from fw_actors.errors import ValidationError
+from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Endpoint, parse_endpoint
 from fw_actors.http.tls import UnusableCertificateError, check_certificate
 from fw_actors.rules.signing import (
@@ -51,8 +51,9 @@ from fw_actors.rules.signing import (
     validate_event_name,
     validate_secret,
 )
-from fw_actors.store import Row, Statement, Tx
+from fw_actors.store import Row, Statement, Store, Tx
 
+REFRESH_SECONDS: Final = 0.5  # with the transaction that applies it, below a second
 _WORD: Final = 8  # bytes
 _STAMP_WORDS: Final = 64
 """The first words of the memory: the stamp of each process, 0 before its first snapshot."""
@@ -245,7 +246,7 @@ class SubscriptionCache:
         return _grouped(tx.rows(self._enabled))
 
     def select_known(self, values: Sequence[sa.ColumnElement[Any]]) -> sa.Select[Any]:
-        """Select `values` for a Webhook whose name is the known one; locks it as `name_now` does.
+        """Select `values` for a Webhook whose name is the known one, locked as by `current_name`.
 
         Parameters: `known_name` and `known_row`, from its `Subscription`.
         """
@@ -253,7 +254,7 @@ class SubscriptionCache:
         is_known = (c.name == sa.bindparam("known_name"), c[ROW_ID] == sa.bindparam("known_row"))
         return _locked(sa.select(*values).where(*is_known))
 
-    def name_now(self, tx: Tx, subscription: Subscription) -> str:
+    def current_name(self, tx: Tx, subscription: Subscription) -> str:
         """Return the current name of a Webhook, which its deliveries refer to.
 
         The name cannot change until the transaction ends: a concurrent rename waits and then
@@ -348,6 +349,46 @@ def _grouped(rows: list[Row]) -> Subscriptions:
         {key: tuple(found) for key, found in documents.items()},
         {key: tuple(found) for key, found in custom.items()},
     )
+
+
+def changed_webhooks(used: Subscriptions, stored: Subscriptions) -> tuple[str, ...]:
+    """Return the names of the Webhooks that a restart would subscribe to other events, in order."""
+    before, after = _by_webhook(used), _by_webhook(stored)
+    return tuple(sorted(name for name in {*before, *after} if before.get(name) != after.get(name)))
+
+
+def _by_webhook(subscriptions: Subscriptions) -> Mapping[str, set[object]]:
+    found: defaultdict[str, set[object]] = defaultdict(set)
+    for events in (subscriptions.documents, subscriptions.custom):
+        for event, subscribed in events.items():
+            for each in subscribed:
+                found[each.webhook].add((event, each.max_attempts, each.row_id, each.ordered))
+    return found
+
+
+async def stale_webhooks(store: Store, cache: SubscriptionCache) -> tuple[str, ...]:
+    """Return the Webhooks whose stored subscriptions this service does not use, by name.
+
+    A Webhook that this service is saving at the same moment may be among them once.
+
+    Raises: OverloadedError if the store does not answer.
+    """
+    used = cache.used
+    if used is None:  # the next write reads them
+        return ()
+    return changed_webhooks(used, await store.read(cache.stored))
+
+
+async def refresh_forever(store: Store, cache: SubscriptionCache) -> None:
+    """Use changes of Webhooks from outside within a second, until cancelled (B-49).
+
+    For a program that has opened the site; a service does it by its SubscriptionWatch.
+    """
+    while True:
+        await trio.sleep(REFRESH_SECONDS)
+        with suppress(OverloadedError):  # the next comparison finds them
+            if await stale_webhooks(store, cache):
+                await store.write(cache.renew_after_commit)
 
 
 class SubscriptionRenewal(Observer):

@@ -71,7 +71,7 @@ async def test_erase_removes_the_body_and_refuses_replay(desk: ReceiverDesk) -> 
     assert erased.json["erased"] in replay.error["message"]
 
 
-async def test_canceled_delivery_names_its_user(desk: ReceiverDesk) -> None:
+async def test_cancelled_delivery_names_its_user(desk: ReceiverDesk) -> None:
     """One that waits becomes Failed; one that has ended is refused with 409 (B-365, B-366)."""
     refused = await desk.op("cancel", delivery=desk.delivery)
     assert (refused.status, refused.error["message"]) == (
@@ -80,10 +80,10 @@ async def test_canceled_delivery_names_its_user(desk: ReceiverDesk) -> None:
     await desk.op("pause", webhook=desk.hook)
     told = await desk.site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=desk.boss)
     (waiting,) = told.json["deliveries"]
-    canceled = await desk.op("cancel", delivery=waiting)
-    assert (canceled.status, canceled.json) == (200, {"delivery": waiting, "status": "Failed"})
+    cancelled = await desk.op("cancel", delivery=waiting)
+    assert (cancelled.status, cancelled.json) == (200, {"delivery": waiting, "status": "Failed"})
     shown = await desk.site.ask("GET", f"/api/resource/Webhook%20Delivery/{waiting}", sid=desk.boss)
-    assert shown.json["data"]["error"] == "canceled: boss canceled this delivery."
+    assert shown.json["data"]["error"] == "cancelled: boss cancelled this delivery."
     missing = await desk.op("cancel", delivery="msg_none")
     assert missing.status == 404
 

@@ -340,15 +340,15 @@ def test_secret_is_rotated_and_body_erased_after_confirmation(
     look(page, "delivery-erased")
 
 
-def test_waiting_deliveries_are_canceled_after_confirmation(
+def test_waiting_deliveries_are_cancelled_after_confirmation(
     page: Page, receiver: LiveReceiver
 ) -> None:
     """One on its page, others from the list (B-368)."""
-    name = make_webhook(page, receiver.url, "page.canceled")
+    name = make_webhook(page, receiver.url, "page.cancelled")
     page.goto(f"/app/Webhook/{name}")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
-    one, *others = [emit(page, "page.canceled", {"n": n}) for n in range(3)]
+    one, *others = [emit(page, "page.cancelled", {"n": n}) for n in range(3)]
     page.goto(f"{DELIVERIES}/{one}")
     page.get_by_role("button", name="Cancel", exact=True).click()
     dialog = page.get_by_role("dialog")
@@ -358,8 +358,8 @@ def test_waiting_deliveries_are_canceled_after_confirmation(
     assert status(page, one) == "Queued"
     page.get_by_role("button", name="Cancel", exact=True).click()
     dialog.get_by_role("button", name="Cancel the delivery").click()
-    expect(page.get_by_text("Canceled.", exact=True)).to_be_visible()
-    expect(page.get_by_text("canceled this delivery").first).to_be_visible()
+    expect(page.get_by_text("Cancelled.", exact=True)).to_be_visible()
+    expect(page.get_by_text("cancelled this delivery").first).to_be_visible()
     expect(page.get_by_role("button", name="Replay")).to_be_visible()
     expect(page.get_by_role("button", name="Cancel", exact=True)).to_have_count(0)
     page.goto(f"{DELIVERIES}?webhook={name}&status=Queued")

@@ -138,7 +138,7 @@ def test_cancel_ends_waiting_deliveries(fw: CommandLine, hooks: list[str]) -> No
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
     assert "confirm it with --yes" in fw.refused("webhooks", "cancel", name)
     assert fw.json("webhooks", "cancel", name, "--yes", "--json") == [{"delivery": name}]
-    assert "canceled: Administrator canceled" in fw.done("webhooks", "explain", name)
+    assert "cancelled: Administrator cancelled" in fw.done("webhooks", "explain", name)
     assert "it is Failed" in fw.refused("webhooks", "cancel", name, "--yes")
     of_one = fw.json("webhooks", "list", "--webhook", hooks[1], "--status", "Queued", "--json")
     held = of_one[0]["name"]

@@ -116,7 +116,7 @@ RECEIVERS: Final = (
         "        pass\n",
     ),
     Mutation(
-        "a delivery is canceled while it is being sent",
+        "a delivery is cancelled while it is being sent",
         "fw_actors/webhooks/cancellation.py",
         'sa.or_(JOB.c.lease.is_(None), JOB.c.next_at <= sa.bindparam("now"))',
         'sa.or_(JOB.c.lease.is_(None), JOB.c.next_at != sa.bindparam("now"))',

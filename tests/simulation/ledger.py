@@ -57,8 +57,8 @@ class Ledger:
         """Webhooks that were disabled at some time."""
         self.anew: set[str] = set()
         """Deliveries that began anew in the last commit."""
-        self.canceled: Counter[str] = Counter()
-        """How often each delivery was canceled."""
+        self.cancelled: Counter[str] = Counter()
+        """How often each delivery was cancelled."""
         self.minted: dict[str, int] = {}
         """Links, each as its kind and its token's hash in hex, by the commit that made them."""
         self.commits = 0
@@ -141,7 +141,7 @@ class Ledger:
     def _judge_end(self, old: JobRow, life: Life, after: State) -> None:
         """An outcome by a lost lease: written by a process that does not hold it."""
         about = after.deliveries.get(old.subject)
-        if old.queue == "webhook" and about is not None and _canceled(about):
+        if old.queue == "webhook" and about is not None and _cancelled(about):
             return  # see `_judge_cancellation`
         if old.lease is not None and old.next_at is not None:
             owner = self._owners.get(old.lease)
@@ -214,13 +214,13 @@ class Ledger:
 
     def _judge_cancellation(self, name: str, old: Delivery, new: Delivery, before: State) -> None:
         """It was not being sent: it had no lease, or an expired one (B-366)."""
-        if old.status in FINAL or not _canceled(new):
+        if old.status in FINAL or not _cancelled(new):
             return
-        self.canceled[name] += 1
+        self.cancelled[name] += 1
         for job in before.jobs.values():
             if job.queue == "webhook" and job.subject == name and job.lease is not None:
                 ends = job.next_at or 0
-                _expect(ends <= self._now(), f"{name} was canceled while it was being sent")
+                _expect(ends <= self._now(), f"{name} was cancelled while it was being sent")
 
     def _judge_sweep(self, name: str, old: Delivery) -> None:
         _expect(old.status in FINAL, f"{name} was deleted while {old.status}")
@@ -231,8 +231,8 @@ class Ledger:
         return (self._rules.cap + FAR_SECONDS) * 1000
 
 
-def _canceled(delivery: Delivery) -> bool:
-    return delivery.status == "Failed" and (delivery.error or "").startswith("canceled:")
+def _cancelled(delivery: Delivery) -> bool:
+    return delivery.status == "Failed" and (delivery.error or "").startswith("cancelled:")
 
 
 def _judge_password(user: str, old: PasswordRow | None, new: PasswordRow) -> None:

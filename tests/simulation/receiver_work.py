@@ -68,7 +68,7 @@ class ReceiverWork:
             return
         delivery = self.dice.choice(list(deliveries)[-RECENT:])
         caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
-        before, denials = self._ledger.canceled[delivery], self._ledger.replays
+        before, denials = self._ledger.cancelled[delivery], self._ledger.replays
         if caller is AGENT:
             denials.ask(delivery, may=False)
         told = await self.client.ask(
@@ -76,9 +76,9 @@ class ReceiverWork:
             lambda up: up.gateway.cancel_delivery(caller, delivery, ""),
         )
         self._judge_denial(caller is AGENT, delivery, told)
-        done = self._ledger.canceled[delivery] > before
+        done = self._ledger.cancelled[delivery] > before
         if isinstance(told, str) and not lost(told) and not done:
-            self.world.broke(f"{delivery} was canceled, and is not")
+            self.world.broke(f"{delivery} was cancelled, and is not")
 
     async def cancel_many(self) -> None:
         """Cancel what waits for one Webhook, as the command line does."""

@@ -232,9 +232,9 @@ def _cancellations(world: World) -> list[str]:
     rows = ledger.rows("SELECT target FROM doc_audit_event WHERE action = 'webhook.cancel'")
     told = Counter(row[0] for row in rows)
     return [
-        f"{name} was canceled {ledger.canceled[name]} times, and {told[name]} are on record"
-        for name in told.keys() | ledger.canceled.keys()
-        if told[name] != ledger.canceled[name]
+        f"{name} was cancelled {ledger.cancelled[name]} times, and {told[name]} are on record"
+        for name in told.keys() | ledger.cancelled.keys()
+        if told[name] != ledger.cancelled[name]
     ]
 
 

@@ -27,7 +27,7 @@ from web.operations import BodyRule, Operation, Route
 from web.request import KIB, MIB
 from web.response import Response, iso_time, json_response
 from web.response_schemas import (
-    CanceledDeliveryResponse,
+    CancelledDeliveryResponse,
     DeliveryExplainedResponse,
     EmittedManyResponse,
     EmittedResponse,
@@ -161,7 +161,7 @@ class WebhookRoutes(GatewayRoutes):
                 "webhooks.cancel",
                 self.cancel,
                 CancelDeliveryRequest,
-                response=CanceledDeliveryResponse,
+                response=CancelledDeliveryResponse,
             ),
             write_route("webhooks.erase", self.erase, EraseRequest, response=ErasedResponse),
             write_route("webhooks.rotate", self.rotate, RotateRequest, response=RotatedResponse),
@@ -257,13 +257,13 @@ class WebhookRoutes(GatewayRoutes):
     async def cancel(self, exchange: Exchange) -> Response:
         """Cancel a Queued or Retrying delivery: it becomes Failed, and nothing more is sent.
 
-        A delivery that is being sent now can't be canceled (409).
+        A delivery that is being sent now can't be cancelled (409).
         """
         body: CancelDeliveryRequest = exchange.body
         status = await self._gateway.cancel_delivery(
             exchange.known_caller, body.delivery, exchange.request_id
         )
-        return json_response(CanceledDeliveryResponse(body.delivery, status))
+        return json_response(CancelledDeliveryResponse(body.delivery, status))
 
     async def erase(self, exchange: Exchange) -> Response:
         """Erase the body of a final delivery and the receiver's answers; its record stays."""

@@ -22,6 +22,7 @@ TABLE = [  # how the attempt ended, while attempts remain, when they are exhaust
     ("REFUSED", "Failed", "Failed"),
     ("WITHDRAWN", "Failed", "Failed"),
     ("UNSIGNABLE", "Failed", "Failed"),
+    ("CANCELLED", "Failed", "Failed"),
 ]
 
 ANSWERS = [

@@ -38,7 +38,7 @@ async def test_cancel_fails_queued_delivery_without_sending(office: Office) -> N
     assert await cancel(office, delivery) == "Failed"
     stored = await row(office, delivery)
     assert (stored["status"], stored["error"], stored["next_attempt"]) == (
-        "Failed", "canceled: Administrator canceled this delivery.", None
+        "Failed", "cancelled: Administrator cancelled this delivery.", None
     )  # fmt: skip
     assert await ClaimingProcess(office).claim() == []
     ((target, actor, detail),) = await office.sql(EVENTS)
@@ -56,7 +56,7 @@ async def test_cancel_is_recorded_after_earlier_attempts(office: Office) -> None
     await cancel(office, delivery)
     history = await office.site.store.read(lambda tx: attempts_of(tx, delivery))
     assert [(each.number, each.error) for each in history.attempts] == [
-        (2, "canceled: Administrator canceled this delivery."), (1, "status: 400."),
+        (2, "cancelled: Administrator cancelled this delivery."), (1, "status: 400."),
     ]  # fmt: skip
     assert json.loads((await office.sql(EVENTS))[0][2])["previous_status"] == "Retrying"
 
@@ -90,12 +90,12 @@ async def test_cancel_refuses_delivery_in_progress_until_lease_ends(office: Offi
 async def test_cancel_refuses_final_and_unknown_deliveries(office: Office) -> None:
     """Each refusal states the status, and leaves no Audit Event (B-366)."""
     await office.subscribe()
-    sent, failed, canceled = await emit(office, *"abc")
+    sent, failed, cancelled = await emit(office, *"abc")
     process = ClaimingProcess(office)
-    await cancel(office, canceled)
+    await cancel(office, cancelled)
     for due, ending in zip(await process.claim(), (Ending.DELIVERED, Ending.REFUSED), strict=True):
         await process.end(due, ending)
-    for delivery, status in ((sent, "Sent"), (failed, "Failed"), (canceled, "Failed")):
+    for delivery, status in ((sent, "Sent"), (failed, "Failed"), (cancelled, "Failed")):
         with pytest.raises(ConflictError, match=f"already ended; it is {status}"):
             await cancel(office, delivery)
     with pytest.raises(NotFoundError, match="There is no Webhook Delivery msg_none"):
@@ -120,7 +120,7 @@ async def test_cancel_denies_unauthorized_user_on_record(office: Office) -> None
 
 
 async def test_cancel_releases_next_delivery_of_same_document(office: Office) -> None:
-    """The canceled delivery waits for a retry, or is parked behind another (B-367)."""
+    """The cancelled delivery waits for a retry, or is parked behind another (B-367)."""
     await office.subscribe(ordering="document", max_attempts=3)
     first, second, third, fourth = await emit(office, *"aaaa")
     process = ClaimingProcess(office)
@@ -146,7 +146,7 @@ async def test_cancel_ends_deliveries_of_deleted_webhook(office: Office) -> None
     assert await ClaimingProcess(office).claim() == []
 
 
-async def test_replay_restarts_canceled_delivery(office: Office) -> None:
+async def test_replay_restarts_cancelled_delivery(office: Office) -> None:
     await office.subscribe()
     (delivery,) = await emit(office, "a")
     await cancel(office, delivery)
@@ -166,17 +166,17 @@ async def test_cancel_matching_proceeds_in_steps_and_skips_leased_deliveries(
 
     async def matching(**wanted: Any) -> tuple[int, int, bool]:
         found = await write("Administrator", lambda fw: cancellations.cancel_matching(fw, **wanted))
-        return len(found.canceled), found.in_flight, found.more
+        return len(found.cancelled), found.in_flight, found.more
 
     with pytest.raises(ValidationError, match="Select the deliveries to cancel"):
         await matching()
     assert await matching(webhook="other") == (0, 0, False)
     assert await matching(reference=("Note", "c")) == (0, 0, False)
     assert await matching(webhook="other", reference=("Note", "b")) == (0, 0, False)
-    canceled, _, more = await matching(reference=("Note", "b"))
-    assert (canceled >= 30 - len(held), more) == (True, False)
+    cancelled, _, more = await matching(reference=("Note", "b"))
+    assert (cancelled >= 30 - len(held), more) == (True, False)
     assert await matching(webhook=webhook) == (MAX_AT_ONCE, 0, True)
-    assert await matching(webhook=webhook) == (180 - 7 - canceled - MAX_AT_ONCE, 7, False)
+    assert await matching(webhook=webhook) == (180 - 7 - cancelled - MAX_AT_ONCE, 7, False)
     left = await office.sql("SELECT name FROM doc_webhook_delivery WHERE status = 'Queued'")
     assert sorted(name for (name,) in left) == sorted(held)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,20 @@ import trio
 from structlog.testing import LogCapture
 from trio.testing import MockClock
 
-from fw_actors.actors.background import SubscriptionWatch, changed_webhooks, stale_webhooks
+from fw_actors.actors.background import SubscriptionWatch
+from fw_actors.documents.handle import Fw
+from fw_actors.ops.site import open_site
 from fw_actors.runtime import open_runtime
-from fw_actors.webhooks.subscriptions import Subscription, Subscriptions
+from fw_actors.webhooks.subscriptions import (
+    Subscription,
+    Subscriptions,
+    changed_webhooks,
+    stale_webhooks,
+)
 from supervisors.children import actor_child
 from supervisors.tree import open_supervisor
 from tests.fw_actors.office import Office
+from tests.site_kit import make_config
 
 ONE, TWO = Subscription("one", 6, "r1"), Subscription("two", 6, "r2")
 NOTES = ("Note", "on_insert")
@@ -104,3 +113,26 @@ async def test_subscription_watch_applies_outside_change_if_refresh_is_on(
         await office.sql("UPDATE doc_webhook SET enabled = 1 RETURNING name")
         await trio.sleep(1)
         assert await office.do(emit) == 1
+
+
+@pytest.mark.parametrize("refresh", [True, False])
+def test_program_uses_webhook_saved_later_with_refresh(tmp_path: Path, refresh: bool) -> None:
+    """A producer beside the service emits to it within a second (B-49)."""
+    config = make_config(tmp_path, subscription_refresh=refresh)
+
+    def subscribe(fw: Fw) -> None:
+        fw.new_doc(
+            "Webhook", event_type="Custom", custom_event="a.b", secret="s" * 32,
+            url="https://example.test/",
+        ).insert()  # fmt: skip
+
+    async def produce() -> None:
+        async with open_site(config) as program, open_site(config) as other:
+            await other.write("Administrator", subscribe)
+            await trio.sleep(1.5)
+            told = await program.write("Administrator", lambda fw: fw.webhooks.emit("a.b", {}))
+            assert len(told["deliveries"]) == refresh
+            raise LookupError("of the program")
+
+    with pytest.raises(LookupError, match="of the program"):  # not in a group
+        trio.run(produce)  # in real time, in which the threads of the stores are

@@ -30,7 +30,7 @@ async function cancel() {
     work: () => operation("webhooks.cancel", { delivery }),
   });
   if (sure === null) return;
-  flashNext("Canceled.");
+  flashNext("Cancelled.");
   location.reload();
 }
 async function erase() {

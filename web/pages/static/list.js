@@ -41,7 +41,7 @@ const ACTS = {
     work: (delivery) => operation("webhooks.replay", { delivery }),
   },
   cancel: {
-    noun: DELIVERIES, verb: "Cancel", ok: "Cancel them", done: "canceled", refused: "not canceled", danger: true,
+    noun: DELIVERIES, verb: "Cancel", ok: "Cancel them", done: "cancelled", refused: "not cancelled", danger: true,
     text: "They become Failed, and nothing more is sent. Deliveries that are being sent now, or have ended, are skipped.",
     work: (delivery) => operation("webhooks.cancel", { delivery }),
   },

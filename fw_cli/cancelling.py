@@ -60,7 +60,7 @@ def cancel(
         if delivery is not None:
             await site.write(ADMINISTRATOR, lambda fw: site.cancellations.cancel(fw, delivery))
             return [delivery], 0
-        canceled: list[str] = []
+        cancelled: list[str] = []
         while True:
             found = await site.write(
                 ADMINISTRATOR,
@@ -68,14 +68,14 @@ def cancel(
                     fw, webhook=webhook, reference=reference
                 ),
             )
-            canceled += found.canceled
+            cancelled += found.cancelled
             if not found.more:
-                return canceled, found.in_flight
+                return cancelled, found.in_flight
 
-    with progress("canceling"):
-        canceled, in_flight = context.on_site(use)
-    if canceled or as_json:
-        show([{"delivery": name} for name in canceled], {"delivery": "Canceled"}, json=as_json)
+    with progress("cancelling"):
+        cancelled, in_flight = context.on_site(use)
+    if cancelled or as_json:
+        show([{"delivery": name} for name in cancelled], {"delivery": "Cancelled"}, json=as_json)
     else:
         click.echo("Nothing to cancel.")
     if in_flight:
