@@ -44,6 +44,26 @@ async def test_sweeper_deletes_final_deliveries_after_their_retention(site: Http
     assert await deliveries(site, await site.sid("boss")) == 0
 
 
+async def test_delivery_actor_records_attempt_that_failed(site: HttpSite) -> None:
+    """An attempt ends with the outcome that its actor saw, and the next one is due (B-163)."""
+    await site.hire("boss", "System Manager")
+    sid = await site.sid("boss")
+    hook = {"event_type": "Custom", "custom_event": "a.b", "secret": "a signing secret",
+            "url": "https://receiver.invalid/", "max_attempts": 3}  # fmt: skip
+    assert (await site.ask("POST", "/api/resource/Webhook", hook, sid=sid)).status == 201
+    told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
+    (delivery,) = told.json["deliveries"]
+    path = f"/api/resource/Webhook%20Delivery/{delivery}"
+    for _ in range(60):
+        shown = (await site.ask("GET", path, sid=sid)).json["data"]
+        if shown["attempts"]:
+            break
+        await trio.sleep(1)
+    assert (shown["status"], shown["attempts"]) == ("Retrying", 1)
+    assert shown["error"].startswith("dns:")
+    assert shown["next_attempt"] is not None
+
+
 async def test_mailer_sends_a_recovery_mail_after_the_response(site: HttpSite) -> None:
     """A message is queued in the request's transaction and sent by the Mailer (O-51)."""
     await site.hire("ann")
