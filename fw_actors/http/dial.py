@@ -2,16 +2,17 @@
 
 `getaddrinfo` can't be interrupted: a look-up that nobody waits for any more keeps its thread until
 the resolver gives up. So there are at most 32 such threads, at most two for one name, and none of
-them come from trio's own limit, which the rest of the service shares (B-149). A quarter of
-them is closed to names whose last look-up was not prompt, so that names that all went dead at once
-don't keep a healthy receiver waiting.
+them come from trio's own limit, which the rest of the service shares (B-149). A quarter of the
+threads is reserved for names that recently resolved quickly, so that unresponsive names do not
+delay healthy receivers.
 
-Each address is judged at the dial, so that a name whose answer changes between two look-ups (DNS
-rebinding) gains nothing.
+Each address is checked when it is dialled, so that a name whose answer changes between two look-ups
+(DNS rebinding) gains nothing. Therefore names, addresses and connections are one module, which has
+more than 500 lines.
 
 The egress proxy opens a tunnel to a receiver by HTTP CONNECT (B-156, RFC 9110 9.3.6). TLS runs
 inside the tunnel, end to end, so that the proxy sees only a host and a port. It resolves the names
-of receivers, and judges where they lead; addresses are judged here as well.
+of receivers, and checks their addresses; addresses in URLs are checked here as well.
 """
 
 from __future__ import annotations
@@ -379,7 +380,7 @@ async def _connect(origin: Origin, addresses: Sequence[Address]) -> socket.socke
     """The first connection that one of the addresses takes; a new one is tried each 250 ms."""
     if len(addresses) == 1:
         connected: list[socket.socket] = []
-        failures = [await _try(addresses[0], connected)]
+        failures = [await _connect_to(addresses[0], connected)]
     else:
         connected, failures = await _race(addresses)
     if connected:
@@ -400,7 +401,7 @@ async def _race(addresses: Sequence[Address]) -> tuple[list[socket.socket], list
     failures: list[int | None] = []
 
     async def attempt(address: Address, failed: trio.Event) -> None:
-        failure = await _try(address, connected)
+        failure = await _connect_to(address, connected)
         if connected:
             nursery.cancel_scope.cancel()
             return
@@ -421,7 +422,7 @@ async def _race(addresses: Sequence[Address]) -> tuple[list[socket.socket], list
     return connected, failures
 
 
-async def _try(address: Address, connected: list[socket.socket]) -> int | None:
+async def _connect_to(address: Address, connected: list[socket.socket]) -> int | None:
     """Connect to one address; put the socket into `connected`, or close it and return the errno."""
     family, name = address
     try:

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import text
-
-from fw_actors.store import Tx
-from fw_actors.store.statement import SQLITE
-from fw_actors.webhooks.claims import DeliveryClaims
+from fw_actors.webhooks.claims import DeliveryClaims, Lease
 from tests.fw_actors.office import open_office
+from tests.plans import Access, accesses, unsought
 
 
-async def test_claim_reads_leased_rows_by_indexes(
-    tmp_path: Path,
-) -> None:
+async def test_claim_reads_leased_rows_by_indexes(tmp_path: Path) -> None:
     """A claim reads only its leased rows among any number of finished or due ones."""
 
-    def plan(tx: Tx) -> list[str]:
-        form = rows.leased_rows.form(SQLITE)
-        sql, values = form.resolve({"leases": '[[0,"w",1]]', "token": "t"})
-        for value in values:
-            sql = sql.replace("?", repr(value), 1)
-        return [str(line[-1]) for line in tx.rows(text(f"EXPLAIN QUERY PLAN {sql}"))]
+    def seen(fw: Any) -> list[Access]:
+        return accesses(fw.tx, lambda: claims.leased(fw.tx, [Lease("w", None, 1)], "token"))
 
     async with open_office(tmp_path) as office:
-        rows = DeliveryClaims(office.site.registry)
-        steps = await office.site.store.read(plan)
-    assert any(
-        "fw_job USING INDEX fw_job_due (queue=? AND partition=? AND next_at=?)" in step
-        for step in steps
-    ), steps
-    assert any("SEARCH doc_webhook_delivery USING INDEX" in step for step in steps), steps
+        claims = DeliveryClaims(office.site.registry)
+        found = await office.do(seen)
+    assert unsought(found, fw_job="partition", doc_webhook_delivery="name") == []
+    assert all({"queue", "next_at"} <= each.sought for each in found if each.table == "fw_job")
