@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import trio
 
@@ -54,6 +56,7 @@ async def test_delivery_actor_records_attempt_that_failed(site: HttpSite) -> Non
     told = await site.op("webhooks.emit", {"name": "a.b", "data": {}}, sid=sid)
     (delivery,) = told.json["deliveries"]
     path = f"/api/resource/Webhook%20Delivery/{delivery}"
+    shown: dict[str, Any] = {}
     for _ in range(60):
         shown = (await site.ask("GET", path, sid=sid)).json["data"]
         if shown["attempts"]:
