@@ -470,7 +470,12 @@ def _duplicate(webhook: str) -> DuplicateError:
 
 
 def _check_size(planned: Sequence[RecordedEvent | FwError]) -> None:
-    """Check what a batch would record. Raises: ValidationError."""
+    """Check what several events would record; one is accepted as by `emit`.
+
+    Raises: ValidationError.
+    """
+    if len(planned) == 1:
+        return
     deliveries = size = 0
     for each in planned:
         if isinstance(each, RecordedEvent):

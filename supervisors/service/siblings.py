@@ -42,6 +42,7 @@ class Siblings:
 
         A process that starts, ends or does not answer within 2 s is left out.
         """
+        self.unanswered = ()
         if self._channel is None:
             return {}
         try:
