@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from fw_cli.errors import CommandFailed
-from supervisors.service.console_address import path_in, peer_user
+from supervisors.service.site_files import path_in, peer_user
 
 LONGEST_ANSWER: Final = 8 * 1024 * 1024
 NOT_RUNNING: Final = (

@@ -22,8 +22,7 @@ def service_stopped(context: CommandContext, purpose: str) -> Iterator[None]:
     """
     import time
 
-    from supervisors.service.site_files import ServeLock, SitePaths
-    from supervisors.service.worker_files import running_workers
+    from supervisors.service.site_files import ServeLock, SitePaths, running_workers
 
     paths = SitePaths(context.folder)
     paths.prepare()

@@ -13,8 +13,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_cli.console_client import ConsoleClient
 from fw_cli.errors import CommandFailed
 from supervisors.service.background import RunState, status
-from supervisors.service.site_files import SitePaths
-from supervisors.service.worker_files import running_workers
+from supervisors.service.site_files import SitePaths, running_workers
 
 _ASK_SECONDS: Final = 5.0  # a view is computed at most once a second
 

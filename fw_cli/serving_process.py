@@ -14,7 +14,7 @@ from typing import NoReturn
 from fw_cli.context import CommandContext
 from fw_cli.errors import command_error
 from fw_cli.service import open_site_service, run_logged
-from supervisors.service.assignment import Assignment, read_assignment
+from supervisors.service.control_channel import Assignment, read_assignment
 
 
 def main() -> NoReturn:
@@ -32,8 +32,8 @@ def main() -> NoReturn:
 
 def _serve(context: CommandContext, assignment: Assignment) -> None:
     from fw_actors.webhooks.subscriptions import SharedSubscriptions
-    from supervisors.service.serving_process import serve_process
-    from supervisors.service.siblings import Siblings
+    from supervisors.service.control_channel import Siblings
+    from supervisors.service.run import serve_process
     from supervisors.service.tree import Inherited
     from web.listening import Bound
 

@@ -459,12 +459,6 @@ def _due_events(tx: Tx) -> int:
     return next((row.ready for row in jobs.stats(tx) if row.queue == QUEUE), 0)
 
 
-async def paused_elsewhere(others: OtherProcesses) -> Sequence[str]:
-    """Return the receivers that other processes have paused, for a process that starts."""
-    found = await others.gather("paused")
-    return sorted({receiver for receivers in found.values() for receiver in receivers})
-
-
 async def _error_of(act: Awaitable[None]) -> object:
     try:
         await act

@@ -26,7 +26,7 @@ from supervisors.service.site_files import (
     UnusableDataFolder,
     is_held,
 )
-from supervisors.service.units import unit_of, without_unit
+from supervisors.service.systemd import unit_of, without_unit
 
 READY_SECONDS: Final = 60.0
 """The time that `start` waits until the service is ready."""

@@ -25,7 +25,7 @@ import trio
 from fw_actors.errors import BadRequestError, FwError, OverloadedError
 from fw_actors.runtime import Log
 from supervisors.children import ChildSpec, task_child
-from supervisors.service.console_address import path_in, peer_user
+from supervisors.service.site_files import path_in, peer_user
 
 if TYPE_CHECKING:
     from fw_actors.actors.console import Console  # `fw console` looks here for the socket alone

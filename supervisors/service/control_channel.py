@@ -1,21 +1,31 @@
-"""The channel between a process of the service and its supervisor: requests in both directions.
+"""The connection of a process of the service to its supervisor, and through it to the others.
 
-A frame is its length in four bytes, then msgpack. Either side may send requests; answers may come
-in any order. A side that does not read never blocks the other: beyond a limit, frames for it are
-dropped, and dropped requests time out.
+A process gets its `Assignment` on its standard input. Then it has a `ControlChannel`, on which both
+sides send requests, and `Siblings`, the other processes as it reaches them.
+
+A frame of the channel is its length in four bytes, then msgpack. Either side may send requests;
+answers may come in any order. A side that does not read never blocks the other: beyond a limit,
+frames for it are dropped, and dropped requests time out.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import pickle  # nosec B403
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import Any, BinaryIO, Final, Literal
 
 import msgspec
 import trio
+
+from fw_actors.config import Config, ProcessPlace
+from fw_actors.version import __version__
+from supervisors.service.site_files import ServiceError
 
 MAX_WAITING: Final = 256
 """The maximum number of frames that the other side has not read; further ones are dropped."""
@@ -144,3 +154,132 @@ class ControlChannel:
         else:
             if asked.id:
                 self._put(Frame("answer", asked.id, asked.name, body))
+
+
+ANSWERS: Final = "answers"
+"""The supervisor's request that checks whether a process works; the argument is the limit in
+seconds."""
+Answer = Callable[[Any], Awaitable[object]]
+"""Answers a request of another process; argument and result are in types of msgpack."""
+
+
+class Siblings:
+    """Asks the other processes of this service, and answers them."""
+
+    def __init__(self, place: ProcessPlace) -> None:
+        self.place = place
+        self.restarts: Mapping[int, int] = {}
+        """The number of restarts of each process, as of the last `gather`."""
+        self.unanswered: Sequence[int] = ()
+        """The ready processes that the last `gather` asked in vain."""
+        self._answers: dict[str, Answer] = {}
+        self._channel: ControlChannel | None = None
+
+    def connect(self, channel: ControlChannel) -> None:
+        """Use this channel from now on."""
+        self._channel = channel
+
+    def answers(self, what: str, answer: Answer) -> None:
+        """Register `answer` for the request `what` of other processes."""
+        self._answers[what] = answer
+
+    async def gather(
+        self, what: str, argument: object = None, *, to: int | None = None
+    ) -> Mapping[int, Any]:
+        """Ask the other processes, or only number `to`; return their answers by number.
+
+        A process that starts, ends or does not answer within 2 s is left out.
+        """
+        self.unanswered = ()
+        if self._channel is None:
+            return {}
+        try:
+            found = await self._channel.ask("gather", [what, argument, to])
+        except ChannelFailed:
+            return {}
+        self.restarts = found["restarts"]
+        answers: Mapping[int, Any] = found["answers"]
+        self.unanswered = [number for number in found["asked"] if number not in answers]
+        return answers
+
+    async def paused_receivers(self) -> Sequence[str]:
+        """Return the receivers that other processes have paused, for a process that starts."""
+        found = await self.gather("paused")
+        return sorted({receiver for receivers in found.values() for receiver in receivers})
+
+    async def answer(self, what: str, argument: Any) -> object:
+        """Answer another process. Raises: LookupError for a request that this one does not know."""
+        return await self._answers[what](argument)
+
+
+class VersionChanged(ServiceError):
+    """Raised in a process that was replaced after another version had been installed."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(
+            f"the service runs version {version}, and this program is {__version__}: "
+            "restart the service"
+        )
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """The place of a process, its configuration, and its inherited descriptors.
+
+    It is sent through a pipe and not in the environment: secrets must not be in the environment of
+    a child (C-84). The configuration is the supervisor's, so that a replaced process serves with
+    the configuration with which the service was started, even if the files have changed.
+
+    `version` is the supervisor's. `pickled_config` is a `Config`. `listening` is the socket on
+    which all processes accept, `control` the channel to the supervisor, `subscriptions` the memory
+    of `SharedSubscriptions`. `lock` is the site's lock, which is held until the last process has
+    ended. `alone` tells that no other process accepts requests yet, so that this one answers health
+    checks while it starts. `run_folder` is as in `SitePaths`, or empty.
+    """
+
+    number: int
+    count: int
+    version: str
+    pickled_config: bytes
+    url: str
+    listening: int
+    control: int
+    subscriptions: int
+    lock: int
+    alone: bool
+    run_folder: str
+
+    @property
+    def place(self) -> ProcessPlace:
+        """The process's place in the service."""
+        return ProcessPlace(self.number, self.count)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The descriptors to be inherited."""
+        return (self.listening, self.control, self.subscriptions, self.lock)
+
+    def config(self) -> Config:
+        """Return the configuration of this process.
+
+        Raises: VersionChanged if this program is not the supervisor's.
+        """
+        if self.version != __version__:
+            raise VersionChanged(self.version)
+        # From this process's own parent, through a private pipe.
+        whole: Config = pickle.loads(self.pickled_config)  # nosec B301
+        return whole.for_process(self.place)
+
+    def encoded(self) -> bytes:
+        """Return the content of the process's standard input."""
+        return msgspec.msgpack.encode(self)
+
+
+def read_assignment(stream: BinaryIO) -> Assignment:
+    """Read the assignment, and replace the standard input by the null device."""
+    found = msgspec.msgpack.decode(stream.read(), type=Assignment)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, sys.__stdin__.fileno() if sys.__stdin__ else 0)
+    os.close(null)
+    for descriptor in found.descriptors:
+        os.set_inheritable(descriptor, False)  # programs that apps start must not inherit it
+    return found

@@ -13,8 +13,7 @@ from urllib.request import urlopen
 from fw_actors.config import Config
 from fw_actors.rules.findings import Finding, Section, ok, warning
 from supervisors.service.background import RunState, ServiceStatus, status
-from supervisors.service.site_files import SitePaths
-from supervisors.service.worker_files import RunningWorker, running_workers
+from supervisors.service.site_files import RunningWorker, SitePaths, running_workers
 
 _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/serve.log")
 """Files in a site's folder that other users must not be able to read."""

@@ -17,8 +17,8 @@ from fw_actors.config import Config
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.system import unwrap_single_error
 from supervisors.children import ChildSpec, task_child
+from supervisors.service.assembly import Parts
 from supervisors.service.metrics import Readings, ServiceReadings
-from supervisors.service.parts import Parts
 from supervisors.service.process import DRAIN_SECONDS
 from web.app import FrontEnd, make_app
 from web.connections import ConnectionLimits, OpenConnections

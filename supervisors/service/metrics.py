@@ -15,8 +15,8 @@ from fw_actors.store import QueueStats
 from fw_actors.version import BUILD
 from fw_actors.webhooks.pacing import paused_webhooks, webhooks_at_limit
 from fw_actors.webhooks.subscriptions import Subscriptions, changed_webhooks
-from supervisors.service.parts import Parts
-from supervisors.service.siblings import Siblings
+from supervisors.service.assembly import Parts
+from supervisors.service.control_channel import Siblings
 from web.exchange import Traffic
 from web.routes.health import readings_of
 

@@ -3,7 +3,7 @@
 The supervisor holds the site's lock, the listening socket and a channel to each process, and opens
 no store. Each process runs the whole tree of `supervisors.service.tree` and accepts on the shared
 socket, so that no process loses the connections that wait there when it ends. A process whose
-supervisor has died ends by itself (`serving_process`).
+supervisor has died ends by itself (`run.serve_process`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
 from fw_actors.version import __version__
 from fw_actors.webhooks.subscriptions import shared_memory
 from supervisors.children import task_child
-from supervisors.service.assignment import Assignment
-from supervisors.service.control_channel import ChannelFailed, ControlChannel
+from supervisors.service.control_channel import ANSWERS, Assignment, ChannelFailed, ControlChannel
 from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS
-from supervisors.service.siblings import ANSWERS
 from supervisors.service.site_files import ServeLock, ServiceError, StoppedAtOnce
 from supervisors.tree import open_supervisor
 from web.listening import Bound, bind

@@ -1,4 +1,4 @@
-"""Runs one serving process, or an additional worker, from its lock to its exit.
+"""Runs a process of a site from its lock to its exit: a serving one, one of several, a worker.
 
 `open_service` provides the service itself; this module owns its environment: the lock, the pid
 file or a worker's, the signals, and the notifications to systemd.
@@ -6,28 +6,37 @@ file or a worker's, the signals, and the notifications to systemd.
 
 from __future__ import annotations
 
+import os
+import select
+import signal
+import socket
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 from structlog.typing import FilteringBoundLogger
 
 from supervisors.service import process, site_files
-from supervisors.service.process import End, Stop, stop_on_signals
+from supervisors.service.control_channel import ANSWERS, Assignment, ControlChannel, Siblings
+from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS, End, Stop, stop_on_signals
 from supervisors.service.site_files import (
     AlreadyRunning,
     ServeLock,
     ServiceFailed,
     SitePaths,
     StoppedAtOnce,
+    registered,
 )
 from supervisors.service.systemd import NO_SYSTEMD, READY, STOPPING, Notifier
-from supervisors.service.worker_files import registered
 
 _LOCK_ATTEMPTS: Final = 10  # `fw status` takes the lock for a moment
 _LOCK_EVERY_SECONDS: Final = 0.05
+_ORPHAN_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + 2.0
+"""The time for which a process may outlive its supervisor."""
 
 
 class Service(Protocol):
@@ -177,3 +186,61 @@ def conclude(stop: Stop, log: FilteringBoundLogger, event: str = "service.stoppe
     if end in (End.SECOND_SIGNAL, End.TOO_SLOW):
         raise StoppedAtOnce(end.value)
     log.info(event, how=end.value)
+
+
+async def serve_process(
+    assignment: Assignment,
+    siblings: Siblings,
+    open_service: OpenService,
+    log: FilteringBoundLogger,
+) -> None:
+    """Serve as one process of a service until the supervisor or a signal requests the end.
+
+    Raises: StoppedAtOnce; ServiceFailed; the errors of `open_service`, in trio's exception groups.
+    """
+    control = socket.socket(fileno=assignment.control)
+    _end_with_supervisor(control)
+    async with stop_on_signals() as stop, trio.open_nursery() as nursery:
+        channel = ControlChannel(control, lambda name, body: _handle(stop, siblings, name, body))
+        await nursery.start(channel.run)
+        nursery.start_soon(_stop_with_channel, channel, stop)
+        siblings.connect(channel)
+        async with open_service() as service:
+            stop.accepting()
+            siblings.answers(ANSWERS, service.answers)
+            channel.tell("ready")
+            log.info("process.ready", pid=os.getpid())
+            for receiver in await siblings.paused_receivers():  # also since they were read before
+                await siblings.answer("pause", [receiver, True])
+            await until_asked(service, stop)
+            log.info("process.stopping")
+        nursery.cancel_scope.cancel()
+    conclude(stop, log, "process.stopped")
+
+
+async def _handle(stop: Stop, siblings: Siblings, name: str, body: Any) -> object:
+    if name == "stop":
+        stop.request()
+        return None
+    if name == "end":
+        stop.end_at_once()
+        return None
+    return await siblings.answer(name, body)
+
+
+async def _stop_with_channel(channel: ControlChannel, stop: Stop) -> None:
+    await channel.closed.wait()
+    stop.request()
+
+
+def _end_with_supervisor(control: socket.socket) -> None:
+    """Kill this process if it outlives its supervisor for too long, even if it is stuck."""
+    poll = select.poll()
+    poll.register(os.dup(control.fileno()), 0)  # not for data, only for the end
+
+    def watch() -> None:
+        poll.poll()
+        time.sleep(_ORPHAN_SECONDS)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="fw-supervisor", daemon=True).start()

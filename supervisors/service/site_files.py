@@ -1,4 +1,4 @@
-"""Files of a running site: lock, pid file, address, and the errors about them.
+"""Files of a running site: lock, pid file, workers, console socket, and the errors about them.
 
 The lock is flock's: it needs no clean-up after a kill and, unlike POSIX record locks, survives
 other parts of the process opening and closing the same file.
@@ -6,6 +6,10 @@ other parts of the process opening and closing the same file.
 The pid file alone proves nothing, because a killed process leaves it behind and its number may be
 reused: it is valid while the site's lock is held (`ServeLock`), and signals are sent only to the
 process that wrote it (`process`).
+
+Each worker of the site on this machine has a file in `data/workers`, which is locked while it runs.
+This identifies the file of a killed worker even if another process has its number now, and also
+from another container.
 """
 
 from __future__ import annotations
@@ -13,16 +17,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, NamedTuple, Protocol, Self
 
 import msgspec
 
 from fw_actors.config import Config
 from supervisors.service.process import birth
-from supervisors.service.units import Unit
+from supervisors.service.systemd import Unit
 from web.listening import url_of
 
 
@@ -145,7 +153,7 @@ class SitePaths:
 
     @property
     def workers(self) -> Path:
-        """The folder with a file for each worker; see `worker_files`."""
+        """The folder with a file for each worker."""
         return self.data / "workers"
 
     @property
@@ -318,3 +326,83 @@ def site_url(config: Config) -> str:
     if serving is not None and serving.url is not None:
         return serving.url
     return url_of(deployment.bind_host, deployment.bind_port)
+
+
+class RunningWorker(NamedTuple):
+    """A running worker, and the time when it began (seconds since the epoch)."""
+
+    process: PidFile
+    began: float
+
+
+@contextmanager
+def registered(paths: SitePaths, version: str, url: str | None) -> Iterator[None]:
+    """Register this process as a worker until the block ends.
+
+    Raises: UnusableDataFolder.
+    """
+    record = own_pid_file(version, url)
+    file = paths.workers / f"{record.pid}-{record.born or 0}.json"
+    try:
+        descriptor = _locked_file(file, msgspec.json.encode(record) + b"\n")
+    except OSError as error:
+        raise UnusableDataFolder(file, error) from error
+    try:
+        yield
+    finally:
+        remove(file)
+        os.close(descriptor)
+
+
+def _locked_file(file: Path, content: bytes) -> int:
+    """Write a file and return its descriptor; it is locked before it is visible."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    draft = file.with_suffix(".draft")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, content)
+        os.replace(draft, file)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def running_workers(paths: SitePaths) -> list[RunningWorker]:
+    """Return the workers of the site on this machine, in the order of their starts.
+
+    Files of workers that were killed are removed. Raises: UnusableDataFolder.
+    """
+    found = []
+    for file in paths.workers.glob("*.json"):
+        if not is_held(file):
+            remove(file)
+            continue
+        record = read(file)
+        with contextlib.suppress(OSError):  # the worker has ended meanwhile
+            if record is not None:
+                found.append(RunningWorker(record, file.stat().st_mtime))
+    return sorted(found, key=lambda worker: worker.began)
+
+
+_CREDENTIALS: Final = struct.Struct("3i")  # pid, uid, gid: Linux's ucred
+
+
+def path_in(address_file: Path) -> Path:
+    """Return the path that a service has written to `address_file`. Raises: OSError."""
+    return Path(os.fsdecode(address_file.read_bytes()))
+
+
+class HasOptions(Protocol):
+    """A connected socket of any library."""
+
+    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
+
+
+def peer_user(connected: HasOptions) -> int:
+    """Return the user id of the connected peer, as reported by the kernel."""
+    size = _CREDENTIALS.size
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    _, user, _ = _CREDENTIALS.unpack(credentials)
+    return int(user)

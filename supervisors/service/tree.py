@@ -1,7 +1,7 @@
 """The supervision tree of the service: children start in order and stop in reverse.
 
 A stop first closes the front, then stops leasing deliveries, then drains work in progress, and
-closes the store last. The children are defined in `access`, `queues` and `front`.
+closes the store last. The children are defined in `assembly` and `front`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fw_actors.actors.background import (
     SubscriptionWatch,
     Sweeper,
 )
-from fw_actors.actors.console import Console, ServiceConsole, paused_elsewhere
+from fw_actors.actors.console import Console, ServiceConsole
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.metrics import Counter, DeliveryMeter, StoreProbe
 from fw_actors.actors.queue_worker import Drain, QueueWakeUps, WakeUp
@@ -68,8 +68,20 @@ from fw_actors.webhooks.erasure import payload_batches
 from fw_actors.webhooks.signing_keys import end_rotation
 from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from supervisors.children import ChildSpec, actor_child, task_child
-from supervisors.service.access import PROBE, access
+from supervisors.service.assembly import (
+    APP_JOBS,
+    DISPATCHER,
+    GIVE_BACK_SECONDS,
+    MAILER,
+    PROBE,
+    Parts,
+    access,
+    delivering,
+    kept_connections,
+    mailing,
+)
 from supervisors.service.console_socket import console_socket
+from supervisors.service.control_channel import Siblings
 from supervisors.service.front import (
     Start,
     answering_while_starting,
@@ -78,18 +90,8 @@ from supervisors.service.front import (
     monitoring,
     server_child,
 )
-from supervisors.service.metrics import COUNTER
-from supervisors.service.parts import GIVE_BACK_SECONDS, Parts
+from supervisors.service.metrics import COUNTER, Readings
 from supervisors.service.process import DRAIN_SECONDS
-from supervisors.service.queues import (
-    APP_JOBS,
-    DISPATCHER,
-    MAILER,
-    delivering,
-    kept_connections,
-    mailing,
-)
-from supervisors.service.siblings import Siblings
 from supervisors.service.site_files import SitePaths, site_url
 from supervisors.service.telemetry import open_tracer
 from supervisors.tree import open_supervisor
@@ -243,7 +245,7 @@ async def _open_parts(
             delivered=DeliveryMeter(DELIVERY_OUTCOMES),
             recorded=recorded,
             siblings=siblings,
-            paused=set() if siblings is None else set(await paused_elsewhere(siblings)),
+            paused=set() if siblings is None else set(await siblings.paused_receivers()),
         )
 
 
@@ -275,7 +277,7 @@ async def _run(
     front: bool,
     start: Start | None,
 ) -> AsyncIterator[RunningService]:
-    lockouts, gateway = access(parts)
+    lockouts, gateway = access(parts, Readings(parts))
     site = parts.site
     errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
     replayer = actor_child(REPLAYER, lambda: Replayer(site, parts.log))

@@ -22,8 +22,8 @@ from fw_actors.access.users import add_user
 from fw_actors.actors.metrics import Counter, DeliveryMeter
 from fw_actors.http import open_sender
 from fw_actors.runtime import SilentLog, open_runtime
+from supervisors.service.assembly import Parts
 from supervisors.service.front import application
-from supervisors.service.parts import Parts
 from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
 from tests.site_kit import inline_site
 from tests.web.client import AppClient, ClientResponse

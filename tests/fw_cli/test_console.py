@@ -28,8 +28,8 @@ from fw_cli.console_client import NOT_RUNNING, ConsoleClient
 from fw_cli.console_screen import ConsoleScreen
 from fw_cli.errors import CommandFailed
 from supervisors import open_supervisor
-from supervisors.service.console_address import path_in
 from supervisors.service.console_socket import console_socket
+from supervisors.service.site_files import path_in
 from tests.live_site import LiveReceiver, LiveSite, eventually
 
 SECONDS = 120.0

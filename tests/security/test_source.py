@@ -111,7 +111,7 @@ def test_code_starts_no_shell() -> None:
 def test_code_uses_no_unsafe_deserializer() -> None:
     assert importers(UNSAFE_READERS) == {
         # The configuration of a serving process comes from its own parent, through a pipe.
-        "supervisors/service/assignment.py",
+        "supervisors/service/control_channel.py",
         "supervisors/service/processes.py",
     }
 

@@ -26,8 +26,7 @@ from fw_actors.rules.concurrency import Requester
 from fw_actors.runtime import Runtime, SeededEntropy, open_runtime
 from fw_actors.store import Store
 from fw_actors.webhooks.subscriptions import SharedSubscriptions
-from supervisors.service.parts import Parts
-from supervisors.service.queues import kept_connections
+from supervisors.service.assembly import Parts, kept_connections
 from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
 from tests.simulation.faulty_store import FaultyStore
 from tests.simulation.life import Life

@@ -10,7 +10,7 @@ import pytest
 
 from fw_actors.config import Config, ProcessPlace
 from fw_actors.version import __version__
-from supervisors.service.assignment import Assignment, VersionChanged
+from supervisors.service.control_channel import Assignment, VersionChanged
 from supervisors.service.processes import Processes
 from tests.mail_kit import RecordingLog
 from tests.site_kit import SECRET_KEY, make_config

@@ -6,7 +6,7 @@ import pytest
 
 from supervisors.service import background
 from supervisors.service.site_files import RunBySystemd, SitePaths
-from supervisors.service.units import Unit, judged_unit, without_unit
+from supervisors.service.systemd import Unit, judged_unit, without_unit
 from tests.supervisors.service.conftest import Fakes
 
 SYSTEM = "0::/system.slice/fw.service\n"

@@ -18,9 +18,8 @@ from supervisors.service.examination import (
     evaluate_service,
     service_facts,
 )
-from supervisors.service.site_files import ServeLock, SitePaths
+from supervisors.service.site_files import ServeLock, SitePaths, registered, running_workers
 from supervisors.service.tree import open_service
-from supervisors.service.worker_files import registered, running_workers
 from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 from web.listening import bind
