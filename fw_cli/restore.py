@@ -21,8 +21,8 @@ from fw_cli.progress import progress
 
 if TYPE_CHECKING:
     from fw_actors.config import Config
-    from fw_actors.ops.restoration import PresentAccess, Restored
     from fw_actors.ops.site import Site
+    from fw_cli.restoration import PresentAccess, Restored
 
 
 @click.command(
@@ -99,7 +99,7 @@ def _exists(context: CommandContext, *, dry_run: bool) -> bool:
 
 def _access_before(context: CommandContext) -> PresentAccess | None:
     """Return the access of the store that is replaced; None if it cannot be read."""
-    from fw_actors.ops.restoration import present_access
+    from fw_cli.restoration import present_access
 
     try:
         return context.read(lambda site, fw: present_access(fw))
@@ -163,8 +163,8 @@ def _settle(
     """Open and migrate the restored store, and end the access that it revives."""
     import trio
 
-    from fw_actors.ops.restoration import end_revived_access
     from fw_actors.ops.site import open_site
+    from fw_cli.restoration import end_revived_access
 
     async def run() -> Restored:
         async with open_site(config) as site:

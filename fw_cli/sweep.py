@@ -10,8 +10,8 @@ from fw_cli.context import CommandContext
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
+    from fw_actors.actors.sweeper import Batch
     from fw_actors.ops.site import Site
-    from fw_actors.ops.sweeps import Batch
 
 _PAUSE_SECONDS: Final = 0.05  # keeps the waits of a running service's writers short
 
@@ -35,7 +35,7 @@ def sweep(context: CommandContext, what: str) -> None:
 
 
 def _steps(site: Site, what: str) -> tuple[Batch, ...]:
-    from fw_actors.ops.sweeps import (
+    from fw_actors.actors.sweeper import (
         BATCH,
         audit_batches,
         auth_batches,
@@ -59,7 +59,7 @@ def _steps(site: Site, what: str) -> tuple[Batch, ...]:
 async def _deleted(site: Site, step: Batch) -> int:
     import trio
 
-    from fw_actors.ops.sweeps import BATCH
+    from fw_actors.actors.sweeper import BATCH
 
     total = 0
     while True:

@@ -13,7 +13,8 @@ import trio
 
 from fw_actors.access.links import Links
 from fw_actors.access.recovery import Invitation, LinkMail, LinkUse, Recovery, RecoveryThrottle
-from fw_actors.actors.background import AppJobs, Mailer
+from fw_actors.actors.app_jobs import AppJobs
+from fw_actors.actors.mailer import Mailer
 from fw_actors.actors.queue_worker import Drain, WakeUp
 from fw_actors.mail import LogTransport, MailMessage
 from fw_actors.ops.mail_queue import MailComposer

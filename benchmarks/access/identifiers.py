@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from fw_actors.access import attempts
-from fw_actors.ops.sweeps import BATCH, auth_batches
+from fw_actors.actors.sweeper import BATCH, auth_batches
 from fw_actors.rules.lockout import Budget
 from fw_actors.runtime import SystemClock, SystemEntropy
 from fw_actors.store import Tx, open_sqlite

@@ -9,18 +9,19 @@ async with open_sender() as sender:
 """
 
 from fw_actors.http.dial import Address, Lookup, ResolverStatistics, system_lookup, system_trust
-from fw_actors.http.errors import (
+from fw_actors.http.exchange import MakeHeaders
+from fw_actors.http.pool import PoolLimits, PoolStatistics
+from fw_actors.http.response import (
     ConnectError,
     DnsError,
     ForbiddenAddress,
     NetworkError,
     ProtocolError,
+    ReceiverResponse,
     ResponseTimeout,
+    Times,
     TlsError,
 )
-from fw_actors.http.exchange import MakeHeaders
-from fw_actors.http.pool import PoolLimits, PoolStatistics
-from fw_actors.http.response import ReceiverResponse, Times
 from fw_actors.http.sender import Sender, SenderStatistics, open_sender
 from fw_actors.http.url import Endpoint, Origin, is_loopback, parse_endpoint
 

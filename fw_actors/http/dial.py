@@ -32,7 +32,6 @@ import h11
 import trio
 
 from fw_actors.config import ClientCertificate
-from fw_actors.http.errors import ConnectError, DnsError, ForbiddenAddress, TlsError
 from fw_actors.http.exchange import (
     BrokenConnection,
     Connection,
@@ -40,6 +39,7 @@ from fw_actors.http.exchange import (
     PlainConnection,
     Progress,
 )
+from fw_actors.http.response import ConnectError, DnsError, ForbiddenAddress, TlsError
 from fw_actors.http.tls import ClientContexts, SessionCache, secure
 from fw_actors.http.url import Origin, is_address, is_loopback
 from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy

@@ -19,8 +19,7 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from fw_actors.http.errors import TlsError
-from fw_actors.http.response import MAX_RESPONSE, ResponseReader, Times
+from fw_actors.http.response import MAX_RESPONSE, ResponseReader, Times, TlsError
 from fw_actors.http.url import Endpoint, Origin
 from fw_actors.runtime.clock import MS_PER_SECOND
 

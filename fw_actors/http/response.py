@@ -1,4 +1,4 @@
-"""Reads the response of a receiver; no I/O here.
+"""The end of an attempt: the response of a receiver, or the network error instead; no I/O here.
 
 Once a whole head is in, its status decides: what is wrong with the other lines of the head, or
 with the body after it, only shortens the body and ends the use of the connection (B-141, B-142).
@@ -11,6 +11,10 @@ A plain response is read without a state machine (B-130): all of it is there at 
 with a body of the length that content-length says or with status 204, and nothing in its head
 changes how it is framed, how the connection goes on, or what a delivery keeps of it. h11 reads
 everything else; a property test holds that h11 reads a plain response the same way.
+
+There is one class of network error for each network `kind` of B-168. Its sentence names the
+receiver by host and port at most: no path, query, header or body is ever in it, so that it may be
+stored on a delivery and written to a log.
 """
 
 from __future__ import annotations
@@ -18,12 +22,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import h11
 import msgspec
-
-from fw_actors.http.errors import ProtocolError
 
 
 class Times(msgspec.Struct):
@@ -56,6 +58,63 @@ class ReceiverResponse(msgspec.Struct, frozen=True):
     retry_after: str | None = None
     times: Times = msgspec.field(default_factory=Times)
     address: str = ""
+
+
+class NetworkError(Exception):
+    """An attempt that ended without the head of a response. Raise one of its children.
+
+    `kind` is the word before the colon in a delivery's `error`, `sentence` the text after it.
+    """
+
+    kind: ClassVar[str]
+
+    times: Times | None = None
+    """How long the steps before it took; set by the sender."""
+    address: str = ""
+    """The destination of the request, sent or not, as address and port; empty if unknown."""
+
+    def __init__(self, sentence: str) -> None:
+        if type(self) is NetworkError:
+            raise TypeError("NetworkError is abstract; raise one of its subclasses")
+        super().__init__(sentence)
+        self.sentence = sentence
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.sentence}"
+
+
+class DnsError(NetworkError):
+    """Raised when the receiver's name has no address, or none could be found out."""
+
+    kind = "dns"
+
+
+class ConnectError(NetworkError):
+    """Raised when no address of the receiver takes a connection."""
+
+    kind = "connect"
+
+
+class ForbiddenAddress(ConnectError):
+    """Raised when the site's policy refuses every address of the receiver; not to be retried."""
+
+
+class TlsError(NetworkError):
+    """Raised when TLS can't be agreed on, or the receiver's certificate isn't to be trusted."""
+
+    kind = "tls"
+
+
+class ResponseTimeout(NetworkError):
+    """Raised when the deadline passes before the head of a response is complete."""
+
+    kind = "timeout"
+
+
+class ProtocolError(NetworkError):
+    """Raised when a receiver breaks the connection, or its response is not HTTP/1 or too long."""
+
+    kind = "protocol"
 
 
 # RFC 9112 4; the reason phrase may be missing and may hold any byte.

@@ -19,7 +19,6 @@ from fw_actors.http.dial import (
     ResolverStatistics,
     system_lookup,
 )
-from fw_actors.http.errors import NetworkError, ResponseTimeout
 from fw_actors.http.exchange import (
     Connection,
     ExchangeStep,
@@ -30,7 +29,7 @@ from fw_actors.http.exchange import (
     run_exchange,
 )
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
-from fw_actors.http.response import ReceiverResponse, ResponseReader
+from fw_actors.http.response import NetworkError, ReceiverResponse, ResponseReader, ResponseTimeout
 from fw_actors.http.tls import TlsStatistics
 from fw_actors.http.url import Endpoint, Origin
 from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy

@@ -21,8 +21,8 @@ from typing import Final
 import trio
 
 from fw_actors.config import ClientCertificate
-from fw_actors.http.errors import TlsError
 from fw_actors.http.exchange import BrokenConnection, PlainConnection
+from fw_actors.http.response import TlsError
 from fw_actors.http.url import Origin
 from fw_actors.runtime.clock import MS_PER_SECOND
 

@@ -18,12 +18,13 @@ from fw_actors.access.passwords import PasswordChanges
 from fw_actors.access.recovery import Invitation, LinkMail, LinkUse, Recovery, RecoveryThrottle
 from fw_actors.access.sign_in import AttemptDependencies, NewDeviceNotice, SignIn
 from fw_actors.actors import delivery
-from fw_actors.actors.background import AppJobs, Mailer
+from fw_actors.actors.app_jobs import AppJobs
 from fw_actors.actors.console import process_name
 from fw_actors.actors.delivery import DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.lockout import AttemptLog, LockoutActor
+from fw_actors.actors.mailer import Mailer
 from fw_actors.actors.metrics import Counter, DeliveryMeter, Reading
 from fw_actors.actors.outcome_writer import OutcomeWriter
 from fw_actors.config import Config

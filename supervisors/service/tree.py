@@ -21,20 +21,24 @@ from typing import Final
 import trio
 
 from fw_actors.actors import metrics
-from fw_actors.actors.background import (
-    DAILY,
-    EACH_MINUTE,
-    HOURLY,
-    ErrorWriter,
-    Replayer,
-    Schedule,
-    SubscriptionWatch,
-    Sweeper,
-)
+from fw_actors.actors.background import ErrorWriter, Replayer, SubscriptionWatch
 from fw_actors.actors.console import Console, ServiceConsole
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.metrics import Counter, DeliveryMeter, StoreProbe
 from fw_actors.actors.queue_worker import Drain, QueueWakeUps, WakeUp
+from fw_actors.actors.sweeper import (
+    BATCH,
+    DAILY,
+    EACH_MINUTE,
+    HOURLY,
+    Batch,
+    Schedule,
+    Sweeper,
+    audit_batches,
+    auth_batches,
+    count_batches,
+    webhook_batches,
+)
 from fw_actors.config import Config
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.http import open_sender
@@ -42,14 +46,6 @@ from fw_actors.ops import error_log, mail_queue, queued_jobs
 from fw_actors.ops.data_migrations import pending
 from fw_actors.ops.site import Site, open_site, open_store
 from fw_actors.ops.stored_secrets import secret_facts
-from fw_actors.ops.sweeps import (
-    BATCH,
-    Batch,
-    audit_batches,
-    auth_batches,
-    count_batches,
-    webhook_batches,
-)
 from fw_actors.rules.receivers import OutageAct
 from fw_actors.runtime import (
     ActorRef,

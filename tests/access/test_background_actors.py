@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.actors.background import FIRST_AFTER_SECONDS
+from fw_actors.actors.sweeper import FIRST_AFTER_SECONDS
 from fw_actors.documents.handle import Fw
 from tests.http_site import HttpSite
 

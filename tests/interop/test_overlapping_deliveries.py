@@ -16,9 +16,9 @@ import msgspec
 import pytest
 import trio
 
+from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
 from fw_actors.ops.site import Site
-from fw_actors.ops.sweeps import webhook_batches
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import LeasedDelivery

@@ -30,14 +30,14 @@ ACCESS: Final = (
     ),
     Mutation(
         "the Sweeper begins no sweep",
-        "fw_actors/actors/background.py",
+        "fw_actors/actors/sweeper.py",
         "            self.context.after(FIRST_AFTER_SECONDS, Sweep(name))\n",
         "            pass\n",
         "tests/access/test_background_actors.py",
     ),
     Mutation(
         "the Mailer passes no message to the transport",
-        "fw_actors/actors/background.py",
+        "fw_actors/actors/mailer.py",
         "                await self._transport.send(message)\n",
         "                pass\n",
         "tests/access/test_background_actors.py",

@@ -137,7 +137,7 @@ DELIVERY: Final = (
     ),
     Mutation(
         "the end of a job is not in its transaction",
-        "fw_actors/actors/background.py",
+        "fw_actors/actors/app_jobs.py",
         "if not jobs.finish(tx, job.id, job.lease):",
         "if tx is None:",
     ),
@@ -170,7 +170,7 @@ DELIVERY: Final = (
     ),
     Mutation(
         "the sweep deletes open deliveries",
-        "fw_actors/ops/sweeps.py",
+        "fw_actors/actors/sweeper.py",
         "table.c.status.in_(FINAL), ",
         "",
         "tests/fw_actors/ops/test_sweeps.py",

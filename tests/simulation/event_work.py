@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import DuplicateError, NotFoundError, ValidationError
-from fw_actors.ops.sweeps import webhook_batches
 from fw_actors.webhooks.erasure import PayloadSweep, payload_batches
 from tests.simulation.clients import MANAGER, SimulatedClient, lost, refused
 from tests.simulation.node import NodeProcess

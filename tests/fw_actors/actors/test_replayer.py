@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.background import A_DEFECT, RETRY_SECONDS
+from fw_actors.actors.background import A_DEFECT
+from fw_actors.actors.sweeper import RETRY_SECONDS
 from fw_actors.errors import OverloadedError
 from fw_actors.webhooks import replay
 from fw_actors.webhooks.replay import BulkReplays

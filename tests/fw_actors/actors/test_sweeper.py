@@ -12,9 +12,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.background import DAILY, HOURLY, Schedule, Sweeper
+from fw_actors.actors.sweeper import BATCH, DAILY, HOURLY, Schedule, Sweeper
 from fw_actors.errors import OverloadedError
-from fw_actors.ops.sweeps import BATCH
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
 from tests.http_site import HttpSite, http_site
 from tests.mail_kit import RecordingLog

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from fw_actors.ops.sweeps import BATCH, Batch, audit_batches
+from fw_actors.actors.sweeper import BATCH, Batch, audit_batches
 from fw_actors.store import Statement, Tx
 from fw_actors.store.postgres_engine import PostgresTx
 from fw_actors.store.statement import POSTGRESQL, SQLITE

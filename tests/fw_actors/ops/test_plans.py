@@ -16,9 +16,9 @@ from fw_actors.access import attempts, links, sessions
 from fw_actors.access.accounts import Accounts
 from fw_actors.access.links import LinkKind
 from fw_actors.access.sessions import Sessions
+from fw_actors.actors import sweeper
 from fw_actors.documents.query import list_page
 from fw_actors.errors import FwError
-from fw_actors.ops import sweeps
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.identifiers import parse_api_key
@@ -237,7 +237,7 @@ async def test_attempts_are_stored_read_and_deleted_by_delivery(office: Office) 
 
 async def test_sweep_reads_only_rows_that_it_deletes(office: Office) -> None:
     found = await plans_of(
-        office, *sweeps.auth_batches(15), *sweeps.webhook_batches(office.site.registry, 30)
+        office, *sweeper.auth_batches(15), *sweeper.webhook_batches(office.site.registry, 30)
     )
     assert (
         unsought(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from fw_actors.ops import sweeps
+from fw_actors.actors import sweeper
 from tests.fw_actors.office import Office
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -17,7 +17,7 @@ DAY = 86_400_000
 MINUTE = 60_000
 
 
-async def sweep(office: Office, steps: tuple[sweeps.Batch, ...]) -> list[int]:
+async def sweep(office: Office, steps: tuple[sweeper.Batch, ...]) -> list[int]:
     """Run each step once; how many rows each deleted."""
     return [await office.site.store.write(step) for step in steps]
 
@@ -44,7 +44,7 @@ async def test_sweep_deletes_expired_sessions_only(office: Office) -> None:
         for name, expires in (("old", NOW - DAY), ("now", NOW), ("live", NOW + 1))
     ]  # fmt: skip
     await put(office, "fw_session", rows)
-    assert await sweep(office, sweeps.auth_batches(15)) == [2, 0, 0, 0, 0]
+    assert await sweep(office, sweeper.auth_batches(15)) == [2, 0, 0, 0, 0]
     assert await left(office, "id", "fw_session") == ["live"]
 
 
@@ -57,7 +57,7 @@ async def test_sweep_deletes_known_addresses_after_30_days(office: Office) -> No
         )
     ]  # fmt: skip
     await put(office, "fw_known_address", rows)
-    assert (await sweep(office, sweeps.auth_batches(15)))[3] == 1
+    assert (await sweep(office, sweeper.auth_batches(15)))[3] == 1
     assert await left(office, "seen", "fw_known_address") == [NOW - 30 * DAY + 1, NOW - 1]
 
 
@@ -66,7 +66,7 @@ async def test_sweep_deletes_known_devices_after_400_days(office: Office) -> Non
     ages = {b"old": 400 * DAY, b"new": 400 * DAY - 1}
     rows = [{"user": "ada", "key": key, "seen": NOW - age} for key, age in ages.items()]
     await put(office, "fw_known_device", rows)
-    assert (await sweep(office, sweeps.auth_batches(15)))[4] == 1
+    assert (await sweep(office, sweeper.auth_batches(15)))[4] == 1
     assert await left(office, "seen", "fw_known_device") == [NOW - 400 * DAY + 1]
 
 
@@ -76,7 +76,7 @@ async def test_sweep_deletes_expired_tokens(office: Office) -> None:
         for n, expires in enumerate((NOW, NOW + 1))
     ]
     await put(office, "fw_token", rows)
-    assert (await sweep(office, sweeps.auth_batches(15)))[1] == 1
+    assert (await sweep(office, sweeper.auth_batches(15)))[1] == 1
     assert await left(office, "expires", "fw_token") == [NOW + 1]
 
 
@@ -91,7 +91,7 @@ async def test_sweep_keeps_attempts_that_may_count_or_lock(office: Office) -> No
             for name, age in {**ages, "ancient": 24 * 60}.items()
         ]
         await put(office, "fw_login_attempt", rows)
-        await sweep(office, sweeps.auth_batches(minutes))
+        await sweep(office, sweeper.auth_batches(minutes))
         assert kept <= set(await left(office, "id", "fw_login_attempt")), minutes
         assert "ancient" not in await left(office, "id", "fw_login_attempt")
 
@@ -105,7 +105,7 @@ async def test_sweep_keeps_locks_until_their_end(
         for name, until in (("locks", NOW + 1), ("is over", NOW))
     ]
     await put(office, "fw_login_attempt", rows)
-    assert (await sweep(office, sweeps.auth_batches(15)))[2] == 1
+    assert (await sweep(office, sweeper.auth_batches(15)))[2] == 1
     assert await left(office, "id", "fw_login_attempt") == ["locks"]
 
 
@@ -119,7 +119,7 @@ async def test_sweep_deletes_up_to_a_thousand_rows_oldest_first(
         for n in range(1100)
     ]  # fmt: skip
     await put(office, "fw_session", rows)
-    step = sweeps.auth_batches(15)[0]
+    step = sweeper.auth_batches(15)[0]
     assert await sweep(office, (step,)) == [1000]
     assert (await left(office, "expires", "fw_session"))[0] == 1901
     assert await sweep(office, (step, step)) == [100, 0]
@@ -145,7 +145,7 @@ async def test_sweep_deletes_old_final_deliveries_with_their_jobs(office: Office
         for queue in ("webhook", "other") for row in rows if "sent" not in row["name"]
     ]  # fmt: skip
     await put(office, "fw_job", jobs)
-    steps = sweeps.webhook_batches(office.site.registry, 30)
+    steps = sweeper.webhook_batches(office.site.registry, 30)
     assert await sweep(office, steps) == [2]
     assert await left(office, "name", "doc_webhook_delivery") == [
         "old queued", "old retrying", "young failed", "young sent",
@@ -157,14 +157,14 @@ async def test_sweep_deletes_old_final_deliveries_with_their_jobs(office: Office
 
 
 async def test_zero_retention_keeps_deliveries_for_ever(office: Office) -> None:
-    assert sweeps.webhook_batches(office.site.registry, 0) == ()
+    assert sweeper.webhook_batches(office.site.registry, 0) == ()
 
 
 async def test_retention_of_deliveries_counts_from_the_last_attempt(office: Office) -> None:
     """Retention counts from the last attempt (B-280)."""
     row = delivery("replayed", "Failed", 1, creation=NOW - 90 * DAY)
     await put(office, "doc_webhook_delivery", [row])
-    steps = sweeps.webhook_batches(office.site.registry, 30)
+    steps = sweeper.webhook_batches(office.site.registry, 30)
     assert await sweep(office, steps) == [0]
     await trio.sleep(29 * 86_400)
     assert await sweep(office, steps) == [1]
@@ -181,14 +181,14 @@ async def test_sweep_frees_the_key_of_an_emit(office: Office) -> None:
     await office.sql(
         "UPDATE doc_webhook_delivery SET status = 'Sent', last_attempt = :old", old=NOW - 31 * DAY
     )
-    await sweep(office, sweeps.webhook_batches(office.site.registry, 30))
+    await sweep(office, sweeper.webhook_batches(office.site.registry, 30))
     assert await office.do(emit) == 1
 
 
 async def test_webhook_batches_delete_up_to_a_thousand_rows(office: Office) -> None:
     rows = [delivery(f"{n:05}", "Sent", 99) for n in range(1001)]
     await put(office, "doc_webhook_delivery", rows)
-    (step,) = sweeps.webhook_batches(office.site.registry, 30)
+    (step,) = sweeper.webhook_batches(office.site.registry, 30)
     assert await sweep(office, (step, step)) == [1000, 1]
 
 
@@ -200,18 +200,18 @@ async def test_sweep_deletes_audit_events_older_than_the_retention(office: Offic
     """docs/configuration.md: ops.auditRetentionDays."""
     rows = [audit_event("old", 365), audit_event("older", 400), audit_event("young", 364.9)]
     await put(office, "doc_audit_event", rows)
-    assert await sweep(office, sweeps.audit_batches(office.site.registry, 365)) == [2]
+    assert await sweep(office, sweeper.audit_batches(office.site.registry, 365)) == [2]
     assert await left(office, "name", "doc_audit_event") == ["young"]
 
 
 async def test_zero_retention_keeps_audit_events_for_ever(office: Office) -> None:
-    assert sweeps.audit_batches(office.site.registry, 0) == ()
+    assert sweeper.audit_batches(office.site.registry, 0) == ()
 
 
 async def test_audit_batches_delete_a_thousand_rows_oldest_first(office: Office) -> None:
     rows = [audit_event(f"{n:05}", 400 + n) for n in range(1001)]
     await put(office, "doc_audit_event", rows)
-    (step,) = sweeps.audit_batches(office.site.registry, 365)
+    (step,) = sweeper.audit_batches(office.site.registry, 365)
     assert await sweep(office, (step,)) == [1000]
     assert await left(office, "name", "doc_audit_event") == ["00000"]
     assert await sweep(office, (step,)) == [1]
@@ -220,5 +220,5 @@ async def test_audit_batches_delete_a_thousand_rows_oldest_first(office: Office)
 @pytest.mark.parametrize("minutes", [1, 15, 10_080])
 async def test_sweep_repeated_at_once_deletes_nothing_more(office: Office, minutes: int) -> None:
     """Two sweepers do no harm (O-74)."""
-    steps = sweeps.auth_batches(minutes)
+    steps = sweeper.auth_batches(minutes)
     assert await sweep(office, steps + steps) == [0] * 10

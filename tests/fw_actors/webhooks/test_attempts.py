@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from trio.testing import MockClock
 
+from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.http import Times
-from fw_actors.ops.sweeps import webhook_batches
 from fw_actors.rules.delivery import Backoff, Ending
 from fw_actors.webhooks.attempts import (
     MAX_KEPT,

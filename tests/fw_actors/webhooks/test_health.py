@@ -9,8 +9,8 @@ import sqlalchemy as sa
 import trio
 from trio.testing import MockClock
 
+from fw_actors.actors.sweeper import count_batches
 from fw_actors.documents import rest
-from fw_actors.ops.sweeps import count_batches
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store.schema import WEBHOOK_HEALTH
 from fw_actors.webhooks.health import (

@@ -1,11 +1,17 @@
-"""Housekeeping: deletes expired rows in small batches. Every rule holds without it.
+"""Sweeper, and the sweeps that it runs: they delete expired rows in small batches.
+
+Sweeper runs `core.services.auth.sweep` hourly, `core.services.webhooks.sweep` and
+`core.services.audit.sweep` daily; and looks for dead receivers each minute. It is active if the
+scheduler is on (`ops.scheduler`). It pauses between batches, so that writers never wait long; two
+concurrent sweepers do no harm. Every rule holds without it.
 
 Rules: O-70, O-71, O-74, B-280, O-87.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -14,15 +20,23 @@ import sqlalchemy as sa
 from fw_actors.access.attempts import KNOWN_DAYS
 from fw_actors.access.sessions import DEVICE_DAYS
 from fw_actors.documents.registry import Registry
+from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import FINAL
 from fw_actors.rules.lockout import ADDRESS_WINDOW_MS, RECOVERY_MAIL_WINDOW_MS
+from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
-from fw_actors.store import Statement, Tx
+from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import JOB, KNOWN_ADDRESS, KNOWN_DEVICE, LOGIN_ATTEMPT, SESSION, TOKEN
 from fw_actors.webhooks.attempts import forget_attempts
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
 
+FIRST_AFTER_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 0.05
+RETRY_SECONDS: Final = 1.0
+HOURLY: Final = 3600.0
+DAILY: Final = 86_400.0
+EACH_MINUTE: Final = 60.0
 BATCH: Final = 1000
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
 
@@ -133,3 +147,55 @@ def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
         return len(names)
 
     return (batch,)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One sweep: its interval and its steps.
+
+    A step is repeated as long as it returns at least `batch`. `log_end`: log the end of a sweep.
+    """
+
+    every_seconds: float
+    steps: tuple[Batch, ...]
+    batch: int = BATCH
+    log_end: bool = True
+
+
+class Sweep(Message, frozen=True):
+    """Continue with step `step` of a sweep that has deleted `deleted` rows so far."""
+
+    name: str
+    step: int = 0
+    deleted: int = 0
+
+
+class Sweeper(Actor):
+    """Runs the sweeps by their schedules."""
+
+    mailbox = MailboxPolicy(capacity=16, overflow=Overflow.REFUSE)
+
+    def __init__(self, store: Store, log: Log, schedules: Mapping[str, Schedule]) -> None:
+        self._store, self._log, self._schedules = store, log, schedules
+
+    async def started(self) -> None:
+        """Sweep soon after the start: a process stopped every night would otherwise never sweep."""
+        for name in self._schedules:
+            self.context.after(FIRST_AFTER_SECONDS, Sweep(name))
+
+    @handles(Sweep)
+    async def sweep(self, message: Sweep) -> None:
+        """Delete one batch; then continue, or sleep until the next sweep."""
+        schedule = self._schedules[message.name]
+        if message.step >= len(schedule.steps):
+            if schedule.log_end:
+                self._log.info("sweep.done", sweep=message.name, deleted=message.deleted)
+            self.context.after(schedule.every_seconds, Sweep(message.name))
+            return
+        try:
+            count = await self._store.write(schedule.steps[message.step])
+        except OverloadedError:
+            self.context.after(RETRY_SECONDS, message)  # repeats the step
+            return
+        following = message.step + (count < schedule.batch)
+        self.context.after(PAUSE_SECONDS, Sweep(message.name, following, message.deleted + count))

@@ -1,0 +1,119 @@
+"""AppJobs: runs the functions that apps enqueued with `fw.enqueue`, as their users.
+
+Each runs in a transaction. The writes of the function and the end of its job are one transaction:
+either both happen, or neither and the job is retried (D-211), up to ten attempts (D-210).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
+from fw_actors.documents.handle import Fw
+from fw_actors.documents.hooks import NoteDefect
+from fw_actors.errors import FwError, OverloadedError, refuse_coroutine
+from fw_actors.ops.queued_jobs import (
+    APP_QUEUE,
+    AppFunction,
+    UnknownFunctionError,
+    arguments_of,
+    function_of,
+)
+from fw_actors.rules.delivery import Backoff, Verdict
+from fw_actors.rules.safe_output import Scrubber, raised_at
+from fw_actors.runtime import MailboxPolicy, Overflow
+from fw_actors.runtime.clock import MS_PER_SECOND
+from fw_actors.store import LeasedJob, Store, Tx, jobs
+from fw_actors.tracing import Span, Tracer, stored_context
+
+LEASE_SECONDS: Final = 60.0
+APP_JOB_SLOTS: Final = 2  # one runs, the next is ready when it ends
+
+Handle = Callable[[Tx, str, str], Fw]
+"""Returns the handle of a user (and a request id) inside a transaction."""
+
+
+class AppJobs(QueueWorker):
+    """Works on the queue of app jobs."""
+
+    # One more than its slots: an actor that is full of work would not take the Drain.
+    mailbox = MailboxPolicy(
+        capacity=1024, overflow=Overflow.REFUSE, max_work=APP_JOB_SLOTS + 1, max_timers=4
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        handle: Handle,
+        backoff: Backoff,
+        note_defect: NoteDefect,
+        scrubber: Scrubber,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """`note_defect` is called with every exception of a function that is not an FwError. With
+        a `tracer` a job runs in the trace in which it was queued (B-429).
+        """
+        super().__init__(
+            store, QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff), scrubber
+        )
+        self._handle, self._note_defect, self._tracer = handle, note_defect, tracer
+
+    def begin_span(self, job: LeasedJob) -> Span | None:
+        """Return the span of an attempt. See `QueueWorker.begin_span`."""
+        context = None if self._tracer is None else stored_context(job.trace_context)
+        if self._tracer is None or context is None:
+            return None
+        span = self._tracer.consumer(job.function, context)
+        if span.is_recorded:
+            queued_ms = self.context.clock.now() - job.created
+            span.note({"fw.job": job.id, "fw.attempt": job.attempts + 1, "fw.queued_ms": queued_ms})
+        return span
+
+    async def carry_out(self, job: LeasedJob) -> None:
+        """Run the function and finish the job."""
+        began = trio.current_time()
+        try:
+            function = function_of(job)
+        except UnknownFunctionError as error:
+            raise JobFailed(f"{error}.", kind=type(error).__name__) from None
+        try:
+            await self._store.write(lambda tx: self._run(tx, job, function))
+        except JobFailed as failed:
+            if failed.__cause__ is not None:
+                self._note_defect(job.function, failed.__cause__, _request_id(job))
+            raise
+        self.context.log.info(
+            "job.done",
+            job=job.id,
+            request_id=_request_id(job),
+            user=job.user,
+            function=job.function,
+            duration_ms=round((trio.current_time() - began) * MS_PER_SECOND),
+        )
+
+    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+        """Record a failed attempt. See `QueueWorker.write_failure`."""
+        if verdict.next_attempt is None:
+            return jobs.fail(tx, job.id, job.lease, error)
+        return jobs.retry(tx, job.id, job.lease, verdict.next_attempt, error)
+
+    def _run(self, tx: Tx, job: LeasedJob, function: AppFunction) -> None:
+        if not jobs.finish(tx, job.id, job.lease):  # first: nothing is done without the lease
+            raise JobFailed("worker_lost: the lease had ended.")
+        try:
+            handle = self._handle(tx, job.user, _request_id(job))
+            refuse_coroutine(job.function, function(handle, **arguments_of(job)))
+        except OverloadedError:
+            raise  # the transaction itself may have failed
+        except FwError as error:
+            raise JobFailed(f"{type(error).__name__}: {error}") from None
+        except (Exception, SystemExit) as error:
+            text = self._scrubber.scrub(str(error))  # may contain anything the app put into it
+            raise JobFailed(f"{raised_at(error)}: {text}", kind=type(error).__name__) from error
+
+
+def _request_id(job: LeasedJob) -> str:
+    return f"job-{job.id}"

@@ -1,0 +1,81 @@
+"""Mailer: sends the messages of the queue `mail` through the configured transport.
+
+A message gets ten attempts with the backoff of deliveries (O-58); a permanent rejection is final
+(O-59).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
+from fw_actors.mail import MailFault, MailMessage, Transport
+from fw_actors.ops import mail_queue
+from fw_actors.ops.mail_queue import MailComposer
+from fw_actors.rules.delivery import Backoff, Verdict
+from fw_actors.rules.safe_output import Scrubber
+from fw_actors.runtime import MailboxPolicy, Overflow
+from fw_actors.runtime.clock import MS_PER_SECOND
+from fw_actors.store import LeasedJob, Store, Tx, jobs
+
+MAIL_SLOTS: Final = 4
+MAIL_SECONDS: Final = 30.0
+LEASE_SECONDS: Final = 60.0
+
+
+class Mailer(QueueWorker):
+    """Works on the queue `mail`."""
+
+    # One more than its slots: an actor that is full of work would not take the Drain.
+    mailbox = MailboxPolicy(
+        capacity=1024, overflow=Overflow.REFUSE, max_work=MAIL_SLOTS + 1, max_timers=4
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        composer: MailComposer,
+        transport: Transport,
+        backoff: Backoff,
+        scrubber: Scrubber,
+    ) -> None:
+        super().__init__(
+            store, QueuePolicy(mail_queue.QUEUE, MAIL_SLOTS, LEASE_SECONDS, backoff), scrubber
+        )
+        self._composer, self._transport = composer, transport
+
+    async def carry_out(self, job: LeasedJob) -> None:
+        """Prepare a message, send it, and record it as sent."""
+        began = trio.current_time()
+        try:
+            message = await self._store.write(lambda tx: self._prepare(tx, job))
+            if message is None:
+                return
+            with trio.fail_after(MAIL_SECONDS):
+                await self._transport.send(message)
+        except trio.TooSlowError:
+            raise JobFailed(
+                f"timeout: the message was not accepted within {MAIL_SECONDS:g} s."
+            ) from None
+        except MailFault as fault:
+            raise JobFailed(str(fault), final=fault.final) from None
+        if await self.settle(job, lambda tx: self._composer.sent(tx, job)):
+            self.context.log.info(
+                "mail.ended",
+                delivery=job.subject,
+                template=job.function,
+                attempt=job.attempts + 1,
+                duration_ms=round((trio.current_time() - began) * MS_PER_SECOND),
+            )
+
+    def _prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
+        """Renew the lease first: a worker that lost it must not end the current holder's link."""
+        if not jobs.renew(tx, job.id, job.lease, round(LEASE_SECONDS * MS_PER_SECOND)):
+            raise JobFailed("worker_lost: the lease had ended.")
+        return self._composer.prepare(tx, job)
+
+    def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
+        """Record a failed attempt. See `QueueWorker.write_failure`."""
+        return self._composer.failed(tx, job, verdict, error)
