@@ -348,7 +348,8 @@ class FrontEnd:
                 exc_info=error,
             )
             self._gateway.errors.note(f"{method} {path}", error, exchange.request_id)
-        expected = expected.reworded(self._settings.scrubber.scrub_known)
+        scrub = self._settings.scrubber.scrub_unless_given
+        expected = expected.reworded(lambda text: scrub(text, exchange.given_texts))
         if expected.extra.get("reason") == QUERY_TIMEOUT:
             route = UNROUTED if exchange.route is None else exchange.route.rule
             self._log.warning("web.query_timeout", request_id=exchange.request_id, route=route)

@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, Final
+from typing import Any, Final, cast
+from urllib.parse import unquote, unquote_plus
 
 from quart.wrappers import Request
 
@@ -17,6 +18,7 @@ from fw_actors.config import ProxyTrustPolicy
 from fw_actors.runtime.clock import Entropy
 from fw_actors.tracing import TraceContext, read_context
 from web.operations import Route
+from web.request import LimitedBody
 from web.settings import Settings
 
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -25,6 +27,8 @@ USER_AGENT_LENGTH: Final = 512
 FORWARDED: Final = "forwarded"
 X_FORWARDED: Final = "x-forwarded-"
 UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\xa0-\xff]")
+_JSON_ESCAPE: Final = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_JSON_LETTERS: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class Exchange:
@@ -70,6 +74,16 @@ class Exchange:
         """Return an argument of the path."""
         return str((self.request.view_args or {})[name])
 
+    def given_texts(self) -> str:
+        """Return all texts that the client has sent, as sent and decoded, to search in them."""
+        request = self.request
+        target = request.scope.get("raw_path", b"") + b"?" + request.query_string
+        sent = target.decode("latin-1")
+        body = cast("LimitedBody", request.body).content.decode("utf-8", "replace")
+        unescaped = _JSON_ESCAPE.sub(_unescaped, body)
+        headers = (f"{name}: {value}" for name, value in request.headers.items())
+        return "\n".join((sent, unquote(sent), unquote_plus(sent), *headers, body, unescaped))
+
     @property
     def peer(self) -> str:
         """The address at the other end of the connection."""
@@ -97,6 +111,10 @@ class Exchange:
         """The User-Agent, cut to the length that a list of sessions shows."""
         text = self.request.headers.get("User-Agent", "")[:USER_AGENT_LENGTH]
         return UNPRINTABLE.sub("?", text)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16)) if escape[1] else _JSON_LETTERS.get(escape[2], escape[2])
 
 
 def peer_of(request: Request) -> str:

@@ -25,7 +25,7 @@ from fw_actors.errors import (
     UnsupportedMediaTypeError,
 )
 from web.exchange import Exchange
-from web.json_input import CONTROL_IN_NAME
+from web.json_input import CONTROL_IN_NAME, printable
 from web.operations import LARGE, Authentication, BodyRule, Operation, Route
 from web.request import LimitedBody
 from web.response import COOKIE, CSRF_HEADER, Response
@@ -206,7 +206,8 @@ def _query(request: Request, known: frozenset[str] | None) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for name, value in pairs:
         if known is not None and name not in known:
-            raise BadRequestError(f"Unknown query parameter {name!r}.", field=name)
+            shown = printable(name)
+            raise BadRequestError(f"Unknown query parameter {shown!r}.", field=shown)
         if name in found:
             raise BadRequestError(f"The query parameter {name} must not be repeated.", field=name)
         if CONTROL_IN_NAME.search(value):

@@ -27,6 +27,7 @@ time than its bytes: a MiB of `[],[],…` is decoded in the time of 20 MiB of te
 MAX_ITEM: Final = MIB
 MAX_INTEGER: Final = 2**53
 LONGEST_SHOWN: Final = 140
+LONGEST_SENTENCE: Final = 400
 LONGEST_INTEGER: Final = len(str(-MAX_INTEGER))
 OUT_OF_RANGE: Final = MAX_INTEGER + 1
 
@@ -105,9 +106,11 @@ def to_struct(value: object, kind: type[T], noun: str = "body") -> T:
     except msgspec.ValidationError as error:
         text = str(error)
         found = NAMED_KEY.search(text) or PATH_KEY.search(text)
-        raise BadRequestError(
-            f"The {noun} is invalid: {text}.", field=found[1] if found else None
-        ) from None
+        shown = None if found is None else printable(found[1])
+        if found is not None and shown is not None:
+            text = text.replace(found[1], shown)
+        text = text[:LONGEST_SENTENCE]  # a key may be as long as the body, and contain a backtick
+        raise BadRequestError(f"The {noun} is invalid: {text}.", field=shown) from None
 
 
 class ListReader(Generic[T]):
@@ -158,7 +161,7 @@ class ListReader(Generic[T]):
                 raise BadRequestError("The body is not JSON.")
             at = self._next(at + 1)
             if key in self._others:
-                raise BadRequestError("A key occurs twice in one object.", field=_printable(key))
+                raise BadRequestError("A key occurs twice in one object.", field=printable(key))
             if key == self._key and self._text[at] == "[":
                 self._others[key] = []
                 at = yield from self._list(at)
@@ -292,7 +295,7 @@ def may_be_suspect(body: bytes) -> bool:
 def _validate_object(value: dict[str, Any], texts: CharacterRules) -> None:
     for key, under in value.items():
         if CONTROL_IN_NAME.search(key):
-            raise BadRequestError("A key contains a forbidden character.", field=_printable(key))
+            raise BadRequestError("A key contains a forbidden character.", field=printable(key))
         _validate(under, key, texts.forbidden(key))
 
 
@@ -323,13 +326,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise BadRequestError("A key occurs twice in one object.", field=_printable(key))
+            raise BadRequestError("A key occurs twice in one object.", field=printable(key))
         found[key] = value
     return found
 
 
-def _printable(key: str) -> str:
-    """Return a key of any characters in a form that a response may show."""
+def printable(key: str) -> str:
+    """Return a key of any length and characters in a form that a response may show."""
     return key[:LONGEST_SHOWN].encode("utf-8", "backslashreplace").decode()
 
 

@@ -60,6 +60,11 @@ class LimitedBody(TrioBody):
         """The number of bytes in memory."""
         return len(self._kept)
 
+    @property
+    def content(self) -> bytes:
+        """The bytes that have arrived and are kept; nothing of a body over its limit."""
+        return bytes(self._kept)
+
     def keep_at_most(self, limit: int) -> None:
         """Keep up to `limit` bytes, instead of 1 MiB."""
         self._limit = limit

@@ -97,11 +97,12 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], st
 class Scrubber:
     """Removes the secrets of one site from texts. Made once, from the whole configuration."""
 
-    __slots__ = ("_pattern", "forms")
+    __slots__ = ("_pattern", "_written", "forms")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """`secrets` shorter than `SHORTEST_SECRET` characters are left out."""
-        forms = {form for secret in secrets for form in _written_forms(secret)}
+        self._written = [frozenset(_written_forms(secret)) for secret in secrets]
+        forms = frozenset[str]().union(*self._written)
         self.forms = tuple(sorted(forms, key=len, reverse=True))
         """The texts in which a secret of the site may appear."""
         self._pattern = re.compile("|".join(map(re.escape, self.forms)))
@@ -115,6 +116,24 @@ class Scrubber:
         found = any(map(text.__contains__, self.forms))
         return self._pattern.sub(SCRUBBED, text) if found else text
 
+    def scrub_unless_given(self, text: str, given: Callable[[], str]) -> str:
+        """Return `text` without the secrets of the site, except those that are in `given`.
+
+        For an answer that may repeat its request: if only a correct guess of a secret came back
+        scrubbed, the answer would confirm it (C-85).
+
+        Args:
+            given: returns all that the recipient has sent. Called only if `text` has a secret. The
+                service may have changed a text's case or normal form before it repeats it.
+        """
+        if self.scrub_known(text) == text:
+            return text
+        sent = _folded(given())
+        known = frozenset[str]().union(
+            *(forms for forms in self._written if any(_folded(form) in sent for form in forms))
+        )
+        return self._pattern.sub(lambda it: it[0] if it[0] in known else SCRUBBED, text)
+
     def scrub(self, text: str) -> str:
         """Return `text` without the secrets of the site, and without texts that look like secrets.
 
@@ -127,6 +146,10 @@ class Scrubber:
 
     def __repr__(self) -> str:
         return f"<Scrubber: {len(self.forms)} texts>"
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
 
 
 def _written_forms(secret: str) -> Iterator[str]:

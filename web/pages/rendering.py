@@ -271,7 +271,8 @@ class Rendering:
         self, exchange: Exchange, error: FwError, frame: PageFrame, deleted: object
     ) -> Response:
         """Return an error as a page within the frame; `deleted` describes a document's deletion."""
-        shown = error.reworded(self._scrubber.scrub_known)
+        scrub = self._scrubber.scrub_unless_given
+        shown = error.reworded(lambda text: scrub(text, exchange.given_texts))
         return self._refused("refused_desk.html", exchange, shown, frame=frame, deleted=deleted)
 
     def _refused(
