@@ -212,6 +212,7 @@ def _manages(user: Any) -> bool:
 
 
 _SCOPE: Final = "User Permission"
+_KEY: Final = "API Key"
 
 
 class ScopeRules(Observer):
@@ -227,6 +228,10 @@ class ScopeRules(Observer):
         if event == DELETION:
             return
         doctype, value = doc.__dict__["allow"], doc.__dict__["for_value"]
+        if doctype == _KEY:
+            raise ValidationError(
+                "allow: an API Key cannot be named, because it may end at any time.", field="allow"
+            )
         meta = self._registry.metas.get(doctype)
         if meta is None or meta.child:
             raise ValidationError(f"allow: there is no DocType {doctype}.", field="allow")
@@ -256,6 +261,8 @@ class ScopeReferences(Observer):
             with self._audit.suppressed(fw.tx):  # covered by the User's deletion
                 for (name,) in fw.tx.rows(self._of_user, user=doc.name):
                     load(fw.documents, fw, _SCOPE, name).delete(ignore_permissions=True)
+        if doc.doctype == _KEY:  # scopes that name it, from before A-325, stay and allow nothing
+            return
         scope = fw.tx.scalar(self._naming, doctype=doc.doctype, value=doc.name)
         if scope is not None:
             raise ConflictError(f"{_SCOPE} {scope} names {doc.doctype} {doc.name}.")

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
 
 MAX_ROWS: Final = 5000  # of one table field: writing more would block all other writers for seconds
-_LINKS_MAY_DANGLE = ("Webhook",)  # deliveries outlive their Webhook (D-128)
+_LINKS_MAY_DANGLE = ("Webhook", "API Key")
+"""Deliveries outlive their Webhook, and nothing may keep a key alive (D-128)."""
 
 
 def prepare(documents: Documents, fw: Fw, doc: DocType, stored: DocType | None) -> None:

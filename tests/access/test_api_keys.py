@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import AuthenticationError, PermissionDeniedError
+from tests.access.link_kit import RESET, spend, token_for
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
 
@@ -319,3 +320,42 @@ async def test_api_key_is_not_created_by_app_code(site: HttpSite, sid: str) -> N
         await site.do(
             lambda fw: fw.new_doc("API Key", name="0" * 12, user="ann", label="x").insert()
         )
+
+
+ENDINGS = ["own", "recovery", "administration", "disabling"]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_api_key_ends_even_if_documents_link_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """A thief with a session could otherwise prevent the recovery of the account (D-128, A-221)."""
+    (tmp_path / "linking_app.py").write_text(LINKING_APP)
+    monkeypatch.syspath_prepend(tmp_path)
+    async with http_site(tmp_path, apps=("linking_app",)) as site:
+        await site.hire("boss", "System Manager")
+        await site.hire("ann", "Clerk")
+        boss, thief = await site.sid("boss"), await site.sid("ann")
+        made = await site.key(thief)
+        body = {"used": made["name"]}
+        assert (await site.ask("POST", "/api/resource/Connector", body, sid=thief)).status == 201
+        if ending == "own":
+            reply = await site.op("api_keys.revokeMyAPIKey", {"name": made["name"]}, sid=thief)
+        elif ending == "recovery":
+            reply = await spend(site, RESET, await token_for(site, "ann"))
+        elif ending == "administration":
+            wanted = {"user": "ann", "keys": True}
+            reply = await site.op("users.revokeUserSessions", wanted, sid=boss)
+        else:
+            reply = await site.ask("PUT", "/api/resource/User/ann", {"enabled": 0}, sid=boss)
+        assert reply.status == 200, reply.body
+        assert await works(site, made["key"]) == 401
+        assert await site.alive(thief) is (ending == "own")
+
+
+LINKING_APP = """
+from fw_actors.app import DocType, Link
+
+class Connector(DocType, permissions={"Clerk": "list read create write delete"}):
+    used = Link(options="API Key")
+"""

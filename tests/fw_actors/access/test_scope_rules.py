@@ -60,6 +60,13 @@ async def test_scope_requires_an_existing_user_doctype_and_document(
     assert refusal.value.extra == {"field": field}
 
 
+async def test_scope_cannot_name_an_api_key(scene: Office) -> None:
+    """A key must be able to end at any time (A-325)."""
+    with pytest.raises(ValidationError, match="may end at any time") as refusal:
+        await allow(scene, "ada", "API Key", "0" * 12)
+    assert refusal.value.extra == {"field": "allow"}
+
+
 async def test_scope_refuses_a_duplicate(scene: Office) -> None:
     with pytest.raises(DuplicateError):
         await allow(scene, "ada", "Customer", "Near")
