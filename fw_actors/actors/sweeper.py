@@ -5,7 +5,10 @@ Sweeper runs `core.services.auth.sweep` hourly, `core.services.webhooks.sweep` a
 scheduler is on (`ops.scheduler`). It pauses between batches, so that writers never wait long; two
 concurrent sweepers do no harm. Every rule holds without it.
 
-Rules: O-70, O-71, O-74, B-280, O-87.
+It also corrects times that were stored while the clock was ahead. Without that, locks, throttles,
+sessions and links would last longer by the time that the clock was ahead.
+
+Rules: O-70, O-71, O-74, B-280, O-87, O-163.
 """
 
 from __future__ import annotations
@@ -147,6 +150,92 @@ def audit_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...]:
         return len(names)
 
     return (batch,)
+
+
+MAX_AHEAD_MS: Final = 5 * MS_PER_MINUTE
+"""A time that is further ahead was stored before the clock was set back. The clocks of nodes must
+differ by less."""
+_AHEAD: Final = sa.bindparam("ahead", type_=sa.BigInteger())
+_NOW: Final = sa.bindparam("now", type_=sa.BigInteger())
+
+
+def _ahead(
+    table: sa.Table, written: sa.ColumnElement[int], *further: sa.ColumnElement[bool]
+) -> sa.Update:
+    key = next(iter(table.primary_key.columns))
+    found = sa.select(key).where(written > _AHEAD, *further).limit(BATCH)
+    # Locked (PostgreSQL): a row is corrected once, also if two processes notice it.
+    return sa.update(table).where(key.in_(found.with_for_update(skip_locked=True)))
+
+
+def _earlier(column: sa.ColumnElement[int], most: sa.ColumnElement[int]) -> sa.Case[int]:
+    return sa.case((column > most, most), else_=column)
+
+
+_ATTEMPTS_AHEAD: Final = Statement(
+    _ahead(LOGIN_ATTEMPT, LOGIN_ATTEMPT.c.at).values(
+        at=_NOW,
+        until=_earlier(LOGIN_ATTEMPT.c.until, sa.bindparam("latest", type_=sa.BigInteger())),
+    )
+)
+_SESSIONS_AHEAD: Final = Statement(
+    _ahead(
+        SESSION,
+        SESSION.c.created,
+        # By the index: only sessions that last longer than any that begins now.
+        SESSION.c.expires > sa.bindparam("latest", type_=sa.BigInteger()),
+    ).values(
+        created=_NOW,
+        last_seen=_earlier(SESSION.c.last_seen, _NOW),
+        expires=SESSION.c.expires - (SESSION.c.created - _NOW),
+    )
+)
+_LINKS_AHEAD: Final = Statement(
+    _ahead(TOKEN, TOKEN.c.created, TOKEN.c.expires > _AHEAD).values(
+        created=_NOW, expires=TOKEN.c.expires - (TOKEN.c.created - _NOW)
+    )
+)
+
+
+class ClockCorrection:
+    """The step that corrects times of sign-ins, sessions and links that lie ahead (O-163).
+
+    An attempt counts as made now, and a lock ends at the latest when one that starts now would.
+    Sessions and links keep their duration from now on. It looks for such rows at its first call,
+    since a clock is often corrected while the service is stopped, and after each call at which the
+    clock had been set back.
+    """
+
+    def __init__(
+        self, lockout_minutes: int, session_days: int, corrected: Callable[[int], None]
+    ) -> None:
+        """`corrected` is called with the number of rows, after the commit."""
+        self._lock_ms = lockout_minutes * MS_PER_MINUTE
+        self._session_ms = session_days * MS_PER_DAY
+        self._corrected = corrected
+        self._pending = True
+        self._latest = 0
+
+    def __call__(self, tx: Tx) -> int:
+        """Correct a batch of rows of each kind; return how many were corrected."""
+        self._pending = self._pending or tx.now < self._latest
+        self._latest = tx.now
+        if not self._pending:
+            return 0
+        times = {"now": tx.now, "ahead": tx.now + MAX_AHEAD_MS}
+        count = (
+            tx.run(_ATTEMPTS_AHEAD, latest=tx.now + self._lock_ms, **times)
+            + tx.run(_SESSIONS_AHEAD, latest=tx.now + self._session_ms, **times)
+            + tx.run(_LINKS_AHEAD, **times)
+        )
+
+        def done() -> None:
+            self._pending = count > 0  # there may be another batch
+            if count:
+                self._corrected(count)
+
+        tx.after_commit(done)
+        return count
 
 
 @dataclass(frozen=True)

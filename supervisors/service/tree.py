@@ -32,6 +32,7 @@ from fw_actors.actors.sweeper import (
     EACH_MINUTE,
     HOURLY,
     Batch,
+    ClockCorrection,
     Schedule,
     Sweeper,
     audit_batches,
@@ -420,6 +421,7 @@ def _sweeper(parts: Parts) -> Sweeper:
             "receivers": Schedule(
                 EACH_MINUTE, (_notices(parts), _rotations(parts)), batch=1, log_end=False
             ),
+            "clock": Schedule(EACH_MINUTE, (_clock(parts),), batch=1, log_end=False),
         },
     )
 
@@ -440,6 +442,16 @@ def _notices(parts: Parts) -> Batch:
         return site.notices.step(tx, lambda tx: site.handle(tx, ADMINISTRATOR), told)
 
     return step
+
+
+def _clock(parts: Parts) -> Batch:
+    """Return the step that corrects times which were stored while the clock was ahead."""
+    auth, log = parts.site.config.auth, parts.log
+
+    def corrected(rows: int) -> None:
+        log.warning("clock.corrected", rows=rows)
+
+    return ClockCorrection(auth.lockout_minutes, auth.session_days, corrected)
 
 
 def _rotations(parts: Parts) -> Batch:

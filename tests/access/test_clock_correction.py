@@ -1,0 +1,117 @@
+"""Access after the clock was set back: nothing lasts longer by the time it was ahead (O-163)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.access.link_kit import RESET, spend, token_for
+from tests.http_site import HttpSite, http_site
+from tests.staff import PASSWORD
+
+pytestmark = pytest.mark.usefixtures("on_both_stores")
+
+DAY = 86_400
+YEAR = 365 * DAY
+WINDOW = 15 * 60
+
+
+async def noticed() -> None:
+    """Wait until the clock of the service was seen to be set back, and times corrected."""
+    await trio.sleep(120)
+
+
+async def mails(site: HttpSite, template: str) -> int:
+    await trio.sleep(3)
+    found = await site.rows("SELECT template FROM doc_email_delivery")
+    return sum(row["template"] == template for row in found)
+
+
+async def test_lock_ends_after_its_minutes(site: HttpSite) -> None:
+    await site.hire("ann")
+    site.pass_time(YEAR)
+    assert [(await site.login("ann", "wrong")).status for _ in range(5)] == [401] * 4 + [429]
+    site.pass_time(-YEAR)
+    assert (await site.login("ann")).status == 429, "a lock does not end early"
+    await noticed()
+    wait = int((await site.login("ann")).header("retry-after") or "")
+    assert wait <= WINDOW
+    site.pass_time(WINDOW)
+    assert (await site.login("ann")).status == 200
+
+
+async def test_failures_still_count_for_their_window(site: HttpSite) -> None:
+    await site.hire("ann")
+    site.pass_time(YEAR)
+    assert [(await site.login("ann", "wrong")).status for _ in range(4)] == [401] * 4
+    site.pass_time(-YEAR)
+    await noticed()
+    assert (await site.login("ann", "wrong")).status == 429
+
+
+async def test_address_is_admitted_again(site: HttpSite) -> None:
+    await site.hire("ann")
+    site.pass_time(YEAR)
+    for number in range(50):
+        await site.login(f"nobody{number}", "wrong", peer="192.0.2.9")
+    site.pass_time(-YEAR)
+    assert (await site.login("ann", peer="192.0.2.9")).status == 429
+    await noticed()
+    site.pass_time(WINDOW)
+    assert (await site.login("ann", peer="192.0.2.9")).status == 200
+
+
+async def test_recovery_is_mailed_again(site: HttpSite) -> None:
+    await site.hire("ann")
+    site.pass_time(YEAR)
+    asked = {"usr": "ann"}
+    for _ in range(3):
+        await site.ask("POST", "/api/auth/forgot-password", asked, csrf=False)
+    assert await mails(site, "recovery") == 3
+    site.pass_time(-YEAR)
+    await noticed()
+    site.pass_time(3600)
+    await site.ask("POST", "/api/auth/forgot-password", asked, csrf=False)
+    assert await mails(site, "recovery") == 4
+
+
+async def test_session_and_link_keep_their_duration(site: HttpSite) -> None:
+    await site.hire("ann")
+    await site.hire("bob")
+    before = await site.sid("bob")
+    site.pass_time(20 * DAY)
+    sid, token = await site.sid("ann"), await token_for(site, "ann")
+    site.pass_time(-20 * DAY)
+    await noticed()
+    assert await site.alive(sid)
+    site.pass_time(3600)
+    assert (await spend(site, RESET, token, PASSWORD)).status == 400
+    site.pass_time(29 * DAY)
+    assert await site.alive(sid)
+    site.pass_time(DAY)
+    assert [await site.alive(each) for each in (sid, before)] == [False, False]
+
+
+async def test_times_ahead_are_corrected_after_a_restart(tmp_path: Path) -> None:
+    async with http_site(tmp_path) as site:
+        await site.hire("ann")
+        site.pass_time(YEAR)
+        for _ in range(5):
+            await site.login("ann", "wrong")
+    async with http_site(tmp_path, seed=2) as site:
+        await noticed()
+        site.pass_time(WINDOW)
+        assert (await site.login("ann")).status == 200
+        assert [entry["rows"] for entry in site.log.of("clock.corrected")] == [10]
+
+
+async def test_times_within_the_skew_of_nodes_stay(site: HttpSite) -> None:
+    await site.hire("ann")
+    site.pass_time(240)
+    sid = await site.sid("ann")
+    site.pass_time(-240)
+    await noticed()
+    assert await site.alive(sid)
+    assert site.log.of("clock.corrected") == []
