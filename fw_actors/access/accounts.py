@@ -139,6 +139,11 @@ def lock_account(tx: Tx, user: str) -> None:
         tx.run(_LOCK, user=user)
 
 
+def has_password(tx: Tx, user: str) -> bool:
+    """Return whether an account has a password; an invited account has none yet."""
+    return tx.scalar(_HAS_PASSWORD, user=user) is not None
+
+
 def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.CompoundSelect[Any]:
     """Select account, roles and scopes in one statement, because every request runs it."""
     nothing: sa.ColumnElement[str] = sa.literal_column("''")
@@ -159,6 +164,7 @@ _EMAIL: Final = re.compile(
 )
 _FORGET: Final = Statement(sa.delete(IDENTIFIER).where(IDENTIFIER.c.user == _USER))
 _CLAIM: Final = Statement(sa.insert(IDENTIFIER).values(key=_KEY, user=_USER))
+_HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.user == _USER))
 _FORGET_PASSWORD: Final = Statement(
     sa.delete(PASSWORD).where(PASSWORD.c.user == _USER).returning(PASSWORD.c.hash)
 )

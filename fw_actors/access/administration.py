@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from fw_actors.access import passwords, recovery, sessions, users
-from fw_actors.access.accounts import Accounts, lock_account
+from fw_actors.access import recovery, sessions, users
+from fw_actors.access.accounts import Accounts, has_password, lock_account
 from fw_actors.access.api_keys import ApiKeys, KeyFacts, MadeKey
 from fw_actors.access.attempts import IDENTIFIER, counter_key
 from fw_actors.access.links import LinkKind
@@ -230,7 +230,7 @@ def make_key_for(
     account = fw.get_doc("User", user)
     permissions.require_account(fw, account)
     made = keys.make(fw, label, days, policy.api_key_days, owner=account.name)
-    if passwords.has_password(fw.tx, account.name):
+    if has_password(fw.tx, account.name):
         _announce(fw, outbox, made, account.name, "")
     return made
 
@@ -412,13 +412,13 @@ class AccountStates:
         for user, role in tx.rows(self._roles, **given):
             roles.setdefault(user, []).append(role)
         found = {}
-        for name, _, enabled, has_password in accounts:
+        for name, _, enabled, with_password in accounts:
             created, count = sessions.get(name, (None, 0))
             signed_in = [each for each in (created, seen.get(name)) if each is not None]
             found[name] = AccountState(
                 user=name,
                 enabled=bool(enabled),
-                has_password=bool(has_password),
+                has_password=bool(with_password),
                 invited_until=invited.get(name),
                 locked_until=locked.get(name),
                 last_sign_in=max(signed_in, default=None),

@@ -53,6 +53,7 @@ from fw_actors.store.schema import API_KEY
 
 DOCTYPE: Final = "API Key"
 MAX_DAYS: Final = 3650
+WRONG_KEY: Final = "This API key is not valid."
 MAX_KEYS: Final = 100  # per user, so that the list of keys is bounded
 
 _ID: Final[sa.BindParameter[Any]] = sa.bindparam("id")
@@ -146,6 +147,14 @@ class ApiKeys(Observer):
         known: bytes = bytes(32) if row is None else row[0]
         fits = hmac.compare_digest(known, digest(key.secret))
         return LiveKey(key.id, row[1], row[2]) if row is not None and fits else None
+
+    def require_live(self, tx: Tx, id: str) -> None:
+        """Check that a key has not ended since the request was authenticated.
+
+        Raises: AuthenticationError.
+        """
+        if tx.one(self._live, id=id, now=tx.now) is None:
+            raise AuthenticationError(WRONG_KEY)
 
     def used(self, tx: Tx, id: str) -> None:
         """Record that a key was used now."""
@@ -287,7 +296,8 @@ class KeyUse:
             raise await self._store.write(lambda tx: self._count(tx, counter))
         if isinstance(found, FwError):
             raise found
-        if found.last_used is None or found.now - found.last_used >= SEEN_EVERY_MS:
+        used = found.last_used  # later than now if the clock was set back
+        if used is None or not 0 <= found.now - used < SEEN_EVERY_MS:
             with suppress(OverloadedError):  # recording the use is optional
                 await self._store.write(lambda tx: self._keys.used(tx, found.caller.api_key or ""))
         return found.caller
@@ -309,4 +319,4 @@ class KeyUse:
         if wait is not None:
             return TooManyRequestsError(wait)
         attempts.settle_failure(tx, charge, counter, WRONG_KEYS)
-        return AuthenticationError("This API key is not valid.")
+        return AuthenticationError(WRONG_KEY)

@@ -52,7 +52,6 @@ _REPLACE_PASSWORD: Final = Statement(
     .where(PASSWORD.c.user == _USER)
     .returning(PASSWORD.c.changed, PASSWORD.c.hash)
 )
-_HAS_PASSWORD: Final = Statement(sa.select(PASSWORD.c.user).where(PASSWORD.c.user == _USER))
 _SET_PASSWORD: Final = Statement(
     sa.insert(PASSWORD).values(user=_USER, hash=sa.bindparam("new"), changed=sa.bindparam("at"))
 )
@@ -109,11 +108,6 @@ def set_password(
     links.end(tx, user)
     ended = sessions.end_all(tx, user, except_session, idle_days=idle_days)
     return PasswordSet(before is not None, ended)
-
-
-def has_password(tx: Tx, user: str) -> bool:
-    """Return whether an account has a password; an invited account has none yet."""
-    return tx.scalar(_HAS_PASSWORD, user=user) is not None
 
 
 @dataclass(frozen=True, slots=True)

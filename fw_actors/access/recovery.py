@@ -21,9 +21,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from fw_actors.access import attempts, links
-from fw_actors.access.accounts import canonical_email, lock_account
+from fw_actors.access.accounts import canonical_email, has_password, lock_account
 from fw_actors.access.links import LinkFacts, LinkKind, Links
-from fw_actors.access.passwords import Passwords, has_password
+from fw_actors.access.passwords import Passwords
 from fw_actors.access.users import add_user
 from fw_actors.config import AuthPolicy
 from fw_actors.documents import permissions, rows
@@ -163,6 +163,8 @@ class LinkUse:
         def work(tx: Tx) -> None:
             lock_account(tx, facts.user)
             user = links.spend(tx, kind, token)  # the user may have been renamed
+            if kind is LinkKind.INVITATION and has_password(tx, user):
+                raise InvalidTokenError
             fw = self._handle(tx, user, request_id)
             self._passwords.replace(fw, user, password_hash, _ACTIONS[kind])
             with self._audit.suppressed(tx):  # covered by the event just recorded

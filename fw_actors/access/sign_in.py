@@ -274,8 +274,10 @@ class SignIn(CountedAttempts):
     ) -> SignedIn | FwError:
         lock_account(tx, account.user)
         now = self._directory.find(tx, admitted.identified.canonical or "")
-        if now is None or not now.enabled or now.password_changed != account.password_changed:
-            return self._fail(tx, admitted)  # the account changed while the hash ran
+        if now is None or now.user != account.user or not now.enabled:
+            return self._fail(tx, admitted)  # the identifier or the account changed meanwhile
+        if now.password_changed != account.password_changed:
+            return self._fail(tx, admitted)
         identified = admitted.identified
         attempts.note_sign_in(tx, now.user, identified.known_address, admitted.address_seen)
         attempts.clear(tx, admitted.charge, identified.key, admitted.address_charge)

@@ -35,6 +35,7 @@ from fw_actors.ops.queued_jobs import JobControl
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import ServiceState
+from fw_actors.rules.lockout import BUSY_RETRY_SECONDS
 from fw_actors.runtime import AskTimeout, KeyedPool, MailboxFull, Ref, Request
 from fw_actors.store import Tx, installation_key
 from fw_actors.webhooks.diagnostics import Trial, TrialResult
@@ -128,8 +129,8 @@ class Gateway:
         else:
             try:
                 return await self._ask(identified.key, AttemptSignIn(attempt, identified))
-            except MailboxFull:
-                error = too_many()
+            except MailboxFull as full:
+                error = self._beyond(full)
         self._attempts.sign_in(error, attempt, shown_key(identified.key))
         raise error
 
@@ -138,8 +139,8 @@ class Gateway:
         counter = self._changes.counter(change.user)
         try:
             return await self._ask(counter, AttemptPasswordChange(change, counter))
-        except MailboxFull:
-            error = too_many()
+        except MailboxFull as full:
+            error = self._beyond(full)
         self._attempts.change(error, change)
         raise error
 
@@ -173,6 +174,24 @@ class Gateway:
     async def write(self, caller: Caller, fn: Callable[[Fw], T], request_id: str = "") -> T:
         """Run `fn` in one transaction as the caller."""
         return await self._site.store.write(lambda tx: fn(self._handle(tx, caller, request_id)))
+
+    async def write_prepared(
+        self, caller: Caller, fn: Callable[[Fw], T], request_id: str = ""
+    ) -> T:
+        """Run `fn` as `write` does, with what `prepare` has returned.
+
+        Preparing may have waited for seconds in the queue for hashes.
+        Raises: AuthenticationError if the caller's session or API key has ended meanwhile.
+        """
+
+        def work(tx: Tx) -> T:
+            if caller.session is not None:
+                sessions.require_live(tx, caller.session)
+            if caller.api_key is not None:
+                self._site.api_keys.require_live(tx, caller.api_key)
+            return fn(self._handle(tx, caller, request_id))
+
+        return await self._site.store.write(work)
 
     async def prepare(
         self, caller: Caller, doctype: str, name: str | None, body: Mapping[str, Any]
@@ -298,6 +317,16 @@ class Gateway:
         if isinstance(answer, FwError):
             raise answer
         return answer
+
+    def _beyond(self, full: MailboxFull) -> FwError:
+        """Return the error for an attempt that was not accepted.
+
+        It is 429 beyond the attempts in flight at one identifier (A-68), and 503 beyond the number
+        of identifiers with attempts in flight.
+        """
+        if full.actor == self._lockouts.name:
+            return too_many()
+        return TooManyRequestsError(BUSY_RETRY_SECONDS)
 
     def _handle(self, tx: Tx, caller: Caller, request_id: str) -> Fw:
         """Return the caller's handle; a caller disabled meanwhile counts as unauthenticated."""

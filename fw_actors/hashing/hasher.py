@@ -479,14 +479,14 @@ class Hasher:
             return self._refuse(stored.cost, password)
         try:
             fits = stored.fits(_bytes(password))
-        except ModuleNotFoundError:  # the extra was uninstalled after the import
-            return self._refuse(decoy, password)
+        except (ModuleNotFoundError, ValueError):  # the extra was uninstalled after the import, or
+            return self._refuse(decoy, password)  # its library refuses the parameters
         return PasswordCheck(fits, outdated=fits)
 
     def _refuse(self, cost: HashCost, password: str) -> PasswordCheck:
         """Spend one run of this cost on a hash that no password fits."""
         if isinstance(cost, ImportedCost):
-            with suppress(ModuleNotFoundError):
+            with suppress(ModuleNotFoundError, ValueError):
                 cost.spend(_bytes(password))
                 return PasswordCheck(False)
             cost = self._cost

@@ -107,7 +107,8 @@ class ImportedHash:
 
 
 def _scrypt_bytes(n: int, r: int, p: int) -> int:
-    return 128 * r * (n + p)
+    """Return the memory that OpenSSL needs: p blocks, N blocks, and two for its own work."""
+    return 128 * r * (n + p + 2)
 
 
 def _bcrypt(scheme: str, password: bytes, salt: bytes) -> bytes:

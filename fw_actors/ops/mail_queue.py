@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 import sqlalchemy as sa
 
+from fw_actors.access.accounts import has_password
 from fw_actors.access.links import LinkKind, Links
 from fw_actors.documents.naming import random_name
 from fw_actors.documents.registry import Registry
@@ -34,7 +35,7 @@ from fw_actors.mail.message import UnsafeHeaderError
 from fw_actors.rules.delivery import DeliveryStatus, Verdict
 from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
-from fw_actors.store.schema import IDENTIFIER, PASSWORD
+from fw_actors.store.schema import IDENTIFIER
 
 QUEUE: Final = "mail"
 _WRITTEN: Final = ("recipient", "template", "subject", "status", "attempts", "sent")
@@ -142,14 +143,11 @@ class MailComposer:
         d = deliveries.c
         key: sa.BindParameter[Any] = sa.bindparam("key")
         self._links, self._site = links, site
-        known = users.outerjoin(PASSWORD, PASSWORD.c.user == u.name)
         # Locked: a link must not go to an address that is just being replaced.
-        account = sa.select(
-            u.name, u.email, u.fullName, PASSWORD.c.hash.is_not(None)
-        ).with_for_update(key_share=True, of=users)
-        self._by_user = Statement(account.select_from(known).where(u.name == key, u.enabled == 1))
+        account = sa.select(u.name, u.email, u.fullName).with_for_update(key_share=True, of=users)
+        self._by_user = Statement(account.where(u.name == key, u.enabled == 1))
         self._by_identifier = Statement(
-            account.select_from(known.join(IDENTIFIER, IDENTIFIER.c.user == u.name)).where(
+            account.select_from(users.join(IDENTIFIER, IDENTIFIER.c.user == u.name)).where(
                 IDENTIFIER.c.key == key, u.enabled == 1
             )
         )
@@ -202,7 +200,11 @@ class MailComposer:
             self._by_user if by_user else self._by_identifier,
             key=job.user if by_user else job.arguments,
         )
-        return None if row is None else _Recipient(row[0], row[1], row[2] or "", bool(row[3]))
+        if row is None:
+            return None
+        # After the lock, in a statement of its own: PostgreSQL reads other tables of a statement
+        # that waits for a lock as they were before the wait.
+        return _Recipient(row[0], row[1], row[2] or "", has_password(tx, row[0]))
 
     def _withdraw(self, tx: Tx, job: LeasedJob) -> None:
         """Reject a message; one that never had a recipient is dropped silently."""

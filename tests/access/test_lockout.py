@@ -322,3 +322,18 @@ async def test_unlock_by_another_process_ends_the_known_lock(site: HttpSite) -> 
     assert (await site.login("ann")).status == 429
     await site.rows("DELETE FROM fw_login_attempt")
     assert (await site.login("ann")).status == 200
+
+
+async def test_lockout_refuses_a_flood_at_one_identifier_with_429(site: HttpSite) -> None:
+    """Attempts above the limit while others are in flight wait a second (A-68), however many."""
+    await site.hire("ann")
+    replies: list[ClientResponse] = []
+
+    async def guess(number: int) -> None:
+        replies.append(await site.login("ann", f"wrong {number}", peer=f"203.0.113.{number % 250}"))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(400):
+            nursery.start_soon(guess, number)
+    assert {reply.status for reply in replies} == {401, 429}
+    assert sum(reply.status == 401 for reply in replies) == 4

@@ -26,8 +26,11 @@ from fw_actors.errors import (
     NotFoundError,
     ValidationError,
 )
+from fw_actors.ops.audit import Action
+from fw_actors.ops.mail_queue import MailComposer
 from fw_actors.ops.site import Site
 from fw_actors.rules.lockout import Budget
+from fw_actors.store import LeasedJob
 from tests.interop.overlap_kit import Overlap, as_administrator, patient_site
 from tests.site_kit import dependencies_of
 
@@ -387,3 +390,22 @@ async def test_overlapping_scopes_keep_one_unscoped_system_manager(
     )
     assert isinstance(refusal, ConflictError)
     assert await site.read("bob", lambda fw: fw.rights.administers)
+
+
+async def test_overlapping_first_password_prevents_an_invitation_link(
+    site: Site, overlap: Overlap
+) -> None:
+    """A mail that waits for the account sees the password set meanwhile (A-194)."""
+    await site.write("Administrator", lambda fw: add_user(fw, "ida", "ida@x.test"))
+    links = Links(site.registry, site.config.auth, site.entropy, "https://x.test")
+    composer = MailComposer(site.registry, links, "site")
+    job = LeasedJob(
+        id=1, queue="mail", partition="", subject="none", function="invitation", user="ida",
+        lease="x",
+    )  # fmt: skip
+    hashed = await site.hash_password(PASSWORD, "ida", "ida@x.test")
+    first = as_administrator(
+        site, lambda fw: site.passwords.replace(fw, "ida", hashed, Action.ACCEPT_INVITE)
+    )
+    second = partial(site.store.write, lambda tx: composer.prepare(tx, job))
+    assert (await overlap(first, second))[1] is None

@@ -74,7 +74,12 @@ class ResourceRoutes(GatewayRoutes):
         """Insert a document; 201."""
         doctype = exchange.argument("doctype")
         body = await self._with_hash(exchange, doctype, None)
-        return await self._write_document(exchange, lambda fw: rest.insert(fw, doctype, body), 201)
+        return await self._write_document(
+            exchange,
+            lambda fw: rest.insert(fw, doctype, body),
+            201,
+            prepared=body is not exchange.body,
+        )
 
     async def read(self, exchange: Exchange) -> Response:
         """Read a document."""
@@ -86,7 +91,11 @@ class ResourceRoutes(GatewayRoutes):
         """Save the changed fields of a document."""
         doctype, name = _doctype_and_name(exchange)
         body = await self._with_hash(exchange, doctype, name)
-        return await self._write_document(exchange, lambda fw: rest.save(fw, doctype, name, body))
+        return await self._write_document(
+            exchange,
+            lambda fw: rest.save(fw, doctype, name, body),
+            prepared=body is not exchange.body,
+        )
 
     async def delete(self, exchange: Exchange) -> Response:
         """Delete a document."""
@@ -119,14 +128,20 @@ class ResourceRoutes(GatewayRoutes):
         return json_response(document, 200, ("Content-Disposition", _attachment(doctype, name)))
 
     async def _write_document(
-        self, exchange: Exchange, write: Callable[[Fw], dict[str, Any]], status: int = 200
+        self,
+        exchange: Exchange,
+        write: Callable[[Fw], dict[str, Any]],
+        status: int = 200,
+        *,
+        prepared: bool = False,
     ) -> Response:
-        """Write a document and return it.
+        """Write a document and return it; `prepared`: what the gateway has prepared.
 
         It is encoded inside the transaction, so that a value that JSON can't represent, set by a
         hook, undoes the write.
         """
-        body = await self._gateway.write(
+        transaction = self._gateway.write_prepared if prepared else self._gateway.write
+        body = await transaction(
             exchange.known_caller, lambda fw: encode({"data": write(fw)}), exchange.request_id
         )
         return Response(body, status)

@@ -11,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from fw_actors.access import recovery
+from fw_actors.access.links import LinkKind
 from fw_actors.errors import (
     ConflictError,
     DuplicateError,
@@ -139,3 +140,11 @@ async def test_invitation_requires_a_system_manager(
     await site.do(invite, user="maria")
     (delivery,) = await site.deliveries()
     assert delivery["owner"] == "maria"
+
+
+async def test_invitation_link_of_an_account_with_a_password_is_refused(site: MailSite) -> None:
+    """An invitation only sets a first password, whatever made its link (A-194)."""
+    await site.hire("ann")
+    link = await site.site.store.write(lambda tx: site.links.mint(tx, LinkKind.INVITATION, "ann"))
+    with pytest.raises(InvalidTokenError):
+        await site.invitation.accept(token_of(link.url), OTHER, None, ADDRESS)

@@ -489,3 +489,27 @@ async def test_parallel_guesses_on_real_threads_meet_the_limit(
         answers = await guesses(SignInDoor(office), ["wrong"] * 100)
         assert site.hasher.statistics().hashes - before == 5
     assert (answers["401"], sum(answers.values()), "in" in answers) == (4, 100, False)
+
+
+async def test_sign_in_with_an_identifier_that_moved_meanwhile_fails(office: Office) -> None:
+    """The password of one account opens no other, even if both were set at the same time."""
+    hashed = [await office.site.hash_password(PASSWORD, name, "") for name in ("ada", "bob")]
+
+    def hire(fw: Any) -> None:
+        add_user(fw, "ada", "shared@x.test", "", (), hashed[0])
+        add_user(fw, "bob", "bob@x.test", "", (), hashed[1])
+
+    def move(fw: Any) -> None:
+        for name, email in (("ada", "ada@x.test"), ("bob", "shared@x.test")):
+            user = fw.get_doc("User", name)
+            user.email = email
+            user.save()
+
+    await office.do(hire)
+    door = SignInDoor(office)
+    attempt = asked("shared@x.test", PASSWORD)
+    admitted = await door.sign_in.admit(door.sign_in.identify(attempt))
+    assert isinstance(admitted, Admitted)
+    await office.do(move)
+    assert isinstance(await door.sign_in.verify(attempt, admitted), AuthenticationError)
+    assert await office.sql("SELECT id FROM fw_session") == []

@@ -108,6 +108,12 @@ def test_scrypt_hash_that_is_accepted_can_be_verified(n: int, r: int, p: int, si
     assert found.fits(BYTES) is False
 
 
+@pytest.mark.parametrize(("n", "r", "p"), [(16, 8192, 1), (2, 60_000, 16), (2, 100_000, 1)])
+def test_scrypt_hash_of_large_blocks_can_be_verified(n: int, r: int, p: int) -> None:
+    """OpenSSL counts two more blocks than the N and p of the parameters."""
+    assert parse_imported(f"scrypt:{n}:{r}:{p}$salt${'ab' * 32}").fits(BYTES) is False
+
+
 @pytest.mark.parametrize("password", [b"", b"a\0b", b"\xff", b"x" * 1024])
 @pytest.mark.parametrize("form", HASHES)
 def test_imported_hash_accepts_any_bytes_as_password(form: str, password: bytes) -> None:
