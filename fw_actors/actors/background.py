@@ -46,7 +46,7 @@ from fw_actors.ops.queued_jobs import (
     function_of,
 )
 from fw_actors.ops.site import Site
-from fw_actors.ops.sweeps import BATCH, Batch
+from fw_actors.ops.sweeps import BATCH, PAUSE_SECONDS, Batch
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.safe_output import Scrubber, raised_at
 from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
@@ -61,7 +61,6 @@ from fw_actors.webhooks.subscriptions import (
 )
 
 FIRST_AFTER_SECONDS: Final = 60.0
-PAUSE_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 1.0
 HOURLY: Final = 3600.0
 DAILY: Final = 86_400.0

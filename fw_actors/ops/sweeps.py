@@ -24,6 +24,8 @@ from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import drop_old_hours, drop_states_of_deleted
 
 BATCH: Final = 1000
+PAUSE_SECONDS: Final = 0.05
+"""Between two batches: it keeps the waits of other writers short."""
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
 
 Batch = Callable[[Tx], int]

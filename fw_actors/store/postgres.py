@@ -46,7 +46,14 @@ from fw_actors.store.postgres_connection import (
 )
 from fw_actors.store.postgres_engine import PostgresEngine
 from fw_actors.store.query_limits import QueryWatch
-from fw_actors.store.store import MAX_WAITING_READS, MAX_WAITING_WRITES, Listeners, Store
+from fw_actors.store.store import (
+    LOCK_SECONDS,
+    MAX_WAITING_READS,
+    MAX_WAITING_WRITES,
+    MIGRATION_LOCK_SECONDS,
+    Listeners,
+    Store,
+)
 from fw_actors.store.transaction import Tx
 
 CHANNEL: Final = "fw_commit"
@@ -233,8 +240,6 @@ class NoticeThread:
 WRITER_THREADS: Final = 8
 READER_THREADS: Final = 4
 LOOKUP_THREADS: Final = 2
-LOCK_SECONDS: Final = 3.0
-MIGRATION_LOCK_SECONDS: Final = 30
 
 
 @asynccontextmanager
