@@ -86,8 +86,8 @@ class Notices:
     def heard(self) -> bool:
         """Return whether another process has sent a notice since the last call."""
         own = self._connection.raw.info.backend_pid
-        told = [notice.pid != own for notice in self._connection.raw.notifies(timeout=0)]
-        return any(told)  # all notices are read first
+        external = [notice.pid != own for notice in self._connection.raw.notifies(timeout=0)]
+        return any(external)  # all notices are read first
 
     def close(self) -> None:
         """Close the connection."""

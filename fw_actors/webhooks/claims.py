@@ -52,7 +52,7 @@ SHORT: Final = 16_384
 """In bytes. Longer payloads are read one by one, so that no value exceeds SQLite's limit."""
 
 
-class Hook(msgspec.Struct, frozen=True):
+class StoredWebhook(msgspec.Struct, frozen=True):
     """A Webhook at the time of an attempt; the secrets are sealed and bound to `row_id`.
 
     `paused_until` is the end of its pause (ms), or `NOT_PAUSED`. `old_secret` also signs until
@@ -83,7 +83,7 @@ class LeasedDelivery(msgspec.Struct, frozen=True):
     """A delivery leased by this process: its lease, its payload and its Webhook."""
 
     job: LeasedJob
-    hook: Hook | None  # None: the Webhook was deleted
+    hook: StoredWebhook | None  # None: the Webhook was deleted
     lease_end: int
     delivery: str
     payload: bytes
@@ -102,14 +102,14 @@ class Head(NamedTuple):
 
     next_at: int
     webhook: str
-    hook: Hook | None
+    hook: StoredWebhook | None
 
 
 class Lease(NamedTuple):
     """Leased deliveries of one Webhook (None if it was deleted); the lease ends at `ends` (ms)."""
 
     webhook: str
-    hook: Hook | None
+    hook: StoredWebhook | None
     ends: int
 
 
@@ -206,10 +206,10 @@ class ClaimedBatch(NamedTuple):
 class ClaimLimits(Protocol):
     """Limits how many deliveries of each Webhook a claim leases."""
 
-    def free(self, hook: Hook | None) -> int:
+    def free(self, hook: StoredWebhook | None) -> int:
         """Return how many deliveries of a Webhook may start; None is a deleted Webhook."""
 
-    def take(self, hook: Hook | None, count: int) -> None:
+    def take(self, hook: StoredWebhook | None, count: int) -> None:
         """Count leased deliveries."""
 
 
@@ -311,7 +311,7 @@ class DeliveryClaims:
             for next_at, webhook, name, *hook in found
         ]
 
-    def hook(self, tx: Tx, name: str) -> Hook | None:
+    def hook(self, tx: Tx, name: str) -> StoredWebhook | None:
         """Return a Webhook as currently stored, or None."""
         row = tx.one(self._hook, key=name)
         return None if row is None else _hook(name, *row)
@@ -355,7 +355,7 @@ def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedL
     return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, webhook))  # of those not due yet
 
 
-def _timeout(hook: Hook | None) -> int:
+def _timeout(hook: StoredWebhook | None) -> int:
     return hook.timeout if hook is not None else DEFAULT_TIMEOUT
 
 
@@ -397,8 +397,8 @@ def _leased_rows(deliveries: sa.Table, *, traced: bool, packed: bool) -> Stateme
     return Statement(sa.select(FramedRows(job.id, short, *columns), *counts).select_from(source))
 
 
-def _hook(name: str, enabled: int, *columns: Any) -> Hook:
-    return Hook(name, bool(enabled), *columns)
+def _hook(name: str, enabled: int, *columns: Any) -> StoredWebhook:
+    return StoredWebhook(name, bool(enabled), *columns)
 
 
 _DECODER: Final = msgspec.json.Decoder(_Row)
@@ -423,24 +423,24 @@ class ClaimPlan:
         self._known, self._free = receivers, free
         self._slots, self._per_receiver = slots, per_receiver
         self._copies: dict[Origin | None, ReceiverSlots] = {}
-        self._targets: dict[Hook | None, Endpoint | None] = {}
+        self._targets: dict[StoredWebhook | None, Endpoint | None] = {}
 
-    def free(self, hook: Hook | None) -> int:
+    def free(self, hook: StoredWebhook | None) -> int:
         """Return how many of this Webhook's deliveries may start now."""
         return startable(self._copy(hook), self._free, self._slots)
 
-    def take(self, hook: Hook | None, count: int) -> None:
+    def take(self, hook: StoredWebhook | None, count: int) -> None:
         """Count leased deliveries of this Webhook."""
         self._copy(hook).take(count)
         self._free -= count
 
-    def target(self, hook: Hook | None) -> Endpoint | None:
+    def target(self, hook: StoredWebhook | None) -> Endpoint | None:
         """Return the endpoint of this Webhook's deliveries; parsed once for each plan."""
         if hook not in self._targets:
             self._targets[hook] = target_of(hook)
         return self._targets[hook]
 
-    def _copy(self, hook: Hook | None) -> ReceiverSlots:
+    def _copy(self, hook: StoredWebhook | None) -> ReceiverSlots:
         target = self.target(hook)
         origin = target.origin if target is not None else None
         copy = self._copies.get(origin)
@@ -463,7 +463,7 @@ def new_receiver(origin: Origin | None, slots: int, per_receiver: int) -> Receiv
     return ReceiverSlots(limit=per_receiver)
 
 
-def target_of(hook: Hook | None) -> Endpoint | None:
+def target_of(hook: StoredWebhook | None) -> Endpoint | None:
     """Return the endpoint of a Webhook's deliveries; None if nothing is to be sent."""
     if hook is None or not hook.enabled:
         return None

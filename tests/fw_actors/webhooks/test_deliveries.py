@@ -18,10 +18,10 @@ from fw_actors.webhooks.claims import (
     SHORT,
     ClaimedBatch,
     Head,
-    Hook,
     Lease,
     Leased,
     LeasedDelivery,
+    StoredWebhook,
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, readable
 from tests.fw_actors.office import Office, open_office
@@ -39,10 +39,10 @@ class SlotsPerWebhook:
         self._each, self._closed = each, closed
         self.taken: list[tuple[str | None, int]] = []
 
-    def free(self, hook: Hook | None) -> int:
+    def free(self, hook: StoredWebhook | None) -> int:
         return 0 if (hook and hook.name) in self._closed else self._each
 
-    def take(self, hook: Hook | None, count: int) -> None:
+    def take(self, hook: StoredWebhook | None, count: int) -> None:
         self.taken.append((hook.name if hook is not None else None, count))
 
 
