@@ -38,7 +38,7 @@ ROOT: Final = Path(__file__).parents[1]
 WARM: Final = 5  # so many of each before the first that counts
 READY_SECONDS: Final = 60.0
 OUTCOME_SECONDS: Final = 30.0
-LOOK_SECONDS: Final = 0.01
+POLL_SECONDS: Final = 0.01
 SETTLE_SECONDS: Final = 0.05  # what ends a flow after its client has the answer
 PASSWORD: Final = "correct horse battery staple"
 BEFORE: Final = "c3497b0"  # the commit before modules were merged, by this same counter
@@ -150,7 +150,7 @@ class RecordedService:
             end = time.monotonic() + OUTCOME_SECONDS
             while self._sent() == before:
                 assert time.monotonic() < end, "the delivery has no outcome"
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
 
         return self._recorded(work)
 
@@ -172,9 +172,9 @@ class RecordedService:
         headers |= {"Content-Type": "application/json", "X-FW-CSRF": "1"}
         self._client.request(method, path, json.dumps(body), headers)
         response = self._client.getresponse()
-        told = json.loads(response.read())
-        assert response.status < http.client.BAD_REQUEST, told
-        return told, response.headers
+        answer = json.loads(response.read())
+        assert response.status < http.client.BAD_REQUEST, answer
+        return answer, response.headers
 
     def _recorded(self, work: Callable[[], object]) -> Flow:
         self._tell("begin")

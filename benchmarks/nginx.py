@@ -19,7 +19,7 @@ import trio
 
 START_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 _HOST: Final = "127.0.0.1"
 _PATH: Final = "/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin"
 
@@ -185,5 +185,5 @@ def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
             with socket.create_connection((_HOST, port), timeout=1):
                 return
         except OSError:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
     raise ReceiverFailed("nginx did not start; what it said stands above.")

@@ -43,7 +43,7 @@ _FOLDER: Final = Path(__file__).parent.parent / "build"  # a disk: /tmp may be m
 _KEY: Final = "a key of the benchmarks, forty characters"
 _HOUR_SECONDS: Final = 3600.0
 _READY_SECONDS: Final = 60.0
-_LOOK_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 _EVENTS_A_TRANSACTION: Final = 500
 _ROOT: Final = Path(__file__).parent.parent
 _PAUSE: Final = text("UPDATE fw_job SET next_at = :at WHERE next_at IS NOT NULL")
@@ -170,7 +170,7 @@ async def until_delivered(config: Config, events: int) -> float:
 
 async def _until_none_is_left(store: Store) -> None:
     while await store.read(lambda tx: jobs.heads(tx, QUEUE)):  # noqa: ASYNC110 - the store says it
-        await trio.sleep(_LOOK_SECONDS)
+        await trio.sleep(_POLL_SECONDS)
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def node(folder: Path, database: str) -> Iterator[None]:
         while "worker.ready" not in log.read_text():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise NotReady(log.read_text())
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         yield
     finally:
         process.terminate()

@@ -102,19 +102,19 @@ async def running() -> AsyncIterator[ActorRef]:
 async def tell(messages: int) -> float:
     """Fill the mailbox, let the actor empty it, over and over; its last message is a question."""
     batch = BOUND - 1
-    told = handled = 0
+    sent = handled = 0
     async with running() as ref:
         put, note = ref.tell, NumberTold(1)
         began = perf_counter()
-        while told < messages:
+        while sent < messages:
             for _ in range(batch):
                 put(note)
-            told += batch
+            sent += batch
             handled = await ref.ask(AddValue(0), deadline=DEADLINE)
         spent = perf_counter() - began
-    if handled != told:
-        raise MessagesMiscounted(f"{told} messages were told, {handled} were handled.")
-    return told / spent
+    if handled != sent:
+        raise MessagesMiscounted(f"{sent} messages were sent, {handled} were handled.")
+    return sent / spent
 
 
 async def awaited(messages: int) -> float:

@@ -17,10 +17,10 @@ from fw_actors.runtime import (
     Actor,
     Message,
     Runtime,
-    Slow,
     SystemClock,
     SystemEntropy,
     Topic,
+    TopicOverflow,
     handles,
     open_runtime,
 )
@@ -49,7 +49,7 @@ class ChatMember(Actor):
         self.room = room
 
     async def started(self) -> None:
-        self.room.subscribe(self.context.ref, slow=Slow.DROP_OLDEST, capacity=100)
+        self.room.subscribe(self.context.ref, overflow=TopicOverflow.DROP_OLDEST, capacity=100)
 
     @handles(ChatLine)
     async def write(self, message: ChatLine) -> None:

@@ -19,7 +19,7 @@ _READ_BYTES = 65_536
 
 
 @dataclass(frozen=True)
-class Post:
+class DemoPost:
     """A received POST: its `webhook-id`, whether its signature is valid, and the response."""
 
     receiver: str
@@ -35,8 +35,8 @@ class DemoReceiver:
     name: str
     secret: str
     answers: Sequence[int]
-    seen: Callable[[Post], None]
-    posts: list[Post] = field(default_factory=list)
+    seen: Callable[[DemoPost], None]
+    posts: list[DemoPost] = field(default_factory=list)
     url: str = ""
 
     async def serve(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -72,7 +72,7 @@ class DemoReceiver:
     def _answer(self, connection: h11.Connection, headers: dict[str, str], body: bytes) -> bytes:
         status = self.answers[min(len(self.posts), len(self.answers) - 1)]
         verified = verifies(self.secret, headers, body)
-        post = Post(self.name, headers.get("webhook-id", ""), verified, status)
+        post = DemoPost(self.name, headers.get("webhook-id", ""), verified, status)
         self.posts.append(post)
         self.seen(post)
         head = h11.Response(status_code=status, headers=[("content-length", "0")])

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from fw_actors.rules.delivery import wait_seconds
 from fw_actors.runtime import SystemClock, SystemEntropy
-from fw_cli.demo_receiver import DemoReceiver, Post
+from fw_cli.demo_receiver import DemoPost, DemoReceiver
 from fw_cli.demo_site import BACKOFF_SECONDS, PASSWORD, USER, Client, make_site, make_user
 from fw_cli.errors import CommandFailed
 
@@ -69,7 +69,7 @@ class Story:
         if not self.live:
             self.console.print(line)
 
-    def posted(self, post: Post) -> None:
+    def posted(self, post: DemoPost) -> None:
         """Add the lines of a POST that a receiver got."""
         signature = "signature good" if post.verified else "SIGNATURE WRONG"
         style = "green" if post.status < 300 else "yellow"

@@ -29,7 +29,7 @@ _MAX_LINE_BYTES: Final = 1024 * 1024  # as of a body over HTTP
 _BYTES_PER_TRANSACTION: Final = 4 * 1024 * 1024
 _DUPLICATE: Final = "DuplicateError"
 _MAX_SHOWN: Final = 1_000
-_OVERLOADED_ATTEMPTS: Final = 30
+OVERLOADED_ATTEMPTS: Final = 30
 
 
 @dataclass
@@ -230,7 +230,7 @@ async def _written(site: Site, events: list[dict[str, Any]]) -> list[dict[str, A
 
     from fw_actors.errors import OverloadedError
 
-    for _ in range(_OVERLOADED_ATTEMPTS):
+    for _ in range(OVERLOADED_ATTEMPTS):
         try:
             return await site.write(ADMINISTRATOR, lambda fw: fw.webhooks.emit_many(events))
         except OverloadedError as busy:

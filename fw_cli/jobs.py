@@ -189,8 +189,8 @@ def _repeated(context: CommandContext, act: Callable[[Site, Fw], int]) -> int:
     return context.on_site(use)
 
 
-def _tell(told: dict[str, int], sentence: str, *, as_json: bool) -> None:
+def _tell(result: dict[str, int], sentence: str, *, as_json: bool) -> None:
     if as_json:
-        show_json(told)
+        show_json(result)
     else:
         say(sentence)

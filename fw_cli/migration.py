@@ -68,10 +68,10 @@ async def _migrate(site: Site) -> None:
         async for each in data_migrations.run_pending(site):
             say(f"migrated {each}")
     except data_migrations.DataMigrationFailed as failure:
-        raise CommandFailed(_told(failure)) from failure
+        raise CommandFailed(_sentence(failure)) from failure
 
 
-def _told(failure: DataMigrationFailed) -> str:
+def _sentence(failure: DataMigrationFailed) -> str:
     from fw_cli.scripts import described
 
     migration = failure.pending.migration

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Final
 
-_STAT: Final = Path("/proc/self/stat")
+STAT: Final = Path("/proc/self/stat")
 _MEMORY: Final = Path("/proc/self/mem")
 _ENV_START, _ENV_END = 50 - 3, 51 - 3  # proc(5): the fields after the name start at number 3
 PREFIX: Final = "FW_SECRET_"
@@ -43,7 +43,7 @@ def take_secrets(
 def _overwrite(names: Collection[bytes]) -> bool:
     """Overwrite the values of `names` with zeros; return whether that was possible."""
     try:
-        stat = _STAT.read_bytes()
+        stat = STAT.read_bytes()
         fields = stat[stat.rindex(b")") + 1 :].split()
         start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
         with _MEMORY.open("r+b", buffering=0) as memory:

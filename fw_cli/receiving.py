@@ -281,7 +281,7 @@ class _ReceivedRequests:
         saved = None if self._folder is None else _save(self._folder, self.received, request)
         event = event_type_of(request.body)
         if self._as_json:
-            told = {
+            result = {
                 "event": event,
                 "path": handler.path,
                 **({} if judgement is None else _as_json(judgement)),
@@ -289,7 +289,7 @@ class _ReceivedRequests:
                 "body": request.body.decode("utf-8", "replace"),
                 "file": None if saved is None else str(saved),
             }
-            click.echo(json_text(told))
+            click.echo(json_text(result))
             return
         verdict = "not verified: no secret was given"
         if judgement is not None:

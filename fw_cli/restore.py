@@ -75,11 +75,11 @@ def restore(
                 _tell_dry_run(file, as_json=as_json)
                 return
             restored = _settle(context, draft, before, all_keys=end_keys, source=file.name)
-            told = _as_json(restored, None if dry_run or not exists else kept)
+            result = _as_json(restored, None if dry_run or not exists else kept)
     if as_json:
-        show_json({**told, "dryRun": dry_run})
+        show_json({**result, "dryRun": dry_run})
     else:
-        _tell(restored, told["kept"], file, dry_run=dry_run)
+        _tell(restored, result["kept"], file, dry_run=dry_run)
 
 
 def _exists(context: CommandContext, *, dry_run: bool) -> bool:

@@ -118,12 +118,12 @@ class ShellSession:
     async def _alone(self, source: CodeType) -> None:
         """Run an input in its own transaction."""
         run = self._site.write if self._commit else self._site.rollback
-        with self._told():
+        with self._reporting():
             await run(self._user, partial(self._execute, source))
 
     async def _together(self) -> None:
         """Run inputs in one transaction until commit() or rollback()."""
-        with self._told():
+        with self._reporting():
             await self._site.write(self._user, self._converse)
             click.echo("committed")
 
@@ -156,11 +156,11 @@ class ShellSession:
             click.echo("interrupted", err=True)
             raise _RolledBackInput from None
         except BaseException as error:
-            self._tell(error)
+            self._report(error)
             raise _RolledBackInput from None
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reporting(self) -> Iterator[None]:
         """Report a failure of the transaction itself, such as a full disk at its commit."""
         try:
             yield
@@ -168,9 +168,9 @@ class ShellSession:
             if isinstance(end, _EndOfShell):
                 raise
         except (Exception, BaseExceptionGroup) as error:
-            self._tell(error)
+            self._report(error)
 
-    def _tell(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         """Print an error without secrets; for a defect also the traceback, beginning at the
         input."""
         import traceback

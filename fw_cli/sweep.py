@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,8 +12,6 @@ from fw_cli.progress import progress
 if TYPE_CHECKING:
     from fw_actors.actors.sweeper import Batch
     from fw_actors.ops.site import Site
-
-_PAUSE_SECONDS: Final = 0.05  # keeps the waits of a running service's writers short
 
 
 @click.command()
@@ -59,7 +57,7 @@ def _steps(site: Site, what: str) -> tuple[Batch, ...]:
 async def _deleted(site: Site, step: Batch) -> int:
     import trio
 
-    from fw_actors.actors.sweeper import BATCH
+    from fw_actors.actors.sweeper import BATCH, PAUSE_SECONDS
 
     total = 0
     while True:
@@ -67,4 +65,4 @@ async def _deleted(site: Site, step: Batch) -> int:
         total += count
         if count < BATCH:
             return total
-        await trio.sleep(_PAUSE_SECONDS)
+        await trio.sleep(PAUSE_SECONDS)

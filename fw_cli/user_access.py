@@ -149,11 +149,11 @@ def role(
             user = _with_roles(fw, user, added, removed)
         return {"user": user.name, "roles": [row.role for row in user.roles]}
 
-    told = context.write(work) if added or removed else context.read(work)
+    result = context.write(work) if added or removed else context.read(work)
     if as_json:
-        show_json(told)
+        show_json(result)
     else:
-        say(f"{told['user']}: {', '.join(told['roles']) or 'no roles'}")
+        say(f"{result['user']}: {', '.join(result['roles']) or 'no roles'}")
 
 
 def _with_roles(fw: Fw, user: Any, added: Sequence[str], removed: Sequence[str]) -> Any:
@@ -211,15 +211,15 @@ def sessions(
             operations.revoke_session(fw, user, handle, site.config.auth.session_idle_days)
             return {"user": user, "sessionsEnded": 1}
         ended = operations.revoke_sessions(fw, user, keys)
-        told = {"user": user, "sessionsEnded": ended.sessions}
-        return told if ended.keys is None else told | {"keysEnded": ended.keys}
+        result = {"user": user, "sessionsEnded": ended.sessions}
+        return result if ended.keys is None else result | {"keysEnded": ended.keys}
 
-    told = context.write(work)
+    result = context.write(work)
     if as_json:
-        show_json(told)
+        show_json(result)
     else:
-        and_keys = f" and {counted(told['keysEnded'], 'API key')}" if keys else ""
-        say(f"ended {counted(told['sessionsEnded'], 'session')}{and_keys} of {told['user']}")
+        and_keys = f" and {counted(result['keysEnded'], 'API key')}" if keys else ""
+        say(f"ended {counted(result['sessionsEnded'], 'session')}{and_keys} of {result['user']}")
 
 
 def _listed(context: CommandContext, account: str) -> list[dict[str, Any]]:

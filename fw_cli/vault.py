@@ -85,7 +85,7 @@ def rekey(
     if not dry_run and (backup is None) != no_backup:
         raise click.UsageError("Either --backup FILE or --no-backup is required.")
     with nullcontext() if dry_run else service_stopped(context, "changing the key"):
-        keys = _Keys(context, old_key_file, new_key_file)
+        keys = RotationKeys(context, old_key_file, new_key_file)
         if dry_run:
             found = _count(context, keys)
             show([vars(each) for each in found.fields], _COLUMNS, json=as_json)
@@ -102,7 +102,7 @@ def rekey(
     click.echo(keys.advice)
 
 
-class _Keys:
+class RotationKeys:
     """The old and the new key, and where the new one is stored."""
 
     def __init__(
@@ -191,11 +191,13 @@ class _Keys:
         return "set the new key as FW_SECRET_KEY now: with the old one the site does not open"
 
 
-def _count(context: CommandContext, keys: _Keys) -> Count:
+def _count(context: CommandContext, keys: RotationKeys) -> Count:
     return _rekeying(context, keys.old, lambda: keys.known_new, lambda rekeying: rekeying.count())
 
 
-def _move(context: CommandContext, keys: _Keys, *, leave_unreadable: bool) -> tuple[int, Count]:
+def _move(
+    context: CommandContext, keys: RotationKeys, *, leave_unreadable: bool
+) -> tuple[int, Count]:
     async def use(rekeying: Rekeying) -> tuple[int, Count]:
         found = await rekeying.count()
         if found.lost and not found.old and not found.new and not leave_unreadable:

@@ -139,10 +139,10 @@ def add(
         return await site.write(ADMINISTRATOR, lambda fw: rest.insert(fw, DOCTYPE, values))
 
     made = context.on_site(make)["name"]
-    told: dict[str, Any] = {"name": made}
+    result: dict[str, Any] = {"name": made}
     if secret is None:
-        told["secret"] = values["secret"]
-    _tell(context, told, f"created the Webhook {made}", as_json=as_json)
+        result["secret"] = values["secret"]
+    _tell(context, result, f"created the Webhook {made}", as_json=as_json)
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,12 +341,12 @@ def rotate_secret(
         until[:] = [rotate(fw, site.audit, name, made[0], overlap).old_until]
 
     context.write(write)
-    told: dict[str, Any] = {"name": webhook}
+    result: dict[str, Any] = {"name": webhook}
     if until[0] is not None:
-        told["oldSecretUntil"] = until[0]
+        result["oldSecretUntil"] = until[0]
     if secret is None:
-        told["secret"] = made[0]
-    _tell(context, told, f"replaced the signing secret of {webhook}", as_json=as_json)
+        result["secret"] = made[0]
+    _tell(context, result, f"replaced the signing secret of {webhook}", as_json=as_json)
 
 
 @click.command()
@@ -375,17 +375,17 @@ COMMANDS: Final[Sequence[click.Command]] = (
 )
 
 
-def _tell(context: CommandContext, told: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+def _tell(context: CommandContext, result: dict[str, Any], sentence: str, *, as_json: bool) -> None:
     """Report a change, and whether the running service uses it."""
     used = in_use(context)
     if as_json:
-        show_json({**told, "inUse": used})
+        show_json({**result, "inUse": used})
         return
     say(sentence)
-    if "oldSecretUntil" in told:
-        say(f"the old secret also signs until {told['oldSecretUntil']}")
-    if "secret" in told:
-        say(f"its secret, shown only now: {told['secret']}")
+    if "oldSecretUntil" in result:
+        say(f"the old secret also signs until {result['oldSecretUntil']}")
+    if "secret" in result:
+        say(f"its secret, shown only now: {result['secret']}")
     if used is False:
         say(NOT_IN_USE)
 

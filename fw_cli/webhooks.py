@@ -172,23 +172,23 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
 
     report, webhook = context.read(read)
     service = service_state(context.config)
-    told = report.as_json(service)
+    result = report.as_json(service)
     if as_json:
-        show_json(told)
+        show_json(result)
         return
     explanation = report.explanation(service)
-    say(f"{delivery}: {told['status']}")
+    say(f"{delivery}: {result['status']}")
     say(f"Its Webhook is {webhook}.")
     say(explanation.text)
     if explanation.due_at is not None:
         since = "since" if explanation.due_at <= report.facts.now else "at"
-        say(f"It is due {since} {told['dueAt']}.")
+        say(f"It is due {since} {result['dueAt']}.")
     if report.erased is not None:
         say(f"Its body was erased at {report.erased}.")
     if report.trace_id is not None:
         say(f"Its trace is {report.trace_id}.")
-    if told["recorded"]:
-        rows = [_attempt_row(delivery, each) for each in told["recorded"]]
+    if result["recorded"]:
+        rows = [_attempt_row(delivery, each) for each in result["recorded"]]
         show(rows, _ATTEMPT_COLUMNS, json=False)
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
 from fw_actors.runtime import Actor, KeyedPool, MailboxPolicy, NodeSnapshot, Runtime
 from fw_actors.runtime.cell import ActorCell
-from fw_actors.runtime.clock import START_SECONDS
+from fw_actors.runtime.clock import SHUTDOWN_SECONDS, START_SECONDS
 from fw_actors.runtime.single import SingleCell
 from supervisors.strategies import ChildRules, Restart
 
 ActorT = TypeVar("ActorT", bound=Actor)
 ActorT_co = TypeVar("ActorT_co", bound=Actor, covariant=True)
-
-SHUTDOWN_SECONDS: Final = 5.0
 
 TaskStatus = trio.TaskStatus[Any]
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 import trio
 
 from fw_actors.runtime import NodeSnapshot, RestartIntensity, Runtime, WorkerPool
 from fw_actors.runtime.cell import ActorCell
-from fw_actors.runtime.clock import START_SECONDS
+from fw_actors.runtime.clock import SHUTDOWN_SECONDS, START_SECONDS
 from supervisors.children import ActorChild, ChildSpec, TaskStatus
 from supervisors.strategies import Restart, Strategy
 from supervisors.supervisor import Supervisor
 from supervisors.tree import open_nested
-
-STOP_SECONDS: Final = 5.0
 
 
 def worker_pool_child(
@@ -25,7 +23,7 @@ def worker_pool_child(
     *,
     intensity: RestartIntensity | None = None,
     restart: Restart = Restart.PERMANENT,
-    shutdown_seconds: float = STOP_SECONDS,
+    shutdown_seconds: float = SHUTDOWN_SECONDS,
     start_seconds: float = START_SECONDS,
 ) -> ChildSpec:
     """Return the spec of a worker pool; its id is the pool's name.

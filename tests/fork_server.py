@@ -82,9 +82,9 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
     def _next(self) -> int:
-        told = os.read(self._report, _NUMBER.size)
-        assert told, "the server of forks has died"
-        (number,) = _NUMBER.unpack(told)
+        answer = os.read(self._report, _NUMBER.size)
+        assert answer, "the server of forks has died"
+        (number,) = _NUMBER.unpack(answer)
         return int(number)
 
 

@@ -87,8 +87,8 @@ class HttpSite(Staffed):
         """Create an API key; return the response's fields."""
         reply = await self.op("api_keys.createMyAPIKey", {"label": "test", **arguments}, sid=sid)
         assert reply.status == 200, reply.body
-        told: dict[str, Any] = reply.json
-        return told
+        decoded: dict[str, Any] = reply.json
+        return decoded
 
 
 @asynccontextmanager

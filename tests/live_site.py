@@ -30,7 +30,7 @@ PASSWORD: Final = "correct horse battery staple"
 SECRET: Final = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 READY_SECONDS: Final = 120.0
 EVENTUALLY_SECONDS: Final = 120.0
-_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 T = TypeVar("T")
 
 
@@ -92,8 +92,8 @@ class LiveSite:
             self.process = self.begin("serve", environ=environ, **streams)
         os.close(write)
         with open(read, encoding="utf-8") as stdout:
-            told, _, _ = select.select([stdout], [], [], READY_SECONDS)
-            line = stdout.readline() if told else ""
+            readable, _, _ = select.select([stdout], [], [], READY_SECONDS)
+            line = stdout.readline() if readable else ""
         assert line.startswith("ready "), (self.folder / "serve.log").read_text()
         self.url = line.split()[1]
 
@@ -231,10 +231,10 @@ class LiveReceiver:
         self._server.server_close()
 
 
-def eventually(look: Callable[[], T], seconds: float = EVENTUALLY_SECONDS) -> T:
-    """Call `look` until its result is true, and return that."""
+def eventually(probe: Callable[[], T], seconds: float = EVENTUALLY_SECONDS) -> T:
+    """Call `probe` until its result is true, and return that."""
     end = time.monotonic() + seconds
-    while not (found := look()):
+    while not (found := probe()):
         assert time.monotonic() < end, f"still {found!r} after {seconds} s"
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return found

@@ -109,8 +109,8 @@ def plan(tx: Tx, statement: Statement | ClauseElement, params: dict[str, Any]) -
     for setting in _SETTINGS:
         tx.run(text(f"SET LOCAL enable_{setting} = off"))
     cursor.execute(f"EXPLAIN (FORMAT JSON, COSTS OFF) {sql}".encode(), values)
-    [[told]] = cursor.fetchall()
-    yield from _of_postgresql(json.loads(told))
+    [[plan]] = cursor.fetchall()
+    yield from _of_postgresql(json.loads(plan))
     for setting in _SETTINGS:
         tx.run(text(f"SET LOCAL enable_{setting} = on"))
 
@@ -125,16 +125,16 @@ def _of_sqlite(steps: list[str]) -> Iterator[Access]:
             yield Access("", frozenset(), step)
 
 
-def _of_postgresql(told: Any, table: str = "") -> Iterator[Access]:
-    if isinstance(told, list):
-        for each in told:
+def _of_postgresql(plan: Any, table: str = "") -> Iterator[Access]:
+    if isinstance(plan, list):
+        for each in plan:
             yield from _of_postgresql(each, table)
-    elif isinstance(told, dict):
-        kind, table = told.get("Node Type", ""), told.get("Relation Name", table)
+    elif isinstance(plan, dict):
+        kind, table = plan.get("Node Type", ""), plan.get("Relation Name", table)
         # A bitmap's index scans stand below the scan of its table.
         if kind in _SCANS:
-            condition = told.get("Index Cond", "")
+            condition = plan.get("Index Cond", "")
             sought = frozenset(_SOUGHT.findall(condition))
             yield Access(table, sought, f"{kind} {table} {condition}")
-        for each in told.values():
+        for each in plan.values():
             yield from _of_postgresql(each, table)

@@ -1,5 +1,5 @@
-"""Class names mean one thing in the whole repository, test names begin with their unit, and set-up
-that tests share stands in kits."""
+"""Class names mean one thing in the whole repository, test names begin with their unit, set-up that
+tests share stands in kits, and tests use public names."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ FOLDERS: Final = (
     "fw_actors", "fw_cli", "fw_client", "supervisors", "web",
     "tests", "benchmarks", "examples", "scripts",
 )  # fmt: skip
+PRODUCT: Final = ("fw_actors", "fw_cli", "fw_client", "supervisors", "web")
+PRIVATE: Final = re.compile(r"\b_[A-Za-z]\w*")
+DEFINED: Final = re.compile(r"(?:\bdef |\bclass |\bself\.|\bcls\.|^ *)(_[A-Za-z]\w*)", re.MULTILINE)
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 NO_UNIT: Final = re.compile(
     r"test_(a|an|the|what|who|whoever|whom|whose|one|it|its|that|this|those|these|no|nothing|nobody"
@@ -95,3 +98,38 @@ def _imported(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.ImportFrom):
         return [f"{node.module or ''}.{alias.name}" for alias in node.names]
     return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+def test_private_names_of_the_product_are_used_by_no_test() -> None:
+    """A test observes what users can: a private name may change with each refactoring."""
+    private = {name for _, text in _texts(PRODUCT) for name in DEFINED.findall(text)}
+    assert len(private) > 500
+    found = [
+        f"{module}:{line}: {name}"
+        for module, text in _texts(("tests", "benchmarks", "examples"))
+        for names in [private & set(PRIVATE.findall(text)) - set(DEFINED.findall(text))]
+        if names
+        for line, name in _used(ast.parse(text))
+        if name in names
+    ]
+    assert found == []
+
+
+def _texts(folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield each module with its text, which is searched before it is parsed: that takes long."""
+    for folder in folders:
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            yield file.relative_to(ROOT).as_posix(), file.read_text()
+
+
+def _used(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the names that a module imports, reads of an object, or patches by their text."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("attr", "patch")):
+            texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+            parts = [part for text in texts if isinstance(text, str) for part in text.split(".")]
+            yield from ((node.lineno, part) for part in parts)

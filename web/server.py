@@ -19,7 +19,6 @@ from web.exchange import is_trusted
 from web.http11 import DateLine, Http11Connection
 from web.listening import Bound
 
-DRAIN_SECONDS: Final = 10.0
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # Errors of accept(2) for a connection that failed in the queue; the next one may be fine.
 GONE: Final = frozenset(
@@ -40,7 +39,7 @@ async def serve(
     bound: Bound,
     *,
     stop: trio.Event,
-    drain_seconds: float = DRAIN_SECONDS,
+    drain_seconds: float,
     connections: OpenConnections | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:

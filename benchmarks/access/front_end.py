@@ -36,7 +36,7 @@ def main() -> None:
     print(bound.socket.getsockname()[1], flush=True)
 
     async def run() -> None:
-        await serve(app, bound, stop=trio.Event())
+        await serve(app, bound, stop=trio.Event(), drain_seconds=0)
 
     trio.run(run)
 

@@ -12,7 +12,7 @@ from playwright.sync_api import CDPSession, Page, expect, sync_playwright
 from benchmarks.console.watched import BusyService
 
 CHROMIUM: Final = "/usr/bin/chromium-headless-shell"
-LOOK_SECONDS: Final = 5
+WATCH_SECONDS: Final = 5
 # Resolves to the milliseconds between frames, from one to the next.
 _FRAMES: Final = """
 (seconds) => new Promise((resolve) => {
@@ -58,13 +58,13 @@ def open_console(busy: BusyService) -> Iterator[Page]:
             browser.close()
 
 
-def look(page: Page) -> Smoothness:
+def watch_frames(page: Page) -> Smoothness:
     """Watch the page for some seconds."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
     before = _task_seconds(session)
-    frames = page.evaluate(_FRAMES, LOOK_SECONDS)
-    return Smoothness(sorted(frames), 100 * (_task_seconds(session) - before) / LOOK_SECONDS)
+    frames = page.evaluate(_FRAMES, WATCH_SECONDS)
+    return Smoothness(sorted(frames), 100 * (_task_seconds(session) - before) / WATCH_SECONDS)
 
 
 def _task_seconds(session: CDPSession) -> float:

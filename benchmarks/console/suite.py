@@ -12,7 +12,7 @@ from typing import Final
 
 from playwright.sync_api import Page
 
-from benchmarks.console.page import look, open_console
+from benchmarks.console.page import open_console, watch_frames
 from benchmarks.console.watched import BusyService, busy_service, watching
 from benchmarks.delivery.latency import percentile
 from benchmarks.nginx import running_nginx
@@ -64,11 +64,11 @@ def pairwise_means(values: Sequence[float]) -> list[float]:
 
 
 def _frame(page: Page) -> float:
-    return percentile(look(page).frames, 0.99)
+    return percentile(watch_frames(page).frames, 0.99)
 
 
 def _busy(page: Page) -> float:
-    return look(page).busy
+    return watch_frames(page).busy
 
 
 def _aim(name: str, unit: str, ours: Callable[[], float], most: float) -> Comparison:

@@ -16,7 +16,7 @@ from benchmarks.delivery.worker import begin, second_worker
 from fw_actors.ops.site import open_site
 from fw_actors.rules.delivery import Backoff
 from fw_actors.store import Tx
-from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.claims import StoredWebhook
 from fw_actors.webhooks.deliveries import Deliveries
 
 CLAIMS: Final = 50
@@ -35,10 +35,10 @@ class _MeasurementUndone(Exception):
 class _OneEach:
     """One place for each Webhook, as a dead receiver has."""
 
-    def free(self, hook: Hook | None) -> int:
+    def free(self, hook: StoredWebhook | None) -> int:
         return 1
 
-    def take(self, hook: Hook | None, count: int) -> None:
+    def take(self, hook: StoredWebhook | None, count: int) -> None:
         pass
 
 

@@ -77,11 +77,11 @@ async def deliver(
 
 
 async def _check(site: Site, hooks: Sequence[str], events: int) -> None:
-    def look(fw: Fw) -> tuple[int, str]:
+    def read(fw: Fw) -> tuple[int, str]:
         some = fw.get_all("Webhook Delivery", fields=["payload"], limit=1)
         of_them: list[list[object]] = [["status", "=", "Sent"], ["webhook", "in", hooks]]
         return fw.count("Webhook Delivery", of_them), some[0]["payload"]
 
-    sent, payload = await site.read(ADMINISTRATOR, look)
+    sent, payload = await site.read(ADMINISTRATOR, read)
     if sent != events or len(payload) != BODY_BYTES:
         raise NotDelivered(f"Of {events} events {sent} are Sent, with {len(payload)} bytes each.")

@@ -27,9 +27,9 @@ from supervisors.service.logs import configure
 from supervisors.service.tree import RunningService, open_service
 
 EVENTS_A_TRANSACTION: Final = 500
-LOOK_SECONDS: Final = 0.05  # each look is felt: it takes the interpreter's lock many times
+POLL_SECONDS: Final = 0.05  # each poll is felt: it takes the interpreter's lock many times
 LAST: Final = 500  # so many deliveries take longer than that; near the end the looks are closer
-LAST_LOOK_SECONDS: Final = 0.003
+LAST_POLL_SECONDS: Final = 0.003
 AN_HOUR_MS: Final = 3_600_000
 
 
@@ -126,4 +126,4 @@ async def until_none_is_left(site: Site, hooks: Collection[str]) -> None:
     some = sa.select(JOB.c.id).where(of_them).limit(LAST).subquery()
     count = Statement(sa.select(sa.func.count()).select_from(some))  # compiled once
     while left := await site.store.read(lambda tx: tx.scalar(count)):  # noqa: ASYNC110
-        await trio.sleep(LOOK_SECONDS if left >= LAST else LAST_LOOK_SECONDS)
+        await trio.sleep(POLL_SECONDS if left >= LAST else LAST_POLL_SECONDS)

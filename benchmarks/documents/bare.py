@@ -27,11 +27,11 @@ def inserts(database: Path) -> list[list[Write]]:
     for line in _rows(connection, LINES):
         lines.setdefault(line["parent"], []).append(_insert(LINES, line))
     orders = list(_rows(connection, ORDERS))
-    told = zip(_rows(connection, _DELIVERIES), _rows(connection, _JOBS), strict=True)
+    rows = zip(_rows(connection, _DELIVERIES), _rows(connection, _JOBS), strict=True)
     written = [
         [_insert(ORDERS, order), *lines[order["name"]],
          _insert(_DELIVERIES, delivery), _insert(_JOBS, job)]
-        for order, (delivery, job) in zip(orders, told, strict=True)
+        for order, (delivery, job) in zip(orders, rows, strict=True)
     ]  # fmt: skip
     connection.close()
     return written

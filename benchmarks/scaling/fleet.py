@@ -39,7 +39,7 @@ from fw_actors.store import Store, StoreStatistics, Tx
 from fw_actors.store.postgres import WRITER_THREADS
 from tests.forwarding_tx import ForwardingTx
 from tests.simulation.faulty_store import Weather
-from tests.simulation.life import Life
+from tests.simulation.incarnation import Incarnation
 from tests.simulation.network import SimulatedWire
 from tests.simulation.node import NodeProcess, SimulatedNode
 from tests.simulation.post_office import Letter, PostOffice
@@ -52,7 +52,7 @@ _EVENTS_A_TRANSACTION: Final = 500
 _RELEASE: Final = text("UPDATE fw_job SET next_at = :at WHERE next_at IS NOT NULL")
 _HOLD: Final = text("UPDATE fw_job SET next_at = :at")
 _CHANGES: Final = "SELECT total_changes() AS changes"
-_NOBODY: Final = Life("the founder")
+_NOBODY: Final = Incarnation("the founder")
 _MIDDLE: Final = (0.2, 0.8)
 """Of all deliveries, the share after which the rate is taken, and up to which."""
 _FAST_DISK: Final = Path("/dev/shm")
@@ -217,7 +217,7 @@ class _ModelNode(SimulatedNode):
 
     database: ModelDatabase
 
-    def store_of(self, inner: Store, life: Life, dice: random.Random) -> Store:
+    def store_of(self, inner: Store, incarnation: Incarnation, dice: random.Random) -> Store:
         """See `SimulatedNode.store_of`."""
         return ModelStore(inner, self.database)
 
@@ -366,16 +366,16 @@ def _surroundings(
         parse_endpoint(url, development=False).origin: receivers for url in urls
     }
 
-    def failed(life: Life, error: Exception) -> None:
-        raise RuntimeError(f"{life.label} failed") from error
+    def failed(incarnation: Incarnation, error: Exception) -> None:
+        raise RuntimeError(f"{incarnation.label} failed") from error
 
     def stamp(message: Any) -> Letter:
         return Letter(trio.current_time(), clock.now(), 0, message)
 
-    def nothing(life: Life, up: NodeProcess) -> None: ...
+    def nothing(incarnation: Incarnation, up: NodeProcess) -> None: ...
 
     return Surroundings(
         seed, clock, SimulationTrace(trio.current_time()), nursery, Weather(), listeners,
-        PostOffice(random.Random(1), stamp), lambda life: None, lambda password: None, failed,
-        nothing,
+        PostOffice(random.Random(1), stamp), lambda incarnation: None, lambda password: None,
+        failed, nothing,
     )  # fmt: skip

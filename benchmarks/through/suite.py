@@ -30,7 +30,7 @@ from benchmarks.through.producer import emit_all, producer
 
 A_BATCH: Final = 500
 CONNECTIONS: Final = 64
-LOOK_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 DEADLINE_SECONDS: Final = 300.0
 _LEFT: Final = "SELECT count(*) FROM (SELECT 1 FROM fw_job WHERE queue = 'webhook' LIMIT 1)"
 _SENT: Final = "SELECT count(*) FROM doc_webhook_delivery WHERE status = 'Sent'"
@@ -134,7 +134,7 @@ def _wait_until_sent(database: Path, events: int) -> None:
         while store.execute(_LEFT).fetchone()[0]:
             if time.monotonic() > deadline:
                 raise NotThrough(f"Events are left after {DEADLINE_SECONDS:.0f} s.")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         (sent,) = store.execute(_SENT).fetchone()
     if sent != events:
         raise NotThrough(f"Of {events} events {sent} are Sent.")

@@ -150,7 +150,7 @@ class SubscriptionWatch(Actor):
         self._store, self._cache, self._refresh = store, cache, refresh
         self._every = REFRESH_SECONDS if refresh else WATCH_SECONDS
         self._before: tuple[str, ...] = ()
-        self._told: tuple[str, ...] = ()
+        self._reported: tuple[str, ...] = ()
 
     async def started(self) -> None:
         """Schedule the first comparison."""
@@ -177,8 +177,8 @@ class SubscriptionWatch(Actor):
         log, names = self.context.log, list(stale[:NAMES_LOGGED])
         if stale and self._refresh:
             log.info("subscriptions.refreshed", webhooks=names, changed=len(stale))
-        elif stale == self._before and stale != self._told:
-            self._told = stale
+        elif stale == self._before and stale != self._reported:
+            self._reported = stale
             if stale:
                 log.warning("subscriptions.stale", webhooks=names, changed=len(stale))
         self._before = stale

@@ -204,11 +204,11 @@ class Gateway:
         if doctype != "User" or not isinstance(body.get(NEW_PASSWORD), str):
             return body
 
-        def look(tx: Tx) -> dict[str, Any]:
+        def read(tx: Tx) -> dict[str, Any]:
             user = rest.proposed(self._handle(tx, caller, ""), doctype, name, body)
             return {field: user.__dict__[field] for field in ("name", "email")}
 
-        account = await self._site.store.read(look)
+        account = await self._site.store.read(read)
         return await self._site.new_passwords.prepare(body, account)
 
     async def replay(self, caller: Caller, delivery: str, request_id: str) -> Replayed:

@@ -229,6 +229,7 @@ class Dialler:
         policy: which addresses may be connected to.
         proxy: through which receivers are reached, if any.
         certificates: client certificates by name.
+        fast_path: as of `secure`.
     """
 
     def __init__(
@@ -238,8 +239,10 @@ class Dialler:
         policy: OutgoingPolicy = ALLOW_ALL,
         proxy: EgressProxy | None = None,
         certificates: Mapping[str, ClientCertificate] | None = None,
+        *,
+        fast_path: bool = True,
     ) -> None:
-        self._policy = policy
+        self._policy, self._fast_path = policy, fast_path
         self._client_contexts = ClientContexts(certificates or {}, system_trust)
         self._proxy = proxy
         self.sessions = SessionCache()
@@ -282,7 +285,7 @@ class Dialler:
             raise
         connection = await secure(
             origin, sock, context, self.sessions, self._turn,
-            address=progress.address, anew=anew,
+            address=progress.address, anew=anew, fast_path=self._fast_path,
         )  # fmt: skip
         times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection

@@ -197,6 +197,7 @@ async def open_sender(
     proxy: EgressProxy | None = None,
     certificates: Mapping[str, ClientCertificate] | None = None,
     version: str = __version__,
+    fast_path: bool = True,
 ) -> AsyncIterator[Sender]:
     """Open a sender; leaving the block closes idle connections and abandons look-ups.
 
@@ -212,6 +213,7 @@ async def open_sender(
         proxy: through which receivers are reached, if any.
         certificates: client certificates by name, for the endpoints that ask for one.
         version: for the header `user-agent`.
+        fast_path: TLS on our own sockets; False in the tests that compare it with trio's.
     """
     deadlines = Deadlines()
     pool = Pool(limits or PoolLimits(), deadlines.now)
@@ -219,7 +221,7 @@ async def open_sender(
     try:
         async with trio.open_nursery() as nursery:
             resolver = Resolver(nursery, lookup)
-            dialler = Dialler(resolver, context, policy, proxy, certificates)
+            dialler = Dialler(resolver, context, policy, proxy, certificates, fast_path=fast_path)
             nursery.start_soon(_sweep, pool)
             nursery.start_soon(deadlines.run)
             try:

@@ -2,7 +2,7 @@
 
 trio's own stream passes the scheduler and takes a lock at each send and each receive, so that any
 tasks may share it; here two may, one that sends and one that receives, and nothing is waited for
-but the socket.
+but the socket. `StreamConnection` is the same over trio's own stream; tests run with both.
 
 Client certificates are files that the environment names. A renewed file is used by the next new
 connection, without a restart (B-370 to B-373).
@@ -298,6 +298,48 @@ class TlsConnection:
         self._records.close()  # no close_notify: a whole answer needs none, and it could block
 
 
+class StreamConnection:
+    """A TLS connection over trio's own stream, which keeps no session: the plain version."""
+
+    def __init__(self, origin: Origin, stream: trio.SSLStream[RecordStream], address: str) -> None:
+        self.origin = origin
+        self.address = address
+        self.idle_since = 0.0
+        self.broken = False
+        self._stream = stream
+        self._records = stream.transport_stream
+
+    async def start(self, data: bytes) -> int:
+        return 0
+
+    async def send(self, data: memoryview) -> None:
+        try:
+            await self._stream.send_all(data)
+        except trio.BrokenResourceError:
+            self.broken = True
+
+    async def receive(self, limit: int) -> bytes:
+        try:
+            return bytes(await self._stream.receive_some(limit))
+        except trio.BrokenResourceError as error:
+            raise BrokenConnection(tls=isinstance(error.__cause__, ssl.SSLError)) from None
+
+    async def receive_ready(self, limit: int) -> bytes:
+        self._records.waits = False
+        try:
+            return await self.receive(limit)
+        except (NothingReady, BrokenConnection):
+            return b""
+        finally:
+            self._records.waits = True
+
+    def is_reusable(self) -> bool:
+        return not self.broken and not self._stream.pending() and self._records.is_reusable()
+
+    def close(self) -> None:
+        self._records.close()
+
+
 class Tls:
     """OpenSSL's side of a connection: records go in and out by buffers."""
 
@@ -413,7 +455,8 @@ async def secure(
     *,
     address: str = "",
     anew: bool = False,
-) -> TlsConnection:
+    fast_path: bool = True,
+) -> TlsConnection | StreamConnection:
     """Do the handshake on a connected socket, which is closed where it fails or is cancelled.
 
     Args:
@@ -422,23 +465,37 @@ async def secure(
             hundred at once would delay all that is under way by fifty.
         address: of the peer, for people to read.
         anew: do a full handshake, whatever session is known.
+        fast_path: False in the tests that run over trio's own stream too.
 
     Raises: TlsError.
     """
     records = RecordStream(PlainConnection(origin, sock))
     known = None if anew else sessions.get(origin, context)
     try:
+        if not fast_path:
+            return await _by_stream(origin, records, context, address)
         tls = Tls(context, origin.host, None if known is None else known.session)
         await tls.shake_hands(records, turn)
     except (ssl.SSLError, trio.BrokenResourceError) as error:
         sessions.drop(origin)
         records.close()
-        raise TlsError(_sentence(origin, error)) from None
+        cause = error.__cause__  # by which trio's stream broke
+        raise TlsError(
+            _sentence(origin, cause if isinstance(cause, ssl.SSLError) else error)
+        ) from None
     except BaseException:
         records.close()
         raise
     verified_at = sessions.begin(known, tls.session)
     return TlsConnection(origin, tls, records, sessions, verified_at, address)
+
+
+async def _by_stream(
+    origin: Origin, records: RecordStream, context: ssl.SSLContext, address: str
+) -> StreamConnection:
+    stream = trio.SSLStream(records, context, server_hostname=origin.host, https_compatible=True)
+    await stream.do_handshake()
+    return StreamConnection(origin, stream, address)
 
 
 def _sentence(origin: Origin, cause: Exception) -> str:

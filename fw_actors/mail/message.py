@@ -219,10 +219,10 @@ def _ended_keys(keys: Sequence[NamedKey]) -> list[str]:
 def _api_key_made(values: TemplateValues) -> list[str | None]:
     key = values.notice.new_key
     about = f"an API key was created for the account {values.user} at {values.site}."
-    told = [] if key is None else [_described(key)]
+    description = [] if key is None else [_described(key)]
     return [
         about,
-        *told,
+        *description,
         "A key lets a program act as you, without your password. If you did not create it: "
         "sign in, revoke it on the page My account, set a new password there, end your other "
         "sessions, and inform the administrator of the site.",
@@ -240,17 +240,17 @@ def _described(key: NewKey) -> str:
 
 def _new_device(values: TemplateValues) -> list[str | None]:
     device = values.notice.new_device
-    told = []
+    description = []
     if device is not None:
         agent = device.user_agent or "none"
-        told.append(
+        description.append(
             f"It was on {_moment(device.at)}, from the address {device.address}; user agent: "
             f"{agent}"
         )
     return [
         f"there was a sign-in to the account {values.user} at {values.site} from a device that "
         "was not used before.",
-        *told,
+        *description,
         "If it was you, there is nothing to do. If not: set a new password on the page My "
         "account, end the other sessions there, and inform the administrator of the site.",
     ]

@@ -165,13 +165,14 @@ def _fault_of_reply(error: smtplib.SMTPException) -> MailFault:
         return _refused_recipient(error)
     if isinstance(error, smtplib.SMTPDataError):
         # Without the server's words: a filter may quote the link in them.
-        told = f"message: the mail server answered {error.smtp_code}."
-        return MailRefused(told) if error.smtp_code >= _PERMANENT else MailNotSent(told)
+        sentence = f"message: the mail server answered {error.smtp_code}."
+        refused = error.smtp_code >= _PERMANENT
+        return MailRefused(sentence) if refused else MailNotSent(sentence)
     if isinstance(error, smtplib.SMTPAuthenticationError):
         return MailNotSent(f"auth: the mail server answered {error.smtp_code}.")
     if isinstance(error, smtplib.SMTPResponseException):
-        told = _plain(error.smtp_error)
-        return MailNotSent(f"smtp: the mail server answered {error.smtp_code} {told}.")
+        words = _plain(error.smtp_error)
+        return MailNotSent(f"smtp: the mail server answered {error.smtp_code} {words}.")
     if isinstance(error, smtplib.SMTPNotSupportedError):
         return MailNotSent(f"smtp: {_plain(str(error))}.")
     return MailNotSent("smtp: the mail server closed the connection.")
@@ -179,8 +180,8 @@ def _fault_of_reply(error: smtplib.SMTPException) -> MailFault:
 
 def _refused_recipient(error: smtplib.SMTPRecipientsRefused) -> MailFault:
     for code, text in error.recipients.values():
-        told = f"recipient: the mail server answered {code} {_plain(text)}."
-        return MailRefused(told) if code >= _PERMANENT else MailNotSent(told)
+        sentence = f"recipient: the mail server answered {code} {_plain(text)}."
+        return MailRefused(sentence) if code >= _PERMANENT else MailNotSent(sentence)
     return MailNotSent("recipient: the mail server refused without a reason.")
 
 

@@ -14,6 +14,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.ops import mail_queue, queued_jobs
 from fw_actors.ops.queued_jobs import JobFacts, newest_jobs
 from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.runtime.clock import MS_PER_HOUR
 from fw_actors.store import QueueStats, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER, JOB, LOGIN_ATTEMPT
 from fw_actors.webhooks import events
@@ -34,7 +35,7 @@ MAX_GROUPS: Final = 100
 MAX_JOBS: Final = 50
 ATTEMPTS_READ: Final = 200
 """The number of latest deliveries of each status that show which processes send."""
-_SENDING_MS: Final = 3_600_000
+_SENDING_MS: Final = MS_PER_HOUR
 
 
 class Lock(msgspec.Struct, frozen=True):

@@ -166,9 +166,9 @@ async def open_site(
     async with open_store(config, clock, entropy, inline=inline) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
-        told = recorded or (lambda queue: store.tell_others())
+        notify = recorded or (lambda queue: store.tell_others())
         site = _assembled(
-            config, store, clock, entropy, registry, hasher, key, told, shared, tracer
+            config, store, clock, entropy, registry, hasher, key, notify, shared, tracer
         )
         if not rekeying:
             await store.read(lambda tx: check_rotation(tx, site.vault.key_id))

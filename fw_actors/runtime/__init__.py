@@ -23,7 +23,7 @@ from fw_actors.runtime.errors import (
     Refused,
 )
 from fw_actors.runtime.mailbox import DeadLetter, DeadLetterReason, MailboxPolicy, Overflow
-from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, Slow
+from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, TopicOverflow
 from fw_actors.runtime.messages import Message, Request, handles
 from fw_actors.runtime.operations import Timer
 from fw_actors.runtime.pool import KeyedPool
@@ -81,12 +81,12 @@ __all__ = [
     "RuntimeSnapshot",
     "SeededEntropy",
     "SilentLog",
-    "Slow",
     "StderrLog",
     "SystemClock",
     "SystemEntropy",
     "Timer",
     "Topic",
+    "TopicOverflow",
     "TopicSnapshot",
     "TraceHooks",
     "TraceOutcome",

@@ -74,10 +74,10 @@ class ActorState(Enum):
 class CrashedError(Exception):
     """Carries a failure to the loop that runs the cell; it does not leave the cell."""
 
-    def __init__(self, error: Exception, told: str) -> None:
-        """`told` is the error as one line, without secrets."""
+    def __init__(self, error: Exception, reason: str) -> None:
+        """`reason` is the error as one line, without secrets."""
         super().__init__(type(error).__name__)
-        self.error, self.told = error, told
+        self.error, self.reason = error, reason
 
 
 MAX_INSPECTIONS: Final = 16

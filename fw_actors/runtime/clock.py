@@ -39,6 +39,7 @@ US_PER_MS: Final = 1000
 
 LENGTHS_KEPT: Final = 32  # also while they are empty: most lengths are used again at once
 START_SECONDS: Final = 60.0  # for an actor to start, or a child
+SHUTDOWN_SECONDS: Final = 5.0  # for it to stop
 
 
 class Clock(Protocol):

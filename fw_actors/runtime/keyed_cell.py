@@ -218,7 +218,7 @@ class KeyedCell(ActorCell):
                             return
                         checkpoints = 1  # a message arrived meanwhile
                 except CrashedError as crash:
-                    checkpoints = self._end_failed(crash.told)
+                    checkpoints = self._end_failed(crash.reason)
                 for _ in range(checkpoints):
                     await trio.lowlevel.checkpoint()
         except BaseException:  # cancelled, because the stop of the pool took too long
@@ -301,7 +301,7 @@ class KeyedCell(ActorCell):
         except CrashedError as crash:
             first = self.mailbox.take()
             if isinstance(first, PendingReply):
-                first.abandon(ActorFailed(self.name, crash.told, crash.error))
+                first.abandon(ActorFailed(self.name, crash.reason, crash.error))
             raise
 
     async def _run_started(self, actor: Actor) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-class Slow(Enum):
+class TopicOverflow(Enum):
     """The policies for a member whose queue is full."""
 
     WAIT = "the publisher waits until it has room"
@@ -38,7 +38,7 @@ class MemberSnapshot:
     """One member of a topic."""
 
     name: str
-    slow: Slow
+    overflow: TopicOverflow
     depth: int
     """Publications in its queue."""
     capacity: int
@@ -50,7 +50,7 @@ class MemberSnapshot:
 class Terms:
     """The arguments of `Topic.subscribe`."""
 
-    slow: Slow
+    overflow: TopicOverflow
     capacity: int
     accept: Callable[[Any], bool] | None = None
     then: Message | None = None
@@ -80,7 +80,7 @@ class Membership:
     __slots__ = (
         "_accept",
         "_cell",
-        "_slow",
+        "_overflow",
         "_then",
         "_topic",
         "active",
@@ -121,9 +121,9 @@ class Membership:
 
     def set_terms(self, terms: Terms) -> None:
         """Set the arguments of `Topic.subscribe`."""
-        self.capacity, self._slow = terms.capacity, terms.slow
+        self.capacity, self._overflow = terms.capacity, terms.overflow
         self._accept, self._then = terms.accept, terms.then
-        self.limit = terms.capacity - (terms.slow is Slow.WAIT)
+        self.limit = terms.capacity - (terms.overflow is TopicOverflow.WAIT)
         """Below this number of queued publications, `put` needs no further checks."""
         if terms.accept is not None:
             self.limit = 0
@@ -133,7 +133,7 @@ class Membership:
     @property
     def is_full(self) -> bool:
         """Whether publishers must wait for this member."""
-        return self._slow is Slow.WAIT and len(self.queue) >= self.capacity
+        return self._overflow is TopicOverflow.WAIT and len(self.queue) >= self.capacity
 
     def cancel(self) -> None:
         """End the membership and drop the queue; does nothing the second time."""
@@ -185,10 +185,10 @@ class Membership:
             return False
         if len(self.queue) >= self.capacity:
             self.missed += 1
-            if self._slow is Slow.UNSUBSCRIBE:
+            if self._overflow is TopicOverflow.UNSUBSCRIBE:
                 self._unsubscribe()
                 return False
-            if self._slow is Slow.DROP_NEWEST:
+            if self._overflow is TopicOverflow.DROP_NEWEST:
                 self._topic.drop(self, item, DeadLetterReason.FULL)
                 return False
             self._topic.drop(self, self.queue.popleft(), DeadLetterReason.DROPPED)
@@ -200,7 +200,9 @@ class Membership:
 
     def snapshot(self) -> MemberSnapshot:
         """Return the member as a frozen value."""
-        return MemberSnapshot(self.name, self._slow, len(self.queue), self.capacity, self.missed)
+        return MemberSnapshot(
+            self.name, self._overflow, len(self.queue), self.capacity, self.missed
+        )
 
     def _accepts(self, item: Item) -> bool:
         message = item.message if isinstance(item, PendingReply) else item

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fw_actors.runtime.mailbox import Item, MailboxPolicy
     from fw_actors.runtime.messages import Request
     from fw_actors.runtime.ref import Ref
-    from fw_actors.runtime.supervision import EndsTold
+    from fw_actors.runtime.supervision import NotifiedEnds
     from fw_actors.runtime.workers import WorkerScope
 
 R = TypeVar("R")
@@ -66,7 +66,7 @@ class PendingOperations:
         "_stash",
         "_waiting_work",
         "completions",
-        "ends_told",
+        "notified_ends",
         "pending",
         "timers",
         "works",
@@ -84,7 +84,7 @@ class PendingOperations:
         """Pending timers and watches."""
         self._waiting_work: deque[Work] | None = None
         """Work beyond `max_work`, in order."""
-        self.ends_told: EndsTold | None = None
+        self.notified_ends: NotifiedEnds | None = None
         """The ends of other actors of which this instance was notified by its watches."""
         self._stash: Stash | None = None
 
@@ -120,7 +120,7 @@ class PendingOperations:
     def _ended(self) -> None:
         """React to the end of the last pending operation."""
         cell = self._cell
-        if not self.completions and self.ends_told is None:
+        if not self.completions and self.notified_ends is None:
             cell.operations = None
         if not cell.scheduled:
             cell.became_quiet()
@@ -168,7 +168,7 @@ class PendingOperations:
         It is one function because each delivery uses it, and a call costs as much as several of its
         lines.
         """
-        question: Question | None = None
+        question: PendingAsk | None = None
         if self.works < self._limits.max_work and (deadline is None or deadline > 0):
             asker = self._cell
             serves = None if asker.serves is None else kept_request(asker)
@@ -183,7 +183,7 @@ class PendingOperations:
                         if capped:
                             seconds, due = reply.capped(serves, deadline)
                         begin_wait_for(serves, reply, asker)
-                    question = reply.question = Question(self, reply, then, serves)
+                    question = reply.question = PendingAsk(self, reply, then, serves)
                     if seconds is not None:
                         reply.set_deadline(seconds, due)
                     if cell.offer(reply):
@@ -205,7 +205,7 @@ class PendingOperations:
             cell.schedule()
         self.remove_work(work)
 
-    def remove_work(self, work: Work | Question) -> None:
+    def remove_work(self, work: Work | PendingAsk) -> None:
         """Record the end of a piece of work, and begin the next queued one."""
         self.works -= 1
         if self._waiting_work:
@@ -364,9 +364,9 @@ class Work:
 
     def _log(self, error: BaseException) -> None:
         runtime = self._cell.runtime
-        told = runtime.one_line(error)
-        runtime.log.error("work_failed", actor=self._cell.name, error=told, exc_info=error)
-        runtime.events.emit(EventKind.WORK_FAILED, self._cell.name, reason=told)
+        reason = runtime.one_line(error)
+        runtime.log.error("work_failed", actor=self._cell.name, error=reason, exc_info=error)
+        runtime.events.emit(EventKind.WORK_FAILED, self._cell.name, reason=reason)
 
     @property
     def stuck(self) -> bool:
@@ -390,7 +390,7 @@ class Work:
             if self._cell.full_of_work and all(
                 operation.stuck
                 for operation in self._cell.pending
-                if isinstance(operation, Work | Question)
+                if isinstance(operation, Work | PendingAsk)
             ):
                 self.end_wait(other)
                 raise AskCycle([name, name])
@@ -416,7 +416,7 @@ class Work:
             self.scope.cancel()
 
 
-class Question(msgspec.Struct, eq=False):
+class PendingAsk(msgspec.Struct, eq=False):
     """A request whose answer comes as a message, from `context.ask`; no task waits for it.
 
     `operations` are those of the asking instance; `serves` is the request whose kept reply waits

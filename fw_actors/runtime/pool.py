@@ -617,10 +617,10 @@ class KeyedPool:
             try:
                 cell.construct()
             except CrashedError as crash:
-                self.failed_keys.add(key, crash.told)
+                self.failed_keys.add(key, crash.reason)
                 self._busy[cell] = None
                 self._remove(cell)
-                raise ActorFailed(cell.name, crash.told) from crash.error
+                raise ActorFailed(cell.name, crash.reason) from crash.error
         return cell
 
     def _count(self, cell: KeyedCell) -> None:

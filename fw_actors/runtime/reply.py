@@ -25,7 +25,7 @@ from fw_actors.runtime.messages import Carried, Message
 if TYPE_CHECKING:
     from fw_actors.runtime.cell import ActorCell
     from fw_actors.runtime.deadlock import WaitNode
-    from fw_actors.runtime.operations import Question
+    from fw_actors.runtime.operations import PendingAsk
 
 R = TypeVar("R")
 ResultT = TypeVar("ResultT")
@@ -81,7 +81,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     answered: bool = False
     """Whether the actor has answered or failed it."""
     _asker: trio.lowlevel.Task | None = None
-    question: Question | None = None
+    question: PendingAsk | None = None
     """Set for a request by `Context.ask`, for which no task waits."""
     _seconds: float = 0.0
     _deadline: DeadlineQueue | None = None

@@ -128,7 +128,7 @@ class SingleCell(ActorCell):
             if self._start_error is not None:
                 raise self.record_failure("start", self._start_error)
         except CrashedError as crash:
-            failure = crash.told
+            failure = crash.reason
             raise ActorFailed(self.name, failure) from crash.error
         finally:
             keeps_mailbox = self.mailbox_held or failure is not None

@@ -109,7 +109,7 @@ class Inspectable(Protocol):
         """Return the node with its children."""
 
 
-class Counting(Protocol):
+class HasCounters(Protocol):
     """An actor's cell, or the sums of several."""
 
     handled: int
@@ -133,7 +133,7 @@ class Counters(TypedDict):
     handler_seconds: float
 
 
-def counters_of(counting: Counting) -> Counters:
+def counters_of(counting: HasCounters) -> Counters:
     """Return the counters of a node."""
     return Counters(
         handled=counting.handled,

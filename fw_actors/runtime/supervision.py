@@ -258,7 +258,7 @@ class Watch:
         presence = ref.presence()
         operations.add_timer(self)
         ref.add_watch(self)
-        if not presence.alive and not _ends_told(operations).covers(ref.name, presence.life):
+        if not presence.alive and not _notified_ends(operations).covers(ref.name, presence.life):
             self.down(Down(ref.name, presence.last_error, presence.life or 0))
 
     def down(self, down: Down) -> None:
@@ -290,7 +290,7 @@ class Watch:
         if isinstance(event, Up):
             assert self._up is not None
             return made_message(self._up(event))
-        _ends_told(operations_of(self._cell)).add(self._ref.name, event.life)
+        _notified_ends(operations_of(self._cell)).add(self._ref.name, event.life)
         if not self._repeat:
             self.cancel()
         return made_message(self._then(event))
@@ -306,7 +306,7 @@ class Watch:
         self._undelivered.append(event)
 
 
-class EndsTold:
+class NotifiedEnds:
     """The ends of other actors of which an instance was notified, by the actors' names.
 
     Bounded: an end that was dropped from here is notified once more if the actor is watched again.
@@ -327,14 +327,14 @@ class EndsTold:
 
     def covers(self, name: str, life: int | None) -> bool:
         """Return whether the instance was notified of this end, or of any end if `life` is None."""
-        told = self._lives.get(name)
-        return told is not None and life in (None, told)
+        known = self._lives.get(name)
+        return known is not None and life in (None, known)
 
 
-def _ends_told(operations: PendingOperations) -> EndsTold:
-    if operations.ends_told is None:
-        operations.ends_told = EndsTold(operations.max_timers)
-    return operations.ends_told
+def _notified_ends(operations: PendingOperations) -> NotifiedEnds:
+    if operations.notified_ends is None:
+        operations.notified_ends = NotifiedEnds(operations.max_timers)
+    return operations.notified_ends
 
 
 def cancel_timers(cell: ActorCell) -> None:

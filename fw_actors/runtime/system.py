@@ -12,12 +12,19 @@ from functools import partial
 from itertools import count
 from threading import get_ident
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from weakref import WeakValueDictionary
 
 import trio
 
-from fw_actors.runtime.clock import START_SECONDS, Clock, Deadlines, DeadlineStatistics, Entropy
+from fw_actors.runtime.clock import (
+    SHUTDOWN_SECONDS,
+    START_SECONDS,
+    Clock,
+    Deadlines,
+    DeadlineStatistics,
+    Entropy,
+)
 from fw_actors.runtime.errors import main_error, one_line
 from fw_actors.runtime.mailbox import DeadLetters, Mailbox, MailboxPolicy, MessagesFromThreads
 from fw_actors.runtime.pool import KeyedPool
@@ -105,9 +112,6 @@ def unwrap_single_error(
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
         raise error from error.__cause__
-
-
-SHUTDOWN_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from trio.lowlevel import Abort, current_task, reschedule, wait_task_rescheduled
 from fw_actors.runtime.deadlock import WaitNode, current_waiter
 from fw_actors.runtime.errors import ActorError, AskCycle, MailboxFull
 from fw_actors.runtime.mailbox import DeadLetterReason, Item
-from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, Slow, Terms
+from fw_actors.runtime.membership import Listener, Membership, MemberSnapshot, Terms, TopicOverflow
 from fw_actors.runtime.messages import Carried, Message, carried_values
 from fw_actors.runtime.reply import PendingReply
 
@@ -96,25 +96,25 @@ class Topic(Generic[MessageT]):
         self,
         ref: Ref,
         *,
-        slow: Slow = Slow.WAIT,
+        overflow: TopicOverflow = TopicOverflow.WAIT,
         capacity: int = CAPACITY,
         accept: Callable[[MessageT], bool] | None = None,
         then: Message | None = None,
     ) -> Membership:
         """Send every publication also to the actor behind `ref`, through its own queue.
 
-        The queue holds `capacity` publications, in addition to the mailbox; `slow` is the policy
-        for a full queue. `accept` filters publications; if it raises an error, the member is
-        removed. With `Slow.UNSUBSCRIBE` a member that was too slow gets `then`, if given, after the
-        publications in its queue. A member that subscribes again gets new terms and keeps its
-        queue.
+        The queue holds `capacity` publications, in addition to the mailbox; `overflow` is the
+        policy for a full queue. `accept` filters publications; if it raises an error, the member is
+        removed. With `TopicOverflow.UNSUBSCRIBE` a member that was too slow gets `then`, if given,
+        after the publications in its queue. A member that subscribes again gets new terms and keeps
+        its queue.
 
         A single actor is a member over its restarts, until it stops. A keyed actor is created if
         necessary, is not passivated while it is a member, and leaves when its instance ends. Raises
         ActorGone if the actor has stopped, and MailboxFull if the topic has its maximum number of
         members, or if the actor's pool is full.
         """
-        terms = Terms(slow, capacity, accept, then)
+        terms = Terms(overflow, capacity, accept, then)
         cell = ref.target()
         member = self._members.get(cell)
         if member is not None:
@@ -129,13 +129,13 @@ class Topic(Generic[MessageT]):
     def listening(
         self,
         *,
-        slow: Slow = Slow.WAIT,
+        overflow: TopicOverflow = TopicOverflow.WAIT,
         capacity: int = CAPACITY,
         accept: Callable[[MessageT], bool] | None = None,
     ) -> AbstractContextManager[Listener[MessageT]]:
         """Make a task that is no actor a member while the block runs; arguments as for
         `subscribe`."""
-        return self._listening(Terms(slow, capacity, accept))
+        return self._listening(Terms(overflow, capacity, accept))
 
     @contextmanager
     def _listening(self, terms: Terms) -> Iterator[Listener[MessageT]]:
@@ -365,25 +365,27 @@ class EventTopic(Topic[RuntimeEvent]):
         self,
         ref: Ref,
         *,
-        slow: Slow = Slow.DROP_OLDEST,
+        overflow: TopicOverflow = TopicOverflow.DROP_OLDEST,
         capacity: int = EVENTS_KEPT,
         accept: Callable[[RuntimeEvent], bool] | None = None,
         then: Message | None = None,
     ) -> Membership:
-        """Subscribe as `Topic.subscribe` does. Raises ValueError for `Slow.WAIT`."""
-        check_slow(slow)
-        return super().subscribe(ref, slow=slow, capacity=capacity, accept=accept, then=then)
+        """Subscribe as `Topic.subscribe` does. Raises ValueError for `TopicOverflow.WAIT`."""
+        check_overflow(overflow)
+        return super().subscribe(
+            ref, overflow=overflow, capacity=capacity, accept=accept, then=then
+        )
 
     def listening(
         self,
         *,
-        slow: Slow = Slow.DROP_OLDEST,
+        overflow: TopicOverflow = TopicOverflow.DROP_OLDEST,
         capacity: int = EVENTS_KEPT,
         accept: Callable[[RuntimeEvent], bool] | None = None,
     ) -> AbstractContextManager[Listener[RuntimeEvent]]:
-        """Listen as `Topic.listening` does. Raises ValueError for `Slow.WAIT`."""
-        check_slow(slow)
-        return super().listening(slow=slow, capacity=capacity, accept=accept)
+        """Listen as `Topic.listening` does. Raises ValueError for `TopicOverflow.WAIT`."""
+        check_overflow(overflow)
+        return super().listening(overflow=overflow, capacity=capacity, accept=accept)
 
     def emit(self, kind: EventKind, name: str, **details: Any) -> None:
         """Publish an event, unless there is no member; for the runtime.
@@ -418,7 +420,9 @@ class EventTopic(Topic[RuntimeEvent]):
         """Do nothing: a lost event is counted by its member, and is no event itself."""
 
 
-def check_slow(slow: Slow) -> None:
+def check_overflow(overflow: TopicOverflow) -> None:
     """Raise ValueError for the policy WAIT, with which the runtime would wait."""
-    if slow is Slow.WAIT:
-        raise ValueError("the runtime waits for no member: choose a policy other than Slow.WAIT")
+    if overflow is TopicOverflow.WAIT:
+        raise ValueError(
+            "the runtime waits for no member: choose a policy other than TopicOverflow.WAIT"
+        )

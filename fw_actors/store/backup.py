@@ -103,14 +103,14 @@ def examine_file(path: Path) -> Examined:
             f"{path.as_uri()}?mode=ro", uri=True, timeout=_EXAMINATION_BUSY_SECONDS
         )
         with contextlib.closing(opened) as connection:
-            told = connection.execute(f"PRAGMA {check}({_MAX_FAULTS})").fetchall()
+            lines = connection.execute(f"PRAGMA {check}({_MAX_FAULTS})").fetchall()
             pages, page = (
                 connection.execute(f"PRAGMA {name}").fetchone()[0]
                 for name in ("freelist_count", "page_size")
             )
     except sqlite3.Error as error:
         return Examined(size, 0, (str(error),), thorough)
-    faults = tuple(str(line) for (line,) in told if line != "ok")
+    faults = tuple(str(line) for (line,) in lines if line != "ok")
     return Examined(size, pages * page, faults, thorough)
 
 

@@ -228,7 +228,7 @@ _DATA_MIGRATION: Final = Table(
     Column("done", BigInteger, nullable=True),
 )
 _JOB_TRACES: Final = Table("fw_job", MetaData(), Column("trace_context", Text, nullable=True))
-_HASH_PAGE: Final = 10_000
+HASH_PAGE: Final = 10_000
 _COST: Final = re.compile(r"\$argon2[a-z]+\$(?:v=\d+\$)?m=(\d{1,7}),t=(\d{1,2}),p=(\d{1,2})\$")
 
 
@@ -264,7 +264,7 @@ def _password_costs(tx: Tx) -> None:
         select(_PASSWORD.c.user, _PASSWORD.c.hash)
         .where(_PASSWORD.c.user > bindparam("last"))
         .order_by(_PASSWORD.c.user)
-        .limit(_HASH_PAGE)
+        .limit(HASH_PAGE)
     )
     counts: Counter[str] = Counter()
     rows = tx.rows(page, last="")

@@ -46,7 +46,14 @@ from fw_actors.store.postgres_connection import (
 )
 from fw_actors.store.postgres_engine import PostgresEngine
 from fw_actors.store.query_limits import QueryWatch
-from fw_actors.store.store import MAX_WAITING_READS, MAX_WAITING_WRITES, Listeners, Store
+from fw_actors.store.store import (
+    LOCK_SECONDS,
+    MAX_WAITING_READS,
+    MAX_WAITING_WRITES,
+    MIGRATION_LOCK_SECONDS,
+    Listeners,
+    Store,
+)
 from fw_actors.store.transaction import Tx
 
 CHANNEL: Final = "fw_commit"
@@ -79,8 +86,8 @@ class Notices:
     def heard(self) -> bool:
         """Return whether another process has sent a notice since the last call."""
         own = self._connection.raw.info.backend_pid
-        told = [notice.pid != own for notice in self._connection.raw.notifies(timeout=0)]
-        return any(told)  # all notices are read first
+        external = [notice.pid != own for notice in self._connection.raw.notifies(timeout=0)]
+        return any(external)  # all notices are read first
 
     def close(self) -> None:
         """Close the connection."""
@@ -233,8 +240,6 @@ class NoticeThread:
 WRITER_THREADS: Final = 8
 READER_THREADS: Final = 4
 LOOKUP_THREADS: Final = 2
-LOCK_SECONDS: Final = 3.0
-MIGRATION_LOCK_SECONDS: Final = 30
 
 
 @asynccontextmanager

@@ -105,8 +105,8 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
         return StatementError("A read can't write; use Store.write.")
     if state == _ABORTED:
         return StatementError(CAUGHT_OUTSIDE)
-    told = _OVERLOADED.get(state) or _OVERLOADED.get(state[:2])
-    return OverloadedError(told) if told is not None else StatementError(_refused(error))
+    sentence = _OVERLOADED.get(state) or _OVERLOADED.get(state[:2])
+    return OverloadedError(sentence) if sentence is not None else StatementError(_refused(error))
 
 
 def _without_state(error: BaseException) -> Exception:

@@ -35,12 +35,17 @@ from fw_actors.store.migrations import migrate
 from fw_actors.store.query_limits import QueryLimit, QueryWatch
 from fw_actors.store.sqlite_connection import SqliteConnection, make_file, open_error
 from fw_actors.store.sqlite_engine import SNAPSHOT_SECONDS, GroupCommit, SnapshotReads
-from fw_actors.store.store import MAX_WAITING_READS, MAX_WAITING_WRITES, Listeners, Store
+from fw_actors.store.store import (
+    LOCK_SECONDS,
+    MAX_WAITING_READS,
+    MAX_WAITING_WRITES,
+    MIGRATION_LOCK_SECONDS,
+    Listeners,
+    Store,
+)
 
 READER_THREADS: Final = 2
 LOOKUP_THREADS: Final = 1
-BUSY_SECONDS: Final = 3.0
-MIGRATION_BUSY_SECONDS: Final = 30.0
 
 
 @asynccontextmanager
@@ -53,7 +58,7 @@ async def open_sqlite(
     max_waiting_writes: int = MAX_WAITING_WRITES,
     max_waiting_reads: int = MAX_WAITING_READS,
     reader_threads: int = READER_THREADS,
-    busy_seconds: float = BUSY_SECONDS,
+    busy_seconds: float = LOCK_SECONDS,
     query_seconds: float | None = None,
 ) -> AsyncIterator[Store]:
     """Open the database at `path`, make or migrate its tables, and close it at the end.
@@ -122,7 +127,7 @@ def _open(
     opened: list[SqliteConnection] = []
     connect = partial(SqliteConnection, path, query_seconds=query_seconds)
     try:
-        connection = connect(busy_seconds=MIGRATION_BUSY_SECONDS, durable=durable)
+        connection = connect(busy_seconds=MIGRATION_LOCK_SECONDS, durable=durable)
         opened.append(connection)
         writer = GroupCommit(connection)
         run_alone(writer, lambda tx: migrate(tx, entropy), now)

@@ -155,10 +155,16 @@ class Deliveries(DeliveryClaims):
     """Claims deliveries of the `webhook` queue and writes their outcomes."""
 
     def __init__(
-        self, registry: Registry, backoff: Backoff, worker: str = "", *, traced: bool = False
+        self,
+        registry: Registry,
+        backoff: Backoff,
+        worker: str = "",
+        *,
+        traced: bool = False,
+        packed: bool = True,
     ) -> None:
-        """`worker` names the process in recorded attempts; `traced`: as in `DeliveryClaims`."""
-        super().__init__(registry, traced=traced)
+        """`worker` names the process in recorded attempts; the others are of `DeliveryClaims`."""
+        super().__init__(registry, traced=traced, packed=packed)
         deliveries = registry.tables["Webhook Delivery"].table
         settled = JsonRows("settled")
         self._backoff = backoff

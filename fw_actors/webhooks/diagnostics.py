@@ -41,7 +41,7 @@ from fw_actors.store.schema import JOB
 from fw_actors.tracing import CURRENT_TRACE, TraceContext
 from fw_actors.version import __version__
 from fw_actors.webhooks.attempts import AttemptHistory, AttemptRun, RecordedAttempt, attempts_of
-from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.claims import StoredWebhook
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import receivers_of
@@ -152,7 +152,9 @@ class Trial:
         self._ids = DeliveryIds(site.entropy.bytes)
 
     async def send(
-        self, webhook: str, read: Callable[[Callable[[Fw], Hook]], Awaitable[Hook]]
+        self,
+        webhook: str,
+        read: Callable[[Callable[[Fw], StoredWebhook]], Awaitable[StoredWebhook]],
     ) -> TrialResult:
         """Send a test event to a Webhook, enabled or disabled.
 
@@ -195,7 +197,7 @@ class Trial:
         error = error_of_answer(answer.status, answer.location)
         return TrialResult(answer.status, error or None, _rounded(answer.times))
 
-    def _hook(self, fw: Fw, webhook: str) -> Hook:
+    def _hook(self, fw: Fw, webhook: str) -> StoredWebhook:
         fw.get_doc("Webhook", webhook)  # checks existence and permission
         hook = self._deliveries.hook(fw.tx, webhook)
         assert hook is not None

@@ -39,7 +39,7 @@ from fw_actors.store.schema import JOB, WEBHOOK_CLAIM
 from fw_actors.webhooks.events import QUEUE
 
 if TYPE_CHECKING:
-    from fw_actors.webhooks.claims import Hook
+    from fw_actors.webhooks.claims import StoredWebhook
 
 
 MAX_SECONDS: Final = 366 * SECONDS_PER_DAY
@@ -217,7 +217,9 @@ class PacedClaims:
         # row.
         self._allowed_at: dict[str, int] = {}
 
-    def lease(self, tx: Tx, hook: Hook, free: int, lease_ms: int, token: str) -> PacedLease:
+    def lease(
+        self, tx: Tx, hook: StoredWebhook, free: int, lease_ms: int, token: str
+    ) -> PacedLease:
         """Lease at most `free` due deliveries of a Webhook, and no more than its limits permit."""
         at = self._allowed_at.get(hook.name, 0)
         if tx.now < at <= tx.now + MS_PER_SECOND + TURN_MS:  # else the clock was changed
@@ -241,7 +243,7 @@ class PacedClaims:
     def _found(
         self,
         tx: Tx,
-        hook: Hook,
+        hook: StoredWebhook,
         allowance: RateAllowance | None,
         found: OrderedLease,
         free: int,

@@ -223,7 +223,7 @@ _NOT_ENDED: Final = sa.and_(
 _TO_TELL: Final = sa.and_(
     sa.bindparam("notices", type_=sa.Integer()) > 0,
     _FAILING,
-    _HEALTH.failing_since <= sa.bindparam("told_from", type_=sa.BigInteger()),
+    _HEALTH.failing_since <= sa.bindparam("noticed_from", type_=sa.BigInteger()),
     _HEALTH.noticed.is_distinct_from(_HEALTH.failing_since),
 )
 _TO_DISABLE: Final = sa.and_(
@@ -305,7 +305,7 @@ class ReceiverNotices:
         row = tx.one(
             _NEXT,
             notices=int(self._policy.notice_hours > 0),
-            told_from=tx.now - self._policy.notice_ms,
+            noticed_from=tx.now - self._policy.notice_ms,
             disables=int(self._policy.disable_days > 0),
             disabled_after=self._policy.disable_ms,
         )

@@ -24,7 +24,7 @@ from fw_actors.rules.signing import PREFIX, UnusableSecretError, key_of, mac_of
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_HOUR
 from fw_actors.store import Statement, Tx
-from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.claims import StoredWebhook
 from fw_actors.webhooks.receivers import HandleOf
 
 MAX_KEPT: Final = 1024
@@ -44,13 +44,13 @@ class SigningKeys:
         self._vault = vault
         self._kept: dict[tuple[str, str, str], HMAC] = {}
 
-    def of(self, hook: Hook) -> HMAC:
+    def of(self, hook: StoredWebhook) -> HMAC:
         """Return the key that signs a Webhook's requests. Raises: NoSigningKey."""
         if not hook.secret:
             raise NoSigningKey("secret_missing: the webhook has no signing secret.")
         return self._cached(hook.secret, "secret", hook.row_id)
 
-    def old_of(self, hook: Hook, now: int) -> HMAC | None:
+    def old_of(self, hook: StoredWebhook, now: int) -> HMAC | None:
         """Return the old key, which also signs at `now` (ms) during a rotation; else None.
 
         An old secret that can't be decrypted is left out: only the current one is required.

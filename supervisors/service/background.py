@@ -37,7 +37,7 @@ _SHOWN_BYTES: Final = 16_384
 
 # The signals of a stop and the wait after each: a graceful stop, with a wait slightly longer than
 # its limit, then the second signal, which stops at once, then SIGKILL.
-_STOP_STEPS: Final = (
+STOP_STEPS: Final = (
     (signal.SIGTERM, DRAIN_SECONDS + SETTLE_SECONDS + 5.0),
     (signal.SIGTERM, SETTLE_SECONDS),
     (signal.SIGKILL, 5.0),
@@ -138,7 +138,7 @@ def stop(paths: SitePaths, verb: str = "stop") -> Stopped:
                 raise RunBySystemd(record.pid, verb, unit)
             return _stop(process, paths)
     if record.processes > 1:  # the supervisor was killed: its processes end by themselves
-        _until_free(paths, _STOP_STEPS[0][1])
+        _until_free(paths, STOP_STEPS[0][1])
     if is_held(paths.lock):
         raise NotStoppable(
             f"the service of {paths.folder} runs as process {record.pid}, but not on this machine "
@@ -201,7 +201,7 @@ def _report_start_failure(paths: SitePaths, code: int, begin: int) -> NoReturn:
 
 def _stop(process: Process, paths: SitePaths) -> Stopped:
     outcomes = (Stopped.GRACEFULLY, Stopped.AT_ONCE, Stopped.KILLED)
-    for (number, seconds), outcome in zip(_STOP_STEPS, outcomes, strict=True):
+    for (number, seconds), outcome in zip(STOP_STEPS, outcomes, strict=True):
         try:
             process.signal(number)
         except PermissionError as error:

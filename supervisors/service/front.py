@@ -185,7 +185,14 @@ def server_child(
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         # A duplicate, since the server closes its socket, and a failed server is started again.
         own = Bound(bound.socket.dup(), bound.url)
-        await serve(app, own, stop=stop, connections=connections, task_status=task_status)
+        await serve(
+            app,
+            own,
+            stop=stop,
+            drain_seconds=DRAIN_SECONDS,
+            connections=connections,
+            task_status=task_status,
+        )
         bound.socket.close()  # stopped: new connections are refused
 
     return task_child("web", run, stop=stop.set, shutdown_seconds=DRAIN_SECONDS)

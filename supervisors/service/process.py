@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import trio
 
 _START_TIME = 22 - 3  # proc(5): field 22 of stat; the fields after the name start at number 3
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 def birth(pid: int) -> int | None:
@@ -70,7 +70,7 @@ class Process:
         while _exists(self.pid):
             if time.monotonic() >= end:
                 return False
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return True
 
 

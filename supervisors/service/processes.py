@@ -88,7 +88,7 @@ class Processes:
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             for process in self.all:
-                nursery.start_soon(process.look, seconds)
+                nursery.start_soon(process.check, seconds)
         for process in self.all:
             if process.silent_seconds > self._patience:
                 self._log.error("process.silent", process=process.number, pid=process.pid)
@@ -196,7 +196,7 @@ class ServingProcess:
             return now - self.answered
         return max(0.0, now - self._start_limit)
 
-    async def look(self, seconds: float) -> None:
+    async def check(self, seconds: float) -> None:
         """Ask the process whether it works, and record the time if it does."""
         with suppress(ChannelFailed):
             if await self._asked(ANSWERS, seconds, seconds):

@@ -430,7 +430,7 @@ def _notices(parts: Parts) -> Batch:
     """Return the step that sends notices about failing receivers, and disables Webhooks."""
     site, log = parts.site, parts.log
 
-    def told(act: OutageAct, webhook: str) -> None:
+    def log_act(act: OutageAct, webhook: str) -> None:
         if act is OutageAct.NOTICE:
             log.warning("receiver.failing", webhook=webhook)
         elif act is OutageAct.DISABLE:
@@ -439,7 +439,7 @@ def _notices(parts: Parts) -> Batch:
             log.info("receiver.ended", webhook=webhook)
 
     def step(tx: Tx) -> int:
-        return site.notices.step(tx, lambda tx: site.handle(tx, ADMINISTRATOR), told)
+        return site.notices.step(tx, lambda tx: site.handle(tx, ADMINISTRATOR), log_act)
 
     return step
 

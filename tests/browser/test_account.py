@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.watch import look
+from tests.browser.watch import check_page
 from tests.live_site import PASSWORD, LiveSite
 
 SignIn = Callable[[str], None]
@@ -49,7 +49,7 @@ def test_account_page_lists_and_ends_sessions(page: Page, site: LiveSite, sign_i
         own = sessions.filter(has_text="this one")
         expect(own).to_have_count(1)
         expect(own.get_by_role("button")).to_have_count(0)
-        look(page, "account")
+        check_page(page, "account")
         sessions.filter(has_text="curl/8.0").get_by_role("button").click()
         expect(page.get_by_text("The session has ended.")).to_be_visible()
         expect(sessions.filter(has_text="curl/8.0")).to_have_count(0)
@@ -77,7 +77,7 @@ def test_api_key_is_shown_once_works_and_is_revoked(
     page.locator("#made-key").get_by_role("button", name="Copy").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("navigator.clipboard.readText()") == key
-    look(page, "account-key")
+    check_page(page, "account-key")
     bearer = {"Authorization": f"Bearer {key}"}
     assert httpx.get(f"{site.url}/api/boot", headers=bearer).json()["user"]["name"] == "carl"
     page.reload()
@@ -124,7 +124,7 @@ def test_password_change_asks_whether_to_revoke_api_keys(
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_role("button", name="Revoke all keys")).to_be_focused()
-    look(page, "account-keys")
+    check_page(page, "account-keys")
     page.keyboard.press(answer)
     expect(page.get_by_text(told)).to_be_visible()
     bearer = {"Authorization": f"Bearer {key}"}

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.watch import look
+from tests.browser.watch import check_page
 from tests.live_site import PASSWORD, SECRET, LiveReceiver, LiveSite, eventually
 
 SignIn = Callable[[str], None]
@@ -113,13 +113,13 @@ def test_console_shows_actors_and_receivers_and_acts_on_them(
     expect(row(page, "receivers", origin).get_by_role("button", name="Resume")).to_be_focused()
     delivery = emit(page)
     expect(row(page, "receivers", origin).locator("td").nth(2)).to_have_text("1")  # waiting
-    look(page, "console-receivers")
+    check_page(page, "console-receivers")
     tab(page, "Deliveries")
     expect(row(page, "upcoming", delivery)).to_be_visible()
     assert len(receiver.got) == 1
     tab(page, "Actors")
     row(page, "tree", "dispatcher").get_by_role("button", name="Trace").click()
-    look(page, "console")
+    check_page(page, "console")
     tab(page, "Traces")
     expect(page.get_by_label("Messages to dispatcher")).to_contain_text("Poll()")
     tab(page, "Receivers")
@@ -157,7 +157,7 @@ def test_console_unlocks_identifier_and_replays_failure(page: Page, site: LiveSi
     tab(page, "Failures")
     cause = page.locator("#causes tbody tr").filter(has_text="the receiver answered 400")
     expect(cause.locator("td").nth(1)).to_have_text("1")
-    look(page, "console-failures")
+    check_page(page, "console-failures")
     row(page, "failed", failed).get_by_role("button", name="Replay").click()
     page.get_by_role("dialog").get_by_role("button", name="Replay").click()
     expect(page.get_by_text(f"{failed}: Queued again.")).to_be_visible()
@@ -207,7 +207,7 @@ def test_console_filters_and_cancels_scheduled_job(page: Page, site: LiveSite) -
     expect(job).to_have_count(0)
     page.get_by_label("State").select_option("")
     expect(job).to_be_visible()
-    look(page, "console-jobs")
+    check_page(page, "console-jobs")
     job.get_by_role("button", name="Cancel").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
     expect(job).to_have_count(0)

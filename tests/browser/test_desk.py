@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect
 
-from tests.browser.watch import look
+from tests.browser.watch import check_page
 from tests.live_site import LiveSite
 
 SignIn = Callable[[str], None]
@@ -44,7 +44,7 @@ def test_desk_navigation_shows_permitted_doctypes(page: Page) -> None:
     expect(navigation.get_by_role("link", name="Sales Order")).to_be_visible()
     expect(navigation.get_by_role("link", name="Webhook", exact=True)).to_have_count(0)
     expect(navigation.get_by_role("link", name="Console")).to_have_count(0)
-    look(page, "desk")
+    check_page(page, "desk")
 
 
 def test_small_screen_menu_opens_and_closes(page: Page) -> None:
@@ -56,7 +56,7 @@ def test_small_screen_menu_opens_and_closes(page: Page) -> None:
     menu.click()
     expect(navigation).to_be_visible()
     expect(menu).to_have_attribute("aria-expanded", "true")
-    look(page, "desk-menu")
+    check_page(page, "desk-menu")
     menu.click()
     expect(navigation).to_be_hidden()
 
@@ -64,7 +64,7 @@ def test_small_screen_menu_opens_and_closes(page: Page) -> None:
 def test_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
     page.goto(ORDERS)
     expect(shown_rows(page)).to_have_count(50)
-    look(page, "list")
+    check_page(page, "list")
     page.get_by_role("link", name="Next").click()
     expect(page).to_have_url(re.compile(r"_page=2"))
     with page.expect_navigation():  # to its end: htmx is there then
@@ -80,7 +80,7 @@ def test_list_is_searched_filtered_sorted_and_paged(page: Page) -> None:
     expect(page.get_by_role("columnheader", name="Due")).to_have_attribute("aria-sort", "ascending")
     page.get_by_label("Search", exact=True).fill("nothing is called this")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
-    look(page, "list-nothing")
+    check_page(page, "list-nothing")
     page.get_by_role("link", name="Show all").click()
     expect(shown_rows(page)).to_have_count(50)
     page.goto(f"{ORDERS}?_page=9&status=Packed")  # an address that was kept while rows went
@@ -147,7 +147,7 @@ def test_refusal_is_shown_on_page_with_menu(page: Page, path: str, status: int, 
     expect(page.get_by_role("heading", name=title)).to_be_visible()
     expect(page.get_by_role("link", name="Back to the start")).to_be_visible()
     expect(page.get_by_role("navigation")).to_have_count(1)  # the menu stays (H-205)
-    look(page, f"refused-{status}")
+    check_page(page, f"refused-{status}")
 
 
 def fill_order(page: Page, title: str) -> None:
@@ -170,7 +170,7 @@ def fill_order(page: Page, title: str) -> None:
 def test_document_is_created_changed_submitted_and_cancelled(page: Page) -> None:
     fill_order(page, "Made by hand")
     expect(page.get_by_label("Margin")).to_have_count(0)
-    look(page, "form-new")
+    check_page(page, "form-new")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_role("status").first).to_have_text("Created.")
     expect(page.get_by_label("Called")).to_have_value("2026-05-01T10:30")
@@ -184,9 +184,9 @@ def test_document_is_created_changed_submitted_and_cancelled(page: Page) -> None
     expect(lines).to_have_count(1)
     expect(lines.nth(0).get_by_label("Item")).to_have_value("Filters")
     expect(page.get_by_label("Urgent")).not_to_be_checked()
-    look(page, "form")
+    check_page(page, "form")
     page.get_by_role("button", name="Submit").click()
-    look(page, "dialog")
+    check_page(page, "dialog")
     page.get_by_role("dialog").get_by_role("button", name="Submit").click()
     expect(page.get_by_text("Submitted", exact=True)).to_be_visible()
     expect(page.get_by_label("Title")).not_to_be_editable()
@@ -229,7 +229,7 @@ def test_history_shows_changes_of_child_rows(page: Page, sign_in: SignIn) -> Non
     expect(history).to_contain_text("State: Draft → Submitted")
     expect(history.get_by_role("listitem").last).to_contain_text("admin")
     expect(history).to_contain_text("Created")
-    look(page, "history")
+    check_page(page, "history")
 
 
 def test_form_shows_refusal_beside_field_and_keeps_input(page: Page) -> None:
@@ -239,7 +239,7 @@ def test_form_shows_refusal_beside_field_and_keeps_input(page: Page) -> None:
     expect(title).to_have_accessible_description("No order is called that.")
     expect(title).to_be_focused()
     expect(page.get_by_label("Notes")).to_have_value("Two lines:\nring first.")
-    look(page, "form-refused")
+    check_page(page, "form-refused")
     page.get_by_label("Facts").fill("{no json")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_label("Facts")).to_have_accessible_description("This is not JSON.")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.watch import look
+from tests.browser.watch import check_page
 from tests.live_site import PASSWORD, LiveSite, eventually
 
 NEW_PASSWORD = "a new and better one"
@@ -31,7 +31,7 @@ def test_sign_in_page_shows_notice_and_demo_account(page: Page) -> None:
     )
     expect(page.get_by_role("heading", name="Demo account")).to_be_visible()
     expect(page.locator(".demo")).to_contain_text("demo")
-    look(page, "login")
+    check_page(page, "login")
 
 
 def test_root_redirects_to_sign_in_and_back_to_wanted_page(page: Page) -> None:
@@ -50,7 +50,7 @@ def test_sign_in_page_reports_ended_session(page: Page, site: LiveSite) -> None:
     page.context.add_cookies([{"name": "sid", "value": "x" * 32, "url": site.url}])
     page.goto("/app/Sales%20Order?status=Packed")
     expect(page.get_by_role("status")).to_contain_text("Your session has ended.")
-    look(page, "login-ended")
+    check_page(page, "login-ended")
     fill_sign_in(page, "sally", PASSWORD)
     expect(page).to_have_url(re.compile(r"/app/Sales%20Order\?status=Packed$"))
 
@@ -90,7 +90,7 @@ def test_wrong_password_is_reported_and_name_kept(page: Page) -> None:
     expect(page.get_by_role("alert")).to_contain_text("wrong")
     expect(page.get_by_label("Name or e-mail")).to_have_value("nobody at all")
     expect(page.get_by_label("Password", exact=True)).to_be_focused()
-    look(page, "login-wrong")
+    check_page(page, "login-wrong")
 
 
 def test_lockout_message_shows_remaining_minutes(page: Page) -> None:
@@ -103,7 +103,7 @@ def test_lockout_message_shows_remaining_minutes(page: Page) -> None:
         expect(page.get_by_role("alert")).to_contain_text("wrong")
     fill_sign_in(page, "somebody to lock", "wrong")
     expect(page.get_by_role("alert")).to_have_text("Too many attempts. Try again in 15 minutes.")
-    look(page, "login-locked")
+    check_page(page, "login-locked")
 
 
 def test_empty_sign_in_fields_are_named_without_request(page: Page) -> None:
@@ -134,12 +134,12 @@ def test_forgot_password_page_answers_unknown_name_alike(page: Page) -> None:
     """The answer is the same for everybody (A-212)."""
     page.goto("/login")
     page.get_by_role("link", name="Forgot your password?").click()
-    look(page, "forgot")
+    check_page(page, "forgot")
     page.get_by_label("Name or e-mail").fill("who is that")
     page.get_by_role("button", name="Send the link").click()
     expect(page.get_by_role("heading", name="Check your mail")).to_be_visible()
     expect(page.get_by_role("heading", name="Check your mail")).to_be_focused()
-    look(page, "forgot-sent")
+    check_page(page, "forgot-sent")
 
 
 def recovery_link(page: Page, site: LiveSite, usr: str) -> str:
@@ -167,19 +167,19 @@ def test_recovery_link_sets_password_once(page: Page, site: LiveSite) -> None:
     expect(page.locator("[data-rule=tooShort]")).to_have_attribute("data-state", "broken")
     page.get_by_role("button", name="Set new password").click()
     expect(password).to_have_accessible_description(re.compile("at least 8 characters"))
-    look(page, "reset")
+    check_page(page, "reset")
     password.fill(NEW_PASSWORD)
     expect(page.locator("[data-rule=tooShort]")).to_have_attribute("data-state", "kept")
     page.get_by_role("button", name="Set new password").click()
     expect(page.get_by_role("heading", name="Your password is set")).to_be_visible()
-    look(page, "reset-done")
+    check_page(page, "reset-done")
     page.get_by_role("link", name="Sign in").click()
     fill_sign_in(page, "bea", NEW_PASSWORD)
     expect(page).to_have_url(re.compile(r"/app$"))
     page.context.clear_cookies()
     page.goto(link)
     expect(page.get_by_role("heading", name="This link no longer works")).to_be_visible()
-    look(page, "reset-spent")
+    check_page(page, "reset-spent")
 
 
 def test_password_equal_to_email_is_refused_by_service(page: Page, site: LiveSite) -> None:
@@ -209,7 +209,7 @@ def test_invitation_sets_name_and_password(page: Page, site: LiveSite) -> None:
     expect(page.get_by_role("heading", name="Welcome")).to_be_visible()
     page.get_by_label("Full name").fill("Ivy Invited")
     page.get_by_label("New password", exact=True).fill(NEW_PASSWORD)
-    look(page, "invitation")
+    check_page(page, "invitation")
     page.get_by_role("button", name="Set password").click()
     expect(page.get_by_role("heading", name="Your password is set")).to_be_visible()
     assert page.context.cookies() == []

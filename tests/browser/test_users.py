@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.watch import look
+from tests.browser.watch import check_page
 from tests.live_site import PASSWORD, LiveSite
 
 HEADERS = {"X-FW-CSRF": "1"}
@@ -26,7 +26,7 @@ def test_user_invitation_shows_link_to_manager(page: Page) -> None:
     Roles are chosen from a list, and the page offers what applies (A-382, A-383).
     """
     page.goto("/app/User")
-    look(page, "users")
+    check_page(page, "users")
     page.get_by_role("button", name="Invite").click()
     page.get_by_label("E-mail", exact=True).fill("sally@example.test")
     page.get_by_role("dialog").get_by_role("button", name="Invite").click()
@@ -36,7 +36,7 @@ def test_user_invitation_shows_link_to_manager(page: Page) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Invite").click()
     link = page.locator("dialog code")
     expect(link).to_have_text(re.compile(r"/accept-invite#token="))
-    look(page, "user-invited")
+    check_page(page, "user-invited")
     page.get_by_role("button", name="Done").click()
     expect(page).to_have_url(re.compile(r"/app/User/nina%40example.test$"))
     expect(page.locator("[data-table=roles] tbody input").first).to_have_value("Event Publisher")
@@ -98,7 +98,7 @@ def test_account_is_unlocked_signed_out_and_reset(page: Page, site: LiveSite) ->
         statuses = [client.post("/api/login", json=wrong).status_code for _ in range(3)]
         assert statuses == [401, 401, 429]
         page.goto("/app/User/demo")
-        look(page, "user")
+        check_page(page, "user")
         expect(page.locator("#user-acts")).to_contain_text("Locked until")
         page.get_by_role("button", name="Unlock").click()
         expect(page.get_by_text("The account may sign in again.")).to_be_visible()
@@ -148,13 +148,13 @@ def test_sessions_of_selected_accounts_end_after_confirmation(page: Page, site: 
         page.get_by_role("button", name="End sessions of 2 accounts").press("Enter")
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("End the sessions of 2 accounts?")
-        look(page, "users-end-sessions")
+        check_page(page, "users-end-sessions")
         page.keyboard.press("Escape")
         assert client.get("/api/boot").json()["user"] is not None
         page.get_by_role("button", name="End sessions of 2 accounts").click()
         dialog.get_by_role("button", name="End them").click()
         expect(page.locator("[data-progress]")).to_contain_text("Done. 2 accounts are signed out.")
-        look(page, "users-signed-out")
+        check_page(page, "users-signed-out")
         assert client.get("/api/boot").json()["user"] is None
     page.get_by_label("State", exact=True).select_option("Disabled")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
@@ -170,4 +170,4 @@ def test_unknown_path_keeps_menu(page: Page) -> None:
     page.goto("/nowhere/at/all")
     expect(page.get_by_role("heading", name="Not found")).to_be_visible()
     expect(page.get_by_role("navigation", name="Document types")).to_be_visible()
-    look(page, "unknown-path")
+    check_page(page, "unknown-path")

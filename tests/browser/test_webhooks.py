@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.watch import look
+from tests.browser.watch import check_page
 from tests.browser.webhook_kit import HEADERS, emit, make_webhook, status
 from tests.live_site import LiveReceiver, eventually
 
@@ -51,14 +51,14 @@ def test_webhook_form_shows_applicable_fields_and_generates_secret(
         re.compile("Select at least one event: Inserted")
     )
     page.get_by_label("Inserted").check()
-    look(page, "webhook-new")
+    check_page(page, "webhook-new")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("configured")).to_be_visible()
     assert made not in page.content()
     page.get_by_role("button", name="Send a test event").click()
     expect(page.get_by_text("The receiver answered 204.")).to_be_visible()
     expect(page.locator(".times")).to_contain_text("ms")
-    look(page, "webhook")
+    check_page(page, "webhook")
     page.get_by_label("Timeout (seconds)").fill("99")
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_label("Timeout (seconds)")).to_be_focused()
@@ -92,11 +92,11 @@ def test_find_field_opens_page_of_id(page: Page, receiver: LiveReceiver) -> None
     page.keyboard.press("Enter")
     expect(page.get_by_role("link", name="Jump here")).to_be_visible()
     expect(page.get_by_role("status")).to_have_text("Found for Jump:")
-    look(page, "find")
+    check_page(page, "find")
     page.locator("main").click()
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("find in the whole desk")
-    look(page, "keys")
+    check_page(page, "keys")
 
 
 def test_delivery_list_shows_errors_and_fits_screen(page: Page, receiver: LiveReceiver) -> None:
@@ -148,7 +148,7 @@ def test_webhook_page_pauses_and_resumes_webhook(page: Page, receiver: LiveRecei
     page.get_by_label("For", exact=True).select_option("an hour")
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".state")).to_have_text("paused")
-    look(page, "webhook-paused")
+    check_page(page, "webhook-paused")
     page.get_by_role("button", name="Resume").click()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
     expect(page.locator(".state")).to_have_text("untried")
@@ -164,7 +164,7 @@ def test_delivery_page_shows_result_and_replays(page: Page, receiver: LiveReceiv
     expect(state).to_contain_text("Sent")
     expect(page.locator("#delivery")).to_contain_text("204")
     expect(page.locator("pre").last).to_contain_text('"who": "Ötzi"')
-    look(page, "delivery")
+    check_page(page, "delivery")
     page.get_by_role("button", name="Replay").click()
     expect(page.get_by_text("Queued again.")).to_be_visible()
     expect(state).to_contain_text("Sent")
@@ -175,7 +175,7 @@ def test_delivery_page_shows_result_and_replays(page: Page, receiver: LiveReceiv
     mine.focus()
     page.evaluate(SHOW_ANEW)
     expect(mine).to_be_focused()
-    look(page, "webhook-recent")
+    check_page(page, "webhook-recent")
 
 
 def test_failing_delivery_page_shows_error_and_next_attempt(page: Page) -> None:
@@ -187,7 +187,7 @@ def test_failing_delivery_page_shows_error_and_next_attempt(page: Page) -> None:
         expect(page.locator("#delivery .state")).to_contain_text("next attempt")
         expect(page.locator("#delivery")).to_contain_text("The receiver answered 503.")
         expect(page.get_by_role("button", name="Replay")).to_have_count(0)
-        look(page, "delivery-retrying")
+        check_page(page, "delivery-retrying")
 
 
 def test_delivery_page_shows_attempts_as_timeline(page: Page) -> None:
@@ -219,7 +219,7 @@ def test_delivery_page_shows_attempts_as_timeline(page: Page) -> None:
         with page.expect_response(lambda response: DELIVERIES in response.url):
             pass  # every two seconds
         expect(shown.locator(".curl")).to_be_visible()
-        look(page, "delivery-attempts")
+        check_page(page, "delivery-attempts")
 
 
 def test_attempts_page_lists_and_filters_attempts(page: Page) -> None:
@@ -234,14 +234,14 @@ def test_attempts_page_lists_and_filters_attempts(page: Page) -> None:
         rows = page.locator("#found tbody tr")
         expect(page.locator("#told")).to_have_text("2 found.")
         expect(rows).to_have_count(2)
-        look(page, "attempts")
+        check_page(page, "attempts")
         page.get_by_label("Response").fill("410")
         expect(rows).to_have_count(1)
         expect(rows).to_contain_text("The receiver answered 410.")
         expect(rows).to_contain_text("1, event")
         page.get_by_label("Response").fill("999")
         expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
-        look(page, "attempts-none")
+        check_page(page, "attempts-none")
         page.goto(f"/app/attempts?webhook={hook}&_before=1.1.x")
         page.get_by_role("link", name="Newest").click()
         rows.first.get_by_role("link", name="page.attempts").click()
@@ -294,12 +294,12 @@ def test_selected_deliveries_are_replayed_with_progress(page: Page, receiver: Li
     expect(page.locator("#found tbody tr")).to_have_count(5)
     expect(page.get_by_role("button", name="Replay selected")).to_be_disabled()
     page.get_by_label("All of this page").check()
-    look(page, "deliveries")
+    check_page(page, "deliveries")
     page.get_by_role("button", name="Replay 5 deliveries").click()
     page.get_by_role("dialog").get_by_role("button", name="Replay").click()
     progress = page.locator("[data-progress]")
     expect(progress).to_contain_text("Done. 5 deliveries are queued again.")
-    look(page, "deliveries-replayed")
+    check_page(page, "deliveries-replayed")
     eventually(lambda: all(receiver.ids.count(each) == 2 for each in sent))
     page.goto(f"{DELIVERIES}?webhook={name}&status=Failed")
     expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
@@ -316,11 +316,11 @@ def test_secret_is_rotated_and_body_erased_after_confirmation(
     section.get_by_role("button", name="Rotate").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("and the old one beside it for a week")
-    look(page, "webhook-rotate")
+    check_page(page, "webhook-rotate")
     dialog.get_by_role("button", name="Rotate").click()
     made = section.locator("code")
     expect(made).to_have_text(re.compile(r"whsec_"))
-    look(page, "webhook-rotated")
+    check_page(page, "webhook-rotated")
     secret = made.inner_text()
     page.reload()
     expect(section).to_contain_text("The old secret also signs until")
@@ -329,7 +329,7 @@ def test_secret_is_rotated_and_body_erased_after_confirmation(
     eventually(lambda: status(page, delivery) == "Sent")
     page.goto(f"{DELIVERIES}/{delivery}")
     page.get_by_role("button", name="Erase").click()
-    look(page, "delivery-erase")
+    check_page(page, "delivery-erase")
     dialog.get_by_role("button", name="Cancel").click()
     expect(page.locator("pre").last).to_contain_text("Ada")
     page.get_by_role("button", name="Erase").click()
@@ -337,7 +337,7 @@ def test_secret_is_rotated_and_body_erased_after_confirmation(
     expect(page.get_by_text("Erased.", exact=True)).to_be_visible()
     expect(page.get_by_text("It can't be sent again.")).to_be_visible()
     expect(page.get_by_role("button", name="Replay")).to_have_count(0)
-    look(page, "delivery-erased")
+    check_page(page, "delivery-erased")
 
 
 def test_waiting_deliveries_are_cancelled_after_confirmation(
@@ -353,7 +353,7 @@ def test_waiting_deliveries_are_cancelled_after_confirmation(
     page.get_by_role("button", name="Cancel", exact=True).click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("nothing more is sent")
-    look(page, "delivery-cancel")
+    check_page(page, "delivery-cancel")
     dialog.get_by_role("button", name="Keep it").click()
     assert status(page, one) == "Queued"
     page.get_by_role("button", name="Cancel", exact=True).click()
@@ -387,7 +387,7 @@ def test_matching_deliveries_are_replayed_beyond_one_page(
     page.get_by_role("button", name="Replay all 53 that match").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(f"webhook {name}")
-    look(page, "deliveries-replay-all")
+    check_page(page, "deliveries-replay-all")
     dialog.get_by_role("button", name="Replay all").click()
     run = page.get_by_role("region", name="Replay of many")
     expect(run).to_contain_text("Done. 53 deliveries are queued again.")
@@ -395,7 +395,7 @@ def test_matching_deliveries_are_replayed_beyond_one_page(
     page.goto("/app")
     page.goto(f"{DELIVERIES}?status=Failed")
     expect(run).to_contain_text("Done. 53 deliveries are queued again.")
-    look(page, "deliveries-replayed-all")
+    check_page(page, "deliveries-replayed-all")
     run.get_by_role("button", name="Close").click()
     page.reload()
     expect(page.get_by_role("heading", name="Webhook Delivery")).to_be_visible()
@@ -425,17 +425,17 @@ def test_bulk_replay_page_shows_outcome_counts(page: Page, receiver: LiveReceive
         facts = page.get_by_role("region", name="Result")
         for label in ("Arrived", "Failed again"):
             expect(facts.locator("dt", has_text=label).locator("+ dd")).to_have_text("1")
-        look(page, "replay")
+        check_page(page, "replay")
         facts.locator("dt", has_text="Failed again").locator("+ dd a").click()
         expect(page.locator("#found tbody tr")).to_have_count(1)
         expect(page.locator("#found tbody tr")).to_contain_text("Failed")
         page.goto("/app/replays")
         expect(page.locator("tbody tr").first).to_contain_text("Webhook Results")
-        look(page, "replays")
+        check_page(page, "replays")
         page.goto(f"/app/Webhook/{name}")
         line = page.get_by_role("region", name="Bulk replays").get_by_role("listitem").first
         expect(line).to_contain_text("2 replayed, 1 arrived, 1 failed again, 0 still open")
-        look(page, "webhook-replays")
+        check_page(page, "webhook-replays")
         page.goto("/app/replays/unknown")
         expect(page.get_by_role("heading", name="Not found")).to_be_visible()
 
@@ -450,18 +450,18 @@ def test_failing_webhook_is_shown_on_desk_list_and_page(page: Page) -> None:
         attention = page.get_by_role("region", name="Needs attention")
         expect(attention).to_contain_text("Billing of Bozen fails: 3 attempts in a row, 0 waiting")
         expect(attention).to_contain_text("The receiver answered 410.")
-        look(page, "home-attention")
+        check_page(page, "home-attention")
         page.goto("/app/Webhook?_q=Billing")
         row = page.locator("#found tbody tr")
         expect(row).to_contain_text("Billing of Bozen")
         expect(row).to_contain_text("failing")
         expect(row).to_contain_text("0 sent, 3 failed (0 %)")
-        look(page, "webhooks")
+        check_page(page, "webhooks")
         row.get_by_role("link", name="Billing of Bozen").click()
         state = page.get_by_role("region", name="State")
         expect(state).to_contain_text("3 failed in a row since")
         expect(state.get_by_role("img")).to_be_visible()
-        look(page, "webhook-failing")
+        check_page(page, "webhook-failing")
         page.goto(DELIVERIES)
         page.get_by_label("Webhook", exact=True).select_option("Billing of Bozen")
         expect(page).to_have_url(re.compile(f"webhook={name}"))

@@ -31,8 +31,8 @@ async (preload) => {
   const unseen = found.incomplete.filter(({ id }) => id === "color-contrast").map((rule) => ({
     ...rule, nodes: rule.nodes.filter((node) => !symbol(node) && !cut(node)),
   })).filter((rule) => rule.nodes.length);
-  const told = ({ id, help, nodes }) => `${id}: ${help}: ${shown(nodes)}`;
-  return [...found.violations, ...unseen].map(told);
+  const described = ({ id, help, nodes }) => `${id}: ${help}: ${shown(nodes)}`;
+  return [...found.violations, ...unseen].map(described);
 }
 """
 TOO_WIDE: Final = """
@@ -72,7 +72,7 @@ class PageWatch:
             self.found.append(f"{message.type}: {message.text}")
 
 
-def look(page: Page, name: str) -> None:
+def check_page(page: Page, name: str) -> None:
     """Check the page as it stands: nothing wider than the screen, nothing that axe-core objects
     to, in light and dark, narrow and wide; leave a picture of each."""
     SCREENSHOTS.mkdir(exist_ok=True)

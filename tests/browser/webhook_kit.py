@@ -21,12 +21,14 @@ def make_webhook(page: Page, url: str, event: str, **fields: str) -> str:
 
 def emit(page: Page, event: str, data: dict[str, Any]) -> str:
     body = {"name": event, "data": data}
-    told = page.request.post("/api/method/core.services.webhooks.emit", data=body, headers=HEADERS)
-    assert told.ok, told.text()
-    (delivery,) = told.json()["deliveries"]
+    answer = page.request.post(
+        "/api/method/core.services.webhooks.emit", data=body, headers=HEADERS
+    )
+    assert answer.ok, answer.text()
+    (delivery,) = answer.json()["deliveries"]
     return str(delivery)
 
 
 def status(page: Page, delivery: str) -> str:
-    told = page.request.get(f"/api/resource/Webhook Delivery/{delivery}")
-    return str(told.json()["data"]["status"])
+    answer = page.request.get(f"/api/resource/Webhook Delivery/{delivery}")
+    return str(answer.json()["data"]["status"])

@@ -23,9 +23,9 @@ def main(arguments: Sequence[str]) -> int:
         temporary = tempfile.TemporaryDirectory(prefix="fw-crash-")
         rounds = _rounds(asked, Path(stack.enter_context(temporary)), stack)
         broken = run(rounds, asked.rounds)
-    told = rounds.told
-    print(f"{len(told.notes)} notes answered, {len(rounds.receiver.ids)} events received; "
-          f"refused: {dict(told.refused)}, guesses: {dict(told.guesses)}")  # fmt: skip
+    answers = rounds.answers
+    print(f"{len(answers.notes)} notes answered, {len(rounds.receiver.ids)} events received; "
+          f"refused: {dict(answers.refused)}, guesses: {dict(answers.guesses)}")  # fmt: skip
     print("\n".join([*broken, f"{asked.rounds} rounds, {len(broken)} broken promises"]))
     return 1 if broken else 0
 

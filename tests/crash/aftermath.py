@@ -21,7 +21,7 @@ _IN_FLIGHT: Final = (WRITERS + 2) * 4  # deliveries at a kill, at most
 def broken_promises(
     client: httpx.Client,
     receiver: LiveReceiver,
-    told: ClientAnswers,
+    answers: ClientAnswers,
     *,
     strikes: int,
     seconds: float,
@@ -36,23 +36,23 @@ def broken_promises(
     final = eventually(lambda: _all_final(client), _REST_SECONDS)
     notes = {row["name"] for row in _all(client, "Note", ["name"])}
     return [
-        *_of_events(final, notes, told, receiver.ids, strikes),
-        *_of_access(told, seconds),
-        *told.strange,
+        *_of_events(final, notes, answers, receiver.ids, strikes),
+        *_of_access(answers, seconds),
+        *answers.strange,
     ]
 
 
 def _of_events(
     final: list[dict[str, Any]],
     notes: set[str],
-    told: ClientAnswers,
+    answers: ClientAnswers,
     ids: Sequence[str],
     strikes: int,
 ) -> Iterator[str]:
     known = {row["name"] for row in final}
     referred = Counter(row["reference_name"] for row in final)
     got = Counter(ids)
-    for name in told.notes - notes:
+    for name in answers.notes - notes:
         yield f"note {name} was answered, and is not there"
     for name in notes:
         if referred[name] != 1:
@@ -69,13 +69,13 @@ def _of_events(
         yield f"{len(twice)} of {len(got)} arrived twice after {strikes} strikes"
 
 
-def _of_access(told: ClientAnswers, seconds: float) -> Iterator[str]:
-    if told.guesses[200]:
+def _of_access(answers: ClientAnswers, seconds: float) -> Iterator[str]:
+    if answers.guesses[200]:
         yield "a wrong password was taken"
     windows = 1 + int(seconds / LOCKOUT_SECONDS)
-    if told.guesses[401] > MAX_ANSWERED_401 * windows:
-        yield f"{told.guesses[401]} guesses were answered 401: a failure was forgiven"
-    for token, count in told.spent.items():
+    if answers.guesses[401] > MAX_ANSWERED_401 * windows:
+        yield f"{answers.guesses[401]} guesses were answered 401: a failure was forgiven"
+    for token, count in answers.spent.items():
         if count > 1:
             yield f"the token {token[:4]}… was spent {count} times"
 

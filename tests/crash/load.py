@@ -43,12 +43,12 @@ class Load:
         urls: Callable[[], Sequence[str]],
         cookie: Mapping[str, str],
         token: str,
-        told: ClientAnswers,
+        answers: ClientAnswers,
         excused: frozenset[int] = frozenset(),
         patience: float = 30.0,
     ) -> None:
         self._urls, self._cookie, self._token = urls, dict(cookie), token
-        self._told, self._excused, self._patience = told, excused, patience
+        self._answers, self._excused, self._patience = answers, excused, patience
         self._over, self._lock = threading.Event(), threading.Lock()
         self._threads: list[threading.Thread] = []
 
@@ -76,10 +76,10 @@ class Load:
             status = answer.status_code
             with self._lock:
                 if status == 201:
-                    self._told.notes.add(answer.json()["data"]["name"])
+                    self._answers.notes.add(answer.json()["data"]["name"])
                 elif status not in self._excused or "retry-after" not in answer.headers:
-                    self._told.strange.append(f"an insert was answered {status}: {answer.text}")
-                self._told.refused[status] += status != 201
+                    self._answers.strange.append(f"an insert was answered {status}: {answer.text}")
+                self._answers.refused[status] += status != 201
 
         self._again_and_again(number, insert, self._cookie)
 
@@ -89,7 +89,7 @@ class Load:
         def guess(client: httpx.Client) -> None:
             answer = client.post("/api/login", json={"usr": VICTIM, "pwd": "wrong"})
             with self._lock:
-                self._told.guesses[answer.status_code] += 1
+                self._answers.guesses[answer.status_code] += 1
 
         self._again_and_again(number, guess, {})
 
@@ -120,7 +120,7 @@ class Load:
         except httpx.HTTPError:
             return
         with self._lock:
-            self._told.spent[self._token] += answer.status_code == 200
+            self._answers.spent[self._token] += answer.status_code == 200
 
     def _url(self, number: int) -> str:
         urls = self._urls()

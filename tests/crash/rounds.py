@@ -40,7 +40,7 @@ class Rounds:
     def __init__(self, sites: Sequence[LiveSite], receiver: LiveReceiver, seed: int) -> None:
         """`sites`: the nodes, folders of their own over one database; or the one there is."""
         self.sites, self.receiver = tuple(sites), receiver
-        self.dice, self.told = random.Random(seed), ClientAnswers()
+        self.dice, self.answers = random.Random(seed), ClientAnswers()
         self.rounds = self.strikes = 0
         self._cookie: dict[str, str] = {}
 
@@ -62,12 +62,12 @@ class Rounds:
         up = self.start_all()
         token = self._invite(up[0])
         load = Load(
-            lambda: [site.url for site in up], self._cookie, token, self.told, self.excused,
+            lambda: [site.url for site in up], self._cookie, token, self.answers, self.excused,
             self.patience,
         )  # fmt: skip
-        before = len(self.told.notes)
+        before = len(self.answers.notes)
         with self.around(), load:
-            eventually(lambda: len(self.told.notes) > before)  # however slow the machine is
+            eventually(lambda: len(self.answers.notes) > before)  # however slow the machine is
             time.sleep(self.dice.uniform(0.2, 1.5))  # when it strikes is the point
             self.strike(up)
             self.strikes += 1
@@ -83,7 +83,7 @@ class Rounds:
         with self._client(first) as client:
             seconds = self.rounds * LEASE_SECONDS
             found = broken_promises(
-                client, self.receiver, self.told, strikes=self.strikes, seconds=seconds
+                client, self.receiver, self.answers, strikes=self.strikes, seconds=seconds
             )
         first.end()
         return found
@@ -239,7 +239,7 @@ class NodeRounds(Rounds):
     def _restart(self, site: LiveSite) -> None:
         code = site.end()
         if code != 0:
-            self.told.strange.append(f"a node that was stopped in order ended with {code}")
+            self.answers.strange.append(f"a node that was stopped in order ended with {code}")
         self.start(site)
 
     def _restart_server(self, site: LiveSite) -> None:
@@ -255,6 +255,6 @@ def run(rounds: Rounds, count: int) -> list[str]:
     for _ in range(count):
         rounds.round()
     found = rounds.judge()
-    if len(rounds.told.notes) < count:
-        found.append(f"only {len(rounds.told.notes)} notes were answered in {count} rounds")
+    if len(rounds.answers.notes) < count:
+        found.append(f"only {len(rounds.answers.notes)} notes were answered in {count} rounds")
     return found

@@ -155,7 +155,7 @@ def test_emit_file_that_fails_says_how_far_it_came(
     fw: CommandLine, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line after which to go on is printed, for events without keys (C-131)."""
-    monkeypatch.setattr("fw_cli.emitting._OVERLOADED_ATTEMPTS", 0)
+    monkeypatch.setattr("fw_cli.emitting.OVERLOADED_ATTEMPTS", 0)
     script = (
         "CREATE TRIGGER full BEFORE INSERT ON doc_webhook_delivery WHEN NEW.key = 'k700'"
         " BEGIN SELECT RAISE(ABORT, 'no space'); END"

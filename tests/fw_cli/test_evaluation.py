@@ -116,3 +116,24 @@ def test_eval_subprocess_inherits_no_secret(fw: CommandLine) -> None:
     process = fw.process("eval", f"[fw.secret('crm'), 'FW_SECRET_' in {listing}]")
     out, err = process.communicate(timeout=50)
     assert (json.loads(out), process.returncode) == (["a credential", False], 0), err
+
+
+def test_eval_of_value_that_cannot_be_shown_commits_nothing(fw: CommandLine) -> None:
+    unshowable = "type('Unshowable', (), {'__repr__': lambda self: 1 / 0})()"
+    result = fw.run("eval", f"({MAKE}, {unshowable})", "--commit")
+    assert result.exit_code == 1
+    assert fw.json("eval", LOOK) is None
+
+
+@pytest.mark.parametrize(("level", "shown"), [("info", False), ("debug", True)])
+def test_short_command_logs_below_warning_only_at_debug(
+    fw: CommandLine, level: str, shown: bool
+) -> None:
+    """The output of a command is its result."""
+    noted = "__import__('structlog').get_logger()"
+    result = fw.run(
+        "eval", f"[{noted}.info('noted'), {noted}.warning('doubtful')]", FW_LOG_LEVEL=level
+    )
+    assert result.exit_code == 0
+    assert ("noted" in result.stderr) is shown
+    assert "doubtful" in result.stderr

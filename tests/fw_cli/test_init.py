@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,22 @@ def test_init_keeps_existing_files(fw: CommandLine) -> None:
     (fw.folder / "secret.key").write_text("the old key")
     assert "secret.key" not in fw.done("init").splitlines()[0]
     assert (fw.folder / "secret.key").read_text() == "the old key"
+
+
+def test_init_writes_policy_last(fw: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a fw.json is a site, and would not be created again."""
+    opened = os.open
+
+    def full(path: Path, *args: int) -> int:
+        if path.name == ".gitignore":
+            raise OSError(ENOSPC, "no space left", str(path))
+        return opened(path, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", full)
+        assert "cannot be written" in fw.refused("init", "half")
+    assert {file.name for file in (fw.folder / "half").iterdir()} == {"secret.key", ".env"}
+    fw.done("init", "half")
 
 
 def test_init_reports_unwritable_folder(fw: CommandLine, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_killed_rekey_is_finished_by_next_run(
         if step == "made":
             patch.setattr("fw_actors.ops.stored_secrets.Rekeying.run", killed)
         elif step == "moved":
-            patch.setattr("fw_cli.vault._Keys.put_in_place", killed)
+            patch.setattr("fw_cli.vault.RotationKeys.put_in_place", killed)
         else:
             patch.setattr(os, "replace", killed)
         with pytest.raises(Killed):

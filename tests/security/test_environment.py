@@ -123,7 +123,7 @@ def test_take_secrets_removes_database_password() -> None:
 def test_take_secrets_unsets_variables_without_proc(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("fw_cli.own_environment._STAT", tmp_path / "no-proc")
+    monkeypatch.setattr("fw_cli.own_environment.STAT", tmp_path / "no-proc")
     environ = {"FW_SECRET_KEY": "x", "FW_LOG": "json"}
     raw = {b"FW_SECRET_KEY": b"x", b"FW_LOG": b"json"}
     before, gone = take_secrets(environ, raw)

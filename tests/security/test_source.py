@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -146,6 +147,14 @@ def hashes_used(file: str, tree: ast.Module) -> set[str]:
     }
     used |= {name for module, name in imported(tree) if module == "hashlib"}
     return used - {""} - FURTHER_HASHES.get(file, set())
+
+
+def test_lint_refuses_time_randomness_and_environment() -> None:
+    """Modules take a Clock, an Entropy and a Config: the lint refuses what these stand for."""
+    lint = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
+    banned = lint["flake8-tidy-imports"]["banned-api"]
+    assert banned.keys() >= {"os.environ", "os.getenv", "time.time", "random", "secrets"}
+    assert "TID" in lint["select"]
 
 
 def test_hashes_are_sha_256_and_blake2b_alone() -> None:

@@ -52,10 +52,10 @@ class AccessWork:
         session = self.dice.choice(account.sessions)
         state, version = session.state, account.version
         expired, jumps = self.world.clock.now() >= session.expires, self.world.clock.jumps
-        told = await self.client.ask(
+        outcome = await self.client.ask(
             f"uses a {state} session", lambda up: up.gateway.authenticate(session.sid)
         )
-        alive = not refused(told) and not lost(told)
+        alive = not refused(outcome) and not lost(outcome)
         changed = account.changing or version != account.version or session.state != state
         if alive and state == "ended":
             self.world.broke(f"a session of {account.name} lives on after it was ended")
@@ -63,7 +63,7 @@ class AccessWork:
             self.world.broke(f"a session of {account.name} is used after its expiry")
         certain = state == "live" and not changed and account.certain
         young = self.world.clock.now() < session.expires
-        if isinstance(told, AuthenticationError) and certain and young:
+        if isinstance(outcome, AuthenticationError) and certain and young:
             self.world.broke(f"a session of {account.name} is lost")
 
     async def sign_out(self) -> None:
@@ -72,10 +72,10 @@ class AccessWork:
         if account.sessions:
             session = account.sessions.pop()
             session.state = "unknown"
-            told = await self.client.ask(
+            outcome = await self.client.ask(
                 "signs out", lambda up: up.gateway.sign_out(session.sid), hasty=False
             )
-            if not refused(told) and not lost(told):
+            if not refused(outcome) and not lost(outcome):
                 session.state = "ended"
                 account.sessions.insert(0, session)
 
@@ -98,10 +98,10 @@ class AccessWork:
             mail = LinkMail(links, up.site.outbox, None)
             return await up.gateway.write(MANAGER, lambda fw: invite(fw, mail, email, name))
 
-        told = await self.client.ask(f"invites {name}", work)
-        if not refused(told):
+        outcome = await self.client.ask(f"invites {name}", work)
+        if not refused(outcome):
             account = self.world.people.add(name)
-            account.enabled = None if lost(told) else True
+            account.enabled = None if lost(outcome) else True
 
     async def use_link(self) -> None:
         """Set a password by a link that came by mail, by two hands at once now and then."""
@@ -125,15 +125,15 @@ class AccessWork:
         password = f"the password {self.client.marker()} of {account.name}"
         with account.change() as version:
             account.passwords.append(password)
-            told = await self.client.write(
+            outcome = await self.client.write(
                 f"sets the password of {account.name}",
                 lambda fw: rest.save(fw, "User", account.name, {"new_password": password}),
                 MANAGER,
             )
-            if refused(told):
+            if refused(outcome):
                 account.passwords.remove(password)
             else:
-                certainly = not lost(told) and account.alone(version)
+                certainly = not lost(outcome) and account.alone(version)
                 self._was_set(account, password, certainly=certainly)
 
     def _was_set(self, account: SimulatedAccount, password: str, *, certainly: bool) -> None:
@@ -149,16 +149,16 @@ class AccessWork:
         account = self.client.account()
         enabled = self.dice.choice((0, 1, 1))
         with account.change() as version:
-            told = await self.client.write(
+            outcome = await self.client.write(
                 f"sets enabled={enabled} of {account.name}",
                 lambda fw: rest.save(fw, "User", account.name, {"enabled": enabled}),
                 MANAGER,
             )
-            if lost(told) or (not refused(told) and not account.alone(version)):
+            if lost(outcome) or (not refused(outcome) and not account.alone(version)):
                 account.enabled = None
                 account.sessions_end(certainly=False)
                 account.keys_end(certainly=False)
-            elif not refused(told):
+            elif not refused(outcome):
                 account.enabled = bool(enabled)
                 if not enabled:
                     account.sessions_end(certainly=True)
@@ -169,18 +169,20 @@ class AccessWork:
         attempt = SignInAttempt(usr, password, self.client.address, agent, None, "")
         version = account.version if account is not None else 0
         certain = account is not None and account.certain
-        told = await self.client.ask(f"signs in as {usr}", lambda up: up.gateway.sign_in(attempt))
+        outcome = await self.client.ask(
+            f"signs in as {usr}", lambda up: up.gateway.sign_in(attempt)
+        )
         if account is None:
-            if isinstance(told, SignedIn):
+            if isinstance(outcome, SignedIn):
                 self.world.broke(f"a wrong password of {usr} was taken")
             return
         same = certain and not account.changing and version == account.version
-        if isinstance(told, SignedIn):
+        if isinstance(outcome, SignedIn):
             if same and not account.enabled:
                 self.world.broke(f"{usr} is disabled, and signed in")
             state = "live" if same else "unknown"
-            account.sessions.append(KnownSession(told.sid, told.expires, state))
-        elif isinstance(told, AuthenticationError) and same and account.enabled:
+            account.sessions.append(KnownSession(outcome.sid, outcome.expires, state))
+        elif isinstance(outcome, AuthenticationError) and same and account.enabled:
             self.world.broke(f"the right password of {usr} was refused as wrong")
 
     async def _spend(self, letter: Letter, account: SimulatedAccount, kind: LinkKind) -> None:
@@ -201,11 +203,11 @@ class AccessWork:
 
         with account.change() as version:
             account.passwords.append(password)
-            told = await self.client.ask(f"spends a link of {account.name}", work)
-            if refused(told):
+            outcome = await self.client.ask(f"spends a link of {account.name}", work)
+            if refused(outcome):
                 account.passwords.remove(password)
                 return
-            if lost(told):
+            if lost(outcome):
                 self._was_set(account, password, certainly=False)
                 return
             promises.spent[letter.token] += 1

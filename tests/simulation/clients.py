@@ -58,19 +58,19 @@ class SimulatedClient:
         if not node.accepting:
             node = self.world.nodes[0]
         patience = self.dice.choice((0.0, 0.01, 1.0)) if self._is_hasty(hasty) else inf
-        told: Any = UNKNOWN
+        outcome: Any = UNKNOWN
         try:
             with trio.move_on_after(patience):
-                told = await node.request(fn)
+                outcome = await node.request(fn)
         except FwError as refusal:
-            told = refusal
+            outcome = refusal
         except (Lost, ActorError, InjectedDefect) as failure:
-            told = UNKNOWN
+            outcome = UNKNOWN
             what += f" ({type(failure).__name__})"
         except Exception as error:  # an answer that the contract does not know
             self.world.broke(f"{self.name} {what}: {error!r}")
-        self.world.trace(self.name, f"{what}: {_shown(told)}")
-        return told
+        self.world.trace(self.name, f"{what}: {_shown(outcome)}")
+        return outcome
 
     async def write(self, what: str, fn: Callable[[Fw], T], caller: Caller = AGENT) -> Any:
         """Ask for one transaction."""
@@ -80,17 +80,17 @@ class SimulatedClient:
         return may_be and self.dice.random() < 1 / 6
 
 
-def refused(told: Any) -> bool:
+def refused(outcome: Any) -> bool:
     """Whether an answer is a refusal: nothing was changed."""
-    return isinstance(told, FwError)
+    return isinstance(outcome, FwError)
 
 
-def lost(told: Any) -> bool:
+def lost(outcome: Any) -> bool:
     """Whether the outcome is unknown."""
-    return isinstance(told, str) and told == UNKNOWN
+    return isinstance(outcome, str) and outcome == UNKNOWN
 
 
-def _shown(told: Any) -> str:
-    if isinstance(told, FwError):
-        return type(told).__name__
-    return UNKNOWN if lost(told) else "done"
+def _shown(outcome: Any) -> str:
+    if isinstance(outcome, FwError):
+        return type(outcome).__name__
+    return UNKNOWN if lost(outcome) else "done"

@@ -44,8 +44,8 @@ class Disasters:
             receiver.mood = "well"
         self.world.trace("machine", "is repaired")
         for node in self.world.nodes:
-            if node.life is not None:
-                node.life.thaw()
+            if node.incarnation is not None:
+                node.incarnation.thaw()
             if node.up is None:
                 await self._bring_up(node)
 
@@ -107,13 +107,13 @@ class Disasters:
         self.world.clock.jump(seconds)
 
     async def _freeze(self) -> None:
-        life = self.dice.choice(self.world.nodes).life
-        if life is None or life.dead:
+        incarnation = self.dice.choice(self.world.nodes).incarnation
+        if incarnation is None or incarnation.dead:
             return
-        self.world.trace(life.label, "is frozen")
+        self.world.trace(incarnation.label, "is frozen")
         self.world.disturbed_at = trio.current_time()
-        life.freeze()
+        incarnation.freeze()
         await trio.sleep(self.dice.choice((1.0, 35.0, 70.0)))
-        life.thaw()
+        incarnation.thaw()
         self.world.disturbed_at = trio.current_time()
-        self.world.trace(life.label, "goes on")
+        self.world.trace(incarnation.label, "goes on")

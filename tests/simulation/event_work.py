@@ -50,15 +50,15 @@ class EventWork:
         key = self._key(marker)
         fresh = key not in self._keys
         data = {"marker": marker}
-        told = await self.client.write(
+        outcome = await self.client.write(
             f"emits {marker}", lambda fw: fw.webhooks.emit(EVENT, data, key=key), MANAGER
         )
-        if refused(told):
-            if isinstance(told, DuplicateError) and fresh:
+        if refused(outcome):
+            if isinstance(outcome, DuplicateError) and fresh:
                 self.world.broke(f"{marker}: the key {key} is new, and was refused")
             self.world.promises.refused.add(marker)
-        elif not lost(told):
-            self._promise(told["deliveries"], marker)
+        elif not lost(outcome):
+            self._promise(outcome["deliveries"], marker)
         if key is not None:
             self._keys.append(key)
 
@@ -75,12 +75,12 @@ class EventWork:
             self.dice.randint(0, len(events)),
             {"name": "doc.forged", "data": {"marker": forged}, "key": None},
         )
-        told = await self.client.write(
+        outcome = await self.client.write(
             f"emits {markers} at once", lambda fw: fw.webhooks.emit_many(events), MANAGER
         )
-        if refused(told) or lost(told):
+        if refused(outcome) or lost(outcome):
             return
-        for event, result in zip(events, told, strict=True):
+        for event, result in zip(events, outcome, strict=True):
             marker = event["data"]["marker"]
             if "error" in result:
                 self.world.promises.refused.add(marker)
@@ -113,9 +113,9 @@ class EventWork:
             except ValidationError:
                 return fw.webhooks.emit(EVENT, {"marker": marker})
 
-        told = await self.client.write(f"emits {marker} after a refusal", work, MANAGER)
-        if not refused(told) and not lost(told):
-            self._promise(told["deliveries"], marker)
+        outcome = await self.client.write(f"emits {marker} after a refusal", work, MANAGER)
+        if not refused(outcome) and not lost(outcome):
+            self._promise(outcome["deliveries"], marker)
 
     async def ticket(self) -> None:
         """Write a ticket, or go on with one."""
@@ -128,11 +128,11 @@ class EventWork:
     async def job(self) -> None:
         """Enqueue a function of the app."""
         title = f"{self.client.marker()} by a job"
-        told = await self.client.write(
+        outcome = await self.client.write(
             f"enqueues {title}", lambda fw: fw.enqueue(self.world.job(), title=title), MANAGER
         )
-        if not refused(told):
-            self.world.promises.jobs[title] = not lost(told)
+        if not refused(outcome):
+            self.world.promises.jobs[title] = not lost(outcome)
 
     async def hook(self) -> None:
         """Change a webhook that no check relies on."""
@@ -161,8 +161,8 @@ class EventWork:
                 return rest.save(fw, "Webhook", name, body)
             return rest.delete(fw, "Webhook", name)
 
-        told = await self.client.write(f"changes {choice} of {name}", work, MANAGER)
-        if refused(told) and isinstance(told, NotFoundError):
+        outcome = await self.client.write(f"changes {choice} of {name}", work, MANAGER)
+        if refused(outcome) and isinstance(outcome, NotFoundError):
             self.world.not_to_pick.add(name)  # gone; what was on its way still has its signature
         return None
 
@@ -186,26 +186,26 @@ class EventWork:
     async def _emit_own(self, event: str, *, expected: int) -> None:
         marker = self.client.marker()
         data = {"marker": marker}
-        told = await self.client.write(
+        outcome = await self.client.write(
             f"emits {event}", lambda fw: fw.webhooks.emit(event, data), MANAGER
         )
-        if refused(told) or lost(told) or not self.world.one_service:
+        if refused(outcome) or lost(outcome) or not self.world.one_service:
             return
-        if len(told["deliveries"]) != expected:
-            self.world.broke(f"{event} has {told['deliveries']}, instead of {expected}")
+        if len(outcome["deliveries"]) != expected:
+            self.world.broke(f"{event} has {outcome['deliveries']}, instead of {expected}")
 
     async def _rename_hook(self, name: str) -> None:
         """Its deliveries and their jobs follow; its secrets stay as they are."""
         new, secrets = f"hook {self.client.marker()}", self.world.secrets
         secrets[new] = secrets[name]
         self.world.not_to_pick.add(new)
-        told = await self.client.write(
+        outcome = await self.client.write(
             f"renames {name}", lambda fw: rest.rename(fw, "Webhook", name, {"name": new}), MANAGER
         )
         self.world.not_to_pick.discard(new)
-        if not lost(told):
-            gone = not refused(told) or isinstance(told, NotFoundError)
-            for each in ((new,) if refused(told) else ()) + ((name,) if gone else ()):
+        if not lost(outcome):
+            gone = not refused(outcome) or isinstance(outcome, NotFoundError)
+            for each in ((new,) if refused(outcome) else ()) + ((name,) if gone else ()):
                 secrets.pop(each, None)
 
     async def look_for_dead_receivers(self) -> None:
@@ -252,12 +252,12 @@ class EventWork:
         self.world.any_secret.append(secret)  # whatever its name will be
         body = hook_body(self.world.url(number), secret)
         body |= {"max_attempts": self._attempts(), "timeout": self.dice.choice((1, 2)), **fields}
-        told = await self.client.write(
+        outcome = await self.client.write(
             "makes a webhook", lambda fw: rest.insert(fw, "Webhook", body), MANAGER
         )
-        if refused(told) or lost(told):
+        if refused(outcome) or lost(outcome):
             return None
-        name: str = told["name"]
+        name: str = outcome["name"]
         if mine:
             self.world.not_to_pick.add(name)
         self.world.secrets[name] = [secret]
@@ -270,13 +270,13 @@ class EventWork:
             "title": title, "pin": "1234", "token": "a vault's secret", "submit": submit,
             "lines": [{"item": "one"}, {"item": "two"}],
         }  # fmt: skip
-        told = await self.client.write(
+        outcome = await self.client.write(
             f"inserts {title}", lambda fw: rest.insert(fw, "Ticket", body)
         )
-        if refused(told):
+        if refused(outcome):
             self.world.promises.refused.add(title)
-        elif not lost(told):
-            self._tickets[told["name"]] = KnownTicket(title, "submitted" if submit else "draft")
+        elif not lost(outcome):
+            self._tickets[outcome["name"]] = KnownTicket(title, "submitted" if submit else "draft")
             self._count(title, "on_insert", certainly=True)
             if submit:
                 self._count(title, "on_submit", certainly=True)
@@ -294,13 +294,13 @@ class EventWork:
                 fw, "Ticket", name, {"title": "thrown away"} if thrown else {"text": text}
             )
 
-        told = await self.client.write(f"{verb}s {name}", work)
-        if refused(told):
+        outcome = await self.client.write(f"{verb}s {name}", work)
+        if refused(outcome):
             return
         ticket, event = self._tickets[name], _EVENT_OF.get(verb, f"on_{verb}")
-        self._count(ticket.title, event, certainly=not lost(told))
+        self._count(ticket.title, event, certainly=not lost(outcome))
         state = _STATE_AFTER.get(verb)
-        if state == "gone" or (state is not None and lost(told)):
+        if state == "gone" or (state is not None and lost(outcome)):
             del self._tickets[name]
         elif state is not None:
             ticket.state = state
@@ -308,12 +308,12 @@ class EventWork:
     async def _rename(self, name: str) -> None:
         """A rename is no event; earlier deliveries about the ticket follow it."""
         new = f"ticket {self.client.marker()}"
-        told = await self.client.write(
+        outcome = await self.client.write(
             f"renames {name}", lambda fw: rest.rename(fw, "Ticket", name, {"name": new})
         )
-        if not refused(told):
+        if not refused(outcome):
             ticket = self._tickets.pop(name)
-            if not lost(told):
+            if not lost(outcome):
                 self._tickets[new] = ticket
 
     def _count(self, title: str, event: str, *, certainly: bool) -> None:

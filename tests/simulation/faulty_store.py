@@ -16,7 +16,7 @@ import trio
 from fw_actors.errors import OverloadedError
 from fw_actors.store import Store, StoreStatistics, Tx
 from tests.forwarding_tx import ForwardingTx
-from tests.simulation.life import Life
+from tests.simulation.incarnation import Incarnation
 
 T = TypeVar("T")
 
@@ -47,12 +47,12 @@ class FaultyStore(Store):
     def __init__(
         self,
         inner: Store,
-        life: Life,
+        incarnation: Incarnation,
         weather: Weather,
         dice: random.Random,
-        committed: Callable[[Life], None],
+        committed: Callable[[Incarnation], None],
     ) -> None:
-        self._inner, self._life, self._weather = inner, life, weather
+        self._inner, self._incarnation, self._weather = inner, incarnation, weather
         self._dice, self._committed = dice, committed
 
     async def write(self, fn: Callable[[Tx], T], *, durable: bool = True) -> T:
@@ -63,7 +63,7 @@ class FaultyStore(Store):
         try:
             result = await self._inner.write(fn, durable=durable)
         finally:
-            self._committed(self._life)
+            self._committed(self._incarnation)
         if self._dice.random() < 0.1:
             await self._uncancelled_step()
         return result
@@ -74,10 +74,10 @@ class FaultyStore(Store):
         return await self._inner.read(fn, reserved=reserved)
 
     async def _before(self) -> None:
-        await self._life.step()
+        await self._incarnation.step()
         if self._happens(self._weather.slow):
             await trio.sleep(self._dice.uniform(0.0, 2.0))
-            await self._life.step()
+            await self._incarnation.step()
         if self._happens(self._weather.refused):
             raise OverloadedError("The database is locked by another process.")
         if self._happens(self._weather.defect):
@@ -86,7 +86,7 @@ class FaultyStore(Store):
     async def _uncancelled_step(self) -> None:
         """Between commit and answer a process may die, but no caller may be cancelled."""
         with trio.CancelScope(shield=True):
-            await self._life.step()
+            await self._incarnation.step()
 
     def _torn(self, fn: Callable[[Tx], T]) -> Callable[[Tx], T]:
         at = self._dice.randrange(8)

@@ -36,10 +36,10 @@ class KeyWork:
                 caller, lambda fw: up.gateway.own.make_key(fw, caller, "a program", None)
             )
 
-        told = await self.client.ask(f"makes a key of {account.name}", work)
-        if isinstance(told, MadeKey):
+        outcome = await self.client.ask(f"makes a key of {account.name}", work)
+        if isinstance(outcome, MadeKey):
             state = "live" if account.same(version) else "unknown"
-            account.keys.append(KnownKey(told.name, told.key, state))
+            account.keys.append(KnownKey(outcome.name, outcome.key, state))
 
     async def use(self) -> None:
         """Use a key: one that was ended is refused, one that was not is its user's."""
@@ -54,14 +54,14 @@ class KeyWork:
             await self._reach_too_far(up, caller)
             return caller
 
-        told = await self.client.ask(f"uses a {state} key", work)
+        outcome = await self.client.ask(f"uses a {state} key", work)
         same = account.same(version) and key.state == state
-        if isinstance(told, Caller):
-            if told.user != account.name or told.session is not None:
-                self.world.broke(f"a key of {account.name} is one of {told.user}")
+        if isinstance(outcome, Caller):
+            if outcome.user != account.name or outcome.session is not None:
+                self.world.broke(f"a key of {account.name} is one of {outcome.user}")
             if state == "ended":
                 self.world.broke(f"a key of {account.name} lives on after it was ended")
-        elif isinstance(told, AuthenticationError) and state == "live" and same:
+        elif isinstance(outcome, AuthenticationError) and state == "live" and same:
             self.world.broke(f"a key of {account.name} is lost")
 
     async def _reach_too_far(self, up: NodeProcess, caller: Caller) -> None:
@@ -81,11 +81,11 @@ class KeyWork:
         owner = self._one(lambda account: bool(account.keys))
         id = "0" * 12 if owner is None else self.dice.choice(owner.keys).name
         wrong = self.dice.choice((f"fwk_{id}_{WRONG_SECRET}", f"fwk_{id}", "Bearer"))
-        told = await self.client.ask(
+        outcome = await self.client.ask(
             "shows a wrong key", lambda up: up.gateway.keys.caller(wrong, self.client.address)
         )
-        if isinstance(told, Caller):
-            self.world.broke(f"a wrong key was taken as one of {told.user}")
+        if isinstance(outcome, Caller):
+            self.world.broke(f"a wrong key was taken as one of {outcome.user}")
 
     async def revoke(self) -> None:
         """Revoke a key, in a session; that of another user is not found."""
@@ -103,11 +103,11 @@ class KeyWork:
                 caller, lambda fw: up.gateway.own.revoke_key(fw, caller, key.name)
             )
 
-        told = await self.client.ask(f"ends a key of {owner.name}", work, hasty=False)
-        if refused(told):
+        outcome = await self.client.ask(f"ends a key of {owner.name}", work, hasty=False)
+        if refused(outcome):
             if owner is account:
-                key.state = "ended" if isinstance(told, NotFoundError) else "unknown"
-        elif not lost(told):
+                key.state = "ended" if isinstance(outcome, NotFoundError) else "unknown"
+        elif not lost(outcome):
             if owner is not account:
                 self.world.broke(f"{account.name} ended a key of {owner.name}")
             key.state = "ended"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.simulation.life import Life
+from tests.simulation.incarnation import Incarnation
 from tests.simulation.pacing import Pacing
 from tests.simulation.replays import ReplayCounts
 from tests.simulation.stored import Delivery, JobRow, PasswordRow, State, WebhookRow, read
@@ -39,7 +39,7 @@ class Rules:
 
 
 class Ledger:
-    """Call `look` after each commit. Raises BrokenPromise through `broken`."""
+    """Call `check` after each commit. Raises BrokenPromise through `broken`."""
 
     def __init__(self, path: Path, rules: Rules, now: Callable[[], int]) -> None:
         self._db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
@@ -63,8 +63,8 @@ class Ledger:
         """Links, each as its kind and its token's hash in hex, by the commit that made them."""
         self.commits = 0
 
-    def look(self, life: Life) -> list[str]:
-        """Compare with the last state; return what the commit of `life` broke."""
+    def check(self, incarnation: Incarnation) -> list[str]:
+        """Compare with the last state; return what the commit of `incarnation` broke."""
         version = self._db.execute("PRAGMA data_version").fetchone()[0]
         if version == self._version:
             return []
@@ -74,17 +74,17 @@ class Ledger:
         before, after = self.state, read(self._db)
         self.state = after
         try:
-            self._judge(before, after, life)
+            self._judge(before, after, incarnation)
         except BrokenPromise as broken:
             return [str(broken)]
         return []
 
-    def leases_of(self, life: Life) -> list[int]:
+    def leases_of(self, incarnation: Incarnation) -> list[int]:
         """Return the jobs that a process holds."""
         return [
             number
             for number, job in self.state.jobs.items()
-            if job.lease is not None and self._owners.get(job.lease) == life.label
+            if job.lease is not None and self._owners.get(job.lease) == incarnation.label
         ]
 
     def rows(self, text: str, *values: object) -> list[tuple[Any, ...]]:
@@ -95,11 +95,11 @@ class Ledger:
         """Close the connection."""
         self._db.close()
 
-    def _judge(self, before: State, after: State, life: Life) -> None:
+    def _judge(self, before: State, after: State, incarnation: Incarnation) -> None:
         leased = [
             (number, job)
             for number, job in after.jobs.items()
-            if self._judge_lease(before.jobs.get(number), job, life, after)
+            if self._judge_lease(before.jobs.get(number), job, incarnation, after)
         ]
         for _, job in leased:
             if job.queue == "webhook" and job.partition in after.hooks:
@@ -120,25 +120,27 @@ class Ledger:
         for name in before.deliveries.keys() - after.deliveries.keys():
             self._judge_sweep(name, before.deliveries[name])
         for gone in before.jobs.keys() - after.jobs.keys():
-            self._judge_end(before.jobs[gone], life, after)
+            self._judge_end(before.jobs[gone], incarnation, after)
         for user, password in after.passwords.items():
             _judge_password(user, before.passwords.get(user), password)
             for link in password.links - self.minted.keys():
                 self.minted[link] = self.commits
 
-    def _judge_lease(self, old: JobRow | None, new: JobRow, life: Life, after: State) -> bool:
+    def _judge_lease(
+        self, old: JobRow | None, new: JobRow, incarnation: Incarnation, after: State
+    ) -> bool:
         """Return whether the commit leased the job."""
         if new.lease is not None and (old is None or old.lease != new.lease):
-            self._owners[new.lease] = life.label
+            self._owners[new.lease] = incarnation.label
             due = old.next_at if old is not None else None
             wrong = due is None or self._now() < due <= self._now() + self._horizon_ms()
             _expect(not wrong, f"job of {new.subject} was leased before it was due, at {due}")
             return True
         if old is not None and old.lease != new.lease:
-            self._judge_end(old, life, after)
+            self._judge_end(old, incarnation, after)
         return False
 
-    def _judge_end(self, old: JobRow, life: Life, after: State) -> None:
+    def _judge_end(self, old: JobRow, incarnation: Incarnation, after: State) -> None:
         """An outcome by a lost lease: written by a process that does not hold it."""
         about = after.deliveries.get(old.subject)
         if old.queue == "webhook" and about is not None and _cancelled(about):
@@ -146,8 +148,8 @@ class Ledger:
         if old.lease is not None and old.next_at is not None:
             owner = self._owners.get(old.lease)
             _expect(
-                owner in (None, life.label),
-                f"{life.label} wrote the outcome of {old.subject}, which {owner} held",
+                owner in (None, incarnation.label),
+                f"{incarnation.label} wrote the outcome of {old.subject}, which {owner} held",
             )
 
     def _judge_pairs(self, after: State) -> None:

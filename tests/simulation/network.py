@@ -10,18 +10,18 @@ import trio
 from fw_actors.http import ConnectError, Origin
 from fw_actors.http.exchange import BrokenConnection, Connection, ExchangeStep, Progress
 from fw_actors.http.tls import SessionCache
-from tests.simulation.life import Life
+from tests.simulation.incarnation import Incarnation
 
 
 class SimulatedWire:
     """Both ends of one connection. The sender's is a `Connection`; the receiver's says so."""
 
-    def __init__(self, origin: Origin, life: Life) -> None:
+    def __init__(self, origin: Origin, incarnation: Incarnation) -> None:
         self.origin = origin
         self.address = f"{origin.host}:{origin.port}"
         self.idle_since = 0.0
         self.broken = False
-        self._life = life
+        self._incarnation = incarnation
         self._to_receiver, self._to_sender = bytearray(), bytearray()
         self._ended = self._reset = self._hung_up = False
         self._changed = trio.Event()
@@ -30,7 +30,7 @@ class SimulatedWire:
 
     async def start(self, data: bytes) -> int:
         """See `Connection.start`. A dead process sends nothing."""
-        if not self._life.dead:
+        if not self._incarnation.dead:
             self._to_receiver += data
             self._note()
         return len(data)
@@ -42,7 +42,7 @@ class SimulatedWire:
     async def receive(self, limit: int) -> bytes:
         """See `Connection.receive`."""
         while True:
-            await self._life.step()
+            await self._incarnation.step()
             if self._reset or self._hung_up:
                 raise BrokenConnection
             if self._to_sender or self._ended:
@@ -111,17 +111,17 @@ class VirtualDialler:
 
     is_busy = False  # there is no TLS here
 
-    def __init__(self, listeners: Mapping[Origin, WireListener], life: Life) -> None:
-        self._listeners, self._life = listeners, life
+    def __init__(self, listeners: Mapping[Origin, WireListener], incarnation: Incarnation) -> None:
+        self._listeners, self._incarnation = listeners, incarnation
         self.sessions = SessionCache()
 
     async def dial(self, origin: Origin, progress: Progress, *, anew: bool = False) -> Connection:
         """See `Dialler.dial`."""
         progress.enter(ExchangeStep.CONNECT)
-        await self._life.step()
+        await self._incarnation.step()
         listener = self._listeners.get(origin)
         if listener is None:
             raise ConnectError(f"{origin.host} port {origin.port} refused the connection.")
-        wire = SimulatedWire(origin, self._life)
+        wire = SimulatedWire(origin, self._incarnation)
         await listener.accept(wire)
         return wire

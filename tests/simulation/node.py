@@ -29,7 +29,7 @@ from fw_actors.webhooks.subscriptions import SharedSubscriptions
 from supervisors.service.assembly import Parts, kept_connections
 from supervisors.service.tree import DELIVERY_OUTCOMES, SIGN_IN_OUTCOMES, WORKERS, run_parts
 from tests.simulation.faulty_store import FaultyStore
-from tests.simulation.life import Life
+from tests.simulation.incarnation import Incarnation
 from tests.simulation.network import VirtualDialler
 from tests.simulation.surroundings import Surroundings
 
@@ -91,65 +91,65 @@ class SimulatedNode:
     ) -> None:
         self.name, self.config, self._around = name, config, around
         self._memory = memory
-        self.life: Life | None = None
+        self.incarnation: Incarnation | None = None
         self.up: NodeProcess | None = None
         self.accepting = False
-        self._lives = 0
+        self._incarnations = 0
         self._stop = trio.Event()
 
     async def start(self, *, key: str | None = None) -> bool:
         """Start a new incarnation, with `key` as FW_SECRET_KEY; False when it did not start."""
-        self._lives += 1
-        life = self.life = Life(f"{self.name}.{self._lives}")
+        self._incarnations += 1
+        incarnation = self.incarnation = Incarnation(f"{self.name}.{self._incarnations}")
         self._stop, ready = trio.Event(), trio.Event()
         config = self.config if key is None else _with_key(self.config, key)
 
         async def live() -> None:
             try:
-                await life.run(lambda: self._body(life, config, ready))
+                await incarnation.run(lambda: self._body(incarnation, config, ready))
             except Exception as error:
-                self._around.process_failed(life, error)
+                self._around.process_failed(incarnation, error)
             self.accepting, self.up = False, None
             ready.set()
 
-        self._around.trace(life.label, "starts")
+        self._around.trace(incarnation.label, "starts")
         self._around.nursery.start_soon(live)
         await ready.wait()
-        return not life.dead
+        return not incarnation.dead
 
     async def stop(self) -> None:
         """Stop in order, and wait for the end."""
-        if self.life is not None and not self.life.dead:
-            self.life.thaw()
-            self._around.trace(self.life.label, "stops")
+        if self.incarnation is not None and not self.incarnation.dead:
+            self.incarnation.thaw()
+            self._around.trace(self.incarnation.label, "stops")
             self.accepting = False
             self._stop.set()
-            await self.life.ended.wait()
+            await self.incarnation.ended.wait()
 
     async def kill(self) -> None:
         """Kill it where it stands."""
-        if self.life is not None and not self.life.dead:
-            self._around.trace(self.life.label, "is killed")
+        if self.incarnation is not None and not self.incarnation.dead:
+            self._around.trace(self.incarnation.label, "is killed")
             self.accepting = False
-            await self.life.kill()
+            await self.incarnation.kill()
 
     async def request(self, fn: Callable[[NodeProcess], Awaitable[T]]) -> T:
         """Run a request in the process, as the front does: a client that goes away cancels it.
 
         Raises: what `fn` raises; Lost.
         """
-        up, life = self.up, self.life
-        if up is None or life is None or not self.accepting:
+        up, incarnation = self.up, self.incarnation
+        if up is None or incarnation is None or not self.accepting:
             await trio.sleep(0.05)
             raise Lost
         scope, done = trio.CancelScope(), trio.Event()
-        told: list[T] = []
+        results: list[T] = []
         failures: list[Exception] = []
 
         async def route() -> None:
             try:
                 with scope:
-                    told.append(await fn(up))
+                    results.append(await fn(up))
             except Exception as error:
                 failures.append(error)
             finally:
@@ -165,16 +165,16 @@ class SimulatedNode:
         except trio.Cancelled:
             scope.cancel()
             raise
-        if life.dead or not (told or failures):
+        if incarnation.dead or not (results or failures):
             raise Lost
         if failures:
             raise failures[0]
-        return told[0]
+        return results[0]
 
-    def store_of(self, inner: Store, life: Life, dice: random.Random) -> Store:
+    def store_of(self, inner: Store, incarnation: Incarnation, dice: random.Random) -> Store:
         """Return the store of one incarnation of the process."""
         around = self._around
-        return FaultyStore(inner, life, around.weather, dice, around.committed)
+        return FaultyStore(inner, incarnation, around.weather, dice, around.committed)
 
     @asynccontextmanager
     async def _shared(self) -> AsyncIterator[SharedSubscriptions | None]:
@@ -184,11 +184,11 @@ class SimulatedNode:
         with closing(SharedSubscriptions(os.dup(self._memory), self.config.place)) as shared:
             yield shared
 
-    async def _body(self, life: Life, config: Config, ready: trio.Event) -> None:
+    async def _body(self, incarnation: Incarnation, config: Config, ready: trio.Event) -> None:
         around = self._around
-        entropy = SeededEntropy(around.seed_of(life.label))
-        dice = random.Random(around.seed_of(f"store of {life.label}"))
-        log = around.log_of(life)
+        entropy = SeededEntropy(around.seed_of(incarnation.label))
+        dice = random.Random(around.seed_of(f"store of {incarnation.label}"))
+        log = around.log_of(incarnation)
         async with open_runtime(clock=around.clock, entropy=entropy, log=log) as runtime:
 
             def nudge(queue: str) -> None:
@@ -209,16 +209,16 @@ class SimulatedNode:
                 hasher = RecordingHasher.of(config, entropy, inline=True)
                 assert isinstance(hasher, RecordingHasher)
                 hasher.seen = around.hashed
-                store = self.store_of(opened.store, life, dice)
+                store = self.store_of(opened.store, incarnation, dice)
                 site = replace(opened, store=store, hasher=hasher)
                 pool = Pool(kept_connections(config))
-                dialler: Any = VirtualDialler(around.listeners, life)
+                dialler: Any = VirtualDialler(around.listeners, incarnation)
                 sender = Sender(pool, Resolver(nursery), dialler, runtime.deadlines, "simulated")
                 parts = Parts(
                     site=site, url="https://site.example", runtime=runtime, sender=sender,
                     slow_reads=store, log=log, signed_in=Counter(SIGN_IN_OUTCOMES),
                     delivered=DeliveryMeter(DELIVERY_OUTCOMES), recorded=Counter(WORKERS),
-                    transport=around.post_office.for_life(life),
+                    transport=around.post_office.for_incarnation(incarnation),
                 )  # fmt: skip
                 try:
                     async with run_parts(parts, None) as service, trio.open_nursery() as requests:
@@ -227,7 +227,7 @@ class SimulatedNode:
                         ready.set()
                         await self._stop.wait()
                         requests.cancel_scope.deadline = trio.current_time() + DRAIN_SECONDS
-                    around.stopped(life, self.up)
+                    around.stopped(incarnation, self.up)
                 finally:
                     pool.close_all()  # as the kernel does for a process that was killed
                 nursery.cancel_scope.cancel()

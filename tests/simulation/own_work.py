@@ -38,12 +38,12 @@ class OwnWork:
 
         with account.change() as version:
             account.passwords.append(password)
-            told = await self.client.ask(f"changes the password of {account.name}", work)
-            if refused(told):
+            outcome = await self.client.ask(f"changes the password of {account.name}", work)
+            if refused(outcome):
                 account.passwords.remove(password)
                 return
-            certainly = not lost(told) and account.alone(version)
-            if not lost(told) and guessed:
+            certainly = not lost(outcome) and account.alone(version)
+            if not lost(outcome) and guessed:
                 self.world.broke(f"a wrong password of {account.name} was taken for a new one")
             if certainly:
                 account.passwords[:] = [password]
@@ -63,9 +63,9 @@ class OwnWork:
             )
 
         with account.change() as version:
-            told = await self.client.ask(f"ends other sessions of {account.name}", work)
-            if not refused(told):
-                certainly = not lost(told) and account.alone(version)
+            outcome = await self.client.ask(f"ends other sessions of {account.name}", work)
+            if not refused(outcome):
+                certainly = not lost(outcome) and account.alone(version)
                 self._others_end(account, session, certainly=certainly)
 
     def _others_end(

@@ -11,7 +11,7 @@ from typing import Final
 import trio
 
 from fw_actors.mail import MailMessage, MailNotSent, MailRefused
-from tests.simulation.life import Life
+from tests.simulation.incarnation import Incarnation
 
 MOODS: Final = {
     "well": ("take",),
@@ -50,16 +50,16 @@ class PostOffice:
     mood: str = "well"
     letters: list[Letter] = field(default_factory=list)
 
-    def for_life(self, life: Life) -> VirtualTransport:
+    def for_incarnation(self, incarnation: Incarnation) -> VirtualTransport:
         """Return the transport of one process."""
-        return VirtualTransport(self, life)
+        return VirtualTransport(self, incarnation)
 
-    async def take(self, message: MailMessage, life: Life) -> None:
+    async def take(self, message: MailMessage, incarnation: Incarnation) -> None:
         """See `Transport.send`."""
-        await life.step()
+        await incarnation.step()
         behaviour = self.dice.choice(MOODS[self.mood])
         await trio.sleep(2.0 if behaviour == "take slowly" else self.dice.choice((0.0, 0.02)))
-        await life.step()
+        await incarnation.step()
         if behaviour == "hang":
             await trio.sleep_forever()
         if behaviour == "later":
@@ -69,7 +69,7 @@ class PostOffice:
         self.letters.append(self.stamp(message))
         if behaviour == "lose the answer":
             raise MailNotSent("smtp: the connection broke.")
-        await life.step()
+        await incarnation.step()
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class VirtualTransport:
     """See `Transport`."""
 
     office: PostOffice
-    life: Life
+    incarnation: Incarnation
 
     async def send(self, message: MailMessage) -> None:
         """See `Transport.send`."""
-        await self.office.take(message, self.life)
+        await self.office.take(message, self.incarnation)

@@ -30,11 +30,11 @@ class ReceiverWork:
         denials = self._ledger.replays
         if caller is AGENT:
             denials.ask(hook, may=False)
-        told = await self.client.ask(
+        outcome = await self.client.ask(
             f"{caller.user} pauses {hook} for {seconds} s",
             lambda up: up.gateway.pause_webhook(caller, hook, seconds, ""),
         )
-        self._judge_denial(caller is AGENT, hook, told)
+        self._judge_denial(caller is AGENT, hook, outcome)
 
     async def resume(self) -> None:
         """Resume a Webhook, paused or not."""
@@ -71,13 +71,13 @@ class ReceiverWork:
         before, denials = self._ledger.cancelled[delivery], self._ledger.replays
         if caller is AGENT:
             denials.ask(delivery, may=False)
-        told = await self.client.ask(
+        outcome = await self.client.ask(
             f"{caller.user} cancels {delivery}",
             lambda up: up.gateway.cancel_delivery(caller, delivery, ""),
         )
-        self._judge_denial(caller is AGENT, delivery, told)
+        self._judge_denial(caller is AGENT, delivery, outcome)
         done = self._ledger.cancelled[delivery] > before
-        if isinstance(told, str) and not lost(told) and not done:
+        if isinstance(outcome, str) and not lost(outcome) and not done:
             self.world.broke(f"{delivery} was cancelled, and is not")
 
     async def cancel_many(self) -> None:
@@ -102,19 +102,24 @@ class ReceiverWork:
         before, denials = deliveries[delivery], self._ledger.replays
         if caller is AGENT:
             denials.ask(delivery, may=False)
-        told = await self.client.ask(
+        outcome = await self.client.ask(
             f"{caller.user} erases {delivery}",
             lambda up: up.gateway.erase(caller, delivery, ""),
         )
-        self._judge_denial(caller is AGENT, delivery, told)
+        self._judge_denial(caller is AGENT, delivery, outcome)
         now = self._ledger.state.deliveries.get(delivery)
-        if isinstance(told, str) and not lost(told) and now is not None and now.erased is None:
+        if (
+            isinstance(outcome, str)
+            and not lost(outcome)
+            and now is not None
+            and now.erased is None
+        ):
             self.world.broke(f"{delivery} was erased, and is not")
         untouched = now == before and before.status in FINAL
-        if isinstance(told, ConflictError) and untouched:
+        if isinstance(outcome, ConflictError) and untouched:
             self.world.broke(f"{delivery} is final, and its erasure was refused")
-        if isinstance(told, NotFoundError) and now is not None:
-            self.world.broke(f"{delivery} is there, and its erasure was answered {told!r}")
+        if isinstance(outcome, NotFoundError) and now is not None:
+            self.world.broke(f"{delivery} is there, and its erasure was answered {outcome!r}")
 
     async def erase_many(self) -> None:
         """Erase the final deliveries of one Webhook, as the command line does."""
@@ -132,16 +137,16 @@ class ReceiverWork:
             f"sets {body} of {hook}", lambda fw: rest.save(fw, "Webhook", hook, body), MANAGER
         )
 
-    def _judge_denial(self, denied: bool, target: str, told: Any) -> None:
+    def _judge_denial(self, denied: bool, target: str, outcome: Any) -> None:
         """Only an unauthorised caller is denied, with an audit event; any caller may be refused."""
-        if isinstance(told, PermissionDeniedError):
+        if isinstance(outcome, PermissionDeniedError):
             self._ledger.replays.denied(target)
             if not denied:
                 self.world.broke(f"a System Manager was denied {target}")
-        elif denied and refused(told):
+        elif denied and refused(outcome):
             self._ledger.replays.refused(target, may=False)
-        elif denied and not lost(told):
-            self.world.broke(f"{target} was changed by somebody who may not: {told!r}")
+        elif denied and not lost(outcome):
+            self.world.broke(f"{target} was changed by somebody who may not: {outcome!r}")
 
     def _hook(self) -> str:
         return self.dice.choice(list(self.world.secrets))

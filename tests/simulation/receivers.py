@@ -196,12 +196,12 @@ def judge(
     if set(headers) - {"connection"} != fixed or headers["content-type"] != "application/json":
         return f"has the headers {sorted(headers)}"
     timestamp = headers["webhook-timestamp"]
-    told = headers["webhook-signature"].split(" ")
+    signatures = headers["webhook-signature"].split(" ")
     by = {secret: signature(secret, post.delivery, timestamp, post.body) for secret in secrets}
-    if not set(told) <= set(by.values()):
+    if not set(signatures) <= set(by.values()):
         return "has a signature that is not right"
-    if told not in [[by.get(one) for one in each] for each in signers]:
-        return f"has {len(told)} signatures, and not those of the secrets that sign now"
+    if signatures not in [[by.get(one) for one in each] for each in signers]:
+        return f"has {len(signatures)} signatures, and not those of the secrets that sign now"
     body: dict[str, Any] = json.loads(post.body)
     if set(body) != {"type", "timestamp", "data"}:
         return f"has a body of {sorted(body)}"

@@ -29,13 +29,13 @@ class ReplayWork:
         caller = self.dice.choice((MANAGER, MANAGER, MANAGER, AGENT))
         before = self._could_begin(delivery)
         self._ledger.replays.ask(delivery, may=caller is MANAGER)
-        told = await self.client.ask(
+        outcome = await self.client.ask(
             f"{caller.user} replays {delivery}",
             lambda up: up.gateway.replay(caller, delivery, ""),
         )
-        self._judge(caller, delivery, told)
+        self._judge(caller, delivery, outcome)
         untouched = before is not None and before == self._could_begin(delivery)
-        if isinstance(told, ConflictError) and untouched:
+        if isinstance(outcome, ConflictError) and untouched:
             self.world.broke(f"{delivery} is final, and its replay was refused")
 
     async def replay_many(self) -> None:
@@ -54,26 +54,26 @@ class ReplayWork:
                 self._ledger.replays.ask(name, may=True)
             return await up.site.write("Administrator", lambda fw: replays.replay_many(fw, names))
 
-        told = await self.client.ask(f"replays a few that are {status}", work)
+        outcome = await self.client.ask(f"replays a few that are {status}", work)
         # A refusal of the whole counts for each: none was done.
-        each = told if isinstance(told, list) else [told] * len(names)
+        each = outcome if isinstance(outcome, list) else [outcome] * len(names)
         for name, one in zip(names, each, strict=True):
             self._judge(MANAGER, name, one)
 
-    def _judge(self, caller: Caller, delivery: str, told: Any) -> None:
+    def _judge(self, caller: Caller, delivery: str, outcome: Any) -> None:
         replays, may = self._ledger.replays, caller is MANAGER
-        if isinstance(told, Replayed):
+        if isinstance(outcome, Replayed):
             replays.answered(delivery)
             if not may or delivery == MISSING:
                 self.world.broke(f"{caller.user} replayed {delivery}")
-        elif isinstance(told, PermissionDeniedError):
+        elif isinstance(outcome, PermissionDeniedError):
             replays.denied(delivery)
             if may:
                 self.world.broke(f"a System Manager may not replay {delivery}")
-        elif refused(told):
+        elif refused(outcome):
             replays.refused(delivery, may=may)
-            if isinstance(told, NotFoundError) and delivery != MISSING:
-                self.world.broke(f"{delivery} is there, and its replay was answered {told!r}")
+            if isinstance(outcome, NotFoundError) and delivery != MISSING:
+                self.world.broke(f"{delivery} is there, and its replay was answered {outcome!r}")
 
     def _could_begin(self, delivery: str) -> tuple[Delivery, int] | None:
         """Return a delivery that may be sent again, and how often it was; None for another."""

@@ -17,7 +17,7 @@ class ReplayCounts:
 
     begun: Counter[str] = field(default_factory=_counter)
     _asked: Counter[str] = field(default_factory=_counter)  # with permission, not refused
-    _told: Counter[str] = field(default_factory=_counter)
+    _promised: Counter[str] = field(default_factory=_counter)
     _tried: Counter[str] = field(default_factory=_counter)  # without permission
     _denied: Counter[str] = field(default_factory=_counter)
 
@@ -27,7 +27,7 @@ class ReplayCounts:
 
     def answered(self, delivery: str) -> None:
         """Record that the replay was carried out."""
-        self._told[delivery] += 1
+        self._promised[delivery] += 1
 
     def denied(self, delivery: str) -> None:
         """Record that the caller was not authorised, which is audited."""
@@ -46,9 +46,11 @@ class ReplayCounts:
         """Yield the final violations; `recorded` and `denials` are the Audit Events', and
         `counted` is how many denials have no event of their own."""
         for delivery in self._asked | self.begun | recorded:
-            told, begun, asked = (c[delivery] for c in (self._told, self.begun, self._asked))
-            if not told <= begun <= asked:
-                yield f"{delivery} began anew {begun} times, {told} promised, {asked} asked for"
+            promised, begun, asked = (
+                c[delivery] for c in (self._promised, self.begun, self._asked)
+            )
+            if not promised <= begun <= asked:
+                yield f"{delivery} began anew {begun} times, {promised} promised, {asked} asked for"
             if recorded[delivery] != begun:
                 yield f"{delivery}: {begun} replays, {recorded[delivery]} Audit Events"
         for delivery in denials:

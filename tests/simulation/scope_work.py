@@ -46,11 +46,11 @@ class ScopeWork:
         """Scope the auditor, or lift all his scopes."""
         scoped = self.dice.random() < 0.5
         with self.auditor.change() as version:
-            told = await self.client.write(
+            outcome = await self.client.write(
                 f"makes the auditor scoped: {scoped}", _scope if scoped else _lift, MANAGER
             )
-            if not refused(told):
-                certain = not lost(told) and self.auditor.alone(version)
+            if not refused(outcome):
+                certain = not lost(outcome) and self.auditor.alone(version)
                 self.auditor.scoped = scoped if certain else None
 
     async def reach(self) -> None:
@@ -58,29 +58,29 @@ class ScopeWork:
         may_fail = self.dice.random() < 0.5
         reach = self.dice.choice(self._refused if may_fail else self._empty)
         scoped, version = self.auditor.scoped, self.auditor.version
-        told = await self.client.write(f"reaches for webhooks, scoped: {scoped}", reach, AUDITOR)
-        if lost(told) or scoped is None or not self.auditor.same(version):
+        outcome = await self.client.write(f"reaches for webhooks, scoped: {scoped}", reach, AUDITOR)
+        if lost(outcome) or scoped is None or not self.auditor.same(version):
             return
-        denied = isinstance(told, PermissionDeniedError)
+        denied = isinstance(outcome, PermissionDeniedError)
         if denied and not (scoped and may_fail):
             self.world.broke(f"the auditor was denied; scoped: {scoped}")
-        if not refused(told) and bool(told) == scoped:
-            self.world.broke(f"the auditor found {told!r}; scoped: {scoped}")
+        if not refused(outcome) and bool(outcome) == scoped:
+            self.world.broke(f"the auditor found {outcome!r}; scoped: {scoped}")
 
     async def write(self) -> None:
         """Emit: a scoped user's own events are sent on his behalf."""
         marker = self.client.marker()
-        told = await self.client.write(
+        outcome = await self.client.write(
             f"emits {marker} as the auditor",
             lambda fw: fw.webhooks.emit(EVENT, {"marker": marker}),
             AUDITOR,
         )
-        if not refused(told) and not lost(told):
+        if not refused(outcome) and not lost(outcome):
             ledger = self.world.ledger
             assert ledger is not None
-            if not told["deliveries"] and self.world.steady[0] not in ledger.switched_off:
+            if not outcome["deliveries"] and self.world.steady[0] not in ledger.switched_off:
                 self.world.broke(f"{marker} of the auditor has no delivery")
-            for delivery in told["deliveries"]:
+            for delivery in outcome["deliveries"]:
                 self.world.promises.sent[delivery] = marker
 
     async def replay(self) -> None:
@@ -93,17 +93,17 @@ class ScopeWork:
         # It is unknown until the end whether the scopes apply: both outcomes are allowed.
         for may in (True, False):
             ledger.replays.ask(delivery, may=may)
-        told = await self.client.ask(
+        outcome = await self.client.ask(
             f"the auditor replays {delivery}",
             lambda up: up.gateway.replay(AUDITOR, delivery, ""),
         )
-        if lost(told):
+        if lost(outcome):
             return
-        denied = isinstance(told, PermissionDeniedError)
+        denied = isinstance(outcome, PermissionDeniedError)
         ledger.replays.refused(delivery, may=denied)
         if denied:
             ledger.replays.denied(delivery)
-        elif refused(told):
+        elif refused(outcome):
             ledger.replays.refused(delivery, may=True)
         else:
             ledger.replays.answered(delivery)

@@ -11,7 +11,7 @@ import trio
 
 from fw_actors.http import Origin
 from tests.simulation.faulty_store import Weather
-from tests.simulation.life import Life
+from tests.simulation.incarnation import Incarnation
 from tests.simulation.network import WireListener
 from tests.simulation.post_office import PostOffice
 from tests.simulation.wall_clock import WallClock
@@ -46,27 +46,27 @@ class TraceLog:
     """The log of one process: its events' names are part of the trace."""
 
     trace: SimulationTrace
-    life: Life
-    failed: Callable[[Life, Exception], None]
+    incarnation: Incarnation
+    failed: Callable[[Incarnation, Exception], None]
     """Called for a defect that the service has caught: there must be none."""
 
     def info(self, event: str, **fields: object) -> None:
         """Note an event."""
-        if not self.life.dead:
-            self.trace(self.life.label, f"log {event}")
+        if not self.incarnation.dead:
+            self.trace(self.incarnation.label, f"log {event}")
 
     debug = info
 
     def warning(self, event: str, **fields: object) -> None:
         """Note an event, with its error."""
-        if not self.life.dead:
-            self.trace(self.life.label, f"log {event} {fields.get('error', '')}".rstrip())
+        if not self.incarnation.dead:
+            self.trace(self.incarnation.label, f"log {event} {fields.get('error', '')}".rstrip())
 
     def error(self, event: str, **fields: object) -> None:
         """Note an event; a defect of a delivery is a broken promise."""
         self.warning(event, **fields)
-        if event == "delivery.defect" and not self.life.dead:
-            self.failed(self.life, RuntimeError(str(fields.get("error"))))
+        if event == "delivery.defect" and not self.incarnation.dead:
+            self.failed(self.incarnation, RuntimeError(str(fields.get("error"))))
 
 
 @dataclass
@@ -80,16 +80,16 @@ class Surroundings:
     weather: Weather
     listeners: Mapping[Origin, WireListener]
     post_office: PostOffice
-    committed: Callable[[Life], None]
+    committed: Callable[[Incarnation], None]
     hashed: Callable[[str], None]
-    process_failed: Callable[[Life, Exception], None]
-    stopped: Callable[[Life, NodeProcess], None]
+    process_failed: Callable[[Incarnation, Exception], None]
+    stopped: Callable[[Incarnation, NodeProcess], None]
 
     def seed_of(self, what: str) -> int:
         """Return the seed of one source of chance: none depends on how often another is asked."""
         text = f"{self.seed}/{what}".encode()
         return int.from_bytes(hashlib.sha256(text).digest()[:8], "big")
 
-    def log_of(self, life: Life) -> TraceLog:
+    def log_of(self, incarnation: Incarnation) -> TraceLog:
         """Return the log of one process."""
-        return TraceLog(self.trace, life, self.process_failed)
+        return TraceLog(self.trace, incarnation, self.process_failed)

@@ -70,7 +70,7 @@ def _markers(world: World) -> list[str]:
 def _tickets(world: World) -> list[str]:
     """Each change of a document is one event, none more and none less."""
     ledger = _ledger(world)
-    told: Counter[tuple[str, str]] = Counter(
+    counts: Counter[tuple[str, str]] = Counter(
         (_doc(ledger, name)["title"], d.event)
         for name, d in ledger.state.deliveries.items()
         if d.webhook == world.steady[1]
@@ -80,8 +80,8 @@ def _tickets(world: World) -> list[str]:
     for (title, event), count in world.promises.events.items():
         most = count + world.promises.perhaps[title, event]
         least = 0 if disabled else count
-        if not least <= told[title, event] <= most:
-            found.append(f"{told[title, event]} events {event} of {title}; it should be {count}")
+        if not least <= counts[title, event] <= most:
+            found.append(f"{counts[title, event]} events {event} of {title}; it should be {count}")
     return found
 
 
@@ -157,19 +157,19 @@ def _notices(world: World) -> list[str]:
         " ORDER BY creation, rowid"
     )
     first_names: dict[str, str] = {}
-    told: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[tuple[str, str, str]] = Counter()
     for action, target, detail in rows:
         given = json.loads(detail)
         if action == "webhook.rename":
             first_names[target] = first_names.get(given["old"], given["old"])
         else:
-            told[action, first_names.get(target, target), given["since"]] += 1
-    found = [f"{act} of {hook} since {since}: {n} times" for (act, hook, since), n in told.items()
+            counts[action, first_names.get(target, target), given["since"]] += 1
+    found = [f"{act} of {hook} since {since}: {n} times" for (act, hook, since), n in counts.items()
              if n > 1]  # fmt: skip
     return found + [
         f"the end of {hook} since {since} was told, and not its beginning"
-        for act, hook, since in told
-        if act == "webhook.notice_end" and not told["webhook.notice", hook, since]
+        for act, hook, since in counts
+        if act == "webhook.notice_end" and not counts["webhook.notice", hook, since]
     ]
 
 
@@ -210,31 +210,31 @@ def _device_mails(world: World) -> list[str]:
 def _erasures(world: World) -> list[str]:
     """Exactly the erasures are audited, each once (B-360); a sweep deletes old events."""
     ledger = _ledger(world)
-    told = Counter(
+    counts = Counter(
         row[0]
         for row in ledger.rows("SELECT target FROM doc_audit_event WHERE action = 'webhook.erase'")
     )
     erased = {name for name, d in ledger.state.deliveries.items() if d.erased is not None}
     by_age = {
         name
-        for name in erased - told.keys()
+        for name in erased - counts.keys()
         if _age_at_erasure(ledger.state.deliveries[name]) >= PAYLOAD_SECONDS * 1000
     }
-    swept = told.keys() - ledger.state.deliveries.keys()
-    found = [f"the erasure of {name} is on record {n} times" for name, n in told.items() if n > 1]
+    swept = counts.keys() - ledger.state.deliveries.keys()
+    found = [f"the erasure of {name} is on record {n} times" for name, n in counts.items() if n > 1]
     return found + [f"{name} is erased, or on record as erased, and not both"
-                    for name in (erased - by_age) ^ (told.keys() - swept)]  # fmt: skip
+                    for name in (erased - by_age) ^ (counts.keys() - swept)]  # fmt: skip
 
 
 def _cancellations(world: World) -> list[str]:
     """Each cancellation has one Audit Event, and there is no other (B-365)."""
     ledger = _ledger(world)
     rows = ledger.rows("SELECT target FROM doc_audit_event WHERE action = 'webhook.cancel'")
-    told = Counter(row[0] for row in rows)
+    counts = Counter(row[0] for row in rows)
     return [
-        f"{name} was cancelled {ledger.cancelled[name]} times, and {told[name]} are on record"
-        for name in told.keys() | ledger.cancelled.keys()
-        if told[name] != ledger.cancelled[name]
+        f"{name} was cancelled {ledger.cancelled[name]} times, and {counts[name]} are on record"
+        for name in counts.keys() | ledger.cancelled.keys()
+        if counts[name] != ledger.cancelled[name]
     ]
 
 

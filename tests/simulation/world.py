@@ -17,8 +17,8 @@ from fw_actors.mail import MailMessage
 from fw_actors.webhooks.subscriptions import shared_memory
 from supervisors import SupervisorFailed
 from tests.simulation.faulty_store import InjectedDefect, Weather
+from tests.simulation.incarnation import Incarnation
 from tests.simulation.ledger import Ledger, Rules
-from tests.simulation.life import Life
 from tests.simulation.node import NodeProcess, SimulatedNode
 from tests.simulation.people import Directory, Guesses
 from tests.simulation.post_office import Letter, PostOffice
@@ -127,7 +127,7 @@ class World:
         ops = self.config.ops
         rules = Rules(ops.backoff_seconds, ops.backoff_cap_seconds, ops.webhook_retention_days)
         self.ledger = Ledger(self._database, rules, self.clock.now)
-        self.ledger.look(Life("the founder"))  # existing rows are no client's work
+        self.ledger.check(Incarnation("the founder"))  # existing rows are no client's work
         return self.ledger
 
     def url(self, number: int) -> str:
@@ -192,11 +192,11 @@ class World:
         self.trace(receiver.name, f"does {behaviour} to {post.delivery}")
         self.answers.setdefault(post.delivery, []).append(behaviour)
 
-    def _committed(self, life: Life) -> None:
+    def _committed(self, incarnation: Incarnation) -> None:
         if self.ledger is None:
             return
         before = self.ledger.state.passwords
-        for broken in self.ledger.look(life):
+        for broken in self.ledger.check(incarnation):
             self.broke(broken)
         for delivery in self.ledger.anew:
             self.answers.pop(delivery, None)  # an earlier acceptance was of an earlier replay
@@ -217,23 +217,25 @@ class World:
         if broken is not None:
             self.broke(broken)
 
-    def _process_failed(self, life: Life, error: Exception) -> None:
-        self.trace(life.label, f"failed: {type(error).__name__}")
+    def _process_failed(self, incarnation: Incarnation, error: Exception) -> None:
+        self.trace(incarnation.label, f"failed: {type(error).__name__}")
         if not self.weather_excuses(error):
-            self.broke(f"{life.label} failed: {error!r}")
+            self.broke(f"{incarnation.label} failed: {error!r}")
 
     def weather_excuses(self, error: Exception) -> bool:
         """Whether a process may fail so: a child that crashed too often, or at its start."""
         return isinstance(error, SupervisorFailed | InjectedDefect)
 
-    def _stopped(self, life: Life, up: NodeProcess) -> None:
+    def _stopped(self, incarnation: Incarnation, up: NodeProcess) -> None:
         """Nothing is left of what ran, and no lease is kept."""
         seen = up.runtime.snapshot()
         left = [node.name for node in seen.walk()]
         if left or seen.deadlines or seen.workers - seen.workers_parked:
-            self.broke(f"{life.label} left {left}, {seen.deadlines} deadlines, {seen.workers}")
+            self.broke(
+                f"{incarnation.label} left {left}, {seen.deadlines} deadlines, {seen.workers}"
+            )
         if up.sender.statistics().pool.in_use:
-            self.broke(f"{life.label} left connections in use")
+            self.broke(f"{incarnation.label} left connections in use")
         stormy = trio.current_time() - self.weather.struck_at < LEASE_SECONDS
-        if self.ledger is not None and (held := self.ledger.leases_of(life)) and not stormy:
-            self.broke(f"{life.label} stopped in order and kept the leases of {held}")
+        if self.ledger is not None and (held := self.ledger.leases_of(incarnation)) and not stormy:
+            self.broke(f"{incarnation.label} stopped in order and kept the leases of {held}")

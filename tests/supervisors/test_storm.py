@@ -14,8 +14,8 @@ from fw_actors.runtime import (
     Overflow,
     Ref,
     Runtime,
-    Slow,
     Topic,
+    TopicOverflow,
     WorkerPool,
 )
 from supervisors import (
@@ -107,7 +107,9 @@ class Storm:
                 await self._invite_or_send_away()
             with suppress(ActorError, TypeError), trio.move_on_after(dice.uniform(0, 2)):
                 self.topic.subscribe(
-                    self._someone(), slow=dice.choice(list(Slow)), capacity=dice.randrange(1, 4)
+                    self._someone(),
+                    overflow=dice.choice(list(TopicOverflow)),
+                    capacity=dice.randrange(1, 4),
                 )
                 await self.topic.publish(DiaryNote(1))
             await trio.sleep(dice.uniform(0, 0.2))

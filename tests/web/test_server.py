@@ -224,7 +224,7 @@ async def test_server_closes_all_connections_when_cancelled() -> None:
     bound = bind("127.0.0.1", 0)
     async with trio.open_nursery() as nursery:
         run: Any = lambda task_status: serve(  # noqa: E731
-            app_of(gateway), bound, stop=trio.Event(), task_status=task_status
+            app_of(gateway), bound, stop=trio.Event(), drain_seconds=0, task_status=task_status
         )
         await nursery.start(run)
         stream = await trio.open_tcp_stream("127.0.0.1", int(bound.url.rpartition(":")[2]))

@@ -42,7 +42,7 @@ class SignInDoor:
             return TooManyRequestsError(admitted.wait)
         return await self.sign_in.verify(attempt, admitted)
 
-    async def told(self, *args: str, **given: Any) -> str | int:
+    async def result_of(self, *args: str, **given: Any) -> str | int:
         """401, or the seconds to wait of a 429, or the user that is signed in."""
         answer = await self.enter(*args, **given)
         if isinstance(answer, SignedIn):

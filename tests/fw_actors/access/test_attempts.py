@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 
 from fw_actors.access import attempts
 from fw_actors.rules.lockout import Budget
 from tests.fw_actors.access.attempt_kit import FIVE, KEY, MINUTE, AttemptCounter
-from tests.fw_actors.office import Office
+from tests.fw_actors.office import Office, open_office
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -223,3 +225,12 @@ def test_counter_key_is_a_keyed_hash_of_kind_and_text() -> None:
     }
     assert len(keys) == 5
     assert {len(key) for key in keys} == {32}
+
+
+async def test_counter_key_is_independent_of_secret_key(tmp_path: Path) -> None:
+    """A rotation forgives no failure, and `fw user unlock` needs no FW_SECRET_KEY."""
+    keys = []
+    for secrets in ({"key": "one"}, {"key": "another"}, {}):
+        async with open_office(tmp_path, secrets=secrets) as office:
+            keys.append(office.site.installation_key)
+    assert len(set(keys)) == 1

@@ -57,7 +57,7 @@ class RaisedDoor(SignInDoor):
         """Return the cost of the one argon2 run of a refused attempt."""
         self.runs.costs.clear()
         self._tries += 1
-        assert await self.told(usr, pwd, address=f"192.0.2.{self._tries // 20}") == 401
+        assert await self.result_of(usr, pwd, address=f"192.0.2.{self._tries // 20}") == 401
         (cost,) = self.runs.costs
         return cost
 
@@ -86,7 +86,7 @@ async def test_unknown_names_cost_as_the_stored_hashes_in_proportion(
     users = await hire_many(office, 6)
     door = RaisedDoor(office)
     for user in users[:2]:
-        assert await door.told(user) == user, "made anew with the raised cost"
+        assert await door.result_of(user) == user, "made anew with the raised cost"
     await trio.sleep(10)
     assert await counted(office) == {CHEAP: 4, RAISED: 2}
     names = [f"nobody{number}" for number in range(240)]
@@ -95,7 +95,7 @@ async def test_unknown_names_cost_as_the_stored_hashes_in_proportion(
     assert first.count(RAISED) + first.count(CHEAP) == 240
     assert [await door.cost_of_a_try(name) for name in names[:40]] == first[:40]
     for user in users[2:]:
-        await door.told(user)
+        await door.result_of(user)
     await trio.sleep(10)
     assert {await door.cost_of_a_try(name) for name in names[40:80]} == {RAISED}
 
@@ -103,7 +103,7 @@ async def test_unknown_names_cost_as_the_stored_hashes_in_proportion(
 async def test_wrong_password_costs_as_the_stored_hash_of_its_account(office: Office) -> None:
     old, new = await hire_many(office, 2)
     door = RaisedDoor(office)
-    await door.told(new)
+    await door.result_of(new)
     for password in ("wrong", "x" * 257, ""):
         assert await door.cost_of_a_try(old, password) == CHEAP
         assert await door.cost_of_a_try(new, password) == RAISED
@@ -134,13 +134,13 @@ async def test_stored_costs_follow_all_changes_of_hashes(office: Office) -> None
     users = await hire_many(office, 5)
     door = RaisedDoor(office)
     for user in users[:3]:
-        await door.told(user)
+        await door.result_of(user)
     assert await kept(office) == await counted(office) == {CHEAP: 2, RAISED: 3}
     hashed = await office.site.hash_password("another passphrase", "user0", "")
     await office.site.store.write(lambda tx: set_password(tx, "user0", hashed))
     await office.do(lambda fw: fw.get_doc("User", "user4").delete())
     await office.do(lambda fw: fw.get_doc("User", "user3").rename("renamed"))
-    await door.told(users[1])
+    await door.result_of(users[1])
     assert await kept(office) == await counted(office) == {CHEAP: 2, RAISED: 2}
 
 

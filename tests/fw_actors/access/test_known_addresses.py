@@ -41,25 +41,25 @@ async def door(office: Office) -> SignInDoor:
 async def known(door: SignInDoor, usr: str, address: str, pwd: str = "wrong") -> bool:
     """Whether an attempt of this account from this address has a reserved slot."""
     assert isinstance(door.hasher, RecordedRequesters)
-    await door.told(usr, pwd, address=address)
+    await door.result_of(usr, pwd, address=address)
     return door.hasher.asked[-1].known
 
 
 async def test_address_is_known_to_the_account_that_signed_in_there(door: SignInDoor) -> None:
     assert not await known(door, "ada", "192.0.2.1")
-    assert await door.told("ada", address="192.0.2.1") == "ada"
+    assert await door.result_of("ada", address="192.0.2.1") == "ada"
     assert await known(door, "ADA@x.test", "192.0.2.1")
     assert not await known(door, "bob", "192.0.2.1")
     assert not await known(door, "nobody", "192.0.2.1")
     assert not await known(door, "ada", "192.0.2.2")
-    assert await door.told("ada", address="2001:db8::1") == "ada"
+    assert await door.result_of("ada", address="2001:db8::1") == "ada"
     assert await known(door, "ada", "2001:db8::2"), "the same /64"
 
 
 async def test_known_address_expires_thirty_days_after_its_last_use(door: SignInDoor) -> None:
-    await door.told("ada", address="192.0.2.1")
+    await door.result_of("ada", address="192.0.2.1")
     await trio.sleep(29 * DAY)
-    assert await door.told("ada", address="192.0.2.1") == "ada"
+    assert await door.result_of("ada", address="192.0.2.1") == "ada"
     await trio.sleep(30 * DAY - 1)
     assert await known(door, "ada", "192.0.2.1")
     await trio.sleep(1)
@@ -69,12 +69,12 @@ async def test_known_address_expires_thirty_days_after_its_last_use(door: SignIn
 async def test_known_address_is_noted_once_a_day_as_a_hash(door: SignInDoor) -> None:
     for wait in (0.0, 1.0, DAY - 2):
         await trio.sleep(wait)
-        await door.told("ada", address="192.0.2.1")
+        await door.result_of("ada", address="192.0.2.1")
     (row,) = await door.office.sql("SELECT seen, key FROM fw_known_address")
     assert row[0] == 1_800_000_000_000
     assert b"192.0.2" not in row[1]
     await trio.sleep(1)
-    await door.told("ada", address="192.0.2.1")
+    await door.result_of("ada", address="192.0.2.1")
     (row,) = await door.office.sql("SELECT seen, key FROM fw_known_address")
     assert row[0] == 1_800_000_000_000 + DAY * 1000
 
@@ -82,7 +82,7 @@ async def test_known_address_is_noted_once_a_day_as_a_hash(door: SignInDoor) -> 
 async def test_known_addresses_are_limited_to_the_latest(door: SignInDoor) -> None:
     for number in range(MAX_OF_A_USER + 2):
         await trio.sleep(1)
-        await door.told("ada", address=f"192.0.2.{number}")
+        await door.result_of("ada", address=f"192.0.2.{number}")
     assert await door.office.sql("SELECT count(*) FROM fw_known_address") == [(MAX_OF_A_USER,)]
     assert not await known(door, "ada", "192.0.2.1")
     assert await known(door, "ada", "192.0.2.2")
@@ -91,7 +91,7 @@ async def test_known_addresses_are_limited_to_the_latest(door: SignInDoor) -> No
 async def test_known_addresses_follow_rename_and_deletion_of_their_account(
     door: SignInDoor,
 ) -> None:
-    await door.told("ada", address="192.0.2.1")
+    await door.result_of("ada", address="192.0.2.1")
     await door.office.do(lambda fw: fw.get_doc("User", "ada").rename("lovelace"))
     assert await known(door, "lovelace", "192.0.2.1")
     await door.office.do(lambda fw: fw.get_doc("User", "lovelace").delete())
@@ -103,7 +103,7 @@ async def test_requester_is_a_network_rather_than_an_address(door: SignInDoor) -
     assert isinstance(door.hasher, RecordedRequesters)
     pairs = [("2001:db8:7::1", "2001:db8:7:ffff::1"), ("192.0.2.1", "192.0.2.254")]
     for first, second in pairs:
-        await door.told("nobody", "wrong", address=first)
-        await door.told("nobody", "wrong", address=second)
+        await door.result_of("nobody", "wrong", address=first)
+        await door.result_of("nobody", "wrong", address=second)
         assert door.hasher.asked[-1] == door.hasher.asked[-2]
     assert len({each.name for each in door.hasher.asked}) == 2

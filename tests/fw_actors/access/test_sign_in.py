@@ -54,7 +54,7 @@ async def test_sign_in_with_the_right_password_makes_a_session(door: SignInDoor)
 
 @pytest.mark.parametrize("usr", ["ada", "ADA", " ada ", "ada.l@x.test", "ADA.L@X.TEST", "\uff41da"])
 async def test_sign_in_accepts_all_spellings_of_name_and_e_mail(door: SignInDoor, usr: str) -> None:
-    assert await door.told(usr) == "ada"
+    assert await door.result_of(usr) == "ada"
 
 
 async def test_sign_in_makes_a_new_sid_of_192_bits(door: SignInDoor) -> None:
@@ -72,7 +72,7 @@ async def test_sign_in_with_a_live_sid_ends_that_session(door: SignInDoor) -> No
     """Signing in with a live `sid` ends that session (A-53)."""
     first = await door.enter()
     assert isinstance(first, SignedIn)
-    assert await door.told(pwd="wrong", old_sid=first.sid) == 401
+    assert await door.result_of(pwd="wrong", old_sid=first.sid) == 401
     assert await door.office.sql("SELECT count(*) FROM fw_session") == [(1,)]
     second = await door.enter(old_sid=first.sid)
     assert isinstance(second, SignedIn)
@@ -109,45 +109,48 @@ async def test_sign_in_refusals_share_one_message_after_one_hash(door: SignInDoo
 
 async def test_fifth_failure_locks_and_is_answered_429(door: SignInDoor) -> None:
     """The failure that reaches the limit locks and is answered 429 itself (A-69)."""
-    answers = [await door.told(pwd="wrong") for _ in range(6)]
+    answers = [await door.result_of(pwd="wrong") for _ in range(6)]
     assert answers == [401, 401, 401, 401, 900, 900]
 
 
 async def test_locked_identifier_refuses_the_correct_password(door: SignInDoor) -> None:
     """A locked identifier refuses the correct password too (A-71)."""
     for _ in range(5):
-        await door.told(pwd="wrong")
+        await door.result_of(pwd="wrong")
     before = door.hasher.statistics().hashes
-    assert await door.told() == 900
+    assert await door.result_of() == 900
     assert door.hasher.statistics().hashes == before
     await trio.sleep(899)
-    assert await door.told() == 1
+    assert await door.result_of() == 1
     await trio.sleep(1)
-    assert await door.told() == "ada"
+    assert await door.result_of() == "ada"
 
 
 async def test_unknown_identifier_locks_like_a_known_one(door: SignInDoor) -> None:
     """Failures are counted per typed identifier, known or not (A-60)."""
     for usr in ("nobody", "a\u202eda", "y" * 400):
-        answers = [await door.told(usr, "wrong") for _ in range(6)]
+        answers = [await door.result_of(usr, "wrong") for _ in range(6)]
         assert answers == [401, 401, 401, 401, 900, 900]
 
 
 async def test_name_and_e_mail_have_separate_budgets(door: SignInDoor) -> None:
     """Name and e-mail have budgets of their own (A-62)."""
     for usr in ("ada", "ADA", "\uff41da", " ada", "Ada"):
-        await door.told(usr, "wrong")
-    assert await door.told("ada") == 900
-    assert await door.told("ada.l@x.test") == "ada"
+        await door.result_of(usr, "wrong")
+    assert await door.result_of("ada") == 900
+    assert await door.result_of("ada.l@x.test") == "ada"
 
 
 async def test_success_clears_the_typed_identifier_only(door: SignInDoor) -> None:
     """A success clears the typed spelling (A-75, A-65)."""
     for usr in ("ada", "ada.l@x.test"):
         for _ in range(4):
-            await door.told(usr, "wrong")
-    assert await door.told("ada") == "ada"
-    assert [await door.told("ada", "wrong"), await door.told("ada.l@x.test", "wrong")] == [401, 900]
+            await door.result_of(usr, "wrong")
+    assert await door.result_of("ada") == "ada"
+    assert [
+        await door.result_of("ada", "wrong"),
+        await door.result_of("ada.l@x.test", "wrong"),
+    ] == [401, 900]
 
 
 async def test_parallel_guesses_are_hashed_up_to_the_limit(door: SignInDoor) -> None:
@@ -200,7 +203,7 @@ async def test_parallel_valid_sign_ins_lock_no_account(door: SignInDoor) -> None
     assert sum(answers.values()) == 20
     assert set(answers) <= {"in", "429 after 1 s"}
     assert answers["in"] >= 5
-    assert await door.told() == "ada"
+    assert await door.result_of() == "ada"
 
 
 async def test_parallel_sign_ins_succeed_during_a_rehash(door: SignInDoor) -> None:
@@ -220,11 +223,11 @@ async def test_imported_hash_is_replaced_at_the_first_sign_in(door: SignInDoor) 
         "Administrator",
         lambda fw: add_user(fw, "eve", "eve@x.test", password_hash=stored) and None,
     )
-    assert await door.told("eve", "wrong") == 401
-    assert await door.told("eve", OTHER) == "eve"
+    assert await door.result_of("eve", "wrong") == 401
+    assert await door.result_of("eve", OTHER) == "eve"
     hashes = await door.office.sql("SELECT hash FROM fw_password WHERE \"user\" = 'eve'")
     assert hashes[0][0].startswith("$argon2id$")
-    assert await door.told("eve", OTHER) == "eve"
+    assert await door.result_of("eve", OTHER) == "eve"
 
 
 class BusyHasher(Hasher):
@@ -239,7 +242,7 @@ async def test_busy_hasher_releases_the_charges_of_sign_ins(door: SignInDoor) ->
     site = door.office.site
     busy = SignInDoor(door.office, BusyHasher(Argon2(64, 1, 1), 8, site.entropy, inline=True))
     for _ in range(10):
-        assert await busy.told() == 503
+        assert await busy.result_of() == 503
     assert await door.office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
@@ -337,9 +340,9 @@ async def test_interrupted_attempt_stays_charged(door: SignInDoor) -> None:
     """A crash between charge and outcome leaves the charge (A-66)."""
     for _ in range(5):
         assert isinstance(await door.admit("ada"), Admitted)
-    assert await door.told() == 1
+    assert await door.result_of() == 1
     await trio.sleep(30)
-    assert await door.told() == 870
+    assert await door.result_of() == 870
 
 
 async def test_throttle_precedes_user_lookup_and_hash(
@@ -347,7 +350,7 @@ async def test_throttle_precedes_user_lookup_and_hash(
 ) -> None:
     """The throttle runs before the user lookup and before any hashing (A-42)."""
     for _ in range(5):
-        await door.told(pwd="wrong")
+        await door.result_of(pwd="wrong")
     lookups: list[str] = []
     find_account = Accounts.find
 
@@ -357,31 +360,31 @@ async def test_throttle_precedes_user_lookup_and_hash(
 
     monkeypatch.setattr(Accounts, "find", find)
     before = door.hasher.statistics().hashes
-    await door.told()
+    await door.result_of()
     assert (lookups, door.hasher.statistics().hashes) == ([], before)
 
 
 async def fail_for_many(door: SignInDoor, number: int, address: str) -> list[str | int]:
-    return [await door.told(f"user{n}", "wrong", address=address) for n in range(number)]
+    return [await door.result_of(f"user{n}", "wrong", address=address) for n in range(number)]
 
 
 async def test_address_is_limited_to_50_failures_in_15_minutes(door: SignInDoor) -> None:
     """The 50th failure of an address is answered 401, the next 429 (A-90, A-91)."""
     assert await fail_for_many(door, 50, "192.0.2.9") == [401] * 50
-    assert await door.told(address="192.0.2.9") == 900
-    assert await door.told(address="192.0.2.10") == "ada"
+    assert await door.result_of(address="192.0.2.9") == 900
+    assert await door.result_of(address="192.0.2.10") == "ada"
     await trio.sleep(899)
-    assert await door.told(address="192.0.2.9") == 1
+    assert await door.result_of(address="192.0.2.9") == 1
     await trio.sleep(1)
-    assert await door.told(address="192.0.2.9") == "ada"
+    assert await door.result_of(address="192.0.2.9") == "ada"
 
 
 async def test_success_releases_only_its_own_charge_of_the_address(door: SignInDoor) -> None:
     """A success takes back its own charge only (A-92)."""
     await fail_for_many(door, 49, "192.0.2.9")
-    assert await door.told(address="192.0.2.9") == "ada"
-    assert await door.told("someone", "wrong", address="192.0.2.9") == 401
-    assert await door.told(address="192.0.2.9") == 900
+    assert await door.result_of(address="192.0.2.9") == "ada"
+    assert await door.result_of("someone", "wrong", address="192.0.2.9") == 401
+    assert await door.result_of(address="192.0.2.9") == 900
 
 
 async def test_attempts_refused_by_identifier_do_not_count_for_the_address(
@@ -389,7 +392,7 @@ async def test_attempts_refused_by_identifier_do_not_count_for_the_address(
 ) -> None:
     """Only verified attempts count for the address (A-91)."""
     for _ in range(100):
-        await door.told(pwd="wrong", address="192.0.2.9")
+        await door.result_of(pwd="wrong", address="192.0.2.9")
     rows = await door.office.sql("SELECT count(*) FROM fw_login_attempt GROUP BY key")
     assert rows == [(5,), (5,)]
 
@@ -399,9 +402,9 @@ async def test_ipv6_address_is_counted_per_64(tmp_path: Path) -> None:
     async with open_office(tmp_path, address_attempts=2) as office:
         door = SignInDoor(office)
         for host in ("1", "2"):
-            assert await door.told("a", "wrong", address=f"2001:db8:1:2::{host}") == 401
-        assert await door.told("a", "wrong", address="2001:db8:1:2:ffff::3") == 900
-        assert await door.told("a", "wrong", address="2001:db8:1:3::1") == 401
+            assert await door.result_of("a", "wrong", address=f"2001:db8:1:2::{host}") == 401
+        assert await door.result_of("a", "wrong", address="2001:db8:1:2:ffff::3") == 900
+        assert await door.result_of("a", "wrong", address="2001:db8:1:3::1") == 401
 
 
 async def test_first_failure_locks_if_the_limit_is_one(tmp_path: Path) -> None:
@@ -409,7 +412,7 @@ async def test_first_failure_locks_if_the_limit_is_one(tmp_path: Path) -> None:
     async with open_office(tmp_path, max_login_attempts=1, lockout_minutes=1) as office:
         await office.hire("ada")
         door = SignInDoor(office)
-        assert [await door.told(pwd="wrong"), await door.told()] == [60, 60]
+        assert [await door.result_of(pwd="wrong"), await door.result_of()] == [60, 60]
 
 
 async def test_account_changed_during_the_hash_is_not_signed_in(door: SignInDoor) -> None:
@@ -448,7 +451,7 @@ async def test_password_set_in_the_same_millisecond_ends_the_old_one(door: SignI
 
 async def test_counters_and_sessions_store_no_typed_text(door: SignInDoor) -> None:
     """People type passwords into the name field, so no line holds what was typed (A-55)."""
-    await door.told("hunter2-as-a-name", "hunter2")
+    await door.result_of("hunter2-as-a-name", "hunter2")
     for table in ("fw_login_attempt", "fw_session"):
         assert "hunter2" not in str(await door.office.sql(f"SELECT * FROM {table}"))
 

@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.console import Answer, Console, ServiceConsole
+from fw_actors.actors.console import SHARE, Answer, Console, ServiceConsole
 from fw_actors.actors.console_view import MAX_SAMPLES
 from fw_actors.actors.metrics import Counter
 from fw_actors.config import ProcessPlace
@@ -104,3 +104,25 @@ async def test_console_samples_an_hour_without_watchers(
     assert steps == {10_000}
     assert (samples[-1].in_flight, samples[-1].waiting, samples[-1].deliveries) == (3, 1, 0.0)
     assert reads == []
+
+
+async def test_console_reads_slow_store_for_fortieth_of_time(
+    office: Office,
+    reads: list[float],
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = office.site.store.read
+
+    async def slowly(*args: Any, **given: Any) -> Any:
+        await trio.sleep(2)
+        return await read(*args, **given)
+
+    monkeypatch.setattr(office.site.store, "read", slowly)
+    console = Console(*parts(office))
+    number, end = 0, trio.current_time() + 300
+    while trio.current_time() < end:
+        number = (await console.view(after=number)).number
+    pauses = [after - before for before, after in pairwise(reads)]
+    assert pauses
+    assert min(pauses) >= 2 * SHARE

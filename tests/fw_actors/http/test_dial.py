@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fw_actors.http import (
     ForbiddenAddress,
     Lookup,
     ResponseTimeout,
+    Sender,
     TlsError,
     open_sender,
     parse_endpoint,
@@ -163,12 +165,16 @@ async def test_dial_refuses_name_rebound_to_link_local_address() -> None:
 
 
 class Authority:
-    """Certificates of its own, and a sender's context that trusts it."""
+    """Certificates of its own, and a sender that trusts it, over either kind of connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fast_path: bool) -> None:
+        self.fast_path = fast_path
         self._ca = trustme.CA()
         self.trusting = ssl.create_default_context()
         self._ca.configure_trust(self.trusting)
+
+    def sender(self) -> AbstractAsyncContextManager[Sender]:
+        return open_sender(context=self.trusting, fast_path=self.fast_path)
 
     def server(self, *names: str, not_after: datetime.datetime | None = None) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -176,16 +182,16 @@ class Authority:
         return context
 
 
-@pytest.fixture(scope="module")
-def authority() -> Authority:
-    return Authority()
+@pytest.fixture(scope="module", params=[True, False], ids=["own sockets", "trio's stream"])
+def authority(request: pytest.FixtureRequest) -> Authority:
+    return Authority(fast_path=request.param)
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1"])
 async def test_tls_connection_to_trusted_receiver_is_kept(authority: Authority, name: str) -> None:
     async with (
         receiving(always(OK), context=authority.server(name)) as receiver,
-        open_sender(context=authority.trusting) as sender,
+        authority.sender() as sender,
     ):
         first = await sender.post(receiver.target(name), b"{}", headers, timeout=LONG)
         second = await sender.post(receiver.target(name), b"{}", headers, timeout=LONG)
@@ -198,7 +204,7 @@ async def test_tls_sends_big_body_whole(authority: Authority) -> None:
     body = b"x" * 3_000_000
     async with (
         receiving(always(OK), context=authority.server("127.0.0.1")) as receiver,
-        open_sender(context=authority.trusting) as sender,
+        authority.sender() as sender,
     ):
         answer = await sender.post(receiver.target(), body, headers, timeout=LONG)
         assert answer.status == 200
@@ -214,17 +220,17 @@ async def test_tls_early_answer_is_accepted(authority: Authority) -> None:
 
     async with (
         receiving(script, context=authority.server("127.0.0.1")) as receiver,
-        open_sender(context=authority.trusting) as sender,
+        authority.sender() as sender,
     ):
         answer = await sender.post(receiver.target(), b"x" * 8_000_000, headers, timeout=LONG)
         assert (answer.status, answer.body) == (413, b"big")
 
 
-async def refused(receiver_context: ssl.SSLContext, trusting: ssl.SSLContext) -> TlsError:
+async def refused(authority: Authority, receiver_context: ssl.SSLContext) -> TlsError:
     """Post to a receiver that is not to be trusted; nothing may be sent."""
     async with (
         receiving(always(OK), context=receiver_context) as receiver,
-        open_sender(context=trusting) as sender,
+        authority.sender() as sender,
     ):
         with pytest.raises(TlsError) as caught:
             await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -243,7 +249,7 @@ def self_signed() -> ssl.SSLContext:
 
 
 async def test_tls_refuses_self_signed_certificate(authority: Authority) -> None:
-    error = await refused(self_signed(), authority.trusting)
+    error = await refused(authority, self_signed())
     assert str(error).startswith("tls: The certificate of 127.0.0.1 can't be trusted: ")
     assert "self-signed" in error.sentence.replace("self signed", "self-signed")
 
@@ -253,7 +259,7 @@ async def test_tls_names_expected_host_on_mismatch(
 ) -> None:
     async with (
         receiving(always(OK), context=authority.server("elsewhere.example")) as receiver,
-        open_sender(context=authority.trusting) as sender,
+        authority.sender() as sender,
     ):
         with pytest.raises(TlsError, match=r"mismatch.* 'localhost'") as caught:
             await sender.post(receiver.target("localhost"), b"{}", headers, timeout=LONG)
@@ -262,20 +268,20 @@ async def test_tls_names_expected_host_on_mismatch(
 
 
 async def test_tls_refuses_unknown_authority(authority: Authority) -> None:
-    error = await refused(authority.server("127.0.0.1"), Authority().trusting)
+    error = await refused(Authority(fast_path=authority.fast_path), authority.server("127.0.0.1"))
     assert "can't be trusted" in error.sentence
     assert "\n" not in error.sentence
 
 
 async def test_tls_refuses_certificate_of_other_host(authority: Authority) -> None:
-    error = await refused(authority.server("elsewhere.example"), authority.trusting)
+    error = await refused(authority, authority.server("elsewhere.example"))
     assert "127.0.0.1" in error.sentence
 
 
 async def test_tls_refuses_expired_certificate(authority: Authority) -> None:
     yesterday = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     server = authority.server("127.0.0.1", not_after=yesterday)
-    assert "expired" in (await refused(server, authority.trusting)).sentence
+    assert "expired" in (await refused(authority, server)).sentence
 
 
 async def test_tls_reports_plain_receiver_as_error(authority: Authority) -> None:
@@ -283,7 +289,7 @@ async def test_tls_reports_plain_receiver_as_error(authority: Authority) -> None
         await talk.answer(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await talk.gone()
 
-    async with receiving(script) as receiver, open_sender(context=authority.trusting) as sender:
+    async with receiving(script) as receiver, authority.sender() as sender:
         target = parse_endpoint(f"https://127.0.0.1:{receiver.port}/hook")
         with pytest.raises(TlsError):
             await sender.post(target, b"{}", headers, timeout=LONG)
@@ -296,7 +302,7 @@ async def test_tls_reports_broken_handshake_as_error(authority: Authority, reset
         if reset:
             await talk.reset()
 
-    async with receiving(script) as receiver, open_sender(context=authority.trusting) as sender:
+    async with receiving(script) as receiver, authority.sender() as sender:
         target = parse_endpoint(f"https://127.0.0.1:{receiver.port}/hook")
         with pytest.raises(TlsError):
             await sender.post(target, b"{}", headers, timeout=LONG)
@@ -306,7 +312,7 @@ async def test_tls_reports_silent_handshake_as_timeout(authority: Authority) -> 
     async def script(talk: Talk) -> None:
         await talk.gone()
 
-    async with receiving(script) as receiver, open_sender(context=authority.trusting) as sender:
+    async with receiving(script) as receiver, authority.sender() as sender:
         target = parse_endpoint(f"https://127.0.0.1:{receiver.port}/hook")
         with pytest.raises(ResponseTimeout, match="TLS handshake"):
             await sender.post(target, b"{}", headers, timeout=SHORT)
@@ -338,7 +344,7 @@ async def test_tls_break_ends_answer_like_closed_connection(
 
     async with (
         receiving(script, context=authority.server("127.0.0.1")) as receiver,
-        open_sender(context=authority.trusting) as sender,
+        authority.sender() as sender,
     ):
         if answered:
             answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
@@ -380,7 +386,7 @@ async def test_tls_record_after_answer_is_not_next_answer(
 
     async with (
         receiving(script, context=authority.server("127.0.0.1")) as receiver,
-        open_sender(context=authority.trusting) as sender,
+        authority.sender() as sender,
     ):
         for _ in range(3):
             answer = await sender.post(receiver.target(), b"{}", headers, timeout=LONG)

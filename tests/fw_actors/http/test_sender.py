@@ -547,7 +547,7 @@ HALF_HEAD = b"HTTP/1.1 200 OK\r\ncontent-le"
 HALF_BODY = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("scheme", ["http", "https", "https by trio"])
 @pytest.mark.parametrize("said", [b"", HALF_HEAD])
 async def test_silent_kept_connection_is_timeout_error(said: bytes, scheme: str) -> None:
     """`timeout` is one deadline over everything, on a kept connection too (B-140)."""
@@ -559,7 +559,7 @@ async def test_silent_kept_connection_is_timeout_error(said: bytes, scheme: str)
         assert (pool.in_use, pool.idle) == (0, 0)
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("scheme", ["http", "https", "https by trio"])
 async def test_stalled_body_on_kept_connection_is_shortened(scheme: str) -> None:
     async with keeping_silent(HALF_BODY, scheme) as (receiver, sender):
         answer = await sender.post(receiver.target(), b"{}", headers, timeout=1.0)
@@ -602,7 +602,10 @@ async def keeping_silent(said: bytes, scheme: str) -> AsyncIterator[tuple[Socket
             await talk.answer(said)
         await trio.sleep_forever()
 
-    server, client = contexts() if scheme == "https" else (None, None)
-    async with receiving(script, context=server) as receiver, open_sender(context=client) as sender:
+    server, client = (None, None) if scheme == "http" else contexts()
+    async with (
+        receiving(script, context=server) as receiver,
+        open_sender(context=client, fast_path=scheme != "https by trio") as sender,
+    ):
         await sender.post(receiver.target(), b"{}", headers, timeout=LONG)
         yield receiver, sender

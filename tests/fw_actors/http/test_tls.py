@@ -12,8 +12,8 @@ import trio
 import trustme
 
 from fw_actors.http import Origin
-from fw_actors.http.exchange import PlainConnection
-from fw_actors.http.tls import RecordStream, SessionCache, TlsConnection, secure
+from fw_actors.http.exchange import Connection, PlainConnection
+from fw_actors.http.tls import RecordStream, SessionCache, secure
 
 RECORDS = [
     b"\x16\x03\x03\x00\x03abc",
@@ -73,8 +73,13 @@ async def test_record_stream_returns_partial_record_before_end(cut: bytes) -> No
         assert await records.receive_some() == b""
 
 
+both = pytest.mark.parametrize("fast_path", [True, False], ids=["own", "trio's stream"])
+
+
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[TlsConnection, trio.SSLStream[RecordStream]]]:
+async def connected(
+    *, fast_path: bool
+) -> AsyncIterator[tuple[Connection, trio.SSLStream[RecordStream]]]:
     """Both ends of a TLS connection on a pair of sockets."""
     authority = trustme.CA()
     receiving, sending = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
@@ -87,16 +92,16 @@ async def connected() -> AsyncIterator[tuple[TlsConnection, trio.SSLStream[Recor
         server = trio.SSLStream(records_over(there), receiving, server_side=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.do_handshake)
-            connection = await secure(
-                Origin("https", "h", 443), here, sending, SessionCache(), trio.Lock()
-            )
+            origin, sessions, turn = Origin("https", "h", 443), SessionCache(), trio.Lock()
+            connection = await secure(origin, here, sending, sessions, turn, fast_path=fast_path)
         yield connection, server
 
 
-async def test_receive_ready_returns_available_records_without_waiting() -> None:
+@both
+async def test_receive_ready_returns_available_records_without_waiting(fast_path: bool) -> None:
     """The connection is closed after 512 bytes, unless the rest is there already (B-143)."""
     sent = bytes(range(256)) * 160  # 40 KiB: three records
-    async with connected() as (connection, server):
+    async with connected(fast_path=fast_path) as (connection, server):
         assert await connection.receive_ready(9) == b""
         await server.send_all(sent)
         read = await connection.receive(600)
@@ -108,8 +113,9 @@ async def test_receive_ready_returns_available_records_without_waiting() -> None
         assert connection.is_reusable()
 
 
-async def test_receive_ready_keeps_partial_record() -> None:
-    async with connected() as (connection, server):
+@both
+async def test_receive_ready_keeps_partial_record(fast_path: bool) -> None:
+    async with connected(fast_path=fast_path) as (connection, server):
         raw = server.transport_stream
         pieces: list[bytes] = []
 
@@ -127,8 +133,9 @@ async def test_receive_ready_keeps_partial_record() -> None:
         assert await connection.receive(200) == b"x" * 100
 
 
-async def test_receive_ready_treats_end_as_empty() -> None:
-    async with connected() as (connection, server):
+@both
+async def test_receive_ready_treats_end_as_empty(fast_path: bool) -> None:
+    async with connected(fast_path=fast_path) as (connection, server):
         server.transport_stream.close()
         assert await connection.receive_ready(9) == b""
         assert await connection.receive(9) == b""

@@ -19,8 +19,8 @@ from fw_actors.runtime import (
     Request,
     Runtime,
     RuntimeEvent,
-    Slow,
     Topic,
+    TopicOverflow,
     handles,
 )
 from supervisors import RestartIntensity, SupervisorFailed, actor_child, open_supervisor, task_child
@@ -174,7 +174,7 @@ async def test_slow_member_of_a_topic_is_an_event(
 ) -> None:
     topic: Topic[DiaryNote] = Topic(runtime, "news")
     async with runtime.running("a", SampleActor) as ref:
-        topic.subscribe(ref, slow=Slow.UNSUBSCRIBE, capacity=1)
+        topic.subscribe(ref, overflow=TopicOverflow.UNSUBSCRIBE, capacity=1)
         ref.suspend()
         for number in range(2):
             await topic.publish(DiaryNote(number))
@@ -223,9 +223,9 @@ async def test_event_member_without_a_handler_causes_no_further_events(
 async def test_runtime_never_waits_for_members_of_events(runtime: Runtime) -> None:
     """R-107."""
     with pytest.raises(ValueError, match="the runtime waits for no member"):
-        runtime.events.listening(slow=Slow.WAIT)
+        runtime.events.listening(overflow=TopicOverflow.WAIT)
     with pytest.raises(ValueError, match="the runtime waits for no member"):
-        runtime.events.subscribe(runtime.ref("a"), slow=Slow.WAIT)
+        runtime.events.subscribe(runtime.ref("a"), overflow=TopicOverflow.WAIT)
     with runtime.events.listening(capacity=3) as events:
         for number in range(10):
             runtime.ref("absent").tell(DiaryNote(number))

@@ -21,8 +21,8 @@ from fw_actors.runtime import (
     Request,
     Runtime,
     SeededEntropy,
-    Slow,
     Topic,
+    TopicOverflow,
     TrioClock,
     handles,
     open_runtime,
@@ -86,14 +86,14 @@ async def test_members_get_all_publications_in_one_order(
 
 
 async def test_publisher_waits_for_a_slow_member(runtime: Runtime, nursery: trio.Nursery) -> None:
-    """R-101: Slow.WAIT, and no member gets the publication before all can get it."""
+    """R-101: TopicOverflow.WAIT, and no member gets the publication before all can get it."""
     topic = opened(runtime)
     seen: list[Any] = []
     async with (
         runtime.running("slow", SampleActor) as slow,
         runtime.running("quick", lambda: SampleActor(seen)) as quick,
     ):
-        topic.subscribe(slow, slow=Slow.WAIT, capacity=2)
+        topic.subscribe(slow, overflow=TopicOverflow.WAIT, capacity=2)
         topic.subscribe(quick)
         slow.suspend()
         for number in range(3):
@@ -127,20 +127,20 @@ async def test_cancelled_publisher_has_published_nothing(runtime: Runtime) -> No
 
 
 @pytest.mark.parametrize(
-    ("slow", "kept", "reason"),
+    ("overflow", "kept", "reason"),
     [
-        (Slow.DROP_OLDEST, [3, 4], DeadLetterReason.DROPPED),
-        (Slow.DROP_NEWEST, [1, 2], DeadLetterReason.FULL),
+        (TopicOverflow.DROP_OLDEST, [3, 4], DeadLetterReason.DROPPED),
+        (TopicOverflow.DROP_NEWEST, [1, 2], DeadLetterReason.FULL),
     ],
 )
 async def test_full_queue_drops_as_chosen(
-    runtime: Runtime, slow: Slow, kept: list[int], reason: DeadLetterReason
+    runtime: Runtime, overflow: TopicOverflow, kept: list[int], reason: DeadLetterReason
 ) -> None:
     """R-102: the other messages of the mailbox are not touched."""
     topic = opened(runtime)
     seen: list[Any] = []
     async with runtime.running("a", lambda: SampleActor(seen)) as ref:
-        member = topic.subscribe(ref, slow=slow, capacity=2)
+        member = topic.subscribe(ref, overflow=overflow, capacity=2)
         ref.suspend()
         ref.tell(DiaryNote(100))
         for number in range(1, 5):
@@ -158,7 +158,9 @@ async def test_slow_member_is_unsubscribed_and_told(runtime: Runtime, log: LogBo
     topic = opened(runtime)
     seen: list[Any] = []
     async with runtime.running("a", lambda: SampleActor(seen)) as ref:
-        member = topic.subscribe(ref, slow=Slow.UNSUBSCRIBE, capacity=2, then=DiaryNote(-1))
+        member = topic.subscribe(
+            ref, overflow=TopicOverflow.UNSUBSCRIBE, capacity=2, then=DiaryNote(-1)
+        )
         ref.suspend()
         assert [await topic.publish(DiaryNote(number)) for number in range(4)] == [1, 1, 0, 0]
         assert (len(topic), member.active) == (0, False)
@@ -564,8 +566,8 @@ async def test_topic_listener_receives_publications_in_order(
 async def test_listener_that_is_slow_ends_or_misses(runtime: Runtime) -> None:
     topic = opened(runtime)
     with (
-        topic.listening(slow=Slow.DROP_OLDEST, capacity=2) as drops,
-        topic.listening(slow=Slow.UNSUBSCRIBE, capacity=2) as leaves,
+        topic.listening(overflow=TopicOverflow.DROP_OLDEST, capacity=2) as drops,
+        topic.listening(overflow=TopicOverflow.UNSUBSCRIBE, capacity=2) as leaves,
     ):
         for number in range(4):
             await topic.publish(DiaryNote(number))

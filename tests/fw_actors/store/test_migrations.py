@@ -86,7 +86,7 @@ async def test_migrate_from_first_version_creates_current_schema(
 async def test_migrate_counts_password_hashes_by_cost(
     open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrations, "_HASH_PAGE", 2)
+    monkeypatch.setattr(migrations, "HASH_PAGE", 2)
     tail = "$c29tZXNhbHRzb21l$" + "A" * 43
     cheap, dear = f"$argon2id$v=19$m=64,t=1,p=1{tail}", f"$argon2id$v=19$m=19456,t=2,p=1{tail}"
 

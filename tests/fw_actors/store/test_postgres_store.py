@@ -312,6 +312,28 @@ def commands(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return sent
 
 
+async def test_commit_notice_is_sent_outside_transaction(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NOTIFY inside a transaction makes all commits wait for each other."""
+    committed, notified = set[PostgresConnection](), set[PostgresConnection]()
+    execute, noticed = PostgresConnection.execute, threading.Event()
+
+    def recorded(connection: PostgresConnection, text: bytes) -> None:
+        execute(connection, text)
+        if b"COMMIT" in text:
+            committed.add(connection)
+        if b"NOTIFY" in text:
+            notified.add(connection)
+            noticed.set()
+
+    monkeypatch.setattr(PostgresConnection, "execute", recorded)
+    await store.write(add("a"))
+    assert await trio.to_thread.run_sync(noticed.wait, 10)
+    assert committed
+    assert not committed & notified
+
+
 async def test_transaction_commands_share_round_trips(store: Store, commands: list[bytes]) -> None:
     def work(tx: Tx) -> None:
         for text in "ab":

@@ -61,8 +61,8 @@ async def emit(office: Office, *documents: str) -> list[str]:
          "reference": {"doctype": "Note", "name": each}}
         for n, each in enumerate(documents)
     ]  # fmt: skip
-    told = await office.do(lambda fw: fw.webhooks.emit_many(events))
-    return [name for each in told for name in each["deliveries"]]
+    emitted = await office.do(lambda fw: fw.webhooks.emit_many(events))
+    return [name for each in emitted for name in each["deliveries"]]
 
 
 def of(dues: list[LeasedDelivery]) -> list[str]:
@@ -79,10 +79,10 @@ class OutcomeDepot:
     async def ended(self, *endings: str, **fields: Any) -> str:
         """Make a delivery whose attempts have these endings; return its id."""
         await self.office.subscribe(**fields)
-        told = await self.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": 1}))
+        emitted = await self.office.do(lambda fw: fw.webhooks.emit("note.shared", {"n": 1}))
         for ending in endings:
             await self.attempt(ending)
-        delivery: str = told["deliveries"][-1]
+        delivery: str = emitted["deliveries"][-1]
         return delivery
 
     async def attempt(self, ending: str, most: int = 100) -> None:

@@ -21,9 +21,8 @@ from fw_actors.webhooks.attempts import (
     written_trace,
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
-from tests.fw_actors.actors.delivery_kit import DeliverySite as Post
+from tests.fw_actors.actors.delivery_kit import DeliverySite, delivering
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver as Receiver
-from tests.fw_actors.actors.delivery_kit import delivering
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 DAY = 86_400_000
 
 
-async def history(post: Post, delivery: str) -> AttemptHistory:
+async def history(post: DeliverySite, delivery: str) -> AttemptHistory:
     return await post.site.store.read(lambda tx: attempts_of(tx, delivery))
 
 

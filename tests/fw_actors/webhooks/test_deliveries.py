@@ -13,8 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
-from fw_actors.store import StatementError, statement
-from fw_actors.webhooks.claims import ClaimedBatch, Hook, Lease, Leased, LeasedDelivery
+from fw_actors.store import StatementError, Tx, statement
+from fw_actors.webhooks.claims import (
+    SHORT,
+    ClaimedBatch,
+    Head,
+    Lease,
+    Leased,
+    LeasedDelivery,
+    StoredWebhook,
+)
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, readable
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import database_of
@@ -31,19 +39,19 @@ class SlotsPerWebhook:
         self._each, self._closed = each, closed
         self.taken: list[tuple[str | None, int]] = []
 
-    def free(self, hook: Hook | None) -> int:
+    def free(self, hook: StoredWebhook | None) -> int:
         return 0 if (hook and hook.name) in self._closed else self._each
 
-    def take(self, hook: Hook | None, count: int) -> None:
+    def take(self, hook: StoredWebhook | None, count: int) -> None:
         self.taken.append((hook.name if hook is not None else None, count))
 
 
 class LeaseDepot:
     """A site with a Webhook whose deliveries are leased and settled by hand."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: Office, *, packed: bool = True) -> None:
         self.office = office
-        self.deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0))
+        self.deliveries = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=packed)
         self._tokens = 0
 
     async def emit(self, name: str = "note.shared") -> str:
@@ -86,9 +94,9 @@ class LeaseDepot:
         return f"lease {self._tokens}"
 
 
-@pytest.fixture
-async def depot(office: Office) -> LeaseDepot:
-    return LeaseDepot(office)
+@pytest.fixture(params=[True, False], ids=["packed", "row by row"])
+async def depot(office: Office, request: pytest.FixtureRequest) -> LeaseDepot:
+    return LeaseDepot(office, packed=request.param)
 
 
 TABLE = [  # ending, attempts before, status, seconds to the next attempt, job left
@@ -488,6 +496,34 @@ async def test_claim_returns_stored_payload_of_any_length(depot: LeaseDepot) -> 
     due = (await depot.claim()).due
     assert {one.delivery: one.payload.decode() for one in due} == stored
     assert [one.delivery for one in due] == sorted(stored)  # in the order of their jobs
+
+
+async def test_leased_rows_are_equal_packed_and_row_by_row(office: Office) -> None:
+    """The packed rows are the fast path of the plain ones."""
+    await office.subscribe()
+    await office.subscribe(ordering="document")
+    for size in (1, SHORT - 100, SHORT, SHORT + 1, 10 * SHORT):
+        await office.do(partial(emit_text, text="é" * size))
+    packed = LeaseDepot(office)
+    leased = (await packed.claim()).leased
+    assert leased is not None
+    names = [due.delivery for due in leased.due()]
+    await office.sql("UPDATE doc_webhook_delivery SET payload = NULL WHERE name = :it", it=names[0])
+    await office.sql("DELETE FROM doc_webhook_delivery WHERE name = :it", it=names[1])
+
+    def read(tx: Tx, deliveries: Deliveries) -> tuple[list[Head], list[LeasedDelivery], list[int]]:
+        found = deliveries.leased(tx, leased.leases, leased.token)
+        return deliveries.heads(tx), found.due(), found.swept
+
+    plain = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=False)
+    store = office.site.store
+    one = await store.read(partial(read, deliveries=packed.deliveries))
+    assert one == await store.read(partial(read, deliveries=plain))
+    assert [len(part) for part in one] == [2, len(names) - 1, 1]
+
+
+def emit_text(fw: Any, text: str) -> None:
+    fw.webhooks.emit("note.shared", {"a": text})
 
 
 async def test_claim_returns_empty_payload_for_null(depot: LeaseDepot) -> None:

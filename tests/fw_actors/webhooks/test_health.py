@@ -22,20 +22,19 @@ from fw_actors.webhooks.health import (
     health_of,
     label_of_webhook,
 )
-from tests.fw_actors.actors.delivery_kit import DeliverySite as Post
+from tests.fw_actors.actors.delivery_kit import DeliverySite, delivering
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver as Receiver
-from tests.fw_actors.actors.delivery_kit import delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 NO_NEWS = ServiceState(running=True)
 HOUR = 3_600_000
 
 
-async def health(post: Post, name: str, service: ServiceState = NO_NEWS) -> WebhookHealth:
+async def health(post: DeliverySite, name: str, service: ServiceState = NO_NEWS) -> WebhookHealth:
     return await post.site.store.read(lambda tx: health_of(tx, [name], service)[name])
 
 
-async def age(post: Post, by: int) -> None:
+async def age(post: DeliverySite, by: int) -> None:
     """Move the counts into the past by so many milliseconds."""
     await post.site.write(
         "Administrator",
@@ -43,7 +42,7 @@ async def age(post: Post, by: int) -> None:
     )
 
 
-async def sent(post: Post, count: int) -> None:
+async def sent(post: DeliverySite, count: int) -> None:
     for _ in range(count):
         [delivery] = await post.emit()
         await post.settled(delivery)

@@ -16,8 +16,7 @@ from trio.testing import MockClock
 from fw_actors.documents import rest
 from fw_actors.errors import ValidationError
 from fw_actors.webhooks.signing_keys import SecretRotation, end_rotation, rotate
-from tests.fw_actors.actors.delivery_kit import SECRET, delivering
-from tests.fw_actors.actors.delivery_kit import DeliverySite as Post
+from tests.fw_actors.actors.delivery_kit import SECRET, DeliverySite, delivering
 from tests.fw_actors.actors.delivery_kit import RecordedPost as Got
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver as Receiver
 
@@ -31,14 +30,16 @@ REFUSALS = (
 )
 
 
-async def turn(post: Post, name: str, secret: str = NEW, overlap: int = 2) -> SecretRotation:
+async def turn(
+    post: DeliverySite, name: str, secret: str = NEW, overlap: int = 2
+) -> SecretRotation:
     site = post.site
     return await site.write(
         "Administrator", lambda fw: rotate(fw, site.audit, name, secret, overlap)
     )
 
 
-async def next_post(post: Post, receiver: Receiver) -> Got:
+async def next_post(post: DeliverySite, receiver: Receiver) -> Got:
     [delivery] = await post.emit()
     await post.settled(delivery)
     return receiver.posts[-1]
@@ -65,14 +66,14 @@ def _takes(secret: str, got: Got) -> Iterator[bool]:
                 yield True
 
 
-async def sweep(post: Post) -> int:
+async def sweep(post: DeliverySite) -> int:
     site = post.site
     return await site.store.write(
         lambda tx: end_rotation(tx, lambda tx: site.handle(tx, "Administrator"), site.audit)
     )
 
 
-async def audited(post: Post) -> list[str]:
+async def audited(post: DeliverySite) -> list[str]:
     rows = await post.site.read(
         "Administrator",
         lambda fw: fw.get_all("Audit Event", [["action", "like", "webhook.%"]], ["action"]),

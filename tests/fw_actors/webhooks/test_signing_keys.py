@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fw_actors.documents.vault import VaultCipher
 from fw_actors.rules.signing import sign
 from fw_actors.runtime import SeededEntropy
-from fw_actors.webhooks.claims import Hook
+from fw_actors.webhooks.claims import StoredWebhook
 from fw_actors.webhooks.signing_keys import MAX_KEPT, NoSigningKey, SigningKeys
 
 ENTROPY = SeededEntropy(1)
@@ -20,9 +20,9 @@ VAULT = VaultCipher("a key", ENTROPY)
 
 def hook(
     secret: str | None = "a signing secret", row: str = "r", vault: VaultCipher = VAULT
-) -> Hook:
+) -> StoredWebhook:
     sealed = None if secret is None else vault.seal(secret, "Webhook", "secret", row)
-    return Hook("w", True, "https://x.test", 10, sealed, row)
+    return StoredWebhook("w", True, "https://x.test", 10, sealed, row)
 
 
 def signed(keys: SigningKeys, secret: str) -> bytes:
@@ -70,7 +70,7 @@ UNSIGNABLE = [  # Webhook, site's key, how the error begins
 
 @pytest.mark.parametrize(("webhook", "key", "error"), UNSIGNABLE)
 def test_signing_keys_name_missing_or_unreadable_secret(
-    webhook: Hook, key: str | None, error: str
+    webhook: StoredWebhook, key: str | None, error: str
 ) -> None:
     """A missing or changed key is `secret_unreadable`, nothing stored `secret_missing` (B-169)."""
     with pytest.raises(NoSigningKey, match=f"^{error}") as reason:

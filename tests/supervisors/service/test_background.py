@@ -122,9 +122,9 @@ def test_stop_signals_again_and_then_kills(
     fakes: Fakes, paths: SitePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = tuple((number, 0.3) for number in (signal.SIGTERM, signal.SIGTERM))
-    monkeypatch.setattr(background, "_STOP_STEPS", (*quick, (signal.SIGKILL, 10.0)))
+    monkeypatch.setattr(background, "STOP_STEPS", (*quick, (signal.SIGKILL, 10.0)))
     fakes.ready("ignores the end")
     assert background.stop(paths) is Stopped.KILLED
     fakes.ready("drains for ever")
-    monkeypatch.setattr(background, "_STOP_STEPS", (quick[0], (signal.SIGTERM, 10.0), quick[1]))
+    monkeypatch.setattr(background, "STOP_STEPS", (quick[0], (signal.SIGTERM, 10.0), quick[1]))
     assert background.stop(paths) is Stopped.AT_ONCE

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +17,7 @@ import structlog
 from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime import Clock
 from fw_actors.tracing import TraceContext, in_trace
-from supervisors.service.logs import configure, is_secret
+from supervisors.service.logs import configure, is_secret, log_unhandled
 
 MOMENT = 1_700_000_000_123
 
@@ -258,3 +260,29 @@ def test_log_entry_has_bound_fields_and_context_variables() -> None:
     with structlog.contextvars.bound_contextvars(request_id="r1"):
         log.logger.bind(user="u").info("x")
     assert (log.entry["request_id"], log.entry["user"]) == ("r1", "u")
+
+
+def test_uncaught_failure_of_thread_or_finaliser_is_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python would print it on stderr, in another form and with its secrets."""
+
+    class BadFinaliser:
+        def __del__(self) -> None:
+            raise ValueError("hidden word")
+
+    def fail() -> None:
+        raise ValueError("hidden word")
+
+    for hook, module in (("excepthook", threading), ("unraisablehook", sys)):
+        monkeypatch.setattr(module, hook, getattr(module, hook))  # put back at the end
+    log = WrittenLog(secrets=("hidden word",))
+    log_unhandled(log.logger)
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+    BadFinaliser()
+    entries = [json.loads(line) for line in log.lines]
+    assert [entry["event"] for entry in entries] == ["thread.failed", "finaliser.failed"]
+    assert "ValueError" in str(entries)
+    assert "hidden word" not in str(entries)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from fw_actors.actors.metrics import Reading
 from fw_actors.runtime import SeededEntropy, TrioClock
-from supervisors.service.tree import open_service
+from supervisors.service.metrics import BACKLOG_SECONDS
+from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
 from tests.supervisors.service.readings_kit import EXPECTED
@@ -28,19 +31,22 @@ def owe_two_deliveries(fw: Any) -> None:
     fw.db.sql("UPDATE doc_webhook SET secret = NULL", {})
 
 
+def opened(folder: Path) -> AbstractAsyncContextManager[RunningService]:
+    """A service without a front end, in virtual time."""
+    return open_service(
+        make_config(folder),
+        log=RecordingLog(),
+        front=False,
+        clock=TrioClock(START_MS),
+        entropy=SeededEntropy(1),
+        inline=True,
+    )
+
+
 async def test_metrics_exist_from_the_start_and_count(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    clock, entropy = TrioClock(START_MS), SeededEntropy(1)
-    opened = open_service(
-        make_config(tmp_path),
-        log=RecordingLog(),
-        front=False,
-        clock=clock,
-        entropy=entropy,
-        inline=True,
-    )
-    async with opened as service:
+    async with opened(tmp_path) as service:
 
         async def look() -> dict[tuple[str, ...], Reading]:
             found = await service.gateway.readings()
@@ -61,3 +67,22 @@ async def test_metrics_exist_from_the_start_and_count(
         assert after[name,].buckets[-1] == ("+Inf", 2)
     assert after["fw_queue_jobs", "webhook", "failed"].value == 2
     assert after["fw_actor_handled", "deliveries"].value == 4
+
+
+async def test_metrics_omit_store_that_does_not_answer_in_time(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Figures of the process are needed most while the store hangs."""
+
+    async def hang(*_args: object, **_given: object) -> None:
+        await trio.sleep_forever()
+
+    async with opened(tmp_path) as service:
+        before = {reading.name for reading in await service.gateway.readings()}
+        with monkeypatch.context() as hanging:
+            hanging.setattr(service.site.store, "read", hang)
+            began = trio.current_time()
+            during = {reading.name for reading in await service.gateway.readings()}
+            assert trio.current_time() - began == BACKLOG_SECONDS
+    assert before - during >= {"fw_queue_jobs", "fw_webhooks_paused"}
+    assert during >= {"fw_actor_handled", "fw_deliveries"}

@@ -19,7 +19,7 @@ class StillThere(Exception):
     """Raised when a killed process does not unwind: a task of it swallows its cancellation."""
 
 
-class Life:
+class Incarnation:
     """One incarnation of a process; the unique `label` names it in the trace."""
 
     def __init__(self, label: str) -> None:
