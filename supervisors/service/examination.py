@@ -59,7 +59,8 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
     now = status(paths)
     changed: tuple[str, ...] = ()
     if now.state is RunState.RUNNING:
-        changed = _changed_since(config, _changed_at(paths.pid))
+        # A service of an earlier version records no start, and wrote the file only then.
+        changed = _changed_since(config, now.began or _changed_at(paths.pid))
     metrics = _lines(f"{now.url}/metrics") if now.url else ()
     private = tuple(name for name in _PRIVATE if _is_open(config.folder / name))
     deployment = config.deployment
