@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from benchmarks.rows import BenchmarkRow, Effort
 from benchmarks.scaling import suite as scaling
 from benchmarks.through import suite as through
 
+WIDTH: Final = 140
 SUITES: Final[dict[str, Callable[[Effort], Iterable[BenchmarkRow]]]] = {
     "access": access.rows,
     "console": console.rows,
@@ -106,7 +108,8 @@ def main(
     )
     measured = SUITES | {"flows": partial(flows.rows, checkout=checkout.absolute(), trace=trace)}
     rows = [row for suite in suites or sorted(SUITES) for row in measured[suite](effort)]
-    Console().print(table(rows))
+    # In a file or a pipe 80 columns would cut the names of the references.
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(table(rows))
     if file is not None:
         write_json(file, rows)
 

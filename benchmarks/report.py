@@ -24,11 +24,18 @@ def table(rows: Sequence[BenchmarkRow]) -> Table:
             f"{row.suite}/{row.name}",
             figure(row.ours),
             figure(row.reference),
-            f"{row.ratio:.2f}",
+            _ratio(row),
             row.unit,
             row.reference_name,
         )
     return shown
+
+
+def _ratio(row: BenchmarkRow) -> str:
+    """Return the ratio, and how it stands to the aim of the row."""
+    if row.aim is None:
+        return f"{row.ratio:.2f}"
+    return f"{row.ratio:.2f} {'>=' if row.reaches_aim else '<'} {row.aim:.2f}"
 
 
 def write_json(file: Path, rows: Sequence[BenchmarkRow]) -> None:

@@ -60,7 +60,7 @@ def serve(context: CommandContext) -> None:
     announcer = run.Announcer(partial(_print_ready, context), systemd)
     warn_of_exposed(context, log)
     paths, processes = _paths(context), context.config.processes
-    lock = ServeLock(paths.lock)
+    lock, pid_file = ServeLock(paths.lock), run.OwnPidFile(paths.pid, __version__, processes)
     if processes == 1:
         open_service: run.OpenService = partial(open_site_service, context, log, front=True)
     else:
@@ -73,6 +73,7 @@ def serve(context: CommandContext) -> None:
             log,
             run_folder=run_folder_of(context),
             patience=systemd.watchdog_seconds or inf,
+            pid_file=pid_file,
         )
     run_logged(
         partial(
@@ -83,7 +84,7 @@ def serve(context: CommandContext) -> None:
             announcer=announcer,
             log=log,
             lock=lock,
-            processes=processes,
+            pid_file=pid_file,
         ),
         log,
         tuned=processes == 1,
@@ -167,15 +168,23 @@ def restart(context: CommandContext) -> None:
 @as_json
 @click.pass_obj
 def status(context: CommandContext, as_json: bool) -> None:
-    """Show whether the service runs, its process, and its address."""
+    """Show whether the service runs, its process, its address, and its serving processes.
+
+    The supervisor of several processes records their states; a process that does not answer it is
+    `silent`.
+    """
     from supervisors.service import background
 
     now = background.status(_paths(context))
     if as_json:
         found = {"state": now.state.value, "pid": now.pid, "url": now.url, "version": now.version}
-        show_json(found | ({"processes": now.processes} if now.processes > 1 else {}))
-    else:
-        say(_sentence(now))
+        show_json(found | (_shown_processes(now) if now.processes > 1 else {}))
+        return
+    say(_sentence(now))
+    for each in now.serving:
+        facts = [each.state, f"pid {each.pid}" if each.pid else "no pid"]
+        facts += [f"restarts: {each.restarts}"] if each.restarts else []
+        say(f"  process {each.number}: {', '.join(facts)}")
 
 
 def _paths(context: CommandContext) -> SitePaths:
@@ -291,9 +300,22 @@ def _output_is_log() -> bool:
     return stat.S_ISREG(output.st_mode) and os.path.samestat(output, log)
 
 
+def _shown_processes(now: ServiceStatus) -> dict[str, object]:
+    return {
+        "processes": now.processes,
+        "ready": now.ready,
+        "serving": [
+            {"number": p.number, "state": p.state, "pid": p.pid, "restarts": p.restarts}
+            for p in now.serving
+        ],
+    }
+
+
 def _sentence(now: ServiceStatus) -> str:
     facts = [f"process {now.pid}"] if now.pid else []
-    facts += [f"{now.processes} serving processes"] if now.processes > 1 else []
+    if now.processes > 1:
+        ready = f"{now.ready} of " if now.serving else ""
+        facts.append(f"{ready}{now.processes} serving processes{' ready' if ready else ''}")
     facts += [f"version {now.version}"] if now.version else []
     where = f" at {now.url}" if now.url else ""
     return f"{now.state.value}{where}" + (f" ({', '.join(facts)})" if facts else "")

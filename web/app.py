@@ -53,7 +53,7 @@ from web.routes.access import AccessRoutes, RecoveryRoutes
 from web.routes.administration import ConsoleRoutes, UserRoutes
 from web.routes.attempts import AttemptRoutes
 from web.routes.description import DescriptionRoutes
-from web.routes.health import ALWAYS_SERVED, MONITORED, AllReadings, HealthRoutes
+from web.routes.health import ALWAYS_SERVED, MONITORED, HealthRoutes
 from web.routes.jobs import JobRoutes
 from web.routes.resource import MethodRoutes, ResourceRoutes
 from web.routes.self_service import SelfServiceRoutes
@@ -78,19 +78,17 @@ def make_app(
     entropy: Entropy,
     console: Console | None = None,
     *,
-    traffic: Traffic | None = None,
-    readings: AllReadings | None = None,
+    health: HealthRoutes | None = None,
 ) -> FrontEnd:
     """Return the application over `gateway`.
 
     `entropy` generates request ids. Without a `console` its page and operations are left out.
-    `readings` returns the samples of all processes, if the service has several; this process's
-    requests are counted in `traffic`.
+    Without `health` the metrics are those of this process.
     """
-    traffic, streams = traffic or Traffic(), EventStreams()
+    health, streams = health or HealthRoutes(gateway, Traffic()), EventStreams()
     rendering = Rendering(settings, Assets())
     routes = [
-        *api_routes(gateway, settings, traffic, readings),
+        *api_routes(gateway, settings, health),
         *page_routes(gateway, rendering, settings, console, streams),
     ]
     if console is not None:
@@ -99,14 +97,12 @@ def make_app(
     every = [*routes, *description.routes()]
     unknown = UnknownPaths(gateway, rendering).refusal
     return FrontEnd(
-        every, gateway, settings, entropy, traffic, streams,
+        every, gateway, settings, entropy, health.traffic, streams,
         not_found=rendering.error_page, unknown=unknown,
     )  # fmt: skip
 
 
-def api_routes(
-    gateway: Gateway, settings: Settings, traffic: Traffic, readings: AllReadings | None = None
-) -> list[Route]:
+def api_routes(gateway: Gateway, settings: Settings, health: HealthRoutes) -> list[Route]:
     """Return the routes for programs, in the order of the HTTP reference."""
     return [
         *AccessRoutes(gateway, settings).routes(),
@@ -119,7 +115,7 @@ def api_routes(
         *AttemptRoutes(gateway).routes(),
         *JobRoutes(gateway).routes(),
         *MethodRoutes(gateway).routes(),
-        *HealthRoutes(gateway, traffic, readings).routes(),
+        *health.routes(),
     ]
 
 

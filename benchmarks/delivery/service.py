@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,7 @@ async def deliver(
     processes: int = 1,
     documents: int = 0,
     ordering: str = "none",
+    note: Callable[[], object] = lambda: None,
 ) -> float:
     """Record events in a new site in `folder`, an equal part for each URL, and deliver them.
 
@@ -51,6 +52,7 @@ async def deliver(
         bad: receivers that are not waited for; each has as many events as one of `urls`.
         documents: how many documents the events are about, in turn.
         ordering: of the Webhooks.
+        note: is called when the clock begins to run, and when it ends.
 
     Returns: deliveries per second to `urls`.
     """
@@ -65,6 +67,7 @@ async def deliver(
         with ExitStack() as others:
             workers = [others.enter_context(second_worker(folder)) for _ in range(1, processes)]
             await trio.sleep(START_SECONDS)
+            note()
             began = time.perf_counter()
             for worker in workers:
                 begin(worker)
@@ -72,6 +75,7 @@ async def deliver(
             service.runtime.ref("dispatcher").tell(WakeUp())
             await until_none_is_left(service.site, waited_for)
             seconds = time.perf_counter() - began
+            note()
             await _check(service.site, waited_for, count)
     return count / seconds
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,12 +15,12 @@ from typing import Final
 import trio
 import trustme
 
-from benchmarks.delivery import backlog, h11_loop, latency, service
+from benchmarks.delivery import backlog, h11_loop, latency, plain_tasks, service
 from benchmarks.delivery.receivers import bad_receivers
 from benchmarks.delivery.retries import late_milliseconds
 from benchmarks.delivery.site import site_of
 from benchmarks.nginx import Nginx, counted_by_all, running_nginx
-from benchmarks.rows import BenchmarkRow, Comparison, Effort
+from benchmarks.rows import BenchmarkRow, Comparison, Effort, SecondReference
 
 IDLE_MS: Final = 3.0
 CLAIM_MS: Final = 5.0
@@ -36,6 +37,7 @@ _THROUGHPUT: Final = ("end_to_end", "two_processes")
 _ORDERED: Final = "ordered_64"
 DOCUMENTS: Final = 64
 _LATENCY: Final = ("idle_p50_ms", "backlog", "backlog_claim", "backlog_start", "backlog_memory")
+_ACTORS: Final = "actor_instructions"
 _LOADS: Final = tuple(
     (f"receivers_{receivers}" + ("_tls" if secure else ""), receivers, secure)
     for secure in (False, True)
@@ -43,6 +45,7 @@ _LOADS: Final = tuple(
 )
 _LATE: Final[Mapping[str, float]] = MappingProxyType({"retries_p50": 0.5, "retries_p99": 0.99})
 _LOOP: Final = "bare h11 loop on trio, nothing durable"
+_TLS_LOOP: Final = f"{_LOOP}, over TLS on kept connections"
 
 
 def rows(effort: Effort) -> Iterator[BenchmarkRow]:
@@ -53,6 +56,7 @@ def rows(effort: Effort) -> Iterator[BenchmarkRow]:
         _ordered,
         _hanging,
         _latency,
+        _actors,
         *((_load, _retries) if effort.long else ()),
     ):
         yield from measure(effort)
@@ -61,7 +65,7 @@ def rows(effort: Effort) -> Iterator[BenchmarkRow]:
 def names(*, long: bool) -> Sequence[str]:
     """Return the names of the rows; with `long`, those of the load runs too."""
     more = (*(name for name, _, _ in _LOADS), *_LATE) if long else ()
-    return (*_THROUGHPUT, _ORDERED, "hanging", *_LATENCY, *more)
+    return (*_THROUGHPUT, _ORDERED, "hanging", *_LATENCY, _ACTORS, *more)
 
 
 def _throughput(effort: Effort) -> Iterator[BenchmarkRow]:
@@ -192,12 +196,54 @@ def _aim(name: str, unit: str, ours: Callable[[], float], most: float) -> Compar
     )
 
 
+def _actors(effort: Effort) -> Iterator[BenchmarkRow]:
+    """Measure what an actor for each delivery costs: instructions, against plain tasks."""
+    if not effort.wants(_ACTORS):
+        return
+
+    async def count(how: str, urls: Sequence[str], events: int) -> float:
+        with TemporaryDirectory(dir=_FOLDER) as site:
+            return plain_tasks.instructions(Path(site), urls[0], events, how)
+
+    with _nginx() as nginx:
+        ours, reference = (
+            partial(counted_by_all, nginx, effort.events, partial(count, how))
+            for how in ("actors", "tasks")
+        )
+        try:
+            row = Comparison(
+                "delivery",
+                _ACTORS,
+                "instructions/delivery",
+                ours,
+                reference,
+                "ours, with a plain task for each delivery instead of an actor",
+                less_is_better=True,
+            ).measure(effort)
+        except plain_tasks.NoCounter as reason:
+            effort.tell(f"delivery/{_ACTORS} is left out: {reason}")
+            return
+        yield row
+
+
 def _load(effort: Effort) -> Iterator[BenchmarkRow]:
-    """20,000 events to 1, 20 and 100 receivers, with and without TLS."""
+    """20,000 events to 1, 20 and 100 receivers, with and without TLS.
+
+    The loop of a row over TLS has TLS and kept connections too; a second row has the same figures
+    of ours against the loop without TLS.
+    """
     for name, receivers, secure in _LOADS:
-        if effort.wants(name):
-            with _nginx(receivers, secure=secure) as nginx:
-                yield _against_the_loop(name, nginx, MANY_EVENTS, _ours).measure(effort)
+        if not effort.wants(name):
+            continue
+        with ExitStack() as running:
+            nginx = running.enter_context(_nginx(receivers, secure=secure))
+            comparison = _against_the_loop(name, nginx, MANY_EVENTS, _ours)
+            if secure:
+                plain = running.enter_context(_nginx(receivers))
+                loop = partial(counted_by_all, plain, MANY_EVENTS, h11_loop.post_to_all)
+                second = SecondReference(f"{name}_to_plain", loop, f"{_LOOP}, without TLS")
+                comparison = replace(comparison, reference_name=_TLS_LOOP, second=second)
+            yield from comparison.measure_all(effort)
 
 
 def _retries(effort: Effort) -> Iterator[BenchmarkRow]:

@@ -75,7 +75,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class FleetResult:
-    """The result of a simulation. `rate`: deliveries a second. `database`: the used share of its
+    """The result of a simulation. `rate`: requests sent a second. `database`: the used share of its
     processors. `commits`, `statements`, `rows` (changed): of all nodes, for each delivery.
     `lock_share`: the share of the time for which the busiest row of health was locked."""
 

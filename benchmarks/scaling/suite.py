@@ -133,7 +133,7 @@ def _fleet_rows(costs: Costs, effort: Effort) -> Iterator[BenchmarkRow]:
             many = simulate_fleet(Fleet(count, events, receivers), away)
             _tell(effort, count, receivers, many)
             yield _row(
-                f"fleet_{count}_receivers_{receivers}", "deliveries/s", many.rate,
+                f"fleet_{count}_receivers_{receivers}", "requests/s", many.rate,
                 one.rate * count, f"{count} times one node",
             )  # fmt: skip
 

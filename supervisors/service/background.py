@@ -15,10 +15,21 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NoReturn
 
+from msgspec.structs import replace
+
 from supervisors.service import site_files
-from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS, Process, open_process
+from supervisors.service.process import (
+    DRAIN_SECONDS,
+    SETTLE_SECONDS,
+    Process,
+    ServingRecord,
+    ServingState,
+    birth,
+    open_process,
+)
 from supervisors.service.site_files import (
     NotStoppable,
+    PidFile,
     RunBySystemd,
     SitePaths,
     StartFailed,
@@ -61,6 +72,15 @@ class ServiceStatus:
     url: str | None = None
     version: str | None = None
     processes: int = 1
+    serving: tuple[ServingRecord, ...] = ()
+    """The processes of a service of several."""
+    began: float = 0.0
+    """The start, in seconds since the epoch."""
+
+    @property
+    def ready(self) -> int:
+        """The number of processes that accept requests and answer their supervisor."""
+        return sum(process.state == ServingState.READY for process in self.serving)
 
 
 class Stopped(Enum):
@@ -83,7 +103,29 @@ def status(paths: SitePaths) -> ServiceStatus:
     if record is None:  # the lock's holder has no pid file yet, or has removed it already
         return ServiceStatus(RunState.STARTING)
     state = RunState.STARTING if record.url is None else RunState.RUNNING
-    return ServiceStatus(state, record.pid, record.url, record.version, record.processes)
+    return ServiceStatus(
+        state,
+        record.pid,
+        record.url,
+        record.version,
+        record.processes,
+        _remaining(record),
+        record.began,
+    )
+
+
+def _remaining(record: PidFile) -> tuple[ServingRecord, ...]:
+    """Return the serving processes as recorded, or those that a killed supervisor has left.
+
+    Nothing is recorded after its end. In another container no process of the service is visible:
+    the record is then all that is known.
+    """
+    left = [each for each in record.serving if each.pid and birth(each.pid) == each.born]
+    if left:
+        with open_process(record.pid, record.born) as supervisor:
+            if supervisor is None:
+                return tuple(replace(each, state=ServingState.STOPPING.value) for each in left)
+    return record.serving
 
 
 def start(

@@ -1,9 +1,10 @@
 """The Unix socket of the console, which only the service's own user can open.
 
 One line of JSON per request, one line of JSON per response. `{"do": "view", "after": 3}` is
-answered with `{"view": …}` once there is a view after number 3; `{"do": "pause", "name": …}` and
-the other actions with `{"ok": true}`; errors are `{"error": {"type", "message"}}`. Every client is
-Administrator: it could read the database and the service's memory as well.
+answered with `{"view": …}` once there is a view after number 3; `{"do": "metrics"}` with the text
+of `/metrics`; `{"do": "pause", "name": …}` and the other actions with `{"ok": true}`; errors are
+`{"error": {"type", "message"}}`. Every client is Administrator: it could read the database and the
+service's memory as well.
 
 The socket is not in the data folder: a kill leaves it behind, and many tools cannot copy a folder
 that contains a socket. It has its own folder, and a file in the data folder names its path.
@@ -83,6 +84,8 @@ LONGEST_LINE: Final = 4096
 SEND_SECONDS: Final = 10.0
 ROOT: Final = 0
 
+Metrics = Callable[[], Awaitable[bytes]]
+"""Returns the text of `/metrics`."""
 Act = Callable[[str], Awaitable[None]]
 
 
@@ -95,13 +98,16 @@ class ConsoleCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def console_socket(
-    address_file: Path, run_folder: Path | None, console: Console, log: Log
+    address_file: Path, run_folder: Path | None, console: Console, log: Log, metrics: Metrics
 ) -> ChildSpec:
     """Return the child that serves the console at the path in `address_file`, as in `listening`.
 
+    `metrics` is for `fw doctor`: over HTTP they are only for loopback and for API keys, and the
+    service may be bound to another address.
+
     If no socket can be created, the service runs without one and logs a warning.
     """
-    server = _ConsoleServer(console, _acts_of(console), log)
+    server = _ConsoleServer(console, _acts_of(console), log, metrics)
 
     async def run(*, task_status: trio.TaskStatus[Any]) -> None:
         with ExitStack() as stack:
@@ -141,8 +147,10 @@ def _acts_of(console: Console) -> dict[str, Act]:
 class _ConsoleServer:
     """Accepts connections and answers their requests."""
 
-    def __init__(self, console: Console, acts: Mapping[str, Act], log: Log) -> None:
-        self._console, self._acts, self._log = console, acts, log
+    def __init__(
+        self, console: Console, acts: Mapping[str, Act], log: Log, metrics: Metrics
+    ) -> None:
+        self._console, self._acts, self._log, self._metrics = console, acts, log, metrics
         self._inside = 0
 
     async def attend(self, stream: trio.SocketStream) -> None:
@@ -184,6 +192,8 @@ class _ConsoleServer:
                 return {"view": await self._console.view(asked.after)}
             if asked.do == "history":
                 return {"history": await self._console.history()}
+            if asked.do == "metrics":
+                return {"metrics": (await self._metrics()).decode()}
             act = self._acts.get(asked.do)
             if act is None:
                 raise BadRequestError(f"There is no action {asked.do[:40]}.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,10 +12,18 @@ from pathlib import Path
 from typing import Final
 from urllib.request import urlopen
 
+import msgspec
+
 from fw_actors.config import Config
 from fw_actors.rules.findings import Finding, Section, ok, warning
 from supervisors.service.background import RunState, ServiceStatus, status
-from supervisors.service.site_files import RunningWorker, SitePaths, running_workers
+from supervisors.service.site_files import (
+    RunningWorker,
+    SitePaths,
+    path_in,
+    peer_user,
+    running_workers,
+)
 
 _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/serve.log")
 """Files in a site's folder that other users must not be able to read."""
@@ -21,8 +31,12 @@ _PRIVATE: Final = (".env", "secret.key", "secret.key.old", "data/fw.db", "data/s
 _IGNORED: Final = "fw_forwarded_ignored_total"
 _UP: Final = "fw_process_up"
 _ASK_SECONDS: Final = 5.0  # a process that does not answer delays the result by 2 s
-_MAX_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 4 << 20
 _LARGE_LOG: Final = 100 << 20
+
+
+class _MetricsAnswer(msgspec.Struct):
+    metrics: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,7 @@ class ServiceFacts:
     untrusted_proxy: bool = False  # the site's URL is https, but no proxy is trusted
     silent_processes: int = 0  # in a multi-process service: processes that do not answer the others
     workers: tuple[WorkerFacts, ...] = ()  # on this machine
+    unanswered: bool = False  # the running service has not said how it is
 
 
 def service_facts(config: Config, own_version: str) -> ServiceFacts:
@@ -58,8 +73,9 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
     now = status(paths)
     changed: tuple[str, ...] = ()
     if now.state is RunState.RUNNING:
-        changed = _changed_since(config, _changed_at(paths.pid))
-    metrics = _lines(f"{now.url}/metrics") if now.url else ()
+        # A service of an earlier version records no start, and wrote the file only then.
+        changed = _changed_since(config, now.began or _changed_at(paths.pid))
+    metrics = _metrics(paths, now.url) if now.url else ()
     private = tuple(name for name in _PRIVATE if _is_open(config.folder / name))
     deployment = config.deployment
     is_https = (deployment.public_url or "").startswith("https://")
@@ -68,11 +84,12 @@ def service_facts(config: Config, own_version: str) -> ServiceFacts:
         own_version,
         changed,
         private,
-        int(sum(_values(metrics, _IGNORED))),
+        int(sum(_values(metrics or (), _IGNORED))),
         _size(paths.log),
         is_https and deployment.trust_proxy.is_off,
-        sum(1 for up in _values(metrics, _UP) if not up),
+        sum(1 for up in _values(metrics or (), _UP) if not up),
         tuple(_worker_facts(config, worker) for worker in running_workers(paths)),
+        metrics is None,
     )
 
 
@@ -103,7 +120,8 @@ def evaluate_service(facts: ServiceFacts) -> Section:
     return Section("service", "Service", tuple(_findings(facts)), shown)
 
 
-def _findings(facts: ServiceFacts) -> Iterator[Finding]:
+def _run_findings(facts: ServiceFacts) -> Iterator[Finding]:
+    """Yield the findings about the run of the service and its processes."""
     now = facts.status
     if now.state is RunState.STOPPED:
         yield ok("the service is stopped")
@@ -111,11 +129,23 @@ def _findings(facts: ServiceFacts) -> Iterator[Finding]:
         where = f" at {now.url}" if now.url else ""
         count = f", in {now.processes} processes" if now.processes > 1 else ""
         yield ok(f"the service is {now.state.value}{where}{count}")
+    if facts.unanswered:
+        yield warning(
+            f"the service answers neither at the socket of fw console nor at {now.url}/metrics: "
+            "requests with forwarded headers, and processes that hang, are not known",
+            "Run fw doctor as the user of the service, on its machine. If this stays, see its log: "
+            "it may hang.",
+        )
     if facts.silent_processes:
         yield warning(
             f"{facts.silent_processes} of {now.processes} processes of the service do not answer",
             "The service replaces a process that has ended. If this stays, see its log.",
         )
+
+
+def _findings(facts: ServiceFacts) -> Iterator[Finding]:
+    now = facts.status
+    yield from _run_findings(facts)
     if now.version is not None and now.version != facts.own_version:
         yield warning(
             f"the running service is version {now.version}, and this is {facts.own_version}",
@@ -173,6 +203,32 @@ def _worker_findings(worker: WorkerFacts, own_version: str) -> Iterator[Finding]
             f"changed since {name} was started: {', '.join(worker.changed)}",
             "Restart the worker: it keeps the configuration it started with.",
         )
+
+
+def _metrics(paths: SitePaths, url: str) -> Sequence[str] | None:
+    """Return the lines of the metrics; None if the service does not answer.
+
+    The console's socket is open to the service's own user, whatever its address. It belongs to the
+    first process, so another one is asked over HTTP if the first one hangs.
+    """
+    return _lines_of_socket(paths.console) or _lines(f"{url}/metrics") or None
+
+
+def _lines_of_socket(address_file: Path) -> Sequence[str]:
+    """Return the lines of the metrics from the console's socket; none if it is unavailable."""
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_ASK_SECONDS)
+            client.connect(os.fspath(path_in(address_file)))
+            # Another user may have recreated the folder of a killed service.
+            if peer_user(client) != address_file.stat().st_uid:
+                return ()
+            client.sendall(b'{"do": "metrics"}\n')
+            with client.makefile("rb") as answers:
+                found = msgspec.json.decode(answers.readline(_MAX_BYTES), type=_MetricsAnswer)
+            return found.metrics.splitlines()
+    except (OSError, ValueError):  # also a service of a version without this question
+        return ()
 
 
 def _lines(url: str) -> Sequence[str]:

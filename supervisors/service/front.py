@@ -50,8 +50,21 @@ def listening(config: Config) -> Iterator[Bound]:
         bound.socket.close()  # without effect if the server has closed it
 
 
-def application(parts: Parts, gateway: Gateway, console: Console | None = None) -> FrontEnd:
-    """Return the site's application."""
+def health_of(parts: Parts, gateway: Gateway) -> HealthRoutes:
+    """Return the health checks and the metrics of the service; call it once in each process."""
+    traffic, readings = Traffic(), None
+    if parts.siblings is not None:
+        readings = ServiceReadings(Readings(parts), traffic, parts.siblings)
+    return HealthRoutes(gateway, traffic, readings)
+
+
+def application(
+    parts: Parts,
+    gateway: Gateway,
+    console: Console | None = None,
+    health: HealthRoutes | None = None,
+) -> FrontEnd:
+    """Return the site's application; `health` is from `health_of`."""
     config = parts.site.config
     settings = Settings(
         name=config.site.name,
@@ -69,11 +82,8 @@ def application(parts: Parts, gateway: Gateway, console: Console | None = None) 
         tracer=parts.site.tracer,
         other_nodes_wait=config.sqlite_file is None and not config.ops.subscription_refresh,
     )
-    entropy, traffic = parts.site.entropy, Traffic()
-    readings = None
-    if parts.siblings is not None:
-        readings = ServiceReadings(Readings(parts), traffic, parts.siblings)
-    return make_app(gateway, settings, entropy, console, traffic=traffic, readings=readings)
+    health = health or health_of(parts, gateway)
+    return make_app(gateway, settings, parts.site.entropy, console, health=health)
 
 
 class StartingFrontEnd(FrontEnd):

@@ -19,9 +19,11 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from enum import Enum
+from enum import Enum, StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:
     import trio
@@ -40,6 +42,29 @@ def birth(pid: int) -> int | None:
     except OSError:
         return None
     return int(stat[stat.rindex(b")") + 1 :].split()[_START_TIME])
+
+
+class ServingState(StrEnum):
+    """The state of one process of a service of several; the values are those of `fw status`."""
+
+    STARTING = "starting"
+    READY = "ready"
+    SILENT = "silent"  # it is ready, but did not answer its supervisor's last question
+    RESTARTING = "restarting"  # it has ended; its successor does not accept requests yet
+    STOPPING = "stopping"
+
+
+class ServingRecord(msgspec.Struct, frozen=True):
+    """One process of a service of several, as its supervisor sees it.
+
+    `state` is a `ServingState`, or one of another version; `pid` is None while no process runs.
+    """
+
+    number: int
+    state: str
+    pid: int | None = None
+    born: int | None = None
+    restarts: int = 0
 
 
 class Process:

@@ -28,8 +28,20 @@ from fw_actors.version import __version__
 from fw_actors.webhooks.subscriptions import shared_memory
 from supervisors.children import task_child
 from supervisors.service.control_channel import ANSWERS, Assignment, ChannelFailed, ControlChannel
-from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS
-from supervisors.service.site_files import ServeLock, ServiceError, StoppedAtOnce
+from supervisors.service.process import (
+    DRAIN_SECONDS,
+    SETTLE_SECONDS,
+    ServingRecord,
+    ServingState,
+    birth,
+)
+from supervisors.service.run import OwnPidFile
+from supervisors.service.site_files import (
+    ServeLock,
+    ServiceError,
+    StoppedAtOnce,
+    UnusableDataFolder,
+)
 from supervisors.tree import open_supervisor
 from web.listening import Bound, bind
 
@@ -41,6 +53,8 @@ START_SECONDS: Final = 60.0
 """The time that a process may take to start while others serve; the store is migrated then."""
 GATHER_SECONDS: Final = 2.0
 """The time that the other processes may take to answer."""
+CHECK_SECONDS: Final = 5.0
+"""The time between two questions to each process, and that to answer, without a watchdog."""
 _STOP_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + KILL_SECONDS
 
 
@@ -67,18 +81,37 @@ class Processes:
         run_folder: str,
         log: Log,
         patience: float,
+        pid_file: OwnPidFile | None = None,
     ) -> None:
-        """`patience`: seconds without an answer after which a process is ended."""
+        """`patience`: seconds without an answer after which a process is ended. `pid_file`: the
+        file in which their states are recorded."""
         self.url = bound.url
         self._log, self._patience = log, patience
         self._bound, self._lock, self._memory = bound, lock, memory
         self._run_folder = run_folder
+        self._pid_file = pid_file
         self._config = pickle.dumps(config)
         self.all = [ServingProcess(n + 1, self) for n in range(config.processes)]
 
     async def failed(self) -> None:
-        """Wait forever: `open_processes` raises a permanent failure."""
+        """Never return: `open_processes` raises a permanent failure.
+
+        Ask all processes regularly, unless systemd's watchdog does, so that one that hangs is
+        recorded as silent.
+        """
+        while self._patience == inf:
+            began = trio.current_time()
+            await self.answers(CHECK_SECONDS)
+            await trio.sleep_until(began + CHECK_SECONDS)
         await trio.sleep_forever()
+
+    def record(self) -> None:
+        """Record the states of all processes for `fw status`."""
+        if self._pid_file is not None:
+            try:
+                self._pid_file.serving([process.record() for process in self.all])
+            except UnusableDataFolder as error:  # a full disk must not end the service
+                self._log.warning("service.states_not_recorded", reason=str(error))
 
     async def answers(self, seconds: float) -> bool:
         """Ask all processes whether they work; return whether one of them does.
@@ -145,6 +178,7 @@ class Processes:
         self._bound.socket.close()
         for process in self.all:
             process.stop()
+        self.record()
 
     def end_at_once(self) -> None:
         """Request an end of all processes without draining; kill the remaining ones."""
@@ -167,6 +201,8 @@ class ServingProcess:
         self._service = service
         self._channel: ControlChannel | None = None
         self._process: trio.Process | None = None
+        self._born: int | None = None
+        self._silent = False
         self.answered = -inf
         """The time of its last report that it works, on trio's clock."""
         self._start_limit = inf
@@ -196,11 +232,29 @@ class ServingProcess:
             return now - self.answered
         return max(0.0, now - self._start_limit)
 
+    def record(self) -> ServingRecord:
+        """Return the state of the process for the pid file."""
+        if self._stopping:
+            state = ServingState.STOPPING
+        elif self.is_ready:
+            state = ServingState.SILENT if self._silent else ServingState.READY
+        elif self.first_ready.is_set() or self.restarts > 0:
+            state = ServingState.RESTARTING
+        else:
+            state = ServingState.STARTING
+        born = None if self._process is None else self._born
+        return ServingRecord(self.number, state.value, self.pid, born, max(0, self.restarts))
+
     async def check(self, seconds: float) -> None:
-        """Ask the process whether it works, and record the time if it does."""
+        """Ask the process whether it works; record the time if it does, and whether it answered."""
+        asked, works = self._channel, False
         with suppress(ChannelFailed):
-            if await self._asked(ANSWERS, seconds, seconds):
-                self.answered = trio.current_time()
+            works = bool(await self._asked(ANSWERS, seconds, seconds))
+        if works:
+            self.answered = trio.current_time()
+        if self.is_ready and self._channel is asked:  # else the answer is not that of this process
+            self._silent = not works
+            self._service.record()
 
     def abort(self) -> None:
         """End a process that hangs by SIGABRT, which prints its stacks; kill it if it survives."""
@@ -216,6 +270,8 @@ class ServingProcess:
             try:
                 assignment = self._service.assignment(self.number, others.fileno())
                 process = self._process = await _started(assignment)
+                self._born = birth(process.pid)
+                self._service.record()
                 began = trio.current_time()
                 self._start_limit = inf if assignment.alone else began + START_SECONDS
             except BaseException:
@@ -237,8 +293,9 @@ class ServingProcess:
         finally:
             self._ready, self._channel, self._process = trio.Event(), None, None
             self._start_limit = inf
-            self._hangs = trio.Event()
+            self._hangs, self._silent = trio.Event(), False
             await _kill(process)
+            self._service.record()
         self.ended_badly = self._stopping and code != 0
         if code:
             raise ProcessEnded(self.number, process.pid, code)
@@ -257,6 +314,7 @@ class ServingProcess:
         self.answered = trio.current_time()
         self._ready.set()
         self.first_ready.set()
+        self._service.record()
 
     def stop(self) -> None:
         """Request an orderly end of the process."""
@@ -311,13 +369,20 @@ async def _kill(process: trio.Process) -> None:
 
 @asynccontextmanager
 async def open_processes(
-    config: Config, lock: ServeLock, log: Log, *, run_folder: str = "", patience: float = inf
+    config: Config,
+    lock: ServeLock,
+    log: Log,
+    *,
+    run_folder: str = "",
+    patience: float = inf,
+    pid_file: OwnPidFile | None = None,
 ) -> AsyncIterator[Processes]:
     """Run the processes of a service; yields once all of them accept requests.
 
     `lock` is held, and inherited by the processes; `run_folder` is as in `Assignment`. A process
-    that does not answer `Processes.answers` for `patience` seconds is replaced. Leaving is the
-    graceful stop, of all at the same time; cancelling stops at once.
+    that does not answer `Processes.answers` for `patience` seconds is replaced. The states of the
+    processes are recorded in `pid_file`. Leaving is the graceful stop, of all at the same time;
+    cancelling stops at once.
 
     Raises: ConfigurationError; SupervisorFailed if a process cannot be kept running;
     StoppedAtOnce if one did not end in order.
@@ -327,7 +392,9 @@ async def open_processes(
     memory = shared_memory()
     try:
         with closing(bound.socket):
-            processes = Processes(config, bound, lock.descriptor, memory, run_folder, log, patience)
+            processes = Processes(
+                config, bound, lock.descriptor, memory, run_folder, log, patience, pid_file
+            )
             async with _supervised(config, processes.all, log):
                 try:
                     for process in processes.all:

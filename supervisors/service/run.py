@@ -12,17 +12,27 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
+import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from fw_actors.runtime import SystemClock
 from supervisors.service import process, site_files
 from supervisors.service.control_channel import ANSWERS, Assignment, ControlChannel, Siblings
-from supervisors.service.process import DRAIN_SECONDS, SETTLE_SECONDS, End, Stop, stop_on_signals
+from supervisors.service.process import (
+    DRAIN_SECONDS,
+    SETTLE_SECONDS,
+    End,
+    ServingRecord,
+    Stop,
+    stop_on_signals,
+)
 from supervisors.service.site_files import (
     AlreadyRunning,
     ServeLock,
@@ -66,6 +76,38 @@ class Announcer:
     systemd: Notifier = NO_SYSTEMD
 
 
+class OwnPidFile:
+    """The pid file of this process, for the holder of the site's lock.
+
+    It has two writers: the run of the service, and the supervisor of several processes. Each sets
+    its own part.
+    """
+
+    def __init__(self, path: Path, version: str, processes: int = 1) -> None:
+        self._path = path
+        record = site_files.own_pid_file(version, processes=processes)
+        self._record = msgspec.structs.replace(record, began=SystemClock().now() / 1000)
+
+    def write(self) -> None:
+        """Write the file. Raises: UnusableDataFolder."""
+        site_files.write(self._path, self._record)
+
+    def accepting(self, url: str) -> None:
+        """Record that the service accepts requests. Raises: UnusableDataFolder."""
+        self._record = msgspec.structs.replace(self._record, url=url)
+        self.write()
+
+    def serving(self, processes: Sequence[ServingRecord]) -> None:
+        """Record the states of the processes, if they have changed. Raises: UnusableDataFolder."""
+        if self._record.serving != (found := tuple(processes)):
+            self._record = msgspec.structs.replace(self._record, serving=found)
+            self.write()
+
+    def remove(self) -> None:
+        """Remove the file if it exists."""
+        site_files.remove(self._path)
+
+
 async def serve(
     paths: SitePaths,
     open_service: OpenService,
@@ -74,22 +116,22 @@ async def serve(
     announcer: Announcer,
     log: FilteringBoundLogger,
     lock: ServeLock | None = None,
-    processes: int = 1,
+    pid_file: OwnPidFile | None = None,
 ) -> None:
     """Serve a site until SIGTERM or SIGINT; returns after a graceful stop.
 
-    `lock` is the site's, if `open_service` needs it. `processes`: the number of processes.
+    `lock` and `pid_file` are the site's, if `open_service` needs them.
 
     Raises: AlreadyRunning; StoppedAtOnce; ServiceFailed; UnusableDataFolder; the errors of
     `open_service`, in trio's exception groups.
     """
     paths.prepare()
+    pid_file = pid_file or OwnPidFile(paths.pid, version)
     async with stop_on_signals() as stop, _serve_lock(paths, lock or ServeLock(paths.lock)):
-        site_files.write(paths.pid, site_files.own_pid_file(version, processes=processes))
+        pid_file.write()
         try:
             async with open_service() as service:
-                record = site_files.own_pid_file(version, service.url, processes)
-                site_files.write(paths.pid, record)
+                pid_file.accepting(service.url)
                 stop.accepting()
                 log.info("service.ready", url=service.url, version=version)
                 announcer.on_ready(service.url)
@@ -97,7 +139,7 @@ async def serve(
                 log.info("service.stopping")
                 announcer.systemd.notify(STOPPING)
         finally:
-            site_files.remove(paths.pid)
+            pid_file.remove()
     conclude(stop, log)
 
 

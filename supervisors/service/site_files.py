@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, Protocol, Self
 import msgspec
 
 from fw_actors.config import Config
-from supervisors.service.process import birth
+from supervisors.service.process import ServingRecord, birth
 from supervisors.service.systemd import Unit
 from web.listening import url_of
 
@@ -262,7 +262,8 @@ class PidFile(msgspec.Struct, frozen=True):
     """One serving process, or the supervisor of several.
 
     `url` is None until the service accepts; `born` is from `process.birth`; `processes` is their
-    number without the supervisor.
+    number without the supervisor. `serving` has one record for each of several processes. `began`
+    is the start in seconds since the epoch, if the file is written again later, or 0.
     """
 
     pid: int
@@ -270,6 +271,8 @@ class PidFile(msgspec.Struct, frozen=True):
     version: str
     url: str | None = None
     processes: int = 1
+    serving: tuple[ServingRecord, ...] = ()
+    began: float = 0.0
 
 
 def own_pid_file(version: str, url: str | None = None, processes: int = 1) -> PidFile:

@@ -83,6 +83,7 @@ from supervisors.service.front import (
     Start,
     answering_while_starting,
     application,
+    health_of,
     listening,
     monitoring,
     server_child,
@@ -296,12 +297,16 @@ async def _run(
         app = monitoring(parts, bound, gateway)
     elif bound is not None:
         dispatcher = parts.runtime.ref(DISPATCHER)
-        console = _console(parts, dispatcher)
+        console, health = _console(parts, dispatcher), health_of(parts, gateway)
         if paths is not None:
             paths.prepare()
             children.append(task_child("console history", console.keep_history))
-            children.append(console_socket(paths.console, paths.run_folder, console, parts.log))
-        app = application(parts, gateway, console)
+            children.append(
+                console_socket(
+                    paths.console, paths.run_folder, console, parts.log, health.exposition
+                )
+            )
+        app = application(parts, gateway, console, health)
     if app is not None and bound is not None:
         children.append(server_child(app, bound, None if start is None else start.connections))
     async with open_supervisor(

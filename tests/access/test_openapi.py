@@ -18,6 +18,7 @@ from web.app import api_routes
 from web.exchange import Traffic
 from web.openapi_examples import BODIES, DOCUMENTS
 from web.openapi_fields import COMMON, FIELDS
+from web.routes.health import HealthRoutes
 
 OTHER = "another decent passphrase"
 
@@ -181,7 +182,7 @@ def test_request_examples_are_decoded_by_their_structs() -> None:
     """The decoder of the service reads them; each belongs to an existing struct."""
     structs = {
         rule.kind.__name__: rule
-        for route in api_routes(NO_GATEWAY, SITE, Traffic())
+        for route in api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, Traffic()))
         for operation in route.operations.values()
         if (rule := operation.body) is not None and rule.kind is not None
     }

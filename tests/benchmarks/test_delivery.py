@@ -9,7 +9,7 @@ import trio
 from click.testing import CliRunner
 
 from benchmarks.__main__ import main
-from benchmarks.delivery import backlog
+from benchmarks.delivery import backlog, suite
 from benchmarks.delivery.latency import percentile
 from benchmarks.delivery.receivers import bad_receivers
 from benchmarks.delivery.retries import late_milliseconds
@@ -18,7 +18,8 @@ from benchmarks.delivery.site import site_of
 from benchmarks.delivery.stamps import stamping
 from benchmarks.delivery.suite import names
 from benchmarks.nginx import configuration
-from benchmarks.rows import Comparison, Effort, figure
+from benchmarks.report import table
+from benchmarks.rows import Comparison, Effort, SecondReference, figure
 from fw_actors.ops.site import open_site
 
 
@@ -94,6 +95,49 @@ def test_receiver_configuration_has_ports_and_optional_tls() -> None:
 def test_comparison_ratio_above_one_is_better(less: bool, ratio: float) -> None:
     row = Comparison("s", "n", "u", float, float, "r", less_is_better=less).row([2.0], [4.0])
     assert row.ratio == ratio
+
+
+@pytest.mark.parametrize(("ours", "shown"), [(1.0, "0.50 < 0.80"), (2.0, "1.00 >= 0.80")])
+def test_table_compares_the_ratio_with_the_aim(ours: float, shown: str) -> None:
+    row = Comparison("s", "n", "u", float, float, "r", aim=0.8).row([ours], [2.0])
+    assert row.reaches_aim is (">=" in shown)
+    ratios = next(column for column in table([row]).columns if column.header == "ratio")
+    assert list(ratios.cells) == [shown]
+
+
+def test_second_reference_has_a_row_with_the_same_figures_of_ours() -> None:
+    rounds = iter([3.0, 5.0, 4.0])
+    second = SecondReference("n_to_plain", lambda: 8.0, "another")
+    comparison = Comparison(
+        "s", "n", "u", lambda: next(rounds), lambda: 2.0, "r", aim=0.5, second=second
+    )
+    first, other = comparison.measure_all(Effort(1, 3, print))
+    assert (first.name, first.ours, first.ratio, first.aim) == ("n", 4.0, 2.0, 0.5)
+    assert (other.name, other.ours, other.ratio, other.aim) == ("n_to_plain", 4.0, 0.5, None)
+    assert other.reference_name == "another"
+
+
+@pytest.mark.timeout(300)
+def test_receivers_over_tls_are_compared_with_both_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "MANY_EVENTS", 20)
+    some = Effort(20, 1, print, long=True, only=frozenset({"receivers_1_tls"}))
+    over_tls, plain = suite.rows(some)
+    assert (over_tls.name, plain.name) == ("receivers_1_tls", "receivers_1_tls_to_plain")
+    assert over_tls.ours == plain.ours > 0
+    assert plain.ratio == pytest.approx(plain.ours / plain.reference)
+
+
+@pytest.mark.timeout(300)
+def test_instructions_of_deliveries_are_counted_with_and_without_actors() -> None:
+    """Where the machine lets a process count; without actors all is delivered and recorded too."""
+    told: list[str] = []
+    rows = list(suite.rows(Effort(20, 1, told.append, only=frozenset({"actor_instructions"}))))
+    if not rows:
+        assert "is left out: No counter" in told[0]
+        return
+    [row] = rows
+    assert min(row.ours, row.reference) > 10_000
+    assert row.ratio == pytest.approx(row.reference / row.ours)
 
 
 @pytest.mark.parametrize(("value", "shown"), [(12345.6, "12,346"), (3.04, "3.04"), (99.9, "99.90")])

@@ -31,6 +31,7 @@ from tests.supervisors.service.readings_kit import EXPECTED
 from web.app import api_routes
 from web.exchange import Traffic
 from web.openapi import DESCRIBED
+from web.routes.health import HealthRoutes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -189,7 +190,7 @@ def test_http_page_says_what_each_field_means_and_shows_each_request() -> None:
 
 def test_http_page_has_every_operation_and_error() -> None:
     page = http_reference()
-    paths = api_routes(NO_GATEWAY, SITE, Traffic())
+    paths = api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, Traffic()))
     assert [
         heading
         for path in paths

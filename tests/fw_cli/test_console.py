@@ -52,6 +52,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSite]:
         yield site
 
 
+async def no_metrics() -> bytes:
+    return b""
+
+
 def door(site: LiveSite) -> Path:
     return site.folder / "data" / "console.address"
 
@@ -113,12 +117,24 @@ async def test_console_socket_refuses_other_users(
     told = tmp_path / "console.address"
     clock, entropy = SystemClock(), SystemEntropy()
     async with open_runtime(clock=clock, entropy=entropy) as runtime:
-        child = console_socket(told, None, Mock(spec=Console), SilentLog())
+        child = console_socket(told, None, Mock(spec=Console), SilentLog(), no_metrics)
         async with (
             open_supervisor(runtime, "service", [child]),
             await trio.open_unix_socket(path_in(told)) as stream,
         ):
             assert await stream.receive_some() == b""
+
+
+def test_socket_answers_the_metrics_of_the_service(site: LiveSite) -> None:
+    """The same text as over HTTP, for `fw doctor` (H-177)."""
+    httpx.get(f"{site.url}/metrics")  # a request is counted after its response
+    [found] = asked(site, b'{"do": "metrics"}')
+    over_http = httpx.get(f"{site.url}/metrics").text
+    names = [
+        {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+        for text in (found["metrics"], over_http)
+    ]
+    assert names[0] == names[1] >= {"fw_info", "fw_requests_total"}
 
 
 def test_console_client_refuses_socket_of_other_user(

@@ -13,6 +13,7 @@ from web.app import api_routes
 from web.exchange import Traffic
 from web.openapi import describe
 from web.openapi_fields import meaning
+from web.routes.health import HealthRoutes
 from web.settings import Settings
 
 SITE: Final = Settings("fw", "http://127.0.0.1:8000")
@@ -43,7 +44,9 @@ _HEAD: Final = (
 
 def http_reference() -> str:
     """Return the whole page: errors, the operations in the order of the routes, and objects."""
-    document = describe(api_routes(NO_GATEWAY, SITE, Traffic()), SITE.name)
+    document = describe(
+        api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, Traffic())), SITE.name
+    )
     parts = [*_errors(), "", *_operations(document), *_objects(document)]
     return _HEAD + "\n".join(parts)
 

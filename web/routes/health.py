@@ -38,7 +38,7 @@ class HealthRoutes:
         self, gateway: Gateway, traffic: Traffic, of_service: AllReadings | None = None
     ) -> None:
         """`of_service` returns the samples of all processes, if the service has several."""
-        self._gateway, self._traffic, self._of_service = gateway, traffic, of_service
+        self._gateway, self.traffic, self._of_service = gateway, traffic, of_service
         self._check: _ReadinessCheck | None = None
         self._process = ProcessCollector(registry=None)
 
@@ -90,14 +90,18 @@ class HealthRoutes:
             raise PermissionDeniedError(
                 "The metrics are for this machine, and for the API key of a System Manager."
             )
+        return Response(await self.exposition(), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def exposition(self) -> bytes:
+        """Return the metrics as text, without a check of who reads them."""
         registry = CollectorRegistry(auto_describe=False)
         if self._of_service is not None:
             readings = await self._of_service()
         else:
-            own = (*await self._gateway.readings(), *self._traffic.readings())
+            own = (*await self._gateway.readings(), *self.traffic.readings())
             readings = [*own, *readings_of(self._process)]
         registry.register(_MetricsCollector(readings))
-        return Response(generate_latest(registry), content_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return generate_latest(registry)
 
 
 def readings_of(collector: Collector) -> list[Reading]:

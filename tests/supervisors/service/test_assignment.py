@@ -12,6 +12,7 @@ from fw_actors.config import Config, ProcessPlace
 from fw_actors.version import __version__
 from supervisors.service.control_channel import Assignment, VersionChanged
 from supervisors.service.processes import Processes
+from supervisors.service.run import OwnPidFile
 from tests.mail_kit import RecordingLog
 from tests.site_kit import SECRET_KEY, make_config
 from web.listening import bind
@@ -41,6 +42,15 @@ def test_assignment_of_another_version_is_refused(assignment: Assignment) -> Non
     other = msgspec.structs.replace(assignment, version="0.0.1")
     with pytest.raises(VersionChanged, match=rf"0\.0\.1, and this program is {__version__}"):
         other.config()
+
+
+def test_unwritable_pid_file_is_logged_and_ends_nothing(config: Config, tmp_path: Path) -> None:
+    """A full disk must not end a process that has just become ready (O-49)."""
+    log, bound = RecordingLog(), bind("127.0.0.1", 0)
+    pid_file = OwnPidFile(tmp_path / "gone" / "serve.json", "1.0", 2)
+    with bound.socket:
+        Processes(config, bound, 0, 0, "", log, inf, pid_file).record()
+    assert len(log.of("service.states_not_recorded")) == 1
 
 
 def test_first_process_is_assigned_as_alone(assignment: Assignment) -> None:

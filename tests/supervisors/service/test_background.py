@@ -9,12 +9,14 @@ import subprocess
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from supervisors.service import background, site_files
 from supervisors.service.background import RunState, ServiceStatus, Stopped
-from supervisors.service.process import birth
+from supervisors.service.process import ServingRecord, ServingState, birth
 from supervisors.service.site_files import (
     NotStoppable,
+    PidFile,
     ServeLock,
     SitePaths,
     StartFailed,
@@ -116,6 +118,27 @@ def test_lock_holder_without_a_pid_file_is_starting(paths: SitePaths) -> None:
         assert background.status(paths) == ServiceStatus(RunState.STARTING)
         with pytest.raises(NotStoppable, match="its process id is unknown"):
             background.stop(paths)
+
+
+def test_status_shows_the_processes_that_a_killed_supervisor_has_left(paths: SitePaths) -> None:
+    """They hold the site's lock, and nobody updates the record (O-49)."""
+    own, pid = birth(os.getpid()), os.getpid()
+    assert own is not None
+    left = ServingRecord(1, ServingState.READY, pid, own)
+    gone = ServingRecord(2, ServingState.READY, pid, own - 1)
+    url = "http://127.0.0.1:1"
+    with ServeLock(paths.lock) as lock:
+        lock.acquire()
+        for supervisor, expected in (
+            (own, (left, gone)),  # it runs, so its record is right
+            (own - 1, (replace(left, state=ServingState.STOPPING.value),)),
+        ):
+            record = PidFile(pid, supervisor, "9.9", url, 2, (left, gone))
+            site_files.write(paths.pid, record)
+            assert background.status(paths).serving == expected
+        # None is visible: they run in another container, or on another machine.
+        site_files.write(paths.pid, PidFile(pid, own - 1, "9.9", url, 2, (gone,)))
+        assert background.status(paths).serving == (gone,)
 
 
 def test_stop_signals_again_and_then_kills(

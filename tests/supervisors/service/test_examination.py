@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from fw_actors.config import ProxyTrustPolicy
 from fw_actors.rules.findings import Level
-from supervisors.service import site_files
+from supervisors.service import examination, site_files
 from supervisors.service.background import RunState, ServiceStatus
+from supervisors.service.console_socket import listening
 from supervisors.service.examination import ServiceFacts, evaluate_service, service_facts
 from supervisors.service.site_files import ServeLock, SitePaths
 from tests.site_kit import make_config
@@ -35,6 +40,7 @@ def test_doctor_accepts_a_stopped_service() -> None:
         (ServiceFacts(RUNNING, "1.0", (), (), 0, 300 << 20), "has grown to 300 MiB"),
         (ServiceFacts(RUNNING, "1.0", (), (), untrusted_proxy=True), "opens /metrics to them"),
         (ServiceFacts(IN_TWO, "1.0", (), (), silent_processes=1), "1 of 2 processes of the serv"),
+        (ServiceFacts(RUNNING, "1.0", (), (), unanswered=True), "nor at http://127.0.0.1:8000/met"),
     ],
 )
 def test_doctor_warns_of_service_problems(facts: ServiceFacts, word: str) -> None:
@@ -66,6 +72,78 @@ def test_service_facts_detect_an_untrusted_https_proxy(
     config = make_config(tmp_path, public_url=url, trust_proxy=trust)
     SitePaths(tmp_path).prepare()
     assert service_facts(config, "1.0").untrusted_proxy is warned
+
+
+SAMPLES = (
+    'fw_forwarded_ignored_total{process="1"} 2.0\n'
+    'fw_forwarded_ignored_total{process="2"} 1.0\n'
+    'fw_process_up{process="1"} 1.0\n'
+    'fw_process_up{process="2"} 0.0\n'
+)
+
+
+@contextmanager
+def running(paths: SitePaths, url: str) -> Iterator[None]:
+    """Be a running service that says nothing."""
+    paths.prepare()
+    with ServeLock(paths.lock) as lock:
+        assert lock.acquire()
+        site_files.write(paths.pid, site_files.own_pid_file("1.0", url))
+        yield
+
+
+@contextmanager
+def answering(paths: SitePaths, line: bytes) -> Iterator[None]:
+    """Answer one question at the console's socket with `line`."""
+    with listening(paths.console) as listener:
+        listener.setblocking(True)
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                assert connection.recv(100) == b'{"do": "metrics"}\n'
+                connection.sendall(line)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield
+        thread.join(30)
+
+
+def test_service_facts_use_the_console_socket(tmp_path: Path) -> None:
+    """A service that is bound to another address gives no metrics over HTTP (O-147)."""
+    config, paths = make_config(tmp_path), SitePaths(tmp_path)
+    line = json.dumps({"metrics": SAMPLES}).encode() + b"\n"
+    with running(paths, "http://127.0.0.1:1"), answering(paths, line):
+        facts = service_facts(config, "1.0")
+    assert (facts.forwarded_ignored, facts.silent_processes, facts.unanswered) == (3, 1, False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'{"error": {"type": "BadRequestError", "message": "There is no action metrics."}}\n', b""],
+    ids=["earlier version", "ends"],
+)
+def test_service_facts_fall_back_to_http(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    """Another process may answer while the one with the socket hangs (O-147)."""
+    config, paths = make_config(tmp_path), SitePaths(tmp_path)
+    monkeypatch.setattr(examination, "_lines", lambda url: SAMPLES.splitlines())
+    with running(paths, "http://127.0.0.1:1"), answering(paths, line):
+        facts = service_facts(config, "1.0")
+    assert (facts.forwarded_ignored, facts.unanswered) == (3, False)
+
+
+def test_service_facts_report_a_service_that_answers_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket of another user is not asked, and HTTP refuses (O-147)."""
+    config, paths = make_config(tmp_path), SitePaths(tmp_path)
+    monkeypatch.setattr(examination, "peer_user", lambda _: os.geteuid() + 1)
+    with running(paths, "http://127.0.0.1:1"), listening(paths.console):
+        assert service_facts(config, "1.0").unanswered
+    assert not service_facts(config, "1.0").unanswered  # it is stopped
 
 
 def test_service_facts_list_files_changed_after_the_start(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from supervisors.service import site_files
-from supervisors.service.process import birth
+from supervisors.service.process import ServingRecord, ServingState, birth
+from supervisors.service.run import OwnPidFile
 from supervisors.service.site_files import SitePaths, UnusableDataFolder
 
 
@@ -18,6 +19,24 @@ def test_pid_file_is_read_as_written(paths: SitePaths) -> None:
     site_files.write(paths.pid, said)
     assert site_files.read(paths.pid) == said
     assert (said.pid, said.born) == (os.getpid(), birth(os.getpid()))
+
+
+def test_own_pid_file_keeps_address_and_processes(paths: SitePaths) -> None:
+    """Each of its two writers sets its own part; `began` stays the start of the service."""
+    own = OwnPidFile(paths.pid, "1.2", 2)
+    own.write()
+    first = site_files.read(paths.pid)
+    assert first is not None
+    assert (first.url, first.processes, first.serving) == (None, 2, ())
+    ready = ServingRecord(1, ServingState.READY, 7, 8), ServingRecord(2, ServingState.STARTING)
+    own.serving(ready)
+    own.accepting("http://127.0.0.1:8000")
+    now = site_files.read(paths.pid)
+    assert now is not None
+    assert (now.url, now.serving, now.began) == ("http://127.0.0.1:8000", ready, first.began)
+    own.remove()
+    own.serving(ready)
+    assert site_files.read(paths.pid) is None  # nothing has changed, so nothing is written
 
 
 def test_pid_file_is_private_and_replaced_whole(paths: SitePaths) -> None:

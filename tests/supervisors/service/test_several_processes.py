@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -292,6 +293,44 @@ def test_status_shows_supervisor_pid_and_process_count(site: LiveSite) -> None:
     assert (status.state, status.pid, status.processes) == (RunState.RUNNING, site.process.pid, 2)
     shown = json.loads(site.prepare("status", "--json"))
     assert (shown["pid"], shown["processes"]) == (site.process.pid, 2)
+
+
+def serving(site: LiveSite) -> dict[int, dict[str, Any]]:
+    """Return the serving processes that `fw status` shows, by number."""
+    shown = json.loads(site.prepare("status", "--json"))
+    return {process.pop("number"): process for process in shown["serving"]}
+
+
+def test_status_shows_each_serving_process(site: LiveSite) -> None:
+    """Its state, its pid and its restarts, as the supervisor knows them (O-49)."""
+    eventually(lambda: {each["state"] for each in serving(site).values()} == {"ready"})
+    before = serving(site)
+    assert {number: each["pid"] for number, each in before.items()} == pids(site)
+    os.kill(before[2]["pid"], signal.SIGKILL)
+    eventually(lambda: serving(site)[2]["state"] == "restarting")
+    assert re.search(r"1 of 2 serving processes ready", site.prepare("status"))
+    eventually(lambda: serving(site)[2]["state"] == "ready")
+    after = serving(site)
+    assert after[2]["restarts"] == before[2]["restarts"] + 1
+    assert (after[2]["pid"], after[1]) == (pids(site)[2], before[1])
+    lines = site.prepare("status").splitlines()
+    assert "2 of 2 serving processes ready" in lines[0]
+    restarts = f"pid {after[2]['pid']}, restarts: {after[2]['restarts']}"
+    assert lines[2] == f"  process 2: ready, {restarts}"
+
+
+def test_status_shows_a_process_that_hangs(site: LiveSite) -> None:
+    """The command asks no process, so it does not wait for one (O-49)."""
+    eventually(lambda: {each["state"] for each in serving(site).values()} == {"ready"})
+    frozen = serving(site)[2]["pid"]
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        eventually(lambda: serving(site)[2]["state"] == "silent")
+        assert serving(site)[1]["state"] == "ready"
+        assert json.loads(site.prepare("status", "--json"))["ready"] == 1
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    eventually(lambda: serving(site)[2] == {**serving(site)[2], "state": "ready", "pid": frozen})
 
 
 def test_process_environment_contains_no_secret(site: LiveSite) -> None:
