@@ -47,6 +47,9 @@ from fw_actors.store.schema import JOB
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.pacing import PacedClaims, PacedLease
 
+STATEMENTS_KEPT: Final = 64
+"""Sets of statements that the users of claims and outcomes in a process share: a service has three,
+and each would compile its own."""
 SHORT: Final = 16_384
 """In bytes. Longer payloads are read one by one, so that no value exceeds SQLite's limit."""
 
@@ -215,36 +218,11 @@ class DeliveryClaims:
 
     def __init__(self, registry: Registry, *, traced: bool = False) -> None:
         """`traced`: also read the trace positions of events."""
-        hooks = registry.tables["Webhook"].table
-        deliveries = registry.tables["Webhook Delivery"].table
-        head = heads_of(sa.literal(QUEUE)).subquery("head")
-        hook = (
-            hooks.c.enabled,
-            sa.func.coalesce(hooks.c.url, ""),  # null only if written by raw SQL
-            sa.func.coalesce(hooks.c.timeout, DEFAULT_TIMEOUT),
-            hooks.c.secret,
-            hooks.c[ROW_ID],
-            sa.case(
-                (hooks.c.paused_since.is_(None), NOT_PAUSED),
-                else_=sa.func.coalesce(hooks.c.paused_until, UNTIL_RESUMED),
-            ),
-            hooks.c.old_secret,
-            hooks.c.old_secret_until,
-            sa.func.coalesce(hooks.c.rate_limit, 0),
-            hooks.c.client_certificate,
-            sa.case((hooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
+        statements = _statements(
+            registry.tables["Webhook"].table, registry.tables["Webhook Delivery"].table, traced
         )
-        of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
-        self._heads = Statement(
-            sa.select(AllRows(head.c.next_at, head.c.partition, hooks.c.name, *hook)).select_from(
-                head.outerjoin(hooks, of_it)
-            )
-        )
-        key: sa.BindParameter[str] = sa.bindparam("key")
-        self._hook = Statement(sa.select(*hook).where(hooks.c.name == key))
-        self.leased_rows = _leased_rows(deliveries, traced=traced)
+        self._heads, self._hook, self.leased_rows, self._payload = statements
         self._paced = PacedClaims()
-        self._payload = Statement(sa.select(deliveries.c.payload).where(deliveries.c.name == key))
 
     def warm_up_claims(self, tx: Tx) -> None:
         """Run the statements of a claim over no rows."""
@@ -338,6 +316,46 @@ def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedL
 
 def _timeout(hook: Hook | None) -> int:
     return hook.timeout if hook is not None else DEFAULT_TIMEOUT
+
+
+class _ClaimStatements(NamedTuple):
+    heads: Statement
+    hook: Statement
+    leased_rows: Statement
+    payload: Statement
+
+
+@lru_cache(STATEMENTS_KEPT)
+def _statements(hooks: sa.Table, deliveries: sa.Table, traced: bool) -> _ClaimStatements:
+    head = heads_of(sa.literal(QUEUE)).subquery("head")
+    hook = (
+        hooks.c.enabled,
+        sa.func.coalesce(hooks.c.url, ""),  # null only if written by raw SQL
+        sa.func.coalesce(hooks.c.timeout, DEFAULT_TIMEOUT),
+        hooks.c.secret,
+        hooks.c[ROW_ID],
+        sa.case(
+            (hooks.c.paused_since.is_(None), NOT_PAUSED),
+            else_=sa.func.coalesce(hooks.c.paused_until, UNTIL_RESUMED),
+        ),
+        hooks.c.old_secret,
+        hooks.c.old_secret_until,
+        sa.func.coalesce(hooks.c.rate_limit, 0),
+        hooks.c.client_certificate,
+        sa.case((hooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
+    )
+    of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
+    key: sa.BindParameter[str] = sa.bindparam("key")
+    return _ClaimStatements(
+        Statement(
+            sa.select(AllRows(head.c.next_at, head.c.partition, hooks.c.name, *hook)).select_from(
+                head.outerjoin(hooks, of_it)
+            )
+        ),
+        Statement(sa.select(*hook).where(hooks.c.name == key)),
+        _leased_rows(deliveries, traced=traced),
+        Statement(sa.select(deliveries.c.payload).where(deliveries.c.name == key)),
+    )
 
 
 def _leased_rows(deliveries: sa.Table, *, traced: bool) -> Statement:
