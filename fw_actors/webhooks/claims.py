@@ -44,12 +44,10 @@ from fw_actors.store import (
 from fw_actors.store.jobs import heads_of
 from fw_actors.store.ordered_jobs import held_ordered, leave
 from fw_actors.store.schema import JOB
+from fw_actors.store.statement import KEPT
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.pacing import PacedClaims, PacedLease
 
-STATEMENTS_KEPT: Final = 64
-"""Sets of statements that the users of claims and outcomes in a process share: a service has three,
-and each would compile its own."""
 SHORT: Final = 16_384
 """In bytes. Longer payloads are read one by one, so that no value exceeds SQLite's limit."""
 
@@ -325,7 +323,7 @@ class _ClaimStatements(NamedTuple):
     payload: Statement
 
 
-@lru_cache(STATEMENTS_KEPT)
+@lru_cache(KEPT)  # a service has three users of claims
 def _statements(hooks: sa.Table, deliveries: sa.Table, traced: bool) -> _ClaimStatements:
     head = heads_of(sa.literal(QUEUE)).subquery("head")
     hook = (

@@ -37,8 +37,9 @@ from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.ordered_jobs import OrderedJob, held_ordered, leave, next_after
 from fw_actors.store.schema import DELIVERY_ATTEMPT, JOB
+from fw_actors.store.statement import KEPT
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
-from fw_actors.webhooks.claims import STATEMENTS_KEPT, DeliveryClaims, LeasedDelivery
+from fw_actors.webhooks.claims import DeliveryClaims, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
 from fw_actors.webhooks.health import Noted, add_tallies, tallies_of
 from fw_actors.webhooks.pacing import lock_turns
@@ -262,7 +263,7 @@ class Deliveries(DeliveryClaims):
         return given_back
 
 
-@lru_cache(STATEMENTS_KEPT)
+@lru_cache(KEPT)
 def _statements(deliveries: sa.Table, worker: str) -> tuple[Statement, Statement]:
     """Return the statement that writes outcomes, and the one that finds lost leases."""
     settled = JsonRows("settled")
