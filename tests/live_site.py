@@ -31,18 +31,21 @@ SECRET: Final = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 READY_SECONDS: Final = 120.0
 EVENTUALLY_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.02
+CHEAP_HASH: Final = "8,1,1"  # FW_ARGON2; most tests sign in, and few are about hashes
+USUAL_HASH: Final = "19456,2,1"
 T = TypeVar("T")
 
 
 @dataclass
 class LiveSite:
-    """One site folder; at most one `fw serve` at a time."""
+    """One site folder; at most one `fw serve` at a time. `argon2`: the cost of its hashes."""
 
     folder: Path
     ops: dict[str, Any] = field(default_factory=dict)
     apps: tuple[str, ...] = ("examples.notes",)
     url: str = ""
     process: ForkedProcess | None = None
+    argon2: str = CHEAP_HASH
 
     def __post_init__(self) -> None:
         policy = {"site": {"name": "live"}, "ops": self.ops, "apps": list(self.apps)}
@@ -147,7 +150,7 @@ class LiveSite:
         """Return the environment of the processes of this site."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("FW_")}
         own = {"FW_BIND": "127.0.0.1:0", "FW_SECRET_KEY": "k" * 40, "PYTHONPATH": str(ROOT)}
-        own["FW_DATABASE"] = database_of(self.folder)
+        own |= {"FW_ARGON2": self.argon2, "FW_DATABASE": database_of(self.folder)}
         return kept | own | environ
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final
@@ -39,6 +40,7 @@ from fw_actors.store.schema import (
     SESSION,
     TOKEN,
 )
+from fw_actors.store.statement import KEPT
 
 _USERS: Final = sa.table(table_name("User"), sa.column("name"))
 _LOCK: Final = Statement(
@@ -72,20 +74,9 @@ class Accounts(Observer):
     doctypes = frozenset({"User"})
 
     def __init__(self, registry: Registry) -> None:
-        users = registry.tables["User"].table
-        roles = registry.tables["Has Role"].table
-        named = users.c.name == IDENTIFIER.c.user
-        hashed = PASSWORD.c.user == users.c.name
-        self._by_key = Statement(
-            sa.select(
-                users.c.name, users.c.fullName, users.c.enabled, PASSWORD.c.hash, PASSWORD.c.changed
-            )
-            .select_from(IDENTIFIER.join(users, named).outerjoin(PASSWORD, hashed))
-            .where(IDENTIFIER.c.key == _KEY)
-        )
-        of_user = sa.and_(roles.c.parent == _USER, roles.c.parenttype == "User")
-        self._roles = Statement(sa.select(roles.c.role).where(of_user).order_by(roles.c.idx))
-        self._rights = Statement(_rights_of(users, roles, registry.tables["User Permission"].table))
+        names = ("User", "Has Role", "User Permission")
+        statements = _statements(*(registry.tables[name].table for name in names))
+        self._by_key, self._roles, self._rights = statements
 
     def find(self, tx: Tx, key: str) -> Account | None:
         """Return the account of a canonical identifier (name or e-mail)."""
@@ -142,6 +133,28 @@ def lock_account(tx: Tx, user: str) -> None:
 def has_password(tx: Tx, user: str) -> bool:
     """Return whether an account has a password; an invited account has none yet."""
     return tx.scalar(_HAS_PASSWORD, user=user) is not None
+
+
+@lru_cache(KEPT)
+def _statements(
+    users: sa.Table, roles: sa.Table, scopes: sa.Table
+) -> tuple[Statement, Statement, Statement]:
+    """Return what selects an account by an identifier, the roles of a user, and its rights."""
+    named = users.c.name == IDENTIFIER.c.user
+    hashed = PASSWORD.c.user == users.c.name
+    by_key = (
+        sa.select(
+            users.c.name, users.c.fullName, users.c.enabled, PASSWORD.c.hash, PASSWORD.c.changed
+        )
+        .select_from(IDENTIFIER.join(users, named).outerjoin(PASSWORD, hashed))
+        .where(IDENTIFIER.c.key == _KEY)
+    )
+    of_user = sa.and_(roles.c.parent == _USER, roles.c.parenttype == "User")
+    return (
+        Statement(by_key),
+        Statement(sa.select(roles.c.role).where(of_user).order_by(roles.c.idx)),
+        Statement(_rights_of(users, roles, scopes)),
+    )
 
 
 def _rights_of(users: sa.Table, roles: sa.Table, scopes: sa.Table) -> sa.CompoundSelect[Any]:

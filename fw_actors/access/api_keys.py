@@ -13,7 +13,8 @@ from __future__ import annotations
 import hmac
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -50,6 +51,7 @@ from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import API_KEY
+from fw_actors.store.statement import KEPT
 
 DOCTYPE: Final = "API Key"
 MAX_DAYS: Final = 3650
@@ -103,6 +105,43 @@ class KeyCounts:
     without_end: int
 
 
+class _KeyStatements(NamedTuple):
+    live: Statement
+    listing: Statement
+    number: Statement
+    counts: Statement
+    used: Statement
+    names: Statement
+
+
+@lru_cache(KEPT)
+def _statements(keys: sa.Table, users: sa.Table) -> _KeyStatements:
+    k = keys.c
+    live = Statement(
+        sa.select(API_KEY.c.secret_hash, k.user, k.last_used)
+        .select_from(API_KEY.join(keys, k.name == API_KEY.c.id).join(users, users.c.name == k.user))
+        .where(API_KEY.c.id == _ID, users.c.enabled == 1)
+        .where(sa.or_(k.expires.is_(None), k.expires > sa.bindparam("now")))
+    )
+    listing = Statement(
+        sa.select(k.name, k.label, k.creation, k.expires, k.last_used)
+        .where(k.user == _USER)
+        .order_by(k.creation, k.name)
+    )
+    number = Statement(sa.select(sa.func.count()).select_from(keys).where(k.user == _USER))
+    counts = Statement(
+        sa.select(
+            sa.func.count(),
+            sa.func.coalesce(sa.func.sum(sa.case((k.expires.is_(None), 1), else_=0)), 0),
+        )
+        .select_from(keys)
+        .where(sa.or_(k.expires.is_(None), k.expires > sa.bindparam("now")))
+    )
+    used = Statement(sa.update(keys).where(k.name == _ID).values(last_used=sa.bindparam("now")))
+    names = Statement(sa.select(k.name).where(k.user == _USER).order_by(k.name))
+    return _KeyStatements(live, listing, number, counts, used, names)
+
+
 class ApiKeys(Observer):
     """Creates, finds and ends API keys, and observes User documents to end their keys."""
 
@@ -110,39 +149,12 @@ class ApiKeys(Observer):
 
     def __init__(self, registry: Registry, entropy: Entropy, audit: AuditLog) -> None:
         self._entropy, self._audit = entropy, audit
-        keys = registry.tables[DOCTYPE].table
         users = registry.tables["User"].table
-        k = keys.c
-        self._live = Statement(
-            sa.select(API_KEY.c.secret_hash, k.user, k.last_used)
-            .select_from(
-                API_KEY.join(keys, k.name == API_KEY.c.id).join(users, users.c.name == k.user)
-            )
-            .where(API_KEY.c.id == _ID, users.c.enabled == 1)
-            .where(sa.or_(k.expires.is_(None), k.expires > sa.bindparam("now")))
-        )
-        self._list = Statement(
-            sa.select(k.name, k.label, k.creation, k.expires, k.last_used)
-            .where(k.user == _USER)
-            .order_by(k.creation, k.name)
-        )
-        self._count = Statement(sa.select(sa.func.count()).select_from(keys).where(k.user == _USER))
-        self._counts = Statement(
-            sa.select(
-                sa.func.count(),
-                sa.func.coalesce(sa.func.sum(sa.case((k.expires.is_(None), 1), else_=0)), 0),
-            )
-            .select_from(keys)
-            .where(sa.or_(k.expires.is_(None), k.expires > sa.bindparam("now")))
-        )
-        self._used = Statement(
-            sa.update(keys).where(k.name == _ID).values(last_used=sa.bindparam("now"))
-        )
-        self._names = Statement(sa.select(k.name).where(k.user == _USER).order_by(k.name))
+        self._sql = _statements(registry.tables[DOCTYPE].table, users)
 
     def live(self, tx: Tx, key: ApiKey) -> LiveKey | None:
         """Return the key if valid; None if wrong, expired, ended or of a disabled user."""
-        row = tx.one(self._live, id=key.id, now=tx.now)
+        row = tx.one(self._sql.live, id=key.id, now=tx.now)
         # Compare for unknown ids too, so that timing does not reveal which ids exist.
         known: bytes = bytes(32) if row is None else row[0]
         fits = hmac.compare_digest(known, digest(key.secret))
@@ -153,16 +165,16 @@ class ApiKeys(Observer):
 
         Raises: AuthenticationError.
         """
-        if tx.one(self._live, id=id, now=tx.now) is None:
+        if tx.one(self._sql.live, id=id, now=tx.now) is None:
             raise AuthenticationError(WRONG_KEY)
 
     def used(self, tx: Tx, id: str) -> None:
         """Record that a key was used now."""
-        tx.run(self._used, id=id, now=tx.now)
+        tx.run(self._sql.used, id=id, now=tx.now)
 
     def of_user(self, tx: Tx, user: str) -> list[KeyFacts]:
         """Return a user's keys, expired ones included, oldest first."""
-        return [KeyFacts(*row) for row in tx.rows(self._list, user=user)]
+        return [KeyFacts(*row) for row in tx.rows(self._sql.listing, user=user)]
 
     def make(
         self, fw: Fw, label: str, days: int | None, policy_days: int, owner: str | None = None
@@ -187,7 +199,7 @@ class ApiKeys(Observer):
             if owner is not None:
                 raise ConflictError(f"{owner} is disabled; enable the account first.")
             raise AuthenticationError("Your session has ended. Sign in again.")
-        if fw.tx.scalar(self._count, user=user) >= MAX_KEYS:
+        if fw.tx.scalar(self._sql.number, user=user) >= MAX_KEYS:
             whose = "You have" if owner is None else f"{owner} has"
             raise ConflictError(f"{whose} {MAX_KEYS} API keys; revoke one first.")
         lifetime = min(filter(None, (days, policy_days)), default=None)
@@ -231,7 +243,7 @@ class ApiKeys(Observer):
 
     def count(self, tx: Tx) -> KeyCounts:
         """Return the number of valid keys."""
-        row = tx.one(self._counts, now=tx.now)
+        row = tx.one(self._sql.counts, now=tx.now)
         assert row is not None  # an aggregate always returns a row
         return KeyCounts(*row)
 
@@ -246,7 +258,7 @@ class ApiKeys(Observer):
                 fw.tx.run(_FORGET, id=doc.name)
         elif event == "on_trash" or not doc.__dict__["enabled"]:
             with self._audit.suppressed(fw.tx):  # part of the action on the User
-                for (name,) in fw.tx.rows(self._names, user=doc.name):
+                for (name,) in fw.tx.rows(self._sql.names, user=doc.name):
                     _end(fw, name)
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MINUTES_PER_HOUR, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import TOKEN
+from fw_actors.store.statement import KEPT
 
 
 class LinkKind(StrEnum):
@@ -82,17 +84,12 @@ class Links:
         self, registry: Registry, policy: AuthPolicy, entropy: Entropy, base_url: str
     ) -> None:
         """`base_url` is the public URL or the bound address, never taken from a request."""
-        users = registry.tables["User"].table
         self._entropy, self._base_url = entropy, base_url
         self._minutes = {
             LinkKind.RECOVERY: policy.reset_minutes,
             LinkKind.INVITATION: policy.invite_hours * MINUTES_PER_HOUR,
         }
-        self._facts = Statement(
-            sa.select(_T.kind, _T.user, users.c.fullName, users.c.email, _T.expires)
-            .select_from(TOKEN.join(users, users.c.name == _T.user))
-            .where(_GOOD, users.c.enabled == 1)
-        )
+        self._facts, _ = _statements(registry.tables["User"].table)
 
     def minutes(self, kind: LinkKind) -> int:
         """Return the lifetime of links of this kind, in minutes."""
@@ -125,6 +122,17 @@ class Links:
         return LinkFacts(LinkKind(row[0]), row[1], row[2] or "", row[3], row[4])
 
 
+@lru_cache(KEPT)
+def _statements(users: sa.Table) -> tuple[Statement, Statement]:
+    """Return what selects the details of a valid token, and the address of a user."""
+    facts = (
+        sa.select(_T.kind, _T.user, users.c.fullName, users.c.email, _T.expires)
+        .select_from(TOKEN.join(users, users.c.name == _T.user))
+        .where(_GOOD, users.c.enabled == 1)
+    )
+    return Statement(facts), Statement(sa.select(users.c.email).where(users.c.name == _USER))
+
+
 def spend(tx: Tx, kind: LinkKind, token: str) -> str:
     """Spend a token and return its user; one statement, so that only one of two submissions
     succeeds.
@@ -148,8 +156,7 @@ class LinkRules(Observer):
     doctypes = frozenset({"User"})
 
     def __init__(self, registry: Registry) -> None:
-        users = registry.tables["User"].table
-        self._email = Statement(sa.select(users.c.email).where(users.c.name == _USER))
+        _, self._email = _statements(registry.tables["User"].table)
 
     def changing(self, fw: Fw, event: str, doc: DocType) -> None:
         """Called before the row is written, while the old address can still be compared."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -22,6 +23,7 @@ from fw_actors.rules.identifiers import digest, sharing_network
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import KNOWN_DEVICE, SESSION
+from fw_actors.store.statement import KEPT
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
 MAX_OF_A_USER: Final = 500  # at once; a new one ends the least recently used
@@ -116,15 +118,8 @@ class Sessions:
 
     def __init__(self, registry: Registry, idle_days: int) -> None:
         """`idle_days` is the policy's `sessionIdleDays`."""
-        users = registry.tables["User"].table
         self._idle_days = idle_days
-        self._find = Statement(
-            sa.select(SESSION.c.id, SESSION.c.user, SESSION.c.last_seen)
-            .select_from(SESSION.join(users, users.c.name == SESSION.c.user))
-            .where(SESSION.c.sid_hash == sa.bindparam("sid_hash"))
-            .where(SESSION.c.expires > sa.bindparam("now"), users.c.enabled == 1)
-            .where(SESSION.c.last_seen > _USED_SINCE)
-        )
+        self._find = _finding(registry.tables["User"].table)
 
     def live(self, tx: Tx, sid: str) -> LiveSession:
         """Return the valid session of a sid. Raises: AuthenticationError."""
@@ -133,6 +128,17 @@ class Sessions:
         if row is None:
             raise AuthenticationError("Your session has ended. Sign in again.")
         return LiveSession(*row)
+
+
+@lru_cache(KEPT)
+def _finding(users: sa.Table) -> Statement:
+    return Statement(
+        sa.select(SESSION.c.id, SESSION.c.user, SESSION.c.last_seen)
+        .select_from(SESSION.join(users, users.c.name == SESSION.c.user))
+        .where(SESSION.c.sid_hash == sa.bindparam("sid_hash"))
+        .where(SESSION.c.expires > sa.bindparam("now"), users.c.enabled == 1)
+        .where(SESSION.c.last_seen > _USED_SINCE)
+    )
 
 
 def used_since(now: int, idle_days: int) -> int:

@@ -8,6 +8,7 @@ updated by observers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -22,6 +23,7 @@ from fw_actors.documents.validation import check_value, fields_linking_to
 from fw_actors.errors import BadRequestError, DuplicateError, NotFoundError, ValidationError
 from fw_actors.runtime import Entropy
 from fw_actors.store import Statement, Tx
+from fw_actors.store.statement import KEPT
 
 if TYPE_CHECKING:
     from fw_actors.documents.lifecycle import Documents
@@ -222,6 +224,11 @@ def _ms(text: str | None) -> int | None:
     return None if text is None else ms_of(text)
 
 
+@lru_cache(KEPT)
+def _insertion(table: sa.Table, names: tuple[str, ...]) -> Statement:
+    return Statement(sa.insert(table).values({name: sa.bindparam(name) for name in names}))
+
+
 class RowInserter:
     """Inserts rows of one DocType that the service itself writes, with their standard columns.
 
@@ -232,9 +239,7 @@ class RowInserter:
     def __init__(self, registry: Registry, doctype: str, fields: Sequence[str]) -> None:
         self._table = registry.tables[doctype].table
         self._names = (*STANDARD, *fields)
-        self._insert = Statement(
-            sa.insert(self._table).values({name: sa.bindparam(name) for name in self._names})
-        )
+        self._insert = _insertion(self._table, self._names)
 
     def reading(
         self,

@@ -62,13 +62,12 @@ def _index_name(kind: str, meta: Meta, *columns: str) -> str:
     return f"{name[:_KEPT]}_{digest}"
 
 
-def stale_indexes(meta: Meta, there: Iterable[str]) -> list[str]:
-    """Return the indexes among `there` that are to be dropped.
+def stale_indexes(meta: Meta, declared: Container[str], there: Iterable[str]) -> list[str]:
+    """Return the indexes among `there` that are to be dropped; `declared` are those of `meta`.
 
     These are unique indexes that are no longer declared, because they would still refuse documents,
     and `former_indexes`. Other indexes only cost a little time and are kept.
     """
-    declared = {str(index.name) for index in indexes_of(meta)}
     prefixes = tuple(f"{kind}_{meta.table}__"[:_KEPT] for kind in ("key", "keys", "keyed"))
     former = {_index_name("by", meta, *columns) for columns in meta.former_indexes}
     return sorted(
@@ -253,7 +252,7 @@ def make_tables(tx: Tx, tables: Iterable[DocTable]) -> list[str]:
             _empty_unique(tx, each)
         found += _make_indexes(tx, each, there)
         problems += [f"{each.meta.cls.__module__}: {text}" for text in found]
-        stale = stale_indexes(each.meta, there)
+        stale = stale_indexes(each.meta, each.indexes, there)
         for name in stale:
             tx.run(DropIndex(sa.Index(name)))
         if stale or missing or not present:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -36,9 +37,16 @@ from fw_actors.rules.delivery import DeliveryStatus, Verdict
 from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER
+from fw_actors.store.statement import KEPT
 
 QUEUE: Final = "mail"
 _WRITTEN: Final = ("recipient", "template", "subject", "status", "attempts", "sent")
+
+
+@lru_cache(KEPT)
+def _address(users: sa.Table) -> Statement:
+    user: sa.BindParameter[Any] = sa.bindparam("user")
+    return Statement(sa.select(users.c.email).where(users.c.name == user))
 
 
 class Outbox:
@@ -50,10 +58,8 @@ class Outbox:
         """`site` is the site's name.
 
         `queued` is called on trio's thread after each commit that contains a message."""
-        users = registry.tables["User"].table
-        user: sa.BindParameter[Any] = sa.bindparam("user")
         self._entropy, self._site, self._queued = entropy, site, queued
-        self._address = Statement(sa.select(users.c.email).where(users.c.name == user))
+        self._address = _address(registry.tables["User"].table)
         self._deliveries = RowInserter(registry, "Email Delivery", _WRITTEN)
 
     def to_user(
@@ -132,32 +138,47 @@ class _Recipient:
         return self.has_password is not (template is Template.INVITATION)
 
 
+class _MailStatements(NamedTuple):
+    by_user: Statement
+    by_identifier: Statement
+    recipient: Statement
+    address: Statement
+    forget: Statement
+    settle: Statement
+
+
+@lru_cache(KEPT)
+def _statements(users: sa.Table, deliveries: sa.Table) -> _MailStatements:
+    u = users.c
+    d = deliveries.c
+    key: sa.BindParameter[Any] = sa.bindparam("key")
+    # Locked: a link must not go to an address that is just being replaced.
+    account = sa.select(u.name, u.email, u.fullName).with_for_update(key_share=True, of=users)
+    by_user = Statement(account.where(u.name == key, u.enabled == 1))
+    by_identifier = Statement(
+        account.select_from(users.join(IDENTIFIER, IDENTIFIER.c.user == u.name)).where(
+            IDENTIFIER.c.key == key, u.enabled == 1
+        )
+    )
+    recipient = Statement(sa.select(d.recipient).where(d.name == key))
+    address = Statement(
+        sa.update(deliveries).where(d.name == key).values(recipient=sa.bindparam("email"))
+    )
+    forget = Statement(sa.delete(deliveries).where(d.name == key))
+    outcome: dict[str, Any] = {n: sa.bindparam(n) for n in _OUTCOME}
+    settle = Statement(sa.update(deliveries).where(d.name == key).values(outcome))
+    return _MailStatements(by_user, by_identifier, recipient, address, forget, settle)
+
+
 class MailComposer:
     """Composes messages from their jobs and records their results."""
 
     def __init__(self, registry: Registry, links: Links, site: str) -> None:
         """`site` is the site's name."""
-        users = registry.tables["User"].table
-        u = users.c
-        deliveries = registry.tables["Email Delivery"].table
-        d = deliveries.c
-        key: sa.BindParameter[Any] = sa.bindparam("key")
         self._links, self._site = links, site
-        # Locked: a link must not go to an address that is just being replaced.
-        account = sa.select(u.name, u.email, u.fullName).with_for_update(key_share=True, of=users)
-        self._by_user = Statement(account.where(u.name == key, u.enabled == 1))
-        self._by_identifier = Statement(
-            account.select_from(users.join(IDENTIFIER, IDENTIFIER.c.user == u.name)).where(
-                IDENTIFIER.c.key == key, u.enabled == 1
-            )
+        self._sql = _statements(
+            registry.tables["User"].table, registry.tables["Email Delivery"].table
         )
-        self._recipient = Statement(sa.select(d.recipient).where(d.name == key))
-        self._address = Statement(
-            sa.update(deliveries).where(d.name == key).values(recipient=sa.bindparam("email"))
-        )
-        self._forget = Statement(sa.delete(deliveries).where(d.name == key))
-        outcome: dict[str, Any] = {n: sa.bindparam(n) for n in _OUTCOME}
-        self._settle = Statement(sa.update(deliveries).where(d.name == key).values(outcome))
 
     def prepare(self, tx: Tx, job: LeasedJob) -> MailMessage | None:
         """Return the message to send, with its link; None if it has no recipient.
@@ -169,7 +190,7 @@ class MailComposer:
         if recipient is None or not recipient.gets(template):
             self._withdraw(tx, job)
             return None
-        tx.run(self._address, key=job.subject, email=recipient.email)
+        tx.run(self._sql.address, key=job.subject, email=recipient.email)
         try:
             return render(template, self._values(tx, template, recipient, _notice(job)))
         except UnsafeHeaderError:
@@ -197,7 +218,7 @@ class MailComposer:
     def _find_recipient(self, tx: Tx, job: LeasedJob) -> _Recipient | None:
         by_user = bool(job.user)
         row = tx.one(
-            self._by_user if by_user else self._by_identifier,
+            self._sql.by_user if by_user else self._sql.by_identifier,
             key=job.user if by_user else job.arguments,
         )
         if row is None:
@@ -208,10 +229,10 @@ class MailComposer:
 
     def _withdraw(self, tx: Tx, job: LeasedJob) -> None:
         """Reject a message; one that never had a recipient is dropped silently."""
-        if tx.scalar(self._recipient, key=job.subject):
+        if tx.scalar(self._sql.recipient, key=job.subject):
             raise MailRefused("withdrawn: the account may no longer receive this message.")
         if jobs.finish(tx, job.id, job.lease):
-            tx.run(self._forget, key=job.subject)
+            tx.run(self._sql.forget, key=job.subject)
 
     def _values(
         self, tx: Tx, template: Template, recipient: _Recipient, notice: Notice
@@ -237,7 +258,7 @@ class MailComposer:
         sent: int | None,
     ) -> None:
         tx.run(
-            self._settle,
+            self._sql.settle,
             key=job.subject,
             status=status.value,
             attempts=attempts,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -24,6 +24,7 @@ from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ConfigurationError, ConflictError
 from fw_actors.store import Statement, Store, Tx
 from fw_actors.store.schema import META
+from fw_actors.store.statement import KEPT
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -67,14 +68,21 @@ def stored_values(
 
     `after` is the name of the document before them, empty for the first page.
     """
-    c = registry.tables[doctype].table.c
-    page = (
+    page = _page(registry.tables[doctype].table, field)
+    rows = tx.rows(page, after=after, number=limit)
+    return [StoredValue(doctype, field, *row) for row in rows]
+
+
+@lru_cache(KEPT)
+def _page(table: sa.Table, field: str) -> Statement:
+    c = table.c
+    number: sa.BindParameter[int] = sa.bindparam("number")
+    return Statement(
         sa.select(c.name, c[ROW_ID], c[field])
-        .where(c[field].is_not(None), c.name > after)
+        .where(c[field].is_not(None), c.name > sa.bindparam("after"))
         .order_by(c.name)
-        .limit(limit)
+        .limit(number)
     )
-    return [StoredValue(doctype, field, *row) for row in tx.rows(page)]
 
 
 class _Opened(NamedTuple):

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 from sqlalchemy import (
@@ -248,13 +248,24 @@ def _compile_add_column(element: AddColumn, compiler: Any, **_given: Any) -> str
 
 
 def _create_table(tx: Tx, table: Table) -> None:
-    tx.run(CreateTable(table, if_not_exists=True))
+    tx.run(_creation(table))
     _create_indexes(tx, table)
 
 
 def _create_indexes(tx: Tx, table: Table) -> None:
-    for index in sorted(table.indexes, key=lambda index: str(index.name)):
-        tx.run(CreateIndex(index))
+    for creation in _index_creations(table):
+        tx.run(creation)
+
+
+@cache  # of the tables in this module and in the schema; processes that make many stores gain
+def _creation(table: Table) -> Statement:
+    return Statement(CreateTable(table, if_not_exists=True))
+
+
+@cache
+def _index_creations(table: Table) -> tuple[Statement, ...]:
+    ordered = sorted(table.indexes, key=lambda index: str(index.name))
+    return tuple(Statement(CreateIndex(index)) for index in ordered)
 
 
 def _password_costs(tx: Tx) -> None:
@@ -355,7 +366,7 @@ def migrate(tx: Tx, entropy: Entropy, steps: Sequence[MigrationStep] = STEPS) ->
     Raises: ConfigurationError when the database is newer than this program.
     """
     tx.lock("fw.migrations")
-    tx.run(CreateTable(META, if_not_exists=True))
+    tx.run(_creation(META))
     found = tx.scalar(_GET, name=SCHEMA_VERSION_KEY)
     before = 0 if found is None else int(found)
     newest = FIRST_VERSION + len(steps)

@@ -180,6 +180,11 @@ class Form:
         return StatementError(f"Takes {wanted}; got {', '.join(params) or 'none'}: {self.text}")
 
 
+KEPT: Final = 256
+"""How many results of a function keep that makes statements of tables: those of all sites of a
+process, whose tables are mostly the same. Each statement is then compiled once for them all."""
+
+
 class Statement:
     """A Core construct that is compiled once per dialect, on first use. Keep it in a constant.
 

@@ -45,6 +45,7 @@ from fw_actors.store import (
 from fw_actors.store.jobs import heads_of
 from fw_actors.store.ordered_jobs import held_ordered, leave
 from fw_actors.store.schema import JOB
+from fw_actors.store.statement import KEPT
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.pacing import PacedClaims, PacedLease
 
@@ -218,38 +219,15 @@ class DeliveryClaims:
 
     def __init__(self, registry: Registry, *, traced: bool = False, packed: bool = True) -> None:
         """`traced`: also read the trace positions of events. `packed`: read all rows as one."""
-        hooks = registry.tables["Webhook"].table
-        deliveries = registry.tables["Webhook Delivery"].table
-        head = heads_of(sa.literal(QUEUE)).subquery("head")
-        hook = (
-            hooks.c.enabled,
-            sa.func.coalesce(hooks.c.url, ""),  # null only if written by raw SQL
-            sa.func.coalesce(hooks.c.timeout, DEFAULT_TIMEOUT),
-            hooks.c.secret,
-            hooks.c[ROW_ID],
-            sa.case(
-                (hooks.c.paused_since.is_(None), NOT_PAUSED),
-                else_=sa.func.coalesce(hooks.c.paused_until, UNTIL_RESUMED),
-            ),
-            hooks.c.old_secret,
-            hooks.c.old_secret_until,
-            sa.func.coalesce(hooks.c.rate_limit, 0),
-            hooks.c.client_certificate,
-            sa.case((hooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
+        statements = _statements(
+            registry.tables["Webhook"].table,
+            registry.tables["Webhook Delivery"].table,
+            traced,
+            packed,
         )
-        of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
-        columns = (head.c.next_at, head.c.partition, hooks.c.name, *hook)
-        self._heads = Statement(
-            sa.select(*((AllRows(*columns),) if packed else columns)).select_from(
-                head.outerjoin(hooks, of_it)
-            )
-        )
-        key: sa.BindParameter[str] = sa.bindparam("key")
-        self._hook = Statement(sa.select(*hook).where(hooks.c.name == key))
+        self._heads, self._hook, self.leased_rows, self._payload = statements
         self._packed = packed
-        self.leased_rows = _leased_rows(deliveries, traced=traced, packed=packed)
         self._paced = PacedClaims()
-        self._payload = Statement(sa.select(deliveries.c.payload).where(deliveries.c.name == key))
 
     def warm_up_claims(self, tx: Tx) -> None:
         """Run the statements of a claim over no rows."""
@@ -357,6 +335,49 @@ def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedL
 
 def _timeout(hook: StoredWebhook | None) -> int:
     return hook.timeout if hook is not None else DEFAULT_TIMEOUT
+
+
+class _ClaimStatements(NamedTuple):
+    heads: Statement
+    hook: Statement
+    leased_rows: Statement
+    payload: Statement
+
+
+@lru_cache(KEPT)  # a service has three users of claims
+def _statements(
+    hooks: sa.Table, deliveries: sa.Table, traced: bool, packed: bool
+) -> _ClaimStatements:
+    head = heads_of(sa.literal(QUEUE)).subquery("head")
+    hook = (
+        hooks.c.enabled,
+        sa.func.coalesce(hooks.c.url, ""),  # null only if written by raw SQL
+        sa.func.coalesce(hooks.c.timeout, DEFAULT_TIMEOUT),
+        hooks.c.secret,
+        hooks.c[ROW_ID],
+        sa.case(
+            (hooks.c.paused_since.is_(None), NOT_PAUSED),
+            else_=sa.func.coalesce(hooks.c.paused_until, UNTIL_RESUMED),
+        ),
+        hooks.c.old_secret,
+        hooks.c.old_secret_until,
+        sa.func.coalesce(hooks.c.rate_limit, 0),
+        hooks.c.client_certificate,
+        sa.case((hooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
+    )
+    of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
+    columns = (head.c.next_at, head.c.partition, hooks.c.name, *hook)
+    key: sa.BindParameter[str] = sa.bindparam("key")
+    return _ClaimStatements(
+        Statement(
+            sa.select(*((AllRows(*columns),) if packed else columns)).select_from(
+                head.outerjoin(hooks, of_it)
+            )
+        ),
+        Statement(sa.select(*hook).where(hooks.c.name == key)),
+        _leased_rows(deliveries, traced=traced, packed=packed),
+        Statement(sa.select(deliveries.c.payload).where(deliveries.c.name == key)),
+    )
 
 
 def _leased_rows(deliveries: sa.Table, *, traced: bool, packed: bool) -> Statement:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Container, Sequence, Set
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -36,6 +37,7 @@ from fw_actors.store import AllRows, JsonRows, Statement, Tx, jobs, rows_as_json
 from fw_actors.store.jobs import held_of
 from fw_actors.store.ordered_jobs import OrderedJob, held_ordered, leave, next_after
 from fw_actors.store.schema import DELIVERY_ATTEMPT, JOB
+from fw_actors.store.statement import KEPT
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
 from fw_actors.webhooks.claims import DeliveryClaims, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
@@ -165,33 +167,9 @@ class Deliveries(DeliveryClaims):
     ) -> None:
         """`worker` names the process in recorded attempts; the others are of `DeliveryClaims`."""
         super().__init__(registry, traced=traced, packed=packed)
-        deliveries = registry.tables["Webhook Delivery"].table
-        settled = JsonRows("settled")
+        table = registry.tables["Webhook Delivery"].table
         self._backoff = backoff
-        held = held_of(
-            settled,
-            **{name: settled.item(at, COLUMNS[name]) for at, name in enumerate(COLUMNS, _FIRST)},
-        ).c
-        self._settle = Statement(
-            sa.update(deliveries)
-            .where(deliveries.c.name == held.subject)
-            .values(
-                {name: held[name] for name in COLUMNS}
-                | {
-                    "sent": sa.case((held.status == DeliveryStatus.SENT.value, held.last_attempt)),
-                    "modified": held.last_attempt,
-                    "trace": held.trace.concat(f" {worker or NO_ITEM}"),
-                }
-            )
-        )
-        leased = sa.select(JOB.c.id).where(
-            JOB.c.id == settled.item(0, int), JOB.c.lease == settled.item(1, str)
-        )
-        self._lost = Statement(
-            sa.select(AllRows(settled.item(0, int), settled.item(1, str)))
-            .select_from(settled.table)
-            .where(~leased.correlate(settled.table).exists())
-        )
+        self._settle, self._lost = _statements(table, worker or NO_ITEM)
 
     @property
     def longest_wait(self) -> float:
@@ -289,6 +267,37 @@ class Deliveries(DeliveryClaims):
         if with_keys:
             next_after(tx, with_keys)
         return given_back
+
+
+@lru_cache(KEPT)
+def _statements(deliveries: sa.Table, worker: str) -> tuple[Statement, Statement]:
+    """Return the statement that writes outcomes, and the one that finds lost leases."""
+    settled = JsonRows("settled")
+    held = held_of(
+        settled,
+        **{name: settled.item(at, COLUMNS[name]) for at, name in enumerate(COLUMNS, _FIRST)},
+    ).c
+    settle = Statement(
+        sa.update(deliveries)
+        .where(deliveries.c.name == held.subject)
+        .values(
+            {name: held[name] for name in COLUMNS}
+            | {
+                "sent": sa.case((held.status == DeliveryStatus.SENT.value, held.last_attempt)),
+                "modified": held.last_attempt,
+                "trace": held.trace.concat(f" {worker}"),
+            }
+        )
+    )
+    leased = sa.select(JOB.c.id).where(
+        JOB.c.id == settled.item(0, int), JOB.c.lease == settled.item(1, str)
+    )
+    lost = Statement(
+        sa.select(AllRows(settled.item(0, int), settled.item(1, str)))
+        .select_from(settled.table)
+        .where(~leased.correlate(settled.table).exists())
+    )
+    return settle, lost
 
 
 def _held_with_turns(

@@ -27,6 +27,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -52,6 +53,7 @@ from fw_actors.rules.signing import (
     validate_secret,
 )
 from fw_actors.store import Row, Statement, Store, Tx
+from fw_actors.store.statement import KEPT
 
 REFRESH_SECONDS: Final = 0.5  # with the transaction that applies it, below a second
 _WORD: Final = 8  # bytes
@@ -189,29 +191,11 @@ class SubscriptionCache:
 
     def __init__(self, registry: Registry, shared: SharedSubscriptions | None = None) -> None:
         c = registry.tables["Webhook"].table.c
-        events = [c[event] for event in DOCUMENT_EVENTS]
-        self._enabled = Statement(
-            sa.select(
-                c.name,
-                sa.func.coalesce(
-                    c.max_attempts, DEFAULT_MAX_ATTEMPTS
-                ),  # null only if written by raw SQL
-                c[ROW_ID],
-                c.event_type,
-                c.webhook_doctype,
-                c.custom_event,
-                c.ordering,
-                *events,
-            )
-            .where(c.enabled == 1)
-            .order_by(c.name)
-        )
-        key: sa.BindParameter[Any] = sa.bindparam("key")
         self._columns = c
         self.name = c.name
         """The column of the names of Webhooks."""
-        self._named = Statement(_locked(sa.select(c[ROW_ID]).where(c.name == key)))
-        self._moved = Statement(_locked(sa.select(c.name).where(c[ROW_ID] == key)))
+        statements = _statements(registry.tables["Webhook"].table)
+        self._enabled, self._named, self._moved = statements
         self._shared = shared
         self._known: Subscriptions | None = None
         self._adopted = b""
@@ -327,6 +311,33 @@ class SubscriptionCache:
 
 
 _EVENT_COLUMNS: Final = 7  # the index of the first on_… column in a row
+
+
+@lru_cache(KEPT)
+def _statements(webhooks: sa.Table) -> tuple[Statement, Statement, Statement]:
+    """Return what selects the enabled Webhooks, a Webhook's row by its name, and its name by its
+    row."""
+    c = webhooks.c
+    enabled = (
+        sa.select(
+            c.name,
+            sa.func.coalesce(c.max_attempts, DEFAULT_MAX_ATTEMPTS),  # null only if by raw SQL
+            c[ROW_ID],
+            c.event_type,
+            c.webhook_doctype,
+            c.custom_event,
+            c.ordering,
+            *(c[event] for event in DOCUMENT_EVENTS),
+        )
+        .where(c.enabled == 1)
+        .order_by(c.name)
+    )
+    key: sa.BindParameter[Any] = sa.bindparam("key")
+    return (
+        Statement(enabled),
+        Statement(_locked(sa.select(c[ROW_ID]).where(c.name == key))),
+        Statement(_locked(sa.select(c.name).where(c[ROW_ID] == key))),
+    )
 
 
 def _locked(select: sa.Select[Any]) -> sa.Select[Any]:

@@ -99,7 +99,7 @@ def _worker_facts(config: Config, worker: RunningWorker) -> WorkerFacts:
         process.pid,
         process.version,
         process.url,
-        None if process.url is None else bool(_lines(f"{process.url}/api/ready")),
+        None if process.url is None else bool(http_lines(f"{process.url}/api/ready")),
         _changed_since(config, worker.began),
     )
 
@@ -211,7 +211,7 @@ def _metrics(paths: SitePaths, url: str) -> Sequence[str] | None:
     The console's socket is open to the service's own user, whatever its address. It belongs to the
     first process, so another one is asked over HTTP if the first one hangs.
     """
-    return _lines_of_socket(paths.console) or _lines(f"{url}/metrics") or None
+    return _lines_of_socket(paths.console) or http_lines(f"{url}/metrics") or None
 
 
 def _lines_of_socket(address_file: Path) -> Sequence[str]:
@@ -231,7 +231,7 @@ def _lines_of_socket(address_file: Path) -> Sequence[str]:
         return ()
 
 
-def _lines(url: str) -> Sequence[str]:
+def http_lines(url: str) -> Sequence[str]:
     """Return the lines at `url` of the service; none if it is unavailable."""
     try:
         # The running service, or worker, has written this URL into its own folder.

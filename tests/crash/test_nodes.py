@@ -16,7 +16,7 @@ import pytest
 
 from tests.crash.load import CSRF
 from tests.crash.nodes import several_nodes
-from tests.live_site import PASSWORD, LiveReceiver, LiveSite, eventually
+from tests.live_site import PASSWORD, USUAL_HASH, LiveReceiver, LiveSite, eventually
 from tests.webhook_kit import deliveries, make_webhook
 
 TIMEOUT_SECONDS = 60  # of a Webhook: no machine is too slow for it
@@ -33,7 +33,9 @@ def nodes(tmp_path: Path, postgres_url: str) -> Iterator[list[LiveSite]]:
     with several_nodes(tmp_path, postgres_url, 3) as nodes:
         nodes[0].add_manager()
         with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda node: node.start(FW_MODE="development"), nodes))
+            # The usual hashes: the longer one takes, the more guesses wait for the first ones.
+            environ = {"FW_MODE": "development", "FW_ARGON2": USUAL_HASH}
+            list(pool.map(lambda node: node.start(**environ), nodes))
         yield nodes
 
 

@@ -37,16 +37,22 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def open_store(kind: str, path: Path, request: pytest.FixtureRequest) -> OpenStore:
     """`open_sqlite` or `open_postgres` on the test's database; options may be given."""
+    return _opening(path if kind == SQLITE else request.getfixturevalue("postgres_url"))
+
+
+def _opening(database: Path | str) -> OpenStore:
     options: dict[str, Any] = {"clock": SystemClock(), "entropy": SeededEntropy(1)}
-    if kind == SQLITE:
-        return partial(open_sqlite, path, **options)
-    return partial(open_postgres, request.getfixturevalue("postgres_url"), **options)
+    if isinstance(database, Path):
+        return partial(open_sqlite, database, **options)
+    return partial(open_postgres, database, **options)
 
 
 @pytest.fixture(params=["threads", "inline"])
-async def store(request: pytest.FixtureRequest, open_store: OpenStore) -> AsyncIterator[Store]:
-    """An open store of both kinds, with the notes table."""
-    async with open_store(inline=request.param == "inline") as store:
+async def store(request: pytest.FixtureRequest, kind: str, path: Path) -> AsyncIterator[Store]:
+    """An open store of both kinds, with the notes table; on PostgreSQL its tables may be older than
+    the test, but empty."""
+    opening = _opening(path if kind == SQLITE else request.getfixturevalue("kept_schema"))
+    async with opening(inline=request.param == "inline") as store:
         await store.write(create_notes)
         yield store
 

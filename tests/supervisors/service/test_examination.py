@@ -129,7 +129,7 @@ def test_service_facts_fall_back_to_http(
 ) -> None:
     """Another process may answer while the one with the socket hangs (O-147)."""
     config, paths = make_config(tmp_path), SitePaths(tmp_path)
-    monkeypatch.setattr(examination, "_lines", lambda url: SAMPLES.splitlines())
+    monkeypatch.setattr(examination, "http_lines", lambda url: SAMPLES.splitlines())
     with running(paths, "http://127.0.0.1:1"), answering(paths, line):
         facts = service_facts(config, "1.0")
     assert (facts.forwarded_ignored, facts.unanswered) == (3, False)
