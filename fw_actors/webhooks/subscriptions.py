@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import sys
-import tempfile
 import threading
 import time
 import zlib
@@ -92,22 +90,13 @@ class _ChangedMeanwhile(Exception):
     """Raised if a snapshot was replaced while it was read."""
 
 
-def shared_memory() -> int:
-    """Return the file descriptor of new shared memory for the processes of one service."""
-    if sys.platform == "linux":
-        descriptor = os.memfd_create("fw-subscriptions", os.MFD_CLOEXEC)
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.write(descriptor, bytes(_HEADER))  # written, because a hole can't be filled on a full disk
-    return descriptor
-
-
 class SharedSubscriptions:
     """One process's view of the shared subscriptions. May be used by any thread."""
 
     def __init__(self, descriptor: int, place: ProcessPlace) -> None:
-        """`descriptor` is from `shared_memory`; it is closed with this object."""
+        """`descriptor` is that of shared memory, at first a header of zeros; it is closed with this
+        object.
+        """
         self._descriptor = descriptor
         self._own = place.number - 1
         self._memory = mmap.mmap(descriptor, _HEADER)

@@ -22,8 +22,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
-import structlog
-
 from fw_actors.rules.safe_output import SCRUBBED, Scrubber, escaped
 from fw_actors.runtime import Clock
 from fw_actors.runtime.clock import MS_PER_SECOND
@@ -31,6 +29,16 @@ from fw_actors.tracing import CURRENT_TRACE
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger, Processor, WrappedLogger
+
+if "rich" in sys.modules:
+    import structlog
+else:
+    # structlog loads rich if it can, for tracebacks that are not written here: 5 MB in each process
+    # of a service, and a seventh of its start.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    import structlog
+
+    del sys.modules["rich"]
 
 
 _SECRET_WORDS: Final = frozenset(

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
@@ -25,7 +26,6 @@ import trio
 from fw_actors.config import Config
 from fw_actors.runtime import Log, SystemClock, SystemEntropy, open_runtime
 from fw_actors.version import __version__
-from fw_actors.webhooks.subscriptions import shared_memory
 from supervisors.children import task_child
 from supervisors.service.control_channel import ANSWERS, Assignment, ChannelFailed, ControlChannel
 from supervisors.service.process import (
@@ -53,6 +53,8 @@ START_SECONDS: Final = 60.0
 """The time that a process may take to start while others serve; the store is migrated then."""
 GATHER_SECONDS: Final = 2.0
 """The time that the other processes may take to answer."""
+HEADER_BYTES: Final = 2048
+"""The memory that `SharedSubscriptions` expects to be there; its snapshots extend it."""
 CHECK_SECONDS: Final = 5.0
 """The time between two questions to each process, and that to answer, without a watchdog."""
 _STOP_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + KILL_SECONDS
@@ -365,6 +367,22 @@ async def _kill(process: trio.Process) -> None:
         process.kill()
         with trio.CancelScope(shield=True):
             await process.wait()
+
+
+def shared_memory() -> int:
+    """Return the file descriptor of new memory for the `SharedSubscriptions` of the processes.
+
+    It is not in the module of that class, which would load much that a supervisor does not need.
+    """
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("fw-subscriptions", os.MFD_CLOEXEC)
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.write(
+        descriptor, bytes(HEADER_BYTES)
+    )  # written, because a hole can't be filled on a full disk
+    return descriptor
 
 
 @asynccontextmanager

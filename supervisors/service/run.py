@@ -16,11 +16,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 import trio
-from structlog.typing import FilteringBoundLogger
 
 from fw_actors.runtime import SystemClock
 from supervisors.service import process, site_files
@@ -42,6 +41,9 @@ from supervisors.service.site_files import (
     registered,
 )
 from supervisors.service.systemd import NO_SYSTEMD, READY, STOPPING, Notifier
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 _LOCK_ATTEMPTS: Final = 10  # `fw status` takes the lock for a moment
 _LOCK_EVERY_SECONDS: Final = 0.05

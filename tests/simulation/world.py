@@ -14,8 +14,8 @@ import trio
 from fw_actors.config import Config, ProcessPlace
 from fw_actors.http import Origin, parse_endpoint
 from fw_actors.mail import MailMessage
-from fw_actors.webhooks.subscriptions import shared_memory
 from supervisors import SupervisorFailed
+from supervisors.service.processes import shared_memory
 from tests.simulation.faulty_store import InjectedDefect, Weather
 from tests.simulation.incarnation import Incarnation
 from tests.simulation.ledger import Ledger, Rules

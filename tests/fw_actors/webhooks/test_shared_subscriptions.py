@@ -18,8 +18,8 @@ from fw_actors.webhooks.subscriptions import (
     SharedSubscriptions,
     Subscription,
     Subscriptions,
-    shared_memory,
 )
+from supervisors.service.processes import shared_memory
 from tests.fw_actors.office import Office, open_office
 
 stores = pytest.mark.usefixtures("on_both_stores")
