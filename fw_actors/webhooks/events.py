@@ -481,7 +481,7 @@ def _check_size(planned: Sequence[RecordedEvent | FwError]) -> None:
         if isinstance(each, RecordedEvent):
             count = len(each.wanted)
             deliveries += count
-            size += count * len(each.payload)
+            size += count * len(each.payload.encode())
     if deliveries > MAX_DELIVERIES or size > MAX_RECORDED_BYTES:
         raise ValidationError(
             f"events would record {deliveries:,} deliveries with {size // 2**20} MiB of bodies; "
