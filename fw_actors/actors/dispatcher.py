@@ -125,6 +125,7 @@ class Dispatcher(Actor):
     @handles(WakeUp)
     def woken_up(self, message: WakeUp) -> None:
         """Poll soon."""
+        message.taken()
         self._polls.soon()
 
     @handles(PollTimer)

@@ -118,7 +118,7 @@ class DeliveryRecorder:
                 self._write_alone(fw, planned[0])
             else:
                 self._write(fw, planned)
-            tx.after_commit(self._recorded)
+            tx.after_commit(self._recorded, once=True)
         return ids
 
     def _write(self, fw: Fw, planned: Sequence[_Planned]) -> None:
