@@ -45,8 +45,8 @@ class ForwardingTx(Tx):
     def searching(self) -> AbstractContextManager[None]:
         return self._inner.searching()
 
-    def after_commit(self, callback: AfterCommit) -> None:
-        self._inner.after_commit(callback)
+    def after_commit(self, callback: AfterCommit, *, once: bool = False) -> None:
+        self._inner.after_commit(callback, once=once)
 
     def lock(self, name: str) -> None:
         self._inner.lock(name)

@@ -50,6 +50,7 @@ class Replayer(Actor):
     @handles(WakeUp)
     async def go_on(self, message: WakeUp) -> None:
         """Carry out one batch; then continue, or sleep until a run begins."""
+        message.taken()
         rest = self._polled_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
         if rest > 0.0:
             self._after(rest)
@@ -112,8 +113,9 @@ class ErrorWriter(Actor):
         self._pending = False
 
     @handles(WakeUp)
-    async def write(self, _message: WakeUp) -> None:
+    async def write(self, message: WakeUp) -> None:
         """Write all queued defects; retry an unavailable store later, not at each wake-up."""
+        message.taken()
         if self._pending or not self._errors.waits:
             return
         try:

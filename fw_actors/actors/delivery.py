@@ -6,10 +6,12 @@ is recorded, and logs and measures it. Rules: `fw_actors.rules.delivery`, `fw_ac
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from hmac import HMAC
 from math import inf
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import trio
@@ -69,10 +71,14 @@ class Poster(Protocol):
 
 
 class Attempt(Message, frozen=True):
-    """Request to send a leased delivery once, to `target` (None: there is nothing to send)."""
+    """Request to send a leased delivery once, to `target` (None: there is nothing to send).
+
+    `number` is that of `AttemptsInFlight`; 0 for an attempt that uses no slot.
+    """
 
     due: LeasedDelivery
     target: Endpoint | None
+    number: int = 0
 
     @property
     def origin(self) -> Origin | None:
@@ -80,7 +86,7 @@ class Attempt(Message, frozen=True):
         return None if self.target is None else self.target.origin
 
 
-class SlotFreed(Message, frozen=True):
+class SlotFreed(NamedTuple):
     """A receiver's slot is free.
 
     `head_seconds` is the time until the response's head, if any. `error` is that of a failed
@@ -91,6 +97,60 @@ class SlotFreed(Message, frozen=True):
     head_seconds: float | None = None
     timed_out: bool = False
     error: str | None = None
+
+
+class AttemptsEnded(Message, frozen=True):
+    """Attempts have ended; their slots are those of `AttemptsInFlight.take_freed`."""
+
+
+class AttemptsInFlight:
+    """The attempts that use slots of receivers, and the freed slots that wait for the Dispatcher.
+
+    The Dispatcher and the DeliveryActors share it, and it outlives their instances. A full mailbox
+    would refuse a message about a slot, which would never be free again; and a new Dispatcher would
+    not know what the previous one has started. The slots (`ops.deliveryConcurrency`) bound both.
+    """
+
+    def __init__(self, dispatcher: Ref) -> None:
+        self._dispatcher = dispatcher
+        self._begun: dict[int, Attempt] = {}
+        self._freed: list[SlotFreed] = []
+        self._told = False
+        """Whether an `AttemptsEnded` is in the Dispatcher's mailbox."""
+        self._last_number = 0
+
+    def begin(self, due: LeasedDelivery, target: Endpoint | None) -> Attempt:
+        """Return a new attempt, which uses a slot of its receiver until it ends."""
+        self._last_number = number = self._last_number + 1
+        attempt = self._begun[number] = Attempt(due, target, number)
+        return attempt
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """Forget an attempt that was not started."""
+        del self._begun[attempt.number]
+
+    def end(self, attempt: Attempt, freed: SlotFreed) -> None:
+        """Free the slot of an attempt, and tell the Dispatcher, once for all slots that wait."""
+        if self._begun.pop(attempt.number, None) is None:
+            return
+        self._freed.append(freed)
+        if not self._told:
+            self._told = self._dispatcher.tell(AttemptsEnded())
+
+    def take_freed(self) -> Sequence[SlotFreed]:
+        """Return the slots that were freed since the last call."""
+        freed, self._freed = self._freed, []
+        self._told = False
+        return freed
+
+    def begun_before(self, deliveries: Set[str]) -> Mapping[Origin | None, int]:
+        """Return the number of attempts by receiver, for a new instance of the Dispatcher.
+
+        `deliveries` are those whose actors exist: an attempt without one has ended unhandled.
+        """
+        self.take_freed()
+        self._begun = {n: a for n, a in self._begun.items() if a.due.delivery in deliveries}
+        return Counter(attempt.origin for attempt in self._begun.values())
 
 
 class RetryDue(Message, frozen=True):
@@ -122,9 +182,9 @@ class LeaseOver(Exception):
 class DeliveryDependencies(msgspec.Struct, frozen=True):
     """The dependencies that all DeliveryActors of a process share.
 
-    `outcomes` is the OutcomeWriter; `meter` counts recorded attempts; `honour_retry_after` is
-    `ops.honourRetryAfter`; `scrubber` removes the site's secrets from errors; `tracer` sends the
-    traces of events on.
+    `outcomes` is the OutcomeWriter; `attempts` frees the slots; `meter` counts recorded attempts;
+    `honour_retry_after` is `ops.honourRetryAfter`; `scrubber` removes the site's secrets from
+    errors; `tracer` sends the traces of events on.
     """
 
     store: Store
@@ -135,6 +195,7 @@ class DeliveryDependencies(msgspec.Struct, frozen=True):
     log: Log
     dispatcher: Ref
     outcomes: Ref
+    attempts: AttemptsInFlight
     meter: DeliveryMeter
     honour_retry_after: bool = False
     scrubber: Scrubber = Scrubber()
@@ -181,7 +242,7 @@ class DeliveryActor(Actor):
         finally:
             if self._span is not None:
                 self._span.end("cancelled")  # unless it has ended
-            self._deps.dispatcher.tell(freed)
+            self._deps.attempts.end(message, freed)
             self.context.stop()  # after the answer; the next attempt is a row, due later
 
     @handles(OutcomeRecorded)

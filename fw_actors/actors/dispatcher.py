@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from fw_actors.actors.delivery import Attempt, RetryDue, SlotFreed
+from fw_actors.actors.delivery import AttemptsEnded, AttemptsInFlight, RetryDue, SlotFreed
 from fw_actors.actors.queue_worker import (
     MAX_SLEEP_SECONDS,
     UNAVAILABLE_SECONDS,
@@ -86,15 +86,16 @@ async def receiver_health(dispatcher: Ref, seconds: float) -> Mapping[str, str]:
 class Dispatcher(Actor):
     """Claims due deliveries, and limits the attempts in flight per receiver and in all."""
 
-    # A rejected `SlotFreed` would lose a slot permanently: while a poll waits for the store, the
-    # wake-ups of all commits arrive too.
-    mailbox = MailboxPolicy(capacity=65_536, overflow=Overflow.REFUSE, max_timers=4)
+    # While a poll waits for the store, a `RetryDue` of each slot may arrive. None is needed: the
+    # next poll finds what they say, and the freed slots too.
+    mailbox = MailboxPolicy(capacity=8192, overflow=Overflow.REFUSE, max_timers=4)
 
     def __init__(
         self,
         store: Store,
         deliveries: Deliveries,
         actors: KeyedPool,
+        attempts: AttemptsInFlight,
         *,
         slots: int,
         per_receiver: int,
@@ -106,6 +107,7 @@ class Dispatcher(Actor):
         next instance knows them.
         """
         self._store, self._deliveries, self._actors = store, deliveries, actors
+        self._attempts = attempts
         self._slots, self._per_receiver = slots, per_receiver
         self._repair = ClockSkewRepair(QUEUE, deliveries.longest_wait)
         self._receivers: dict[Origin | None, ReceiverSlots] = {}
@@ -116,8 +118,11 @@ class Dispatcher(Actor):
             self._set_paused(receiver, paused=True, make=True)
 
     async def started(self) -> None:
-        """Poll at once: there may be work. Deliveries of the previous instance keep their slots."""
+        """Poll at once: there may be work. Attempts of the previous instance keep their slots."""
         self._polls = PollSchedule(self.context)
+        present = {cell.key for cell in self._actors.cells()}
+        for origin, count in self._attempts.begun_before(present).items():
+            self._receiver(origin).take(count)
         with suppress(OverloadedError):
             await self._store.write(self._deliveries.warm_up, durable=False)
         self._polls.soon()
@@ -125,6 +130,7 @@ class Dispatcher(Actor):
     @handles(WakeUp)
     def woken_up(self, message: WakeUp) -> None:
         """Poll soon."""
+        message.taken()
         self._polls.soon()
 
     @handles(PollTimer)
@@ -133,35 +139,10 @@ class Dispatcher(Actor):
         if self._polls.is_due():
             self._polls.soon()
 
-    @handles(SlotFreed)
-    def slot_freed(self, message: SlotFreed) -> None:
-        """Free a slot of a receiver, and adapt its window to the measured pace."""
-        receiver = self._receivers.get(message.origin)
-        if receiver is None:
-            return  # started before this actor was restarted
-        if message.error:
-            receiver.failed(message.error, self.context.clock.now())
-        elif message.error is not None and receiver.failures:
-            receiver.succeeded()
-        if message.timed_out:
-            receiver.timed_out()
-        elif message.head_seconds is not None:
-            receiver.answered(message.head_seconds)
-        else:
-            receiver.ended()
-        if not self._more or self._polls.pending:
-            return
-        growing = message.head_seconds is not None and not receiver.slow
-        if growing and receiver.window < receiver.limit:
-            enough = max(1, receiver.window // 2)  # it has just responded in time
-        else:
-            enough = max(receiver.window // 2, min(MIN_FREE_SLOTS, receiver.limit))
-        if receiver.free >= enough and self._free:
-            self._polls.soon()
-        elif not self._batching:
-            # Wait for half a window: one transaction per slot would cost more than it gains.
-            self._polls.after(BATCH_SECONDS)
-            self._batching = True
+    @handles(AttemptsEnded)
+    def attempts_ended(self, _message: AttemptsEnded) -> None:
+        """Free the slots of ended attempts, and poll if enough are free."""
+        self._take_freed_slots()
 
     @handles(RetryDue)
     def retry_due(self, message: RetryDue) -> None:
@@ -172,6 +153,7 @@ class Dispatcher(Actor):
     async def poll(self, message: Poll) -> None:
         """Lease the deliveries that can start now, start them, and sleep until the next is due."""
         self._batching = False
+        self._take_freed_slots()  # also those of which no message has told
         self._polls.begin()
         # Works on copies: a failed transaction leaves this actor's state unchanged.
         plan = ClaimPlan(self._receivers, self._free, self._slots, self._per_receiver)
@@ -276,17 +258,54 @@ class Dispatcher(Actor):
         return unstarted
 
     def _start(self, due: LeasedDelivery, target: Endpoint | None) -> bool:
-        origin = target.origin if target is not None else None
+        receiver = self._receiver(target.origin if target is not None else None)
+        receiver.take(1)
+        attempt = self._attempts.begin(due, target)
+        if self._actors.tell(due.delivery, attempt):
+            return True
+        self._attempts.withdraw(attempt)
+        receiver.ended()  # no actor could be created
+        return False
+
+    def _receiver(self, origin: Origin | None) -> ReceiverSlots:
+        """Return the slots of a receiver; made if necessary."""
         receiver = self._receivers.get(origin)
         if receiver is None:
             receiver = self._receivers[origin] = new_receiver(
                 origin, self._slots, self._per_receiver
             )
-        receiver.take(1)
-        if self._actors.tell(due.delivery, Attempt(due, target)):
-            return True
-        receiver.ended()  # no actor could be created
-        return False
+        return receiver
+
+    def _take_freed_slots(self) -> None:
+        for freed in self._attempts.take_freed():
+            self._take_freed(freed)
+
+    def _take_freed(self, freed: SlotFreed) -> None:
+        """Free a slot of a receiver, and adapt its window to the measured pace."""
+        receiver = self._receivers[freed.origin]
+        if freed.error:
+            receiver.failed(freed.error, self.context.clock.now())
+        elif freed.error is not None and receiver.failures:
+            receiver.succeeded()
+        if freed.timed_out:
+            receiver.timed_out()
+        elif freed.head_seconds is not None:
+            receiver.answered(freed.head_seconds)
+        else:
+            receiver.ended()
+        if not self._more or self._polls.pending:
+            return
+        growing = freed.head_seconds is not None and not receiver.slow
+        if growing and receiver.window < receiver.limit:
+            enough = max(1, receiver.window // 2)  # it has just responded in time
+        else:
+            enough = max(receiver.window // 2, min(MIN_FREE_SLOTS, receiver.limit))
+        if receiver.free >= enough and self._free:
+            self._polls.soon()
+        elif not self._batching:
+            # Wait for half a window: one transaction per slot would cost more than it gains.
+            self._polls.after(BATCH_SECONDS)
+            self._batching = True
 
     @property
     def _free(self) -> int:

@@ -103,14 +103,46 @@ class ClockSkewRepair:
             log.warning("queue.rescheduled", queue=self._queue, jobs=count)
 
 
+def _nothing() -> None:
+    """Tell nobody that a wake-up is being handled."""
+
+
 class WakeUp(Message, frozen=True):
     """Sent after a commit that may have made jobs due: poll early.
 
     A lost wake-up does no harm: queues are polled once a second anyway. `elsewhere`: the commit was
-    another process's, and its work may be that of another queue.
+    another process's, and its work may be that of another queue. A handler calls `taken` before it
+    looks for work.
     """
 
     elsewhere: bool = False
+    taken: Callable[[], None] = _nothing
+
+
+MAX_SLEEP_SECONDS: Final = 1.0
+
+
+class Waker:
+    """Wakes up a worker, with at most one wake-up in its mailbox however many commits there are.
+
+    The instance that should have handled a wake-up may have ended: after a second another one is
+    sent.
+    """
+
+    def __init__(self, worker: Ref, *, elsewhere: bool = False) -> None:
+        """`elsewhere`: as in `WakeUp`."""
+        self._tell = worker.tell
+        self._wake_up = WakeUp(elsewhere, self._taken)
+        self._waits_until = -inf
+
+    def __call__(self) -> None:
+        """Wake up the worker, unless a wake-up waits for it."""
+        now = trio.current_time()
+        if now >= self._waits_until and self._tell(self._wake_up):
+            self._waits_until = now + MAX_SLEEP_SECONDS
+
+    def _taken(self) -> None:
+        self._waits_until = -inf
 
 
 class QueueWakeUps:
@@ -118,15 +150,15 @@ class QueueWakeUps:
 
     def __init__(self, recorded: Counter, workers: Mapping[str, Ref]) -> None:
         """`recorded` counts by queue; `workers` are by queue, too."""
-        self._recorded, self._workers = recorded, workers
+        self._recorded = recorded
+        self._wakers = {queue: Waker(worker) for queue, worker in workers.items()}
 
     def __call__(self, queue: str) -> None:
         """Count a commit with a job of `queue`, and wake up its worker."""
         self._recorded.add(queue)
-        self._workers[queue].tell(WakeUp())
+        self._wakers[queue]()
 
 
-MAX_SLEEP_SECONDS: Final = 1.0
 MIN_SLEEP_SECONDS: Final = 0.05
 EARLY_SECONDS: Final = 0.001
 """A timer that fires so little before its time is not set again: sums of times are rounded."""
@@ -267,6 +299,7 @@ class QueueWorker(Actor, ABC):
     @handles(WakeUp)
     def woken_up(self, message: WakeUp) -> None:
         """Poll soon."""
+        message.taken()
         rest = self._polled_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0
         if rest <= 0.0:
             self._poll_soon()

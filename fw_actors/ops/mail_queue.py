@@ -119,7 +119,7 @@ class Outbox:
             arguments=arguments,
             user=user,
         )
-        tx.after_commit(self._queued)
+        tx.after_commit(self._queued, once=True)
 
 
 _OUTCOME: Final = ("status", "attempts", "error", "sent", "modified")

@@ -72,7 +72,7 @@ class JobRecorder:
             user=fw.user,
             trace_context=None if tracer is None else written_context(tracer.context_of(fw.tx)),
         )
-        fw.tx.after_commit(self._recorded)
+        fw.tx.after_commit(self._recorded, once=True)
         return number
 
 

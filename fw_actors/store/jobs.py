@@ -243,6 +243,11 @@ def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
 
 LOCK_HELD: Final = Statement(select(held_of(SETTLED).c.subject))
 _HELD_IDS: Final = JsonRows("held")
+PARTITIONS: Final = Statement(
+    select(JOB.c.id, JOB.c.partition).where(
+        JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table))
+    )
+)
 DELETE_HELD: Final = Statement(
     delete(JOB).where(JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)))
 )
@@ -417,6 +422,11 @@ def fail(tx: Tx, job_id: int, token: str, error: str) -> bool:
 def lock_held(tx: Tx, held: Sequence[tuple[int, str]]) -> None:
     """Lock leased jobs (id, token) by id until the transaction ends."""
     tx.rows(LOCK_HELD, settled=rows_as_json(held))
+
+
+def partitions(tx: Tx, held: Sequence[int]) -> dict[int, str]:
+    """Return the present partitions of jobs, by id."""
+    return {row[0]: row[1] for row in tx.rows(PARTITIONS, held=rows_as_json(held))}
 
 
 def delete_held(tx: Tx, held: Sequence[int]) -> None:

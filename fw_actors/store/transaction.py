@@ -109,8 +109,10 @@ class Tx(ABC):
         """
 
     @abstractmethod
-    def after_commit(self, callback: AfterCommit) -> None:
+    def after_commit(self, callback: AfterCommit, *, once: bool = False) -> None:
         """Call `callback` on trio's thread once the transaction is durable.
+
+        With `once` a callback that is registered already is not registered again.
 
         Callbacks run in order, before the caller of `write` is answered. They are dropped when the
         transaction, or the savepoint in which they were registered, is rolled back. Correctness
@@ -163,6 +165,8 @@ class CursorTx(Tx):
     dialect: ClassVar[str]
     refusals: ClassVar[tuple[type[Exception], ...]]
     """The errors that the cursor raises for a refused statement."""
+    _places: dict[AfterCommit, int] | None = None
+    """The places in `callbacks` of those registered once; made on demand."""
 
     def __init__(
         self,
@@ -246,7 +250,15 @@ class CursorTx(Tx):
         finally:
             self._limit.end()
 
-    def after_commit(self, callback: AfterCommit) -> None:
+    def after_commit(self, callback: AfterCommit, *, once: bool = False) -> None:
+        if once:
+            if self._places is None:
+                self._places = {}
+            place = self._places.get(callback)
+            # A savepoint that was undone has dropped the callback from its place.
+            if place is not None and callback in self.callbacks[place : place + 1]:
+                return
+            self._places[callback] = len(self.callbacks)
         self.callbacks.append(callback)
 
     def stop(self, refusal: Exception) -> None:

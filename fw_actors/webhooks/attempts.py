@@ -20,7 +20,7 @@ from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import NotFoundError, ValidationError
 from fw_actors.http import Times, parse_endpoint
-from fw_actors.rules.signing import SignedHeaders
+from fw_actors.rules.signing import SCHEME, SignedHeaders
 from fw_actors.runtime.clock import US_PER_MS
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
 from fw_actors.store.jobs import held_of
@@ -34,6 +34,9 @@ _URLS: Final = 1024
 _SIGNED: Final = 3  # headers; those of tracing follow
 NO_ITEM: Final = "-"
 """Stands for an unknown item of a trace."""
+_STEPS: Final = 4  # items; then the timestamp and the signatures
+_SIGNATURE: Final = SCHEME.decode()
+_BETWEEN_SIGNATURES: Final = ";"  # for the space between those of two secrets
 
 
 class AttemptTrace(NamedTuple):
@@ -64,13 +67,14 @@ class AttemptTrace(NamedTuple):
 def written_trace(times: Times | None, signed: SignedHeaders, address: str, url: str) -> str:
     """Return a trace in its stored form, except the last item, which is the worker.
 
-    Items contain no spaces and are separated by spaces. The parent id is an item only if a
-    `traceparent` was sent.
+    Items contain no spaces and are separated by spaces. Two signatures, of a rotated secret and its
+    successor, are one item. The parent id is an item only if a `traceparent` was sent.
     """
     timestamp = signature = NO_ITEM
     parent = ""
     if signed:
-        timestamp, signature = signed[1][1].decode(), signed[2][1].decode()
+        timestamp = signed[1][1].decode()
+        signature = signed[2][1].decode().replace(" ", _BETWEEN_SIGNATURES)
         if len(signed) > _SIGNED:
             parent = f" {signed[_SIGNED][1].decode().split('-')[2]}"
     steps = "0 0 0 0"
@@ -87,17 +91,22 @@ def written_trace(times: Times | None, signed: SignedHeaders, address: str, url:
 def read_trace(text: str | None) -> AttemptTrace:
     """Return a stored trace; an empty one if there is none, or if raw SQL has damaged it."""
     items = (text or "").split(" ")
+    second = _STEPS + 2
+    if len(items) > second and items[second].startswith(_SIGNATURE):
+        # Two signatures were two items once.
+        items[second - 1 : second + 1] = [_BETWEEN_SIGNATURES.join(items[second - 1 : second + 1])]
     try:
-        dns, connect, tls, answer = map(int, items[:4])
+        dns, connect, tls, answer = map(int, items[:_STEPS])
         timestamp, signature, address, url, *parent, worker = (
-            "" if item == NO_ITEM else item for item in items[4:]
+            "" if item == NO_ITEM else item for item in items[_STEPS:]
         )
         stamp = int(timestamp) if timestamp else None
         (parent_id,) = parent or [""]
     except ValueError:
         return AttemptTrace()
     return AttemptTrace(
-        dns, connect, tls, answer, stamp, signature, address, url, worker, parent_id
+        dns, connect, tls, answer, stamp, signature.replace(_BETWEEN_SIGNATURES, " "), address, url,
+        worker, parent_id,
     )  # fmt: skip
 
 

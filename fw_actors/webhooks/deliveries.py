@@ -11,7 +11,7 @@ deliveries, counts of Webhooks. A claim does not wait for locks: it skips locked
 from __future__ import annotations
 
 import codecs
-from collections.abc import Container, Sequence, Set
+from collections.abc import Container, Iterator, Sequence, Set
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -127,9 +127,10 @@ class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
     `again`: those of deliveries with earlier attempts. `tallies`: what they add to the counts of
-    their Webhooks, the sum of `noted`, which is empty if they are not counted. `ordered`: those
-    whose jobs have ordering keys; `webhooks`: the Webhooks of these; `drained`: the jobs among them
-    whose Webhooks no longer order deliveries.
+    their Webhooks, the sum of `noted`, which is empty if they are not counted; `leased`: a job of
+    each of these Webhooks, and the Webhook's id at the lease. `ordered`: those whose jobs have
+    ordering keys; `webhooks`: the Webhooks of these; `drained`: the jobs among them whose Webhooks
+    no longer order deliveries.
     """
 
     held: list[tuple[int, str]]
@@ -140,6 +141,7 @@ class OutcomeBatch(NamedTuple):
     again: list[tuple[int, str]]
     noted: list[Noted]
     tallies: str
+    leased: str
     ordered: list[tuple[int, str]]
     webhooks: set[str]
     drained: set[int]
@@ -190,8 +192,9 @@ class Deliveries(DeliveryClaims):
     ) -> OutcomeBatch:
         """Determine the status after each finished attempt, and encode the batch for
         `settle_all`. `counted`: as outcomes of their Webhooks (B-240)."""
-        ready = OutcomeBatch([], [], "", [], [], [], [], "", [], set(), set())
+        ready = OutcomeBatch([], [], "", [], [], [], [], "", "", [], set(), set())
         rows = []
+        leased: dict[tuple[str, str], int] = {}  # by name and row: a name may pass to another
         for due, ended in attempts:
             verdict = decide(
                 ended.ending,
@@ -221,7 +224,12 @@ class Deliveries(DeliveryClaims):
                     ready.drained.add(job)
             if counted:
                 ready.noted.append((due.job.partition, verdict.status, ended.at, error_of(ended)))
-        return ready._replace(rows=rows_as_json(rows), tallies=tallies_of(ready.noted))
+                leased[due.job.partition, "" if due.hook is None else due.hook.row_id] = job
+        return ready._replace(
+            rows=rows_as_json(rows),
+            tallies=tallies_of(ready.noted),
+            leased=rows_as_json([(job, webhook) for (webhook, _), job in leased.items()]),
+        )
 
     def settle_all(self, tx: Tx, batch: OutcomeBatch) -> Sequence[DeliveryStatus | None]:
         """Write all outcomes by one statement, each only if the job still has the lease's token.
@@ -242,11 +250,9 @@ class Deliveries(DeliveryClaims):
                 None if held in lost else status
                 for held, status in zip(batch.held, statuses, strict=True)
             ]
-        tallies = batch.tallies
-        if lost and batch.noted:
-            pairs = zip(batch.held, batch.noted, strict=True)
-            tallies = tallies_of(noted for held, noted in pairs if held not in lost)
-        add_tallies(tx, tallies)
+        counted = not lost and add_tallies(tx, batch.tallies, batch.leased)
+        if batch.noted and not counted:
+            add_tallies(tx, tallies_of(_noted_by_new_names(tx, batch, lost)))
         jobs.delete_held(tx, [held[0] for held in batch.sent if held not in lost])
         if batch.others:
             jobs.settle_all(tx, batch.others)  # fenced by the tokens too
@@ -314,6 +320,17 @@ def _held_with_turns(
     if renamed:
         lock_turns(tx, sorted(renamed))
     return found
+
+
+def _noted_by_new_names(
+    tx: Tx, batch: OutcomeBatch, lost: Container[tuple[int, str]]
+) -> Iterator[Noted]:
+    """Yield the outcomes for the counts of their Webhooks, which may have been renamed since the
+    leases; without those of lost leases."""
+    names = jobs.partitions(tx, [job for job, _ in batch.held])
+    for held, (_, status, at, error) in zip(batch.held, batch.noted, strict=True):
+        if held not in lost:
+            yield names[held[0]], status, at, error
 
 
 def _release_followers(

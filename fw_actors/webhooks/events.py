@@ -118,7 +118,7 @@ class DeliveryRecorder:
                 self._write_alone(fw, planned[0])
             else:
                 self._write(fw, planned)
-            tx.after_commit(self._recorded)
+            tx.after_commit(self._recorded, once=True)
         return ids
 
     def _write(self, fw: Fw, planned: Sequence[_Planned]) -> None:
@@ -481,7 +481,7 @@ def _check_size(planned: Sequence[RecordedEvent | FwError]) -> None:
         if isinstance(each, RecordedEvent):
             count = len(each.wanted)
             deliveries += count
-            size += count * len(each.payload)
+            size += count * len(each.payload.encode())
     if deliveries > MAX_DELIVERIES or size > MAX_RECORDED_BYTES:
         raise ValidationError(
             f"events would record {deliveries:,} deliveries with {size // 2**20} MiB of bodies; "

@@ -62,6 +62,14 @@ def tallies_of(outcomes: Iterable[Noted]) -> str:
 
 
 _T: Final = JsonRows("tallies")
+_LEASED: Final = JsonRows("leased")
+_NAME_OF_JOB: Final = sa.select(JOB.c.partition).where(JOB.c.id == _LEASED.item(0, int))
+# Not a join: SQLite would read all jobs.
+_RENAMED: Final = (
+    sa.exists()
+    .select_from(_LEASED.table)
+    .where(_NAME_OF_JOB.correlate(_LEASED.table).scalar_subquery() != _LEASED.item(1, str))
+)
 _HOUR: Final = WEBHOOK_HOUR.c
 _ADD_COUNTS: Final = Statement(
     sa.insert(WEBHOOK_HOUR).from_select(
@@ -72,7 +80,7 @@ _ADD_COUNTS: Final = Statement(
             *(_T.item(at, int) for at in (1, 2, 3)),
         )
         .select_from(_T.table)
-        .where(sa.true())  # else SQLite parses ON as that of a join
+        .where(~_RENAMED)
         .suffix_with(
             "ON CONFLICT (webhook, hour) DO UPDATE SET sent = fw_webhook_hour.sent + excluded.sent,"
             " retried = fw_webhook_hour.retried + excluded.retried,"
@@ -88,7 +96,7 @@ _ADD_HEALTH: Final = Statement(
             _T.item(8, int),
         )
         .select_from(_T.table)
-        .where(sa.true())
+        .where(sa.true())  # else SQLite parses ON as that of a join
         .suffix_with(
             "ON CONFLICT (webhook) DO UPDATE SET"
             " failures = excluded.failures + CASE WHEN excluded.last_success IS NULL"
@@ -104,10 +112,22 @@ _ADD_HEALTH: Final = Statement(
 )  # fmt: skip
 
 
-def add_tallies(tx: Tx, tallies: str) -> None:
-    """Count a batch of outcomes for their Webhooks."""
-    tx.run(_ADD_COUNTS, tallies=tallies, hour=tx.now - tx.now % MS_PER_HOUR)
+_NONE: Final = rows_as_json(())
+
+
+def add_tallies(tx: Tx, tallies: str, leased: str = _NONE) -> bool:
+    """Count a batch of outcomes for their Webhooks, unless one of these was renamed meanwhile.
+
+    `leased`: rows of a job of each Webhook and the Webhook's id when that job was leased.
+
+    Returns: whether they were counted.
+    """
+    hour = tx.now - tx.now % MS_PER_HOUR
+    added = tx.run(_ADD_COUNTS, tallies=tallies, leased=leased, hour=hour)
+    if not added and tallies != _NONE:
+        return False
     tx.run(_ADD_HEALTH, tallies=tallies)
+    return True
 
 
 class WebhookState(StrEnum):

@@ -131,7 +131,7 @@ class Pauses:
         before = _pause_of(fw.tx, webhook)
         if before.since is not None:
             self._audit.record(fw, Action.WEBHOOK_RESUME, webhook, {"since": iso(before.since)})
-            fw.tx.after_commit(self._recorded)
+            fw.tx.after_commit(self._recorded, once=True)
         _write(fw.tx, WebhookPause(webhook))
         return WebhookPause(webhook)
 

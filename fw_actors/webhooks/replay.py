@@ -154,7 +154,7 @@ class Replays:
             jobs.enqueue(tx, queue=QUEUE, partition=webhook, subject=delivery)
         detail = {"webhook": webhook, "previous_status": previous}
         self._audit.record(fw, Action.REPLAY, delivery, detail)
-        tx.after_commit(self._recorded)
+        tx.after_commit(self._recorded, once=True)
         return Replayed(delivery)
 
 
@@ -260,7 +260,7 @@ class BulkReplays:
         total = fw.count(_DELIVERY, [*filters, _FINISHED])
         run = self._new(fw, filters, total, ReplayState.RUNNING, last)
         _keep(fw.tx, run)
-        fw.tx.after_commit(self._recorded)
+        fw.tx.after_commit(self._recorded, once=True)
         return run
 
     def here(self, fw: Fw, filters: Sequence[Any], total: int) -> ReplayRun:

@@ -20,7 +20,7 @@ from fw_actors.access.sign_in import AttemptDependencies, NewDeviceNotice, SignI
 from fw_actors.actors import delivery
 from fw_actors.actors.app_jobs import AppJobs
 from fw_actors.actors.console import process_name
-from fw_actors.actors.delivery import DeliveryActor, DeliveryDependencies
+from fw_actors.actors.delivery import AttemptsInFlight, DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.lockout import AttemptLog, LockoutActor
@@ -186,6 +186,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
     traced = site.tracer is not None
     deliveries = Deliveries(site.registry, backoff, worker=process_name(), traced=traced)
     dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
+    attempts = AttemptsInFlight(dispatcher)
     dependencies = DeliveryDependencies(
         site.store,
         deliveries,
@@ -195,6 +196,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
         parts.log,
         dispatcher,
         outcomes,
+        attempts,
         parts.delivered,
         honour_retry_after=ops.honour_retry_after,
         scrubber=site.config.scrubber,
@@ -221,6 +223,7 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
                 site.store,
                 deliveries,
                 pool,
+                attempts,
                 slots=ops.delivery_concurrency,
                 per_receiver=ops.per_receiver_concurrency,
                 paused=parts.paused,

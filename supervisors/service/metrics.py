@@ -88,7 +88,7 @@ class Readings:
         yield from _by(
             QUEUE,
             "fw_commits_with_jobs",
-            "Emits, changes and messages of this process that queued jobs, by queue.",
+            "Commits of this process that queued jobs, by queue.",
             self._parts.recorded.counts(),
         )
         yield from _by(

@@ -25,7 +25,7 @@ from fw_actors.actors.background import ErrorWriter, Replayer, SubscriptionWatch
 from fw_actors.actors.console import Console, ServiceConsole
 from fw_actors.actors.gateway import Gateway
 from fw_actors.actors.metrics import Counter, DeliveryMeter, StoreProbe
-from fw_actors.actors.queue_worker import Drain, QueueWakeUps, WakeUp
+from fw_actors.actors.queue_worker import Drain, QueueWakeUps, Waker
 from fw_actors.actors.sweeper import (
     BATCH,
     DAILY,
@@ -328,10 +328,11 @@ async def _run(
 @contextmanager
 def _woken_by_external_commits(parts: Parts) -> Iterator[None]:
     """Wake up all queue workers after commits of other processes."""
+    wakers = [Waker(parts.runtime.ref(name), elsewhere=True) for name in WORKERS.values()]
 
     def wake_up() -> None:
-        for name in WORKERS.values():
-            parts.runtime.ref(name).tell(WakeUp(elsewhere=True))
+        for waker in wakers:
+            waker()
 
     forget = parts.site.store.on_external_commit(wake_up)
     try:

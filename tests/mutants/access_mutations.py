@@ -45,7 +45,7 @@ ACCESS: Final = (
     Mutation(
         "a delivery bypasses its DeliveryActor",
         "fw_actors/actors/dispatcher.py",
-        "        if self._actors.tell(due.delivery, Attempt(due, target)):\n",
+        "        if self._actors.tell(due.delivery, attempt):\n",
         "        import trio\n"
         "        from fw_actors.rules.delivery import Ending\n"
         "        from fw_actors.webhooks.deliveries import AttemptOutcome\n"

@@ -157,6 +157,13 @@ DELIVERY: Final = (
         "            pass\n",
     ),
     Mutation(
+        "a new Dispatcher does not know the attempts that still run",
+        "fw_actors/actors/dispatcher.py",
+        "            self._receiver(origin).take(count)\n",
+        "            del count\n",
+        "tests/fw_actors/actors/test_receiver_slots.py",
+    ),
+    Mutation(
         "only a wake-up makes the queue workers poll",
         "fw_actors/actors/queue_worker.py",
         "        self._timer = self._context.after(seconds, PollTimer())\n",

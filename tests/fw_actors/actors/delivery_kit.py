@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from fw_actors.actors.delivery import DeliveryActor, DeliveryDependencies
+from fw_actors.actors.delivery import AttemptsInFlight, DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.metrics import DeliveryMeter
 from fw_actors.actors.outcome_writer import OutcomeWriter
@@ -214,9 +214,10 @@ async def _actors(
     async with open_runtime(clock=site.clock, entropy=site.entropy, log=log) as runtime:
         dispatcher, outcomes = runtime.ref("dispatcher"), runtime.ref("outcomes")
         keys, counter, paused = SigningKeys(site.vault), DeliveryMeter(()), set[str]()
+        attempts = AttemptsInFlight(dispatcher)
         dependencies = DeliveryDependencies(
-            site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes, counter,
-            honour_retry_after=ops.honour_retry_after, tracer=site.tracer,
+            site.store, deliveries, receiver, keys, site.clock, log, dispatcher, outcomes, attempts,
+            counter, honour_retry_after=ops.honour_retry_after, tracer=site.tracer,
         )  # fmt: skip
         pool = KeyedPool(
             runtime, "deliveries", capacity=ops.delivery_concurrency, idle_seconds=1.0,
@@ -233,7 +234,7 @@ async def _actors(
             actor_child(
                 "dispatcher",
                 lambda: Dispatcher(
-                    site.store, deliveries, pool, slots=ops.delivery_concurrency,
+                    site.store, deliveries, pool, attempts, slots=ops.delivery_concurrency,
                     per_receiver=ops.per_receiver_concurrency, paused=paused,
                 ),
             ),

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from fw_actors.actors.metrics import Counter
 from fw_actors.actors.queue_worker import (
     REST_SECONDS,
     Drain,
     JobFailed,
     QueuePolicy,
+    QueueWakeUps,
     QueueWorker,
+    Waker,
     WakeUp,
 )
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.safe_output import Scrubber
-from fw_actors.runtime import MailboxPolicy, Ref, open_runtime
+from fw_actors.runtime import (
+    Actor,
+    MailboxPolicy,
+    Ref,
+    Runtime,
+    SystemClock,
+    handles,
+    open_runtime,
+)
 from fw_actors.runtime.clock import SeededEntropy
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from supervisors import open_supervisor
@@ -145,3 +156,54 @@ async def test_external_wake_ups_share_reads_of_store(
         bench.queue.tell(WakeUp(elsewhere=True))
         await trio.sleep(REST_SECONDS + 0.01)
         assert bench.begun == [0]
+
+
+class WakeUpCounter(Actor):
+    """Counts its wake-ups; a deaf one does not say that it has taken them."""
+
+    def __init__(self, woken: list[WakeUp], *, deaf: bool = False) -> None:
+        self._woken, self._deaf = woken, deaf
+
+    @handles(WakeUp)
+    def woken_up(self, message: WakeUp) -> None:
+        if not self._deaf:
+            message.taken()
+        self._woken.append(message)
+
+
+def bench_runtime() -> AbstractAsyncContextManager[Runtime]:
+    return open_runtime(clock=SystemClock(), entropy=SeededEntropy(1), log=RecordingLog())
+
+
+async def test_queue_wake_up_waits_once_for_worker(autojump_clock: MockClock) -> None:
+    """A mailbox is not filled by the commits while its actor is busy; all are counted."""
+    woken: list[WakeUp] = []
+    recorded = Counter(())
+    children = [actor_child("slow", lambda: WakeUpCounter(woken))]
+    async with bench_runtime() as runtime, open_supervisor(runtime, "bench", children):
+        worker = runtime.ref("slow")
+        wake_up = QueueWakeUps(recorded, {"slow": worker})
+        worker.suspend()
+        for _ in range(1000):
+            wake_up("slow")
+        worker.resume()
+        await wait_all_tasks_blocked()
+        assert len(woken) == 1
+        wake_up("slow")
+        await wait_all_tasks_blocked()
+        assert len(woken) == 2
+        assert runtime.dead_letters.last() == ()
+    assert recorded.counts() == {"slow": 1001}
+
+
+async def test_waker_repeats_wake_up_that_may_be_lost(autojump_clock: MockClock) -> None:
+    """Its worker's instance may have ended."""
+    woken: list[WakeUp] = []
+    children = [actor_child("slow", lambda: WakeUpCounter(woken, deaf=True))]
+    async with bench_runtime() as runtime, open_supervisor(runtime, "bench", children):
+        waker = Waker(runtime.ref("slow"), elsewhere=True)
+        for _ in range(5):
+            waker()
+            waker()
+            await trio.sleep(0.5)
+    assert [each.elsewhere for each in woken] == [True] * 3

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
-from fw_actors.actors.delivery import Attempt, SlotFreed
+from fw_actors.actors.delivery import Attempt, AttemptsInFlight, SlotFreed
 from fw_actors.actors.dispatcher import BATCH_SECONDS
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
-from tests.fw_actors.actors.delivery_kit import ScriptedReceiver, delivering
+from fw_actors.webhooks.deliveries import Deliveries
+from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -188,11 +191,79 @@ async def test_leased_delivery_without_slot_is_returned_uncounted(
     assert receiver.times[1] <= 12
 
 
-async def test_slot_freed_is_accepted_behind_ten_thousand_wake_ups(
+async def test_slots_return_although_mailbox_of_dispatcher_is_full(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """A poll may wait seconds for the store, while each external commit sends a wake-up."""
-    async with delivering(tmp_path, ScriptedReceiver(["200"])) as post:
+    """Otherwise a receiver would get nothing until a restart."""
+    receiver = ScriptedReceiver(["200"], busy=0.5)
+    async with delivering(tmp_path, receiver, per_receiver_concurrency=4) as post:
+        await post.webhook()
+        made = await post.site.write(
+            "Administrator",
+            lambda fw: [fw.webhooks.emit("invoice.paid", {})["deliveries"][0] for _ in range(20)],
+        )
+        await trio.sleep(1.2)
+        assert receiver.in_flight == 4
         dispatcher = post.runtime.ref("dispatcher")
-        assert all(dispatcher.tell(WakeUp()) for _ in range(10_000))
-        assert dispatcher.tell(SlotFreed(None))
+        dispatcher.suspend()  # as while a poll waits for the store
+        while dispatcher.tell(WakeUp()):
+            pass
+        await trio.sleep(1)
+        assert receiver.in_flight == 0
+        dispatcher.resume()
+        with trio.fail_after(10):
+            for delivery in made:
+                await post.settled(delivery)
+        [shown] = await receivers(post)
+    assert (shown["in_flight"], receiver.most) == (0, 4)
+
+
+async def test_restarted_dispatcher_counts_attempts_of_before(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of a receiver holds over a failure of the Dispatcher (B-231)."""
+    receiver = ScriptedReceiver(["200"], busy=0.5)
+    async with delivering(tmp_path, receiver, per_receiver_concurrency=4) as post:
+        await post.webhook()
+        made = await post.site.write(
+            "Administrator",
+            lambda fw: [fw.webhooks.emit("invoice.paid", {})["deliveries"][0] for _ in range(60)],
+        )
+        await trio.sleep(1.2)
+        assert receiver.in_flight == 4
+        claim = Deliveries.claim
+
+        def fail_once(*_: object) -> None:
+            monkeypatch.setattr(Deliveries, "claim", claim)
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(Deliveries, "claim", fail_once)
+        post.dispatcher()
+        await trio.testing.wait_all_tasks_blocked()
+        assert Deliveries.claim is claim
+        [after] = await receivers(post)
+        for delivery in made:
+            await post.settled(delivery)
+        [last] = await receivers(post)
+    assert (after["in_flight"], after["window"]) == (4, 1)
+    assert (last["in_flight"], receiver.most) == (0, 4)
+
+
+async def test_attempt_without_actor_uses_no_slot_of_new_dispatcher(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It was in the mailbox of an actor that has ended."""
+    async with delivering(tmp_path, ScriptedReceiver(["200"])) as post:
+        await post.webhook()
+        due = await post.lease()
+        attempts = AttemptsInFlight(post.runtime.ref("nobody"))
+        attempt = attempts.begin(due, None)
+        assert attempts.begun_before({due.delivery}) == {None: 1}
+        assert attempts.begun_before(set()) == {}
+        attempts.end(attempt, SlotFreed(None))
+        assert list(attempts.take_freed()) == []
+
+
+async def receivers(post: DeliverySite) -> Any:
+    """Return the receivers as the console shows them."""
+    return (await post.runtime.ref("dispatcher").inspect()).described["receivers"]

@@ -211,8 +211,8 @@ async def test_webhook_state_is_read_by_the_webhook_keys(office: Office) -> None
         lambda tx: drop_old_hours(tx, 10),
     )
     by_their_keys = {
-        "fw_job": "partition", "doc_webhook": "name", "fw_webhook_hour": "webhook hour",
-        "fw_webhook_health": "webhook",
+        "fw_job": "partition id rowid", "doc_webhook": "name",
+        "fw_webhook_hour": "webhook hour", "fw_webhook_health": "webhook",
     }  # fmt: skip
     assert unsought(found, **by_their_keys) == []
 

@@ -93,6 +93,43 @@ async def test_commit_callbacks_run_in_order_and_skip_failed_savepoint(store: St
     assert called == ["first", "second"]
 
 
+async def test_commit_callback_for_once_runs_once(store: Store) -> None:
+    called: list[str] = []
+
+    def notice() -> None:
+        called.append("notice")
+
+    def work(tx: Tx) -> None:
+        for _ in range(3):
+            tx.after_commit(notice, once=True)
+            tx.after_commit(lambda: called.append("other"))
+
+    await store.write(work)
+    assert called == ["notice", *["other"] * 3]
+
+
+async def test_commit_callback_for_once_survives_failed_savepoint(store: Store) -> None:
+    """A savepoint that is undone takes only its own registration with it."""
+    called: list[str] = []
+
+    def notice() -> None:
+        called.append("notice")
+
+    def work(tx: Tx) -> None:
+        with suppress(NoteRefused), tx.savepoint():
+            tx.after_commit(notice, once=True)
+            raise NoteRefused
+        tx.after_commit(lambda: called.append("other"))
+        with suppress(NoteRefused), tx.savepoint():
+            tx.after_commit(notice, once=True)
+            raise NoteRefused
+        tx.after_commit(notice, once=True)
+        tx.after_commit(notice, once=True)
+
+    await store.write(work)
+    assert called == ["other", "notice"]
+
+
 async def test_commit_callback_of_failed_transaction_is_dropped(store: Store) -> None:
     called: list[str] = []
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from fw_actors.rules.delivery import Backoff, Ending
+from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import LeasedDelivery
@@ -42,13 +43,20 @@ class ClaimingProcess:
         return batch.due
 
     async def end(self, due: LeasedDelivery, ending: Ending = Ending.DELIVERED) -> None:
-        def work(tx: Tx) -> None:
+        assert await self.end_all([due], ending) != [None]
+
+    async def end_all(
+        self, dues: Sequence[LeasedDelivery], ending: Ending = Ending.DELIVERED
+    ) -> Sequence[DeliveryStatus | None]:
+        """End attempts in one batch; return the new statuses."""
+
+        def work(tx: Tx) -> Sequence[DeliveryStatus | None]:
             error = "" if ending is Ending.DELIVERED else "status: 400."
             outcome = AttemptOutcome(ending, tx.now, 1, 200, b"", error)
-            batch = self._deliveries.outcome_batch([(due, outcome)])
-            assert self._deliveries.settle_all(tx, batch) != [None]
+            batch = self._deliveries.outcome_batch([(due, outcome) for due in dues])
+            return self._deliveries.settle_all(tx, batch)
 
-        await self._store.write(work)
+        return await self._store.write(work)
 
     async def give_back(self, due: LeasedDelivery) -> None:
         await self._store.write(lambda tx: self._deliveries.give_back(tx, due))

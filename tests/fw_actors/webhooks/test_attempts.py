@@ -21,6 +21,7 @@ from fw_actors.webhooks.attempts import (
     written_trace,
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
+from fw_actors.webhooks.signing_keys import rotate
 from tests.fw_actors.actors.delivery_kit import DeliverySite, delivering
 from tests.fw_actors.actors.delivery_kit import ScriptedReceiver as Receiver
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
@@ -79,6 +80,23 @@ async def test_attempt_trace_has_sent_headers_and_url_without_query(
     traces = [each.trace for each in found.attempts]
     assert [(str(each.timestamp), each.signature) for each in traces] == sent
     assert {each.url for each in traces} == {"https://receiver.example/hook?…"}
+
+
+async def test_attempt_trace_during_rotation_has_both_signatures(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The record of an attempt is the same as without a rotation (B-186)."""
+    receiver = Receiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        name, site = await post.webhook(), post.site
+        await site.write("Administrator", lambda fw: rotate(fw, site.audit, name, "another", 2))
+        [delivery] = await post.emit()
+        await post.settled(delivery)
+        [attempt] = (await history(post, delivery)).attempts
+    trace = attempt.trace
+    assert trace.signature == receiver.posts[0].headers["webhook-signature"]
+    assert trace.signature.count(" ") == 1
+    assert (trace.url, trace.address, trace.parent_id) == ("https://receiver.example/hook", "", "")
 
 
 async def test_attempt_trace_of_unsent_request_has_no_headers(
@@ -200,6 +218,8 @@ async def test_attempt_history_shows_delivery_fields_without_trace(
 
 
 SIGNED = ((b"webhook-id", b"msg_1"), (b"webhook-timestamp", b"17"), (b"webhook-signature", b"v1,x"))
+OVERLAPPING = (*SIGNED[:2], (b"webhook-signature", b"v1,x v1,y"))
+PARENT = (b"traceparent", b"00-%b-%b-01" % (b"a" * 32, b"b" * 16))
 TRACES = [
     ((None, (), "", ""), AttemptTrace(worker="w:1")),
     ((Times(0, 0, 0, 1.5), SIGNED, "[::1]:80", "http://[::1]/"),
@@ -207,15 +227,27 @@ TRACES = [
     ((Times(2.0, 1.25, 3.0, 0.0), (), "10.0.0.1:443", "https://x/"),
      AttemptTrace(2000, 1250, 3000, 0, None, "", "10.0.0.1:443", "https://x/", "w:1")),
     ((Times(7.0), (), "", "https://x/"), AttemptTrace(7000, url="https://x/", worker="w:1")),
-    ((Times(0, 0, 0, 1.0), (*SIGNED, (b"traceparent", b"00-%b-%b-01" % (b"a" * 32, b"b" * 16)),
-                            (b"tracestate", b"x=1")), "", "https://x/"),
+    ((Times(0, 0, 0, 1.0), (*SIGNED, PARENT, (b"tracestate", b"x=1")), "", "https://x/"),
      AttemptTrace(0, 0, 0, 1000, 17, "v1,x", "", "https://x/", "w:1", "b" * 16)),
+    ((None, OVERLAPPING, "10.0.0.1:443", "https://x/"),
+     AttemptTrace(0, 0, 0, 0, 17, "v1,x v1,y", "10.0.0.1:443", "https://x/", "w:1")),
+    ((None, (*OVERLAPPING, PARENT), "", ""),
+     AttemptTrace(0, 0, 0, 0, 17, "v1,x v1,y", "", "", "w:1", "b" * 16)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "trace"), TRACES)
 def test_attempt_trace_survives_write_and_read(given: Any, trace: AttemptTrace) -> None:
     assert read_trace(f"{written_trace(*given)} w:1") == trace
+
+
+@pytest.mark.parametrize("parent", ["", "b" * 16])
+def test_read_trace_repairs_trace_with_separate_signatures(parent: str) -> None:
+    """Until the signatures of a rotation became one item, each was one."""
+    stored = f"0 0 0 9 17 v1,x v1,y 10.0.0.1:443 https://x/ {parent} w:1".replace("  ", " ")
+    assert read_trace(stored) == AttemptTrace(
+        0, 0, 0, 9, 17, "v1,x v1,y", "10.0.0.1:443", "https://x/", "w:1", parent
+    )
 
 
 @pytest.mark.parametrize("text", [None, "", " " * 140, "1 2 3", "a b c d e f g h i"])

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from fw_actors.errors import DuplicateError
+from fw_actors.rules.delivery import Ending
+from fw_actors.webhooks.claims import LeasedDelivery
 from tests.fw_actors.office import Office
+from tests.fw_actors.webhooks.claim_kit import ClaimingProcess
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -152,3 +155,53 @@ async def test_emit_skips_other_webhook_with_reused_name(office: Office) -> None
     ))  # fmt: skip
     await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 3}))
     assert [row["webhook"] for row in await office.deliveries()] == [hook, "new", "new"]
+
+
+async def counts(office: Office) -> list[tuple[str, int, int]]:
+    """Return the counts of sent and failed deliveries by Webhook."""
+    rows = await office.sql("SELECT webhook, sent, failed FROM fw_webhook_hour ORDER BY webhook")
+    return [(str(webhook), int(sent), int(failed)) for webhook, sent, failed in rows]
+
+
+async def leased_by(process: ClaimingProcess, office: Office) -> LeasedDelivery:
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {}))
+    (due,) = await process.claim()
+    return due
+
+
+async def test_outcome_in_flight_counts_for_renamed_webhook(office: Office) -> None:
+    """Otherwise the Webhook goes on failing, and the counts belong to nothing (B-242)."""
+    name = await office.subscribe("a.b")
+    process = ClaimingProcess(office)
+    for _ in range(3):
+        await process.end(await leased_by(process, office), Ending.REFUSED)
+    due = await leased_by(process, office)
+    await office.do(lambda fw: fw.get_doc("Webhook", name).rename("renamed"))
+    await process.end(due)
+    assert await office.sql("SELECT webhook, failures FROM fw_webhook_health") == [("renamed", 0)]
+    assert await counts(office) == [("renamed", 1, 3)]
+
+
+async def test_outcomes_of_one_batch_count_by_current_names(office: Office) -> None:
+    """Leased under the old name, under the new one, and by a new Webhook of the old name."""
+    name = await office.subscribe("a.b")
+    process = ClaimingProcess(office)
+    dues = [await leased_by(process, office)]
+    await office.do(lambda fw: fw.get_doc("Webhook", name).rename("renamed"))
+    dues.append(await leased_by(process, office))
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {}))
+    await office.subscribe("c.d", name=name)
+    await office.do(lambda fw: fw.webhooks.emit("c.d", {}))
+    dues += await process.claim()
+    await process.end_all(dues)
+    assert await counts(office) == sorted([("renamed", 3, 0), (name, 1, 0)])
+
+
+async def test_lost_outcome_is_not_counted_beside_renamed_webhook(office: Office) -> None:
+    name = await office.subscribe("a.b")
+    process = ClaimingProcess(office)
+    lost, due = await leased_by(process, office), await leased_by(process, office)
+    await process.end(lost)
+    await office.do(lambda fw: fw.get_doc("Webhook", name).rename("renamed"))
+    assert await process.end_all([lost, due], Ending.REFUSED) == [None, "Failed"]
+    assert await counts(office) == [("renamed", 1, 1)]

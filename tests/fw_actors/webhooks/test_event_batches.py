@@ -239,3 +239,16 @@ async def test_emit_many_refuses_batch_that_records_too_much(
     with pytest.raises(ValidationError, match="Send fewer events"):
         await office.do(lambda fw: fw.webhooks.emit_many(large * 2))
     assert len(await jobs(office)) == 22
+
+
+async def test_emit_many_limit_counts_bytes_of_bodies(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A character may be four bytes of a body (B-88)."""
+    await office.subscribe()
+    monkeypatch.setattr("fw_actors.webhooks.events.MAX_RECORDED_BYTES", 3000)
+    batch = [{"name": "note.shared", "data": {"text": "\N{GRINNING FACE}" * 500}}] * 2
+    with pytest.raises(ValidationError, match="would record 2 deliveries"):
+        await office.do(lambda fw: fw.webhooks.emit_many(batch))
+    short = [{"name": "note.shared", "data": {"text": "x" * 500}}] * 2
+    assert len(await office.do(lambda fw: fw.webhooks.emit_many(short))) == 2

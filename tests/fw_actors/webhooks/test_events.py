@@ -580,3 +580,21 @@ async def test_ended_user_emits_events_of_dependent_documents(office: Office, en
     gone = ["API Key", "User Permission"] if end == "deleted" else ["API Key"]
     assert [(doc["doctype"], doc["user"]) for doc in told] == [(each, "bob") for each in gone]
     assert told[0]["name"] == key
+
+
+async def test_events_of_transaction_wake_up_dispatcher_once(tmp_path: Path) -> None:
+    """A notice for each event of a large transaction would fill the Dispatcher's mailbox."""
+    recorded: list[str] = []
+    async with open_office(tmp_path, recorded=recorded.append) as office:
+        for _ in range(2):
+            await office.subscribe("a.b")
+        await office.watch("Sales Order", "on_insert")
+
+        def work(fw: Any) -> None:
+            for _ in range(3):
+                fw.webhooks.emit("a.b", {})
+                order(fw)
+
+        await office.do(work)
+        assert len(await office.deliveries()) == 9
+    assert recorded == ["webhook"]
