@@ -254,17 +254,21 @@ class SubscriptionCache:
         is_known = (c.name == sa.bindparam("known_name"), c[ROW_ID] == sa.bindparam("known_row"))
         return _locked(sa.select(*values).where(*is_known))
 
-    def current_name(self, tx: Tx, subscription: Subscription) -> str:
+    def current_name(self, tx: Tx, subscription: Subscription) -> str | None:
         """Return the current name of a Webhook, which its deliveries refer to.
 
         The name cannot change until the transaction ends: a concurrent rename waits and then
         includes what is recorded here (B-45). A deleted Webhook keeps its name, and its
-        deliveries fail (B-166).
+        deliveries fail (B-166); None if another Webhook has that name by now, since it would get
+        them.
         """
-        if tx.scalar(self._named, key=subscription.webhook) == subscription.row_id:
+        found = tx.one(self._named, key=subscription.webhook)
+        if found is not None and found[0] == subscription.row_id:
             return subscription.webhook
         moved = tx.scalar(self._moved, key=subscription.row_id)
-        return subscription.webhook if moved is None else str(moved)
+        if moved is not None:
+            return str(moved)
+        return subscription.webhook if found is None else None
 
     def read_at_start(self, tx: Tx) -> None:
         """Read the subscriptions when the process opens the site.
