@@ -17,7 +17,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, counted, say, show_json, show_refusals
 from fw_cli.progress import progress
-from fw_cli.values import suggestion
+from fw_cli.values import UTF8, suggestion
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -65,7 +65,7 @@ class Emission:
     )
 )
 @click.argument("name", required=False)
-@click.option("--data", help="The event's data, a JSON object.  [default: {}]")
+@click.option("--data", type=UTF8, help="The event's data, a JSON object.  [default: {}]")
 @click.option("--key", help="An idempotency key: each Webhook receives it once.")
 @click.option(
     "--file", "source", type=click.Path(dir_okay=False, allow_dash=True),

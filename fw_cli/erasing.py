@@ -12,7 +12,7 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
-from fw_cli.values import DELIVERY, WEBHOOK, require_webhook_on_record
+from fw_cli.values import DELIVERY, UTF8, WEBHOOK, require_webhook_on_record
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--reference",
     nargs=2,
+    type=UTF8,
     metavar="DOCTYPE NAME",
     help="Erase the deliveries about this document.",
 )
