@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_MAX_ATTEMPTS, WebhookDelivery
+from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights, administering_error
 from fw_actors.documents.query import Query
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.tables import table_of
+from fw_actors.documents.tables import table_of, valid_number
 from fw_actors.errors import (
     BadRequestError,
     ConflictError,
@@ -70,9 +70,7 @@ class Replays:
             .where(d.name == name)
             .with_for_update(key_share=True)
         )
-        most = sa.func.coalesce(
-            hooks.max_attempts, DEFAULT_MAX_ATTEMPTS
-        )  # null only if written by raw SQL
+        most = valid_number(Webhook, "max_attempts")  # raw SQL may have written anything
         self._hook = Statement(sa.select(most, hooks.ordering).where(hooks.name == name))
         self._begin = Statement(
             sa.update(table)

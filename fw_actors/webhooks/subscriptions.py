@@ -35,12 +35,13 @@ import sqlalchemy as sa
 import trio
 
 from fw_actors.config import ClientCertificate, ProcessPlace
-from fw_actors.documents.core import BY_DOCUMENT, CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
+from fw_actors.documents.core import BY_DOCUMENT, CUSTOM, DOCUMENT, Webhook
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import valid_number
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Endpoint, parse_endpoint
 from fw_actors.http.tls import UnusableCertificateError, check_certificate
@@ -193,9 +194,7 @@ class SubscriptionCache:
         self._enabled = Statement(
             sa.select(
                 c.name,
-                sa.func.coalesce(
-                    c.max_attempts, DEFAULT_MAX_ATTEMPTS
-                ),  # null only if written by raw SQL
+                valid_number(Webhook, "max_attempts"),  # raw SQL may have written anything
                 c[ROW_ID],
                 c.event_type,
                 c.webhook_doctype,

@@ -108,7 +108,9 @@ async def test_notice_hides_redirect_target(tmp_path: Path, days: int) -> None:
         )
         await sweep(office)
         told = [event["payload"]["data"]["error"] for event in await office.deliveries()]
-        told += await office.do(lambda fw: fw.get_all("Webhook", {"name": name}, ["disabled_reason"]))
+        told += await office.do(
+            lambda fw: fw.get_all("Webhook", {"name": name}, ["disabled_reason"])
+        )
         [(mail,)] = await office.sql("SELECT arguments FROM fw_job WHERE queue = 'mail'")
     shown = "status: the receiver answered 301, and pointed elsewhere."
     assert shown in str(told)
