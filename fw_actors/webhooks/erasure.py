@@ -22,6 +22,7 @@ from fw_actors.rules.delivery import FINAL, DeliveryStatus
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx
 from fw_actors.webhooks.attempts import forget_answers
+from fw_actors.webhooks.pacing import hold_webhooks_of
 
 MAX_AT_ONCE: Final = 100
 """The maximum number of deliveries that one call of `erase_many` erases."""
@@ -115,7 +116,9 @@ def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:
     Raises: PermissionDeniedError.
     """
     _require(fw)
-    found = fw.tx.rows(_LOCK, names=list(deliveries[:MAX_AT_ONCE]))
+    names = list(deliveries[:MAX_AT_ONCE])
+    hold_webhooks_of(fw.tx, names)
+    found = fw.tx.rows(_LOCK, names=names)
     erase_all(fw.tx, [name for name, _ in found])
     for name, of in found:
         audit.record(fw, Action.ERASE, name, {"webhook": of})
