@@ -10,7 +10,7 @@ from fw_cli.context import CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.since import SINCE
-from fw_cli.values import WEBHOOK, AnyCase, require_known
+from fw_cli.values import UTF8, WEBHOOK, AnyCase, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -48,7 +48,7 @@ _COLUMNS: Final = {
     type=click.IntRange(100, 999),
     help="Only attempts with this response status.",
 )
-@click.option("--error", help="Only attempts whose error contains this text.")
+@click.option("--error", type=UTF8, help="Only attempts whose error contains this text.")
 @click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option("--until", type=SINCE, help="Only before then.")
 @click.option(

@@ -11,7 +11,7 @@ from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
-from fw_cli.values import DELIVERY, WEBHOOK, require_webhook_on_record
+from fw_cli.values import DELIVERY, UTF8, WEBHOOK, require_webhook_on_record
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @click.option(
     "--reference",
     nargs=2,
+    type=UTF8,
     metavar="DOCTYPE NAME",
     help="Cancel the waiting deliveries about this document.",
 )

@@ -17,7 +17,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, counted, say, show_json, show_refusals
 from fw_cli.progress import progress
-from fw_cli.values import suggestion
+from fw_cli.values import UTF8, suggestion
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -65,7 +65,7 @@ class Emission:
     )
 )
 @click.argument("name", required=False)
-@click.option("--data", help="The event's data, a JSON object.  [default: {}]")
+@click.option("--data", type=UTF8, help="The event's data, a JSON object.  [default: {}]")
 @click.option("--key", help="An idempotency key: each Webhook receives it once.")
 @click.option(
     "--file", "source", type=click.Path(dir_okay=False, allow_dash=True),
@@ -93,7 +93,12 @@ def emit(
             raise click.UsageError("--data and --key are for one event; a file has its own.")
         _emit_file(context, source, as_json=as_json)
         return
-    given = _read_json(data or "{}")
+    from fw_actors.errors import BadRequestError
+
+    try:
+        given = _read_json(data or "{}")
+    except BadRequestError as refusal:
+        raise CommandFailed(f"--data: {refusal.message}") from None
     if given is None:
         raise CommandFailed("--data is not valid JSON.")
 
@@ -166,6 +171,8 @@ class _Batch(NamedTuple):
 
 def _batches(stream: IO[bytes], result: Emission) -> Iterator[_Batch]:
     """Yield the events of up to 500 lines and about 4 MiB; a part may have none."""
+    from fw_actors.errors import BadRequestError
+
     batch: list[tuple[int, dict[str, Any]]] = []
     read = number = begun = 0
     while line := stream.readline(_MAX_LINE_BYTES + 1):
@@ -175,11 +182,15 @@ def _batches(stream: IO[bytes], result: Emission) -> Iterator[_Batch]:
             read += _skip_line(stream)
             _refuse(result, number, f"A line must have at most {_MAX_LINE_BYTES // 1024} KiB.")
         elif line.strip():
-            event = _read_json(line)
-            if isinstance(event, dict):
-                batch.append((number, event))
+            try:
+                event = _read_json(line)
+            except BadRequestError as refusal:
+                _refuse(result, number, refusal.message)
             else:
-                _refuse(result, number, "A line must be a JSON object.")
+                if isinstance(event, dict):
+                    batch.append((number, event))
+                else:
+                    _refuse(result, number, "A line must be a JSON object.")
         if len(batch) == _LINES_PER_TRANSACTION or read - begun >= _BYTES_PER_TRANSACTION:
             yield _Batch(batch, number, read)
             batch, begun = [], read
@@ -245,13 +256,18 @@ def _refuse(result: Emission, number: int, message: str) -> None:
 
 
 def _read_json(text: str | bytes) -> Any:
-    """Return the value; None if it is not JSON."""
+    """Return the value; None if it is not JSON. Raises: BadRequestError for a duplicate key."""
     import msgspec
 
+    from web.json_input import DECODER
+
     try:
-        return msgspec.json.decode(text)
+        value = msgspec.json.decode(text)
+        # msgspec takes the last of two values; HTTP refuses such a body.
+        DECODER.decode(text if isinstance(text, str) else text.decode())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    return value
 
 
 def _show(result: Emission) -> None:

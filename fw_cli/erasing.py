@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,10 +13,12 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
-from fw_cli.values import DELIVERY, WEBHOOK, require_webhook_on_record
+from fw_cli.values import DELIVERY, UTF8, WEBHOOK, require_webhook_on_record
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
+
+_PAUSE_SECONDS: Final = 0.05  # keeps the waits of a running service's writers short
 
 
 @click.command(
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--reference",
     nargs=2,
+    type=UTF8,
     metavar="DOCTYPE NAME",
     help="Erase the deliveries about this document.",
 )
@@ -65,26 +69,30 @@ def erase(
     confirm("Erase the bodies permanently?", yes=yes)
 
     async def use(site: Site) -> list[str]:
-        from fw_actors.webhooks.erasure import MAX_AT_ONCE, erase_matching
+        import trio
+
+        from fw_actors.webhooks.erasure import MAX_AT_ONCE, erasable, erase_many
         from fw_actors.webhooks.erasure import erase as erase_one
 
         if delivery is not None:
             await site.write(ADMINISTRATOR, lambda fw: erase_one(fw, site.audit, delivery))
             return [delivery]
         moment = None if until is None else until(site.clock.now())
+        found = await site.read(
+            ADMINISTRATOR,
+            lambda fw: erasable(fw, webhook=webhook, reference=reference, until=moment),
+        )
         names: list[str] = []
-        while True:
-            found = await site.write(
-                ADMINISTRATOR,
-                lambda fw: erase_matching(
-                    fw, site.audit, webhook=webhook, reference=reference, until=moment
-                ),
+        for begin in range(0, len(found), MAX_AT_ONCE):
+            advance(begin, len(found))
+            part = found[begin : begin + MAX_AT_ONCE]
+            names += await site.write(
+                ADMINISTRATOR, partial(erase_many, audit=site.audit, deliveries=part)
             )
-            names += found
-            if len(found) < MAX_AT_ONCE:
-                return names
+            await trio.sleep(_PAUSE_SECONDS)
+        return names
 
-    with progress("erasing"):
+    with progress("erasing") as advance:
         names = context.on_site(use)
     if names or as_json:
         show([{"delivery": name} for name in names], {"delivery": "Erased"}, json=as_json)

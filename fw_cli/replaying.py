@@ -15,7 +15,7 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
-from fw_cli.values import DELIVERY, WEBHOOK, AnyCase, require_webhook_on_record
+from fw_cli.values import DELIVERY, UTF8, WEBHOOK, AnyCase, require_webhook_on_record
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -164,7 +164,7 @@ def _row(delivery: str, result: Any) -> dict[str, Any]:
 @click.command(
     epilog=examples("fw webhooks replays", "fw webhooks replays 4b0c61f1c41d2c9b53b8a4c5 --json")
 )
-@click.argument("run", required=False, metavar="[REPLAY]")
+@click.argument("run", required=False, type=UTF8, metavar="[REPLAY]")
 @as_json
 @click.pass_obj
 def replays(context: CommandContext, run: str | None, as_json: bool) -> None:

@@ -25,22 +25,31 @@ if TYPE_CHECKING:
 
 _MAX_COMPARED: Final = 10_000
 _MAX_SUGGESTED: Final = 3
+_MAX_SHOWN: Final = 140
 MAX_NAMES: Final = 100
 _ANSWER_SECONDS: Final = 1.0
 _HIGHEST: Final = "\U0010ffff"
 
 
-class DocumentName(click.ParamType[str]):
-    """The name of a document of a built-in DocType."""
+class Utf8(click.ParamType[str]):
+    """Text that the store can hold: Python decodes other bytes of an argument to surrogates."""
 
     name = "text"
 
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text as it was given."""
+        text = str(value)
+        shown = text.encode("utf-8", "backslashreplace").decode()
+        if shown != text:
+            self.fail(f"'{shown[:_MAX_SHOWN]}' is not text in UTF-8.", param, ctx)
+        return text
+
+
+class DocumentName(Utf8):
+    """The name of a document of a built-in DocType; the command looks it up."""
+
     def __init__(self, doctype: str) -> None:
         self.doctype = doctype
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text as it was given; the command looks it up."""
-        return str(value)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -71,6 +80,7 @@ class AnyCase(click.Choice[str]):
         return [CompletionItem(word) for word in self.choices if word.lower().startswith(begun)]
 
 
+UTF8: Final = Utf8()
 WEBHOOK: Final = DocumentName("Webhook")
 DELIVERY: Final = DocumentName("Webhook Delivery")
 USER: Final = DocumentName("User")

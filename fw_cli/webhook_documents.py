@@ -17,7 +17,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.secret_input import secret_options, taken_secret
-from fw_cli.values import WEBHOOK, AnyCase, require_known, suggestion
+from fw_cli.values import UTF8, WEBHOOK, AnyCase, require_known, suggestion
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -83,6 +83,7 @@ def field_options(command: F) -> F:
         click.option(
             "--set",
             "more",
+            type=UTF8,
             metavar="FIELD=VALUE",
             multiple=True,
             help="Another field of the Webhook, its value as JSON or text; may be repeated.",

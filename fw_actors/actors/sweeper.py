@@ -13,7 +13,7 @@ Rules: O-70, O-71, O-74, B-280, O-87, O-163.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -96,26 +96,42 @@ def webhook_batches(registry: Registry, retention_days: int) -> tuple[Batch, ...
     if retention_days == 0:
         return ()
     table = registry.tables["Webhook Delivery"].table
-    old = (
+    names: sa.BindParameter[Any] = sa.bindparam("names", expanding=True)
+    old = sa.and_(table.c.status.in_(FINAL), table.c.last_attempt <= _BEFORE)
+    find = Statement(sa.select(table.c.name).where(old).limit(BATCH))
+    jobs = sa.select(JOB.c.subject).where(JOB.c.queue == QUEUE, JOB.c.subject.in_(names))
+    with_job, lock_jobs = Statement(jobs), Statement(jobs.with_for_update(skip_locked=True))
+    # Checked again: otherwise a concurrent replay would be deleted.
+    lock = Statement(
         sa.select(table.c.name)
-        .where(table.c.status.in_(FINAL), table.c.last_attempt <= _BEFORE)
-        .limit(BATCH)
-        # Locked (PostgreSQL): otherwise a concurrent replay would be deleted.
+        .where(table.c.name.in_(names), old.self_group().is_(sa.true()))
         .with_for_update(skip_locked=True)
     )
-    find = Statement(old)
     forget_job = Statement(
         sa.delete(JOB).where(JOB.c.queue == QUEUE, JOB.c.subject == sa.bindparam("delivery"))
     )
     forget = Statement(sa.delete(table).where(table.c.name == sa.bindparam("delivery")))
 
+    def locked(tx: Tx, found: Sequence[str], before: int) -> list[str]:
+        """Lock jobs, and then deliveries (B-430); leave out those that others have locked.
+
+        The jobs are locked too, because the batch would wait for them with locked deliveries.
+        """
+        waiting = {name for (name,) in tx.rows(with_job, names=found)}
+        waiting -= {name for (name,) in tx.rows(lock_jobs, names=found)}
+        free = [name for name in found if name not in waiting]
+        return [name for (name,) in tx.rows(lock, names=free, before=before)]
+
     def batch(tx: Tx) -> int:
-        names = tx.rows(find, before=tx.now - retention_days * MS_PER_DAY)
-        found = [{"delivery": name} for (name,) in names]
+        before = tx.now - retention_days * MS_PER_DAY
+        found = [name for (name,) in tx.rows(find, before=before)]
+        if found and tx.locks_rows:
+            found = locked(tx, found, before)
         if found:
-            tx.run_many(forget_job, found)
-            tx.run_many(forget, found)
-            forget_attempts(tx, [name for (name,) in names])
+            given = [{"delivery": name} for name in found]
+            tx.run_many(forget_job, given)
+            tx.run_many(forget, given)
+            forget_attempts(tx, found)
         return len(found)
 
     return (batch,)

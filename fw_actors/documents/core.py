@@ -84,6 +84,8 @@ class APIKey(DocType, name="API Key", naming="given"):
     If a System Manager deletes a key, it ends at once.
     """
 
+    service_columns: ClassVar = ("last_used",)
+
     user = Link(
         options="User",
         required=True,
@@ -160,6 +162,8 @@ DEFAULT_TIMEOUT, DEFAULT_MAX_ATTEMPTS = 10, 6  # B-26, B-27; seconds, and attemp
 
 class Webhook(DocType, naming="given"):
     """A receiver's subscription to events, with its secret. For System Managers without scopes."""
+
+    service_columns: ClassVar = ("paused_since", "paused_until")
 
     enabled = Check(default=1, description="Whether events are recorded for it.")
     disabled_reason = Data(

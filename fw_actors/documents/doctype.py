@@ -190,6 +190,14 @@ class Meta:
         return MappingProxyType(getattr(self.cls, "internal_columns", {}))
 
     @cached_property
+    def service_columns(self) -> tuple[str, ...]:
+        """The fields that the service writes while documents are open, without a new version.
+
+        A save keeps what is stored there. Only built-in DocTypes declare such fields.
+        """
+        return tuple(getattr(self.cls, "service_columns", ()))
+
+    @cached_property
     def partial_indexes(self) -> tuple[tuple[tuple[str, ...], str], ...]:
         """The partial indexes, each as its columns and the field that must have a value.
 

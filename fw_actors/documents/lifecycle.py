@@ -35,6 +35,7 @@ from fw_actors.documents.validation import (
     check_standard,
     check_value,
     check_values,
+    keep_service_columns,
     merge_rows,
     normalize,
     prepare,
@@ -203,6 +204,7 @@ class Documents:
             if submitted:
                 changes_once_submitted(stored, doc)  # hooks may change no more than callers
             check_standard(doc, stored)
+            keep_service_columns(doc, stored)
             self._stamp(fw, doc, stored)
             authorize_scope(fw, doc, ignore_permissions)
             permissions.require_write(fw, doc)

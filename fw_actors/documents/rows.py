@@ -276,7 +276,7 @@ class RowInserter:
         name: str,
         owner: str,
         values: Mapping[str, Any],
-        missed: Callable[[], None],
+        missed: Callable[[], object],
     ) -> None:
         """Insert like `insert_by`, deferred; if no row is written, call `missed` (`Tx.defer`)."""
         tx.defer(statement, missed, name=name, **_standard(tx, owner), **values)

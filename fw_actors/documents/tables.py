@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex, CreateTable, DropIndex
 
 from fw_actors.documents.doctype import MAX_IDENTIFIER, ROW_ID, Meta
-from fw_actors.documents.fields import Check, Field, Link, Vault, type_problems
+from fw_actors.documents.fields import Check, Field, Int, Link, Vault, type_problems
 from fw_actors.errors import ConfigurationError
 from fw_actors.store import Statement, Tx, UniqueViolation
 from fw_actors.store.migrations import AddColumn
@@ -207,6 +207,24 @@ def table_of(doctype: type) -> DocTable:
     process."""
     meta: Meta = vars(doctype)["meta"]
     return DocTable(meta)
+
+
+def valid_number(doctype: type, name: str) -> sa.ColumnElement[int]:
+    """Return the value of an Int field, in which raw SQL may have stored anything.
+
+    Nothing, text, and a number below the minimum count as the default, a higher number as the
+    maximum.
+    """
+    table = table_of(doctype)
+    field = table.meta.fields[name]
+    assert isinstance(field, Int)
+    # SQLite stores text in a column of numbers; cast, it is 0.
+    number = sa.cast(table.table.c[name], sa.BigInteger)
+    return sa.case(
+        (number > field.maximum, field.maximum),
+        (number >= field.minimum, number),
+        else_=field.default,
+    )
 
 
 def _column(field: Field) -> sa.Column[Any]:

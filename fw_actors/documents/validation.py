@@ -119,6 +119,12 @@ def check_standard(doc: DocType, stored: DocType) -> None:
             raise ValidationError(f"{name} can't be written.", field=name)
 
 
+def keep_service_columns(doc: DocType, stored: DocType) -> None:
+    """Keep what the service has written since the document was read, such as a pause."""
+    for name in doc.meta.service_columns:
+        doc.__dict__[name] = stored.__dict__[name]
+
+
 def check_values(documents: Documents, tx: Tx, doc: DocType) -> None:
     """Refuse missing required values and links to missing documents. Raises: ValidationError."""
     for field in doc.meta.groups.checked:

@@ -84,8 +84,9 @@ class ResolverStatistics:
 
 @dataclass(eq=False, slots=True)
 class _RunningLookup:
-    """A running look-up and its waiters."""
+    """A running look-up and its waiters, who may want other ports than the first one."""
 
+    port: int
     began: float
     done: trio.Event = field(default_factory=trio.Event)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
@@ -111,7 +112,7 @@ class Resolver:
         self._limiter = trio.CapacityLimiter(threads)
         self._doubtful = trio.CapacityLimiter(max(1, threads - threads // 4))
         self._prompt: dict[str, None] = {}  # in the order in which they were last looked up
-        self._running: dict[tuple[str, int], list[_RunningLookup]] = {}
+        self._running: dict[str, list[_RunningLookup]] = {}  # by name, whatever the port
 
     async def resolve(self, host: str, port: int) -> Sequence[Address]:
         """Return all addresses of a name, the preferred ones first; at least one.
@@ -121,7 +122,7 @@ class Resolver:
 
         Raises: DnsError.
         """
-        running = self._join_or_begin((host, port))
+        running = self._join_or_begin(host, port)
         running.waiting += 1
         try:
             await running.done.wait()
@@ -131,7 +132,9 @@ class Resolver:
                 running.scope.cancel()
         if not running.addresses:
             raise DnsError(f"The name {host} could not be resolved to an address.")
-        return running.addresses
+        if port == running.port:
+            return running.addresses
+        return [_with_port(address, port) for address in running.addresses]
 
     def statistics(self) -> ResolverStatistics:
         """Counts of now."""
@@ -141,19 +144,18 @@ class Resolver:
             hosts=len(self._running),
         )
 
-    def _join_or_begin(self, key: tuple[str, int]) -> _RunningLookup:
-        own = self._running.get(key, [])
+    def _join_or_begin(self, host: str, port: int) -> _RunningLookup:
+        own = self._running.get(host, [])
         now = trio.current_time()
         joinable = [r for r in own if not r.scope.cancel_called]
         if joinable and (len(own) >= MAX_PER_HOST or now - joinable[-1].began < PROMPT_SECONDS):
             return joinable[-1]
-        running = _RunningLookup(now)
-        self._running.setdefault(key, []).append(running)
-        self._nursery.start_soon(self._run, key, running)
+        running = _RunningLookup(port, now)
+        self._running.setdefault(host, []).append(running)
+        self._nursery.start_soon(self._run, host, running)
         return running
 
-    async def _run(self, key: tuple[str, int], running: _RunningLookup) -> None:
-        host, _ = key
+    async def _run(self, host: str, running: _RunningLookup) -> None:
         prompt = host in self._prompt
         self._prompt.pop(host, None)
         try:
@@ -164,29 +166,36 @@ class Resolver:
                     await slots.enter_async_context(self._limiter)
                     running.threaded = True
                 if running.threaded:
-                    await self._look_up(key, running)
+                    await self._look_up(host, running)
         finally:
             running.done.set()
-            own = self._running[key]
+            own = self._running[host]
             own.remove(running)
             if not own:
-                del self._running[key]
+                del self._running[host]
 
-    async def _look_up(self, key: tuple[str, int], running: _RunningLookup) -> None:
+    async def _look_up(self, host: str, running: _RunningLookup) -> None:
         began = trio.current_time()
         try:
             running.addresses = await trio.to_thread.run_sync(
                 self._lookup,
-                *key,
+                host,
+                running.port,
                 abandon_on_cancel=True,  # cancelled by the end of the sender alone
                 limiter=trio.CapacityLimiter(1),  # `_limiter` was acquired already
             )
         except (OSError, UnicodeError):
             running.addresses = None
         if trio.current_time() - began < PROMPT_SECONDS:
-            self._prompt[key[0]] = None
+            self._prompt[host] = None
             if len(self._prompt) > MAX_PROMPT:
                 del self._prompt[next(iter(self._prompt))]
+
+
+def _with_port(address: Address, port: int) -> Address:
+    """Return an address with another port than that of the look-up."""
+    family, (host, _, *rest) = address
+    return family, (host, port, *rest)  # type: ignore[return-value]
 
 
 BUSY_HANDSHAKES: Final = 8

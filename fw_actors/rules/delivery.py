@@ -104,6 +104,21 @@ def error_of_answer(status: int, location: str | None) -> str:
     return f"status: the receiver answered {status}{where}."
 
 
+_POINTED: Final = re.compile(
+    r"(status: the receiver answered [0-9]+), and pointed to .*", re.DOTALL
+)
+
+
+def error_without_location(error: str) -> str:
+    """Return the `error` of a delivery without the target of a redirect.
+
+    The target often repeats the path of the Webhook's URL, which may be a secret, and notices go to
+    other receivers and into mails (B-343).
+    """
+    found = _POINTED.fullmatch(error)
+    return error if found is None else f"{found[1]}, and pointed elsewhere."
+
+
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """The waits between attempts: `ops.backoffSeconds` and `ops.backoffCapSeconds`."""

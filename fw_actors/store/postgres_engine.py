@@ -168,7 +168,7 @@ class PostgresTx(CursorTx):
         return self._deferred[:1] != [self._begin]
 
     def defer(
-        self, statement: Statement | ClauseElement, missed: Callable[[], None], /, **params: Any
+        self, statement: Statement | ClauseElement, missed: Callable[[], object], /, **params: Any
     ) -> None:
         if self.has_begun or self._deferred_statement is not None:
             super().defer(statement, missed, **params)
@@ -306,7 +306,7 @@ class _Deferred(NamedTuple):
 
     text: str
     values: Values
-    missed: Callable[[], None]
+    missed: Callable[[], object]
     depth: int
 
 

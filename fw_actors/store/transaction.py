@@ -68,7 +68,7 @@ class Tx(ABC):
         """Run an INSERT, UPDATE or DELETE without RETURNING once for each mapping."""
 
     def defer(
-        self, statement: Statement | ClauseElement, missed: Callable[[], None], /, **params: Any
+        self, statement: Statement | ClauseElement, missed: Callable[[], object], /, **params: Any
     ) -> None:
         """Run a statement before the next one, or at the commit.
 

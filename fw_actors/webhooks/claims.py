@@ -19,9 +19,10 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_TIMEOUT
+from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_TIMEOUT, Webhook
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import valid_number
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots, startable
@@ -333,6 +334,11 @@ def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedL
     return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, webhook))  # of those not due yet
 
 
+def _number(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+    """Return the number of a column in which SQLite may have text: 0 then."""
+    return sa.cast(column, sa.BigInteger)
+
+
 def _timeout(hook: StoredWebhook | None) -> int:
     return hook.timeout if hook is not None else DEFAULT_TIMEOUT
 
@@ -349,19 +355,20 @@ def _statements(
     hooks: sa.Table, deliveries: sa.Table, traced: bool, packed: bool
 ) -> _ClaimStatements:
     head = heads_of(sa.literal(QUEUE)).subquery("head")
+    # Raw SQL may have stored anything: one bad row must not stop the claims for all others.
     hook = (
         hooks.c.enabled,
         sa.func.coalesce(hooks.c.url, ""),  # null only if written by raw SQL
-        sa.func.coalesce(hooks.c.timeout, DEFAULT_TIMEOUT),
+        valid_number(Webhook, "timeout"),
         hooks.c.secret,
         hooks.c[ROW_ID],
         sa.case(
             (hooks.c.paused_since.is_(None), NOT_PAUSED),
-            else_=sa.func.coalesce(hooks.c.paused_until, UNTIL_RESUMED),
+            else_=sa.func.coalesce(_number(hooks.c.paused_until), UNTIL_RESUMED),
         ),
         hooks.c.old_secret,
-        hooks.c.old_secret_until,
-        sa.func.coalesce(hooks.c.rate_limit, 0),
+        _number(hooks.c.old_secret_until),
+        valid_number(Webhook, "rate_limit"),
         hooks.c.client_certificate,
         sa.case((hooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
     )

@@ -5,7 +5,9 @@ Rules: `fw_actors.rules.delivery`. All methods run inside a transaction; the Dis
 
 On PostgreSQL every transaction locks rows in the same order, so that there are no deadlocks
 (B-430): documents and Webhooks, turns of Webhooks (`fw_webhook_claim`) by name, jobs by id,
-deliveries, counts of Webhooks. A claim does not wait for locks: it skips locked rows.
+deliveries by name, counts of Webhooks. A claim and a sweep do not wait for locks: they skip locked
+rows. A rename of a Webhook locks its deliveries in no order, because there may be a million: those
+who lock several deliveries keep their Webhooks from being renamed (`hold_webhooks_of`).
 """
 
 from __future__ import annotations
@@ -434,6 +436,12 @@ class DeliveryRenames(Observer):
             .order_by(JOB.c.id)
             .with_for_update(of=JOB)
         )
+        self._lock_references = _counted(
+            sa.select(table.c.name)
+            .where(about)
+            .order_by(table.c.name)
+            .with_for_update(key_share=True)
+        )
         self._named = Statement(sa.select(table.c.name).where(table.c.webhook == _NEW).limit(1))
 
     def renamed(self, fw: Fw, doctype: str, old: str, new: str) -> None:
@@ -451,6 +459,7 @@ class DeliveryRenames(Observer):
         if doctype == "Webhook":
             fw.tx.scalar(_LOCK_JOBS, old=old)
         fw.tx.scalar(self._lock_jobs, doctype=doctype, old=old)
+        fw.tx.scalar(self._lock_references, doctype=doctype, old=old)
         key = ordering_key_of(doctype, new)
         fw.tx.run(self._move_key, before=before, ordering_key=key, now=now)
         fw.tx.run(self._move_references, doctype=doctype, old=old, new=new)

@@ -22,9 +22,10 @@ from fw_actors.rules.delivery import FINAL, DeliveryStatus
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx
 from fw_actors.webhooks.attempts import forget_answers
+from fw_actors.webhooks.pacing import hold_webhooks_of
 
 MAX_AT_ONCE: Final = 100
-"""The maximum number of deliveries that one transaction of `erase_matching` erases."""
+"""The maximum number of deliveries that one call of `erase_many` erases."""
 _TABLE: Final = table_of(WebhookDelivery).table
 _D: Final = _TABLE.c
 _OPEN: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))
@@ -32,6 +33,15 @@ _READ: Final = Statement(
     sa.select(_D.webhook, _D.status, _D.erased)
     .where(_D.name == sa.bindparam("delivery"))
     .with_for_update(key_share=True)  # PostgreSQL: a concurrent replay waits
+)
+_LOCK: Final = Statement(
+    sa.select(_D.name, _D.webhook)
+    .where(
+        _D.name.in_(sa.bindparam("names", expanding=True)),
+        _OPEN.self_group().is_(sa.true()),  # one expression: no index of states is used
+    )
+    .order_by(_D.name)
+    .with_for_update(key_share=True)
 )
 _ERASE: Final = Statement(
     sa.update(_TABLE)
@@ -69,15 +79,17 @@ def erase(fw: Fw, audit: AuditLog, delivery: str) -> str | PermissionDeniedError
     return iso(erased)
 
 
-def erase_matching(
+def erasable(
     fw: Fw,
-    audit: AuditLog,
     *,
     webhook: str | None = None,
     reference: tuple[str, str] | None = None,
     until: int | None = None,
 ) -> list[str]:
-    """Erase final deliveries that match all given conditions, at most `MAX_AT_ONCE`; return them.
+    """Return the final deliveries that match all given conditions, for `erase_many`, in order.
+
+    All are read at once, in no order of the database: erased deliveries stay on record, and each
+    further page would read them, or sort all matches, again.
 
     Args:
         reference: DocType and name of the document that the events are about.
@@ -85,9 +97,7 @@ def erase_matching(
 
     Raises: PermissionDeniedError; ValidationError without a condition.
     """
-    error = administering_error(fw.rights, "Erasing a delivery")
-    if error is not None:
-        raise error
+    _require(fw)
     if webhook is None and reference is None and until is None:
         raise ValidationError("Select the deliveries to erase.", field="webhook")
     wanted = [_OPEN]
@@ -97,14 +107,28 @@ def erase_matching(
         wanted += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
     if until is not None:
         wanted.append(_D.last_attempt <= until)
-    found = fw.tx.rows(
-        sa.select(_D.name, _D.webhook).where(*wanted).order_by(_D.name).limit(MAX_AT_ONCE)
-        .with_for_update(key_share=True)
-    )  # fmt: skip
+    return sorted(name for (name,) in fw.tx.rows(sa.select(_D.name).where(*wanted)))
+
+
+def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:
+    """Erase deliveries, at most `MAX_AT_ONCE`; return those that are still final and not erased.
+
+    Raises: PermissionDeniedError.
+    """
+    _require(fw)
+    names = list(deliveries[:MAX_AT_ONCE])
+    hold_webhooks_of(fw.tx, names)
+    found = fw.tx.rows(_LOCK, names=names)
     erase_all(fw.tx, [name for name, _ in found])
     for name, of in found:
         audit.record(fw, Action.ERASE, name, {"webhook": of})
     return [name for name, _ in found]
+
+
+def _require(fw: Fw) -> None:
+    error = administering_error(fw.rights, "Erasing a delivery")
+    if error is not None:
+        raise error
 
 
 def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ origin.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -50,6 +50,7 @@ _WRITTEN: Final = (
     "webhook", "event", "status", "attempts", "max_attempts", "next_attempt", "key",
     "reference_doctype", "reference_name", "payload",
 )  # fmt: skip
+_NOTHING: Final[Set[str]] = frozenset()
 
 
 class RecordedEvent(NamedTuple):
@@ -104,6 +105,9 @@ class DeliveryRecorder:
     def record(self, fw: Fw, events: Sequence[RecordedEvent]) -> list[list[str]]:
         """Write the deliveries of `events`; return the ids of each event's.
 
+        Nothing is written for a Webhook that was deleted if another one has its name by now. Its
+        ids are left out, except of a delivery that PostgreSQL writes at the end of the transaction.
+
         Raises: UniqueViolation if a Webhook has received one of the keys.
         """
         tx = fw.tx
@@ -115,38 +119,48 @@ class DeliveryRecorder:
         ]
         if planned:
             if len(planned) == 1 and not planned[0].subscription.ordered:
-                self._write_alone(fw, planned[0])
+                unwritten = self._write_alone(fw, planned[0])
             else:
-                self._write(fw, planned)
+                unwritten = self._write(fw, planned)
+            if unwritten:
+                ids = [[each for each in its_ids if each not in unwritten] for its_ids in ids]
             tx.after_commit(self._recorded, once=True)
         return ids
 
-    def _write(self, fw: Fw, planned: Sequence[_Planned]) -> None:
+    def _write(self, fw: Fw, planned: Sequence[_Planned]) -> Set[str]:
+        """Write deliveries and their jobs; return those that no Webhook is left for."""
         tx = fw.tx
-        names: dict[Subscription, str] = {}
+        names: dict[Subscription, str | None] = {}
+        unwritten: set[str] = set()
         written: list[tuple[str, dict[str, Any]]] = []
         unordered: list[tuple[str, str]] = []
         ordered: list[tuple[str, str, str | None]] = []
         trace = self._trace_of(tx)
         for delivery, event, subscription in planned:
-            webhook = names.get(subscription)
+            if subscription not in names:
+                names[subscription] = self._subscriptions.current_name(tx, subscription)
+            webhook = names[subscription]
             if webhook is None:
-                webhook = names[subscription] = self._subscriptions.current_name(tx, subscription)
+                unwritten.add(delivery)
+                continue
             columns = _columns_of(event, subscription, webhook, tx.now)
             written.append((delivery, {**columns, **trace}))
             if subscription.ordered:
                 ordered.append((webhook, delivery, ordering_key_of(*event.reference)))
             else:
                 unordered.append((webhook, delivery))
-        self._rows.insert_many(tx, fw.rights.user, written)
+        if written:
+            self._rows.insert_many(tx, fw.rights.user, written)
         jobs.enqueue_many(tx, QUEUE, unordered)
         if ordered:
             ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
+        return unwritten
 
-    def _write_alone(self, fw: Fw, planned: _Planned) -> None:
+    def _write_alone(self, fw: Fw, planned: _Planned) -> Set[str]:
         """Write a single delivery and its job by two statements, or by one if the store can.
 
-        The statement writes nothing if the Webhook is not known by its present name.
+        The statement writes nothing if the Webhook is not known by its present name. Returns as
+        `_write`.
         """
         tx = fw.tx
         delivery, event, subscription = planned
@@ -159,14 +173,15 @@ class DeliveryRecorder:
         if not tx.inserts_in_queries:
             if self._rows.insert_by(self._insert_known, tx, delivery, owner, values):
                 jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
-            else:
-                write()
-            return
+                return _NOTHING
+            return write()
         insert = self._insert_known_and_enqueue
         if event.key is None:
             self._rows.defer_insert_by(insert, tx, delivery, owner, values, write)
-        elif not self._rows.insert_by(insert, tx, delivery, owner, values):
-            write()  # the caller hears at once of a used key
+            return _NOTHING
+        if self._rows.insert_by(insert, tx, delivery, owner, values):
+            return _NOTHING
+        return write()  # the caller hears at once of a used key
 
     def _trace_of(self, tx: Tx) -> dict[str, str]:
         """Return the column that says where the transaction stands in a trace, if it has one."""

@@ -2,7 +2,8 @@
 
 Pauses are stored in the rows of Webhooks, so that they apply to all processes (B-300 to B-305). A
 claim reads them with the Webhook, and only a claim starts an attempt. A pause is no change of the
-document: an open form can still be saved, and its versions do not show the pause.
+document: an open form can still be saved, and its versions do not show the pause. Therefore a save
+keeps the stored pause, whatever the document says that it was read with (`service_columns`).
 
 One process at a time claims for a Webhook with limits: its row in `fw_webhook_claim` is locked
 until the claim is committed. A process that finds the row locked does not wait but tries again
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import Webhook
+from fw_actors.documents.core import Webhook, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import administering_error
@@ -46,6 +47,7 @@ MAX_SECONDS: Final = 366 * SECONDS_PER_DAY
 
 _TABLE: Final = table_of(Webhook).table
 _HOOK: Final = _TABLE.c
+_D: Final = table_of(WebhookDelivery).table.c
 _NAME: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
 _READ: Final = Statement(
     sa.select(_HOOK.paused_since, _HOOK.paused_until)
@@ -184,6 +186,14 @@ _USE: Final = Statement(
 )
 
 
+_NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
+_WEBHOOKS_OF: Final = Statement(sa.select(_D.webhook).distinct().where(_D.name.in_(_NAMES)))
+_HOLD: Final = Statement(
+    sa.select(_HOOK.name)
+    .where(_HOOK.name.in_(_NAMES))
+    .order_by(_HOOK.name)
+    .with_for_update(read=True, key_share=True)
+)
 _AT_LIMIT: Final = Statement(
     sa.select(sa.func.count()).where(
         _HOOK.rate_limit > 0,
@@ -278,6 +288,17 @@ def lock_turns(tx: Tx, webhooks: Sequence[str]) -> None:
     """Lock the rows of Webhooks, in order, so that no claim for them runs until the commit."""
     if tx.locks_rows:  # else only one transaction writes anyway
         tx.rows(_LOCK_ALL, webhooks=list(webhooks))
+
+
+def hold_webhooks_of(tx: Tx, deliveries: Sequence[str]) -> None:
+    """Keep the names of the Webhooks of deliveries until the commit, before a job is locked.
+
+    A rename waits, since it would lock the same deliveries in another order, and would leave new
+    jobs under the old name.
+    """
+    if tx.locks_rows:
+        webhooks = [name for (name,) in tx.rows(_WEBHOOKS_OF, names=list(deliveries))]
+        tx.rows(_HOLD, names=webhooks)
 
 
 def webhooks_at_limit(tx: Tx) -> int:

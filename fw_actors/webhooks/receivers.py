@@ -29,6 +29,7 @@ from fw_actors.mail import FailingWebhook, Notice, Template
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.ops.mail_queue import Outbox
 from fw_actors.rules.concurrency import FAILURES
+from fw_actors.rules.delivery import error_without_location
 from fw_actors.rules.receivers import (
     ENDED_EVENT,
     FAILING_EVENT,
@@ -272,7 +273,7 @@ class _OutageRow:
     def __init__(self, row: tuple[Any, ...]) -> None:
         self.name, title, url, owner, error, self.last_success, *state = row
         self.label = public_label(title, url)
-        self.owner, self.error = owner or "", error or ""
+        self.owner, self.error = owner or "", error_without_location(error or "")
         enabled, failures, since, last, noticed, notice_open, disabled = state
         self.outage = ReceiverOutage(
             bool(enabled), failures, since, last, noticed, bool(notice_open), disabled

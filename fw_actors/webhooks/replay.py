@@ -19,13 +19,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
-from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_MAX_ATTEMPTS, WebhookDelivery
+from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.permissions import Rights, administering_error
 from fw_actors.documents.query import Query
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.tables import table_of
+from fw_actors.documents.tables import table_of, valid_number
 from fw_actors.errors import (
     BadRequestError,
     ConflictError,
@@ -41,10 +41,20 @@ from fw_actors.store.ordered_jobs import enqueue_ordered
 from fw_actors.store.schema import BULK_REPLAY, JOB
 from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
+from fw_actors.webhooks.pacing import hold_webhooks_of
 
 _DELIVERY: Final = "Webhook Delivery"
 _FORGET_JOB: Final = Statement(
     sa.delete(JOB).where(JOB.c.queue == QUEUE, JOB.c.subject == sa.bindparam("delivery"))
+)
+
+
+_NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
+_LOCK_JOBS: Final = Statement(
+    sa.select(JOB.c.id)
+    .where(JOB.c.queue == QUEUE, JOB.c.subject.in_(_NAMES))
+    .order_by(JOB.c.id)
+    .with_for_update()
 )
 
 
@@ -64,16 +74,24 @@ class Replays:
         d = table.c
         name: sa.BindParameter[Any] = sa.bindparam("key")
         self._audit, self._recorded = audit, recorded
+        self._lock_deliveries = Statement(
+            sa.select(d.name)
+            .where(d.name.in_(_NAMES))
+            .order_by(d.name)
+            .with_for_update(key_share=True)
+        )
         # Locked (PostgreSQL): one of two concurrent replays waits, and finds the status changed.
         self._read = Statement(
             sa.select(d.webhook, d.status, d.erased, d.reference_doctype, d.reference_name)
             .where(d.name == name)
             .with_for_update(key_share=True)
         )
-        most = sa.func.coalesce(
-            hooks.max_attempts, DEFAULT_MAX_ATTEMPTS
-        )  # null only if written by raw SQL
-        self._hook = Statement(sa.select(most, hooks.ordering).where(hooks.name == name))
+        most = valid_number(Webhook, "max_attempts")  # raw SQL may have written anything
+        self._hook = Statement(
+            sa.select(most, hooks.ordering)
+            .where(hooks.name == name)
+            .with_for_update(read=True, key_share=True)  # it may have been renamed meanwhile
+        )
         self._begin = Statement(
             sa.update(table)
             .where(d.name == name)
@@ -102,22 +120,20 @@ class Replays:
         Raises: NotFoundError; ConflictError if the delivery is Queued or Retrying, or its Webhook
             was deleted, or its body was erased. These write no Audit Event.
         """
-        error = _permission_error(fw.rights)
-        if error is not None:
-            self._audit.deny(fw, delivery)
-            return error
-        return self._replay(fw, delivery, run)
+        self._lock(fw, [delivery])
+        return self._locked_replay(fw, delivery, run)
 
     def replay_many(
         self, fw: Fw, deliveries: Sequence[str], run: str | None = None
     ) -> list[Replayed | FwError]:
         """Replay each delivery; the result of a failed one is its error, and the others
         continue."""
+        self._lock(fw, deliveries)
         results: list[Replayed | FwError] = []
         for delivery in deliveries:
             try:
                 with fw.tx.savepoint():
-                    results.append(self.replay(fw, delivery, run))
+                    results.append(self._locked_replay(fw, delivery, run))
             except (NotFoundError, ConflictError) as error:
                 results.append(error)
         return results
@@ -126,6 +142,27 @@ class Replays:
         """Return the matching deliveries, oldest event first. Raises: PermissionDeniedError."""
         order = "creation asc, name asc"
         return [row["name"] for row in fw.get_list(_DELIVERY, filters, ["name"], order, limit)]
+
+    def _lock(self, fw: Fw, deliveries: Sequence[str]) -> None:
+        """Lock all that the replays will write, in the order of all transactions (B-430).
+
+        Nothing if the user may not replay.
+        """
+        if not fw.tx.locks_rows or _permission_error(fw.rights) is not None:
+            return
+        names = list(deliveries)
+        hold_webhooks_of(fw.tx, names)
+        fw.tx.rows(_LOCK_JOBS, names=names)
+        fw.tx.rows(self._lock_deliveries, names=names)
+
+    def _locked_replay(
+        self, fw: Fw, delivery: str, run: str | None
+    ) -> Replayed | PermissionDeniedError:
+        error = _permission_error(fw.rights)
+        if error is not None:
+            self._audit.deny(fw, delivery)
+            return error
+        return self._replay(fw, delivery, run)
 
     def _replay(self, fw: Fw, delivery: str, run: str | None) -> Replayed:
         tx = fw.tx

@@ -34,12 +34,13 @@ import sqlalchemy as sa
 import trio
 
 from fw_actors.config import ClientCertificate, ProcessPlace
-from fw_actors.documents.core import BY_DOCUMENT, CUSTOM, DEFAULT_MAX_ATTEMPTS, DOCUMENT
+from fw_actors.documents.core import BY_DOCUMENT, CUSTOM, DOCUMENT, Webhook
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
 from fw_actors.documents.permissions import MANAGERS_ONLY
 from fw_actors.documents.registry import Registry
+from fw_actors.documents.tables import valid_number
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.http import Endpoint, parse_endpoint
 from fw_actors.http.tls import UnusableCertificateError, check_certificate
@@ -227,17 +228,21 @@ class SubscriptionCache:
         is_known = (c.name == sa.bindparam("known_name"), c[ROW_ID] == sa.bindparam("known_row"))
         return _locked(sa.select(*values).where(*is_known))
 
-    def current_name(self, tx: Tx, subscription: Subscription) -> str:
+    def current_name(self, tx: Tx, subscription: Subscription) -> str | None:
         """Return the current name of a Webhook, which its deliveries refer to.
 
         The name cannot change until the transaction ends: a concurrent rename waits and then
         includes what is recorded here (B-45). A deleted Webhook keeps its name, and its
-        deliveries fail (B-166).
+        deliveries fail (B-166); None if another Webhook has that name by now, since it would get
+        them.
         """
-        if tx.scalar(self._named, key=subscription.webhook) == subscription.row_id:
+        found = tx.one(self._named, key=subscription.webhook)
+        if found is not None and found[0] == subscription.row_id:
             return subscription.webhook
         moved = tx.scalar(self._moved, key=subscription.row_id)
-        return subscription.webhook if moved is None else str(moved)
+        if moved is not None:
+            return str(moved)
+        return subscription.webhook if found is None else None
 
     def read_at_start(self, tx: Tx) -> None:
         """Read the subscriptions when the process opens the site.
@@ -310,7 +315,7 @@ def _statements(webhooks: sa.Table) -> tuple[Statement, Statement, Statement]:
     enabled = (
         sa.select(
             c.name,
-            sa.func.coalesce(c.max_attempts, DEFAULT_MAX_ATTEMPTS),  # null only if by raw SQL
+            valid_number(Webhook, "max_attempts"),  # raw SQL may have written anything
             c[ROW_ID],
             c.event_type,
             c.webhook_doctype,

@@ -53,6 +53,7 @@ def test_emit_suggests_similar_subscribed_event(fw: CommandLine, hook: str) -> N
     [
         (("a.b", "--data", "{"), "--data is not valid JSON"),
         (("a.b", "--data", "[]"), "data must be an object"),
+        (("a.b", "--data", '{"a": [{"b": 1, "b": 2}]}'), "A key occurs twice in one object."),
         (("doc.x",), "reserved"),
         (("--file", "missing.jsonl"), "missing.jsonl can't be read"),
     ],
@@ -106,6 +107,16 @@ def test_emit_file_names_refused_lines_and_emits_the_others(fw: CommandLine, hoo
     ]
     assert "4 events were refused" in result.stderr
     assert len(deliveries(fw)) == 2
+
+
+def test_emit_file_refuses_line_with_duplicate_key(fw: CommandLine, hook: str) -> None:
+    """Over HTTP it is refused as well (C-131)."""
+    line = '{"name": "a.b", "data": {"n": 1, "n": 2}}\n'
+    (fw.folder / "events.jsonl").write_text(line)
+    result = fw.run("webhooks", "emit", "--file", "events.jsonl")
+    assert result.exit_code == 1
+    assert "Line 1: A key occurs twice in one object." in result.stdout
+    assert deliveries(fw) == []
 
 
 def test_emit_file_reads_standard_input(fw: CommandLine, hook: str) -> None:

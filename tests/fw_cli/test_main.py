@@ -122,6 +122,11 @@ def test_help_examples_can_be_parsed(
         ("exec", "/no/such/file"), ("webhooks", "list", "--status", "Lost"),
         ("webhooks", "list", "--limit", "0"), ("webhooks", "list", "--limit", "x"),
         ("user", "add", "x", "--email", "x@example.test", "--password", "in argv"),
+        ("webhooks", "cancel", "\udcff"), ("webhooks", "erase", "--reference", "Note", "\udcff"),
+        ("webhooks", "cancel", "--reference", "Note", "\udcff"), ("webhooks", "replays", "\udcff"),
+        ("webhooks", "attempts", "--error", "\udcff"),
+        ("webhooks", "emit", "a", "--data", "\udcff"),
+        ("webhooks", "add", "http://127.0.0.1:9/", "--event", "a", "--set", "description=\udcff"),
     ],
 )  # fmt: skip
 def test_wrong_usage_exits_2_and_opens_no_store(fw: CommandLine, args: tuple[str, ...]) -> None:

@@ -170,3 +170,16 @@ def test_explain_names_time_of_erasure(fw: CommandLine, hooks: list[str]) -> Non
     at = fw.json("webhooks", "explain", name, "--json")["erased"]
     assert f"\nIts body was erased at {at}.\n" in fw.done("webhooks", "explain", name)
     assert "was erased" in fw.refused("webhooks", "replay", name)
+
+
+def test_erase_removes_bodies_of_all_selected_deliveries(fw: CommandLine, hooks: list[str]) -> None:
+    """In several transactions (B-363)."""
+    emit = 'fw.webhooks.emit_many([{"name": "a.b", "data": {}}] * 150)'
+    fw.done("eval", emit, "--commit")
+    final = "UPDATE doc_webhook_delivery SET status = 'Sent', last_attempt = creation"
+    fw.done("eval", f'fw.db.sql("{final}")', "--commit")
+    told = fw.json("webhooks", "erase", "--webhook", hooks[0], "--yes", "--json")
+    assert len({row["delivery"] for row in told}) == 162
+    assert fw.done("webhooks", "erase", "--webhook", hooks[0], "--yes") == "Nothing to erase.\n"
+    left = "SELECT count(*) AS n FROM doc_webhook_delivery WHERE payload IS NOT NULL"
+    assert fw.json("eval", f'fw.db.sql("{left}")') == [{"n": 162}]

@@ -18,6 +18,7 @@ import trio
 
 from fw_actors.actors.sweeper import webhook_batches
 from fw_actors.errors import ConflictError, DuplicateError, NotFoundError
+from fw_actors.ops.audit import AuditLog
 from fw_actors.ops.site import Site
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import Tx
@@ -311,6 +312,65 @@ async def test_rename_waiting_for_outcome_does_not_deadlock(
     column = "reference_name" if doctype == "Customer" else "webhook"
     found = await depot.rows(f"SELECT DISTINCT {column} AS name FROM doc_webhook_delivery")
     assert found == [{"name": "Lovelace"}]
+
+
+async def test_rename_waiting_for_replay_does_not_deadlock(
+    depot: OverlapDepot, overlap: Overlap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay locks all its jobs before a delivery (B-430), and its jobs follow the rename."""
+    dues = await depot.owe(2)
+    await depot.site.store.write(partial(depot.settle, dues, Ending.REFUSED))
+    record, met = AuditLog.record, threading.Event()
+
+    def recorded(audit: AuditLog, *event: Any) -> None:
+        record(audit, *event)
+        if not met.is_set():
+            met.set()
+            overlap.meet()
+
+    def replay(fw: Any) -> Any:
+        return depot.site.replays.replay_many(fw, [due.delivery for due in dues[::-1]])
+
+    def rename(fw: Any) -> None:
+        fw.get_doc("Webhook", dues[0].job.partition).rename("Lovelace")
+
+    monkeypatch.setattr(AuditLog, "record", recorded)
+    told, refusal = await overlap(
+        as_administrator(depot.site, replay), partial(depot.site.write, "Administrator", rename)
+    )
+    assert (told, refusal) == ([Replayed(due.delivery) for due in dues[::-1]], None)
+    rows = await depot.rows("SELECT DISTINCT partition FROM fw_job")
+    assert rows == [{"partition": "Lovelace"}]
+
+
+async def test_rename_waiting_for_sweep_does_not_deadlock(
+    depot: OverlapDepot, overlap: Overlap
+) -> None:
+    """A sweep locks jobs before their deliveries, and skips what is locked (B-430)."""
+    dues = await depot.owe(2)
+    await depot.site.store.write(partial(depot.settle, dues, Ending.REFUSED))
+    await age(depot)
+    [sweep] = webhook_batches(depot.site.registry, 1)
+
+    def swept(tx: Tx) -> int:
+        """Sweep, with a pause before the first deletion."""
+        patched: Any = tx
+        run_many = tx.run_many
+
+        def paused(*given: Any) -> None:
+            patched.run_many = run_many
+            overlap.meet()
+            run_many(*given)
+
+        patched.run_many = paused
+        return sweep(tx)
+
+    def rename(fw: Any) -> None:
+        fw.get_doc("Webhook", dues[0].job.partition).rename("Lovelace")
+
+    found = await overlap(swept, partial(depot.site.write, "Administrator", rename))
+    assert found == (2, None)
+    assert (await depot.states(), await depot.rows("SELECT id FROM fw_job")) == ([], [])
 
 
 async def test_outcome_waiting_for_rename_releases_moved_deliveries(

@@ -6,7 +6,8 @@ from typing import Any
 
 from fw_actors.documents import rest
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError
-from fw_actors.webhooks.erasure import erase_matching
+from fw_actors.ops.audit import AuditLog
+from fw_actors.webhooks.erasure import erasable, erase_many
 from tests.simulation.clients import AGENT, MANAGER, SimulatedClient, lost, refused
 from tests.simulation.ledger import FINAL, Ledger
 from tests.simulation.node import NodeProcess
@@ -125,10 +126,11 @@ class ReceiverWork:
         """Erase the final deliveries of one Webhook, as the command line does."""
         hook = self._hook()
 
+        def some(fw: Any, audit: AuditLog) -> list[str]:
+            return erase_many(fw, audit, erasable(fw, webhook=hook))
+
         async def work(up: NodeProcess) -> Any:
-            return await up.site.write(
-                "Administrator", lambda fw: erase_matching(fw, up.site.audit, webhook=hook)
-            )
+            return await up.site.write("Administrator", lambda fw: some(fw, up.site.audit))
 
         await self.client.ask(f"erases what {hook} was sent", work)
 

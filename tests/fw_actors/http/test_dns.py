@@ -35,7 +35,7 @@ class ScriptedNameServer:
                 self._go.wait(60)
             if host == "unknown":
                 raise socket.gaierror(socket.EAI_NONAME, "not known")
-            return [] if host == "empty" else FOUND
+            return [] if host == "empty" else [(socket.AF_INET, ("192.0.2.1", port))]
         finally:
             with self._lock:
                 self.at_once -= 1
@@ -139,6 +139,27 @@ async def test_resolver_uses_at_most_two_threads_per_name(
     names.release()
     await settled(resolver)
     assert names.asked == ["dead", "dead"]
+
+
+async def test_resolver_shares_lookup_of_name_between_ports(
+    nursery: trio.Nursery, names: ScriptedNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A silent name must not take two threads for each of its ports (B-149)."""
+    monkeypatch.setattr("fw_actors.http.dial.PROMPT_SECONDS", 0.0)
+    resolver = Resolver(nursery, names.lookup)
+    found: dict[int, Sequence[Address]] = {}
+
+    async def resolve(port: int) -> None:
+        found[port] = await resolver.resolve("dead", port)
+
+    async with trio.open_nursery() as callers:
+        for port in range(443, 448):
+            callers.start_soon(resolve, port)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        counts = resolver.statistics()
+        names.release()
+    assert (counts.threads, counts.hosts, counts.waiting) == (2, 1, 5)
+    assert found == {port: [(socket.AF_INET, ("192.0.2.1", port))] for port in range(443, 448)}
 
 
 async def test_resolver_starts_second_lookup_beside_old_one(

@@ -235,6 +235,26 @@ async def test_attempts_are_stored_read_and_deleted_by_delivery(office: Office) 
     assert unsought(found, **by_their_keys) == []
 
 
+async def test_replay_and_sweep_lock_only_their_deliveries_and_jobs(office: Office) -> None:
+    """However many deliveries and jobs there are (B-430)."""
+    site = office.site
+    await office.subscribe()
+    told = await office.do(lambda fw: fw.webhooks.emit_many([{"name": "note.shared", "data": {}}]))
+    names = told[0]["deliveries"]
+    (step,) = sweeper.webhook_batches(site.registry, 30)
+    await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed', last_attempt = 1")
+    found = await plans_of(
+        office, lambda tx: site.replays.replay_many(site.handle(tx, "Administrator"), names)
+    )
+    await office.sql("UPDATE doc_webhook_delivery SET status = 'Failed'")
+    found += await plans_of(office, step)
+    assert await office.deliveries() == []
+    by_their_keys = {
+        "fw_job": "id subject", "doc_webhook": "name", "doc_webhook_delivery": "name status",
+    }  # fmt: skip
+    assert unsought(found, **by_their_keys) == []
+
+
 async def test_sweep_reads_only_rows_that_it_deletes(office: Office) -> None:
     found = await plans_of(
         office, *sweeper.auth_batches(15), *sweeper.webhook_batches(office.site.registry, 30)

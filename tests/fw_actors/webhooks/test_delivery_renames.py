@@ -205,3 +205,18 @@ async def test_lost_outcome_is_not_counted_beside_renamed_webhook(office: Office
     await office.do(lambda fw: fw.get_doc("Webhook", name).rename("renamed"))
     assert await process.end_all([lost, due], Ending.REFUSED) == [None, "Failed"]
     assert await counts(office) == [("renamed", 1, 1)]
+
+
+async def test_emit_records_nothing_for_namesake_of_deleted_webhook(office: Office) -> None:
+    """The other Webhook has not subscribed to the event (B-45)."""
+    hook, odd = await office.subscribe("a.b"), await office.subscribe("c.d")
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 1}))
+    await office.sql("DELETE FROM doc_webhook WHERE name = :hook", hook=hook)
+    await office.sql("UPDATE doc_webhook SET name = :hook WHERE name = :odd", hook=hook, odd=odd)
+    events = [{"name": "a.b", "data": {"n": n}} for n in (2, 3)]
+    told = await office.do(lambda fw: fw.webhooks.emit_many(events))
+    keyed = await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 4}, key="k"))
+    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 5}))
+    assert [*told, keyed] == [{"deliveries": []}] * 3
+    assert [row["payload"]["data"] for row in await office.deliveries()] == [{"n": 1}]
+    assert len(await office.sql("SELECT id FROM fw_job")) == 1

@@ -10,9 +10,10 @@ from trio.testing import MockClock
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.diagnostics import delivery_report
-from fw_actors.webhooks.erasure import erase, erase_matching, payload_batches
+from fw_actors.webhooks.erasure import erasable, erase, erase_many, payload_batches
 from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
+from tests.plans import Access, accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 DAY = 86_400_000
@@ -71,9 +72,8 @@ async def test_erase_refuses_delivery_in_progress(office: Office) -> None:
     delivery = await depot.ended("TRANSIENT")
     with pytest.raises(ConflictError, match="in progress"):
         await erased(depot, delivery)
-    assert await office.do(
-        lambda fw: erase_matching(fw, office.site.audit, until=2**50)
-    ) == []  # fmt: skip
+    assert await office.do(lambda fw: erasable(fw, until=2**50)) == []
+    assert await office.do(lambda fw: erase_many(fw, office.site.audit, [delivery])) == []
 
 
 async def test_erase_denies_user_without_replay_permission(office: Office) -> None:
@@ -85,15 +85,15 @@ async def test_erase_denies_user_without_replay_permission(office: Office) -> No
         await erased(depot, "msg_none")
 
 
-async def test_erase_matching_selects_by_webhook_document_and_time(office: Office) -> None:
+async def test_erasable_selects_by_webhook_document_and_time(office: Office) -> None:
     """Deliveries are selected by Webhook, document and time (B-363)."""
-    depot, audit = OutcomeDepot(office), office.site.audit
+    depot = OutcomeDepot(office)
     name = await depot.ended("REFUSED")
     await office.sql("UPDATE doc_webhook_delivery SET reference_doctype = 'Customer',"
                      " reference_name = 'C-1'")  # fmt: skip
 
     async def matching(**wanted: Any) -> list[str]:
-        return await office.do(lambda fw: erase_matching(fw, audit, **wanted))
+        return await office.do(lambda fw: erasable(fw, **wanted))
 
     with pytest.raises(ValidationError):
         await matching()
@@ -101,7 +101,50 @@ async def test_erase_matching_selects_by_webhook_document_and_time(office: Offic
     assert await matching(webhook="other", reference=("Customer", "C-1")) == []
     assert await matching(until=0) == []
     assert await matching(reference=("Customer", "C-1")) == [name]
-    assert await matching(reference=("Customer", "C-1")) == []
+    assert await matching(until=2**50) == [name]
+
+
+async def test_erase_many_erases_listed_deliveries_once(office: Office) -> None:
+    """Each erasure is recorded; one that another call has erased is left out (B-363)."""
+    depot, audit = OutcomeDepot(office), office.site.audit
+    names = [await depot.ended("REFUSED")]
+    names += [row["name"] for row in await office.deliveries() if row["name"] not in names]
+    assert await office.do(lambda fw: erase_many(fw, audit, [*names, "msg_none"])) == sorted(names)
+    assert await office.do(lambda fw: erase_many(fw, audit, names)) == []
+    assert await office.do(lambda fw: erasable(fw, until=2**50)) == []
+    events = await office.sql("SELECT target FROM doc_audit_event WHERE action = 'webhook.erase'")
+    assert sorted(target for (target,) in events) == sorted(names)
+
+
+async def test_erase_many_requires_replay_permission(office: Office) -> None:
+    await office.hire("clerk", password=None)
+    write = office.site.write
+    with pytest.raises(PermissionDeniedError):
+        await write("clerk", lambda fw: erasable(fw, until=1))
+    with pytest.raises(PermissionDeniedError):
+        await write("clerk", lambda fw: erase_many(fw, office.site.audit, []))
+
+
+async def test_erase_many_reads_only_listed_deliveries(office: Office) -> None:
+    """A batch costs the same among any number of erased deliveries (B-363)."""
+    audit = office.site.audit
+
+    def seen(fw: Any) -> list[Access]:
+        return accesses(fw.tx, lambda: erase_many(fw, audit, ["msg_a", "msg_b"]))
+
+    assert unsought(await office.do(seen), doc_webhook_delivery="name") == []
+
+
+async def test_erasable_reads_only_matching_deliveries(office: Office) -> None:
+    def seen(fw: Any) -> list[Access]:
+        return [
+            *accesses(fw.tx, lambda: erasable(fw, webhook="w")),
+            *accesses(fw.tx, lambda: erasable(fw, reference=("Note", "a"))),
+            *accesses(fw.tx, lambda: erasable(fw, until=1)),
+        ]
+
+    by = "webhook reference_doctype reference_name status last_attempt"
+    assert unsought(await office.do(seen), doc_webhook_delivery=by) == []
 
 
 async def test_payload_sweep_erases_old_bodies_in_bounded_steps(office: Office) -> None:

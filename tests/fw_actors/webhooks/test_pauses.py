@@ -100,6 +100,23 @@ async def test_pause_writes_audit_events_but_no_modification(office: Office, web
     assert await office.sql("SELECT modified FROM doc_webhook") == [before]
 
 
+@pytest.mark.usefixtures("on_both_stores")
+async def test_save_of_webhook_read_before_pause_keeps_pause(office: Office, webhook: str) -> None:
+    """On PostgreSQL another transaction may pause it between the reading and the save (B-304)."""
+
+    def around(fw: Any) -> Any:
+        doc = fw.get_doc("Webhook", webhook)
+        paused = office.site.pauses.pause(fw, webhook, 60)
+        doc.timeout = 20
+        doc.save()
+        return paused, doc.paused_until
+
+    paused, shown = await office.do(around)
+    assert await office.site.store.read(paused_webhooks) == [paused]
+    assert await office.sql("SELECT timeout FROM doc_webhook") == [(20,)]
+    assert shown is not None
+
+
 async def test_pause_with_new_end_keeps_beginning(office: Office, webhook: str) -> None:
     first = await pause(office, webhook, 60)
     later = await pause(office, webhook)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import trio
 
@@ -14,8 +16,8 @@ from fw_actors.webhooks.claims import ClaimedBatch
 from fw_actors.webhooks.deliveries import Deliveries
 from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.pacing import webhooks_at_limit
-from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
+from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, UnlimitedSlots
 
 
 class ClaimingNode:
@@ -148,3 +150,21 @@ async def test_explain_names_rate_limit_of_webhook(office: Office) -> None:
     found = await office.site.store.read(look)
     assert found.reason is WaitReason.SLOT  # type: ignore[attr-defined]
     assert "at most 5 requests a second" in found.text  # type: ignore[attr-defined]
+
+
+TEXTS = ("max_attempts", "timeout", "rate_limit", "paused_since", "paused_until")
+
+
+async def test_claim_reads_text_in_webhook_numbers_as_defaults(tmp_path: Path) -> None:
+    """SQLite stores text in any column; the Webhook must not delay others (B-28)."""
+    async with open_office(tmp_path) as office:
+        bad, good = await office.subscribe(), await office.subscribe()
+        changes = ", ".join(f"{column} = 'soon'" for column in (*TEXTS, "old_secret_until"))
+        await office.sql(f"UPDATE doc_webhook SET {changes} WHERE name = :bad", bad=bad)
+    async with open_office(tmp_path) as office:
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        found = {due.job.partition: due for due in await ClaimingProcess(office).claim()}
+    assert set(found) == {bad, good}
+    hook = found[bad].hook
+    assert hook is not None
+    assert (hook.timeout, hook.rate_limit, found[bad].max_attempts) == (10, 0, 6)

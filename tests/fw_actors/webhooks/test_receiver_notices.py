@@ -12,6 +12,7 @@ import pytest
 
 from fw_actors.mail import FailingWebhook, Notice, Template, TemplateValues, render
 from fw_actors.ops.doctor.delivery import WebhookSince, webhook_facts
+from fw_actors.rules.delivery import error_of_answer
 from fw_actors.rules.receivers import OutageAct
 from tests.fw_actors.office import Office, open_office
 from tests.site_kit import START_MS
@@ -94,6 +95,27 @@ async def test_failing_webhook_is_reported_once(tmp_path: Path) -> None:
         facts = await webhook_facts(office.site)
         assert facts.failing == (WebhookSince(name, START_MS - 2 * DAY),)
         assert facts.disabled == ()
+
+
+@pytest.mark.parametrize("days", [0, 1])
+async def test_notice_hides_redirect_target(tmp_path: Path, days: int) -> None:
+    """A redirect often repeats the path of the URL, which may be a token (B-343)."""
+    async with failing_site(tmp_path, disable_after_days=days) as (office, name):
+        await office.subscribe("webhook.failing", url="https://pager.test/")
+        await office.sql(
+            "UPDATE fw_webhook_health SET last_error = :error",
+            error=error_of_answer(301, "https://receiver.test/hook/t0ken/"),
+        )
+        await sweep(office)
+        told = [event["payload"]["data"]["error"] for event in await office.deliveries()]
+        told += await office.do(
+            lambda fw: fw.get_all("Webhook", {"name": name}, ["disabled_reason"])
+        )
+        [(mail,)] = await office.sql("SELECT arguments FROM fw_job WHERE queue = 'mail'")
+    shown = "status: the receiver answered 301, and pointed elsewhere."
+    assert shown in str(told)
+    assert shown in mail
+    assert "t0ken" not in f"{told} {mail}"
 
 
 async def test_notice_goes_to_owner_but_not_scoped_users(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.webhooks.claim_kit import ClaimingProcess
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
@@ -162,3 +163,31 @@ async def test_emit_reads_null_webhook_fields_as_defaults(office: Office, tmp_pa
         await restarted.do(lambda fw: fw.webhooks.emit("note.shared", {}))
         [delivery] = await restarted.deliveries()
     assert delivery["max_attempts"] == 6
+
+
+@pytest.mark.parametrize(
+    ("stored", "used"),
+    [
+        ((0, -1, 0), (10, 0, 6)),
+        ((61, 2_000_000, 11), (60, 10_000, 10)),
+        ((2**53, 2**53, 2**53), (60, 10_000, 10)),
+    ],
+)
+async def test_claim_limits_webhook_numbers_out_of_range(
+    tmp_path: Path, stored: tuple[int, ...], used: tuple[int, ...]
+) -> None:
+    """Numbers that only raw SQL can store must not stop the claims for all Webhooks (B-28)."""
+    async with open_office(tmp_path) as office:
+        bad, good = await office.subscribe(), await office.subscribe()
+        timeout, rate, most = stored
+        await office.sql(
+            "UPDATE doc_webhook SET timeout = :timeout, rate_limit = :rate, max_attempts = :most"
+            " WHERE name = :bad", timeout=timeout, rate=rate, most=most, bad=bad,
+        )  # fmt: skip
+    async with open_office(tmp_path) as office:
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        found = {due.job.partition: due for due in await ClaimingProcess(office).claim()}
+    assert set(found) == {bad, good}
+    hook = found[bad].hook
+    assert hook is not None
+    assert (hook.timeout, hook.rate_limit, found[bad].max_attempts) == used
