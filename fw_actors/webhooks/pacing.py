@@ -9,6 +9,9 @@ One process at a time claims for a Webhook with limits: its row in `fw_webhook_c
 until the claim is committed. A process that finds the row locked does not wait but tries again
 soon, so that deliveries of other Webhooks are not delayed. Webhooks without limits have no row
 (B-310 to B-326).
+
+The locks of transactions that change several deliveries are here too, since they begin with those
+of Webhooks (B-430).
 """
 
 from __future__ import annotations
@@ -194,6 +197,15 @@ _HOLD: Final = Statement(
     .order_by(_HOOK.name)
     .with_for_update(read=True, key_share=True)
 )
+_LOCK_JOBS: Final = Statement(
+    sa.select(JOB.c.id)
+    .where(JOB.c.queue == QUEUE, JOB.c.subject.in_(_NAMES))
+    .order_by(JOB.c.id)
+    .with_for_update()
+)
+_LOCK_DELIVERIES: Final = Statement(
+    sa.select(_D.name).where(_D.name.in_(_NAMES)).order_by(_D.name).with_for_update(key_share=True)
+)
 _AT_LIMIT: Final = Statement(
     sa.select(sa.func.count()).where(
         _HOOK.rate_limit > 0,
@@ -299,6 +311,15 @@ def hold_webhooks_of(tx: Tx, deliveries: Sequence[str]) -> None:
     if tx.locks_rows:
         webhooks = [name for (name,) in tx.rows(_WEBHOOKS_OF, names=list(deliveries))]
         tx.rows(_HOLD, names=webhooks)
+
+
+def lock_deliveries(tx: Tx, deliveries: Sequence[str]) -> None:
+    """Lock deliveries with their Webhooks and jobs, in the order of all transactions (B-430)."""
+    if tx.locks_rows:
+        names = list(deliveries)
+        hold_webhooks_of(tx, names)
+        tx.rows(_LOCK_JOBS, names=names)
+        tx.rows(_LOCK_DELIVERIES, names=names)
 
 
 def webhooks_at_limit(tx: Tx) -> int:

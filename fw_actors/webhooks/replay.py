@@ -41,20 +41,11 @@ from fw_actors.store.ordered_jobs import enqueue_ordered
 from fw_actors.store.schema import BULK_REPLAY, JOB
 from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
-from fw_actors.webhooks.pacing import hold_webhooks_of
+from fw_actors.webhooks.pacing import lock_deliveries
 
 _DELIVERY: Final = "Webhook Delivery"
 _FORGET_JOB: Final = Statement(
     sa.delete(JOB).where(JOB.c.queue == QUEUE, JOB.c.subject == sa.bindparam("delivery"))
-)
-
-
-_NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
-_LOCK_JOBS: Final = Statement(
-    sa.select(JOB.c.id)
-    .where(JOB.c.queue == QUEUE, JOB.c.subject.in_(_NAMES))
-    .order_by(JOB.c.id)
-    .with_for_update()
 )
 
 
@@ -74,12 +65,6 @@ class Replays:
         d = table.c
         name: sa.BindParameter[Any] = sa.bindparam("key")
         self._audit, self._recorded = audit, recorded
-        self._lock_deliveries = Statement(
-            sa.select(d.name)
-            .where(d.name.in_(_NAMES))
-            .order_by(d.name)
-            .with_for_update(key_share=True)
-        )
         # Locked (PostgreSQL): one of two concurrent replays waits, and finds the status changed.
         self._read = Statement(
             sa.select(d.webhook, d.status, d.erased, d.reference_doctype, d.reference_name)
@@ -120,7 +105,7 @@ class Replays:
         Raises: NotFoundError; ConflictError if the delivery is Queued or Retrying, or its Webhook
             was deleted, or its body was erased. These write no Audit Event.
         """
-        self._lock(fw, [delivery])
+        _lock(fw, [delivery])
         return self._locked_replay(fw, delivery, run)
 
     def replay_many(
@@ -128,7 +113,7 @@ class Replays:
     ) -> list[Replayed | FwError]:
         """Replay each delivery; the result of a failed one is its error, and the others
         continue."""
-        self._lock(fw, deliveries)
+        _lock(fw, deliveries)
         results: list[Replayed | FwError] = []
         for delivery in deliveries:
             try:
@@ -142,18 +127,6 @@ class Replays:
         """Return the matching deliveries, oldest event first. Raises: PermissionDeniedError."""
         order = "creation asc, name asc"
         return [row["name"] for row in fw.get_list(_DELIVERY, filters, ["name"], order, limit)]
-
-    def _lock(self, fw: Fw, deliveries: Sequence[str]) -> None:
-        """Lock all that the replays will write, in the order of all transactions (B-430).
-
-        Nothing if the user may not replay.
-        """
-        if not fw.tx.locks_rows or _permission_error(fw.rights) is not None:
-            return
-        names = list(deliveries)
-        hold_webhooks_of(fw.tx, names)
-        fw.tx.rows(_LOCK_JOBS, names=names)
-        fw.tx.rows(self._lock_deliveries, names=names)
 
     def _locked_replay(
         self, fw: Fw, delivery: str, run: str | None
@@ -193,6 +166,12 @@ class Replays:
         self._audit.record(fw, Action.REPLAY, delivery, detail)
         tx.after_commit(self._recorded, once=True)
         return Replayed(delivery)
+
+
+def _lock(fw: Fw, deliveries: Sequence[str]) -> None:
+    """Lock all that the replays will write; nothing if the user may not replay."""
+    if _permission_error(fw.rights) is None:
+        lock_deliveries(fw.tx, deliveries)
 
 
 def _permission_error(rights: Rights) -> PermissionDeniedError | None:

@@ -232,17 +232,14 @@ class SubscriptionCache:
         """Return the current name of a Webhook, which its deliveries refer to.
 
         The name cannot change until the transaction ends: a concurrent rename waits and then
-        includes what is recorded here (B-45). A deleted Webhook keeps its name, and its
-        deliveries fail (B-166); None if another Webhook has that name by now, since it would get
-        them.
+        includes what is recorded here (B-45). A deleted Webhook keeps its name, and its deliveries
+        fail (B-166); None if another Webhook, which would get them, has that name by now.
         """
-        found = tx.one(self._named, key=subscription.webhook)
+        name, found = subscription.webhook, tx.one(self._named, key=subscription.webhook)
         if found is not None and found[0] == subscription.row_id:
-            return subscription.webhook
-        moved = tx.scalar(self._moved, key=subscription.row_id)
-        if moved is not None:
-            return str(moved)
-        return subscription.webhook if found is None else None
+            return name
+        moved: str | None = tx.scalar(self._moved, key=subscription.row_id)
+        return name if moved is None and found is None else moved
 
     def read_at_start(self, tx: Tx) -> None:
         """Read the subscriptions when the process opens the site.
