@@ -71,26 +71,26 @@ def erase(
     async def use(site: Site) -> list[str]:
         import trio
 
-        from fw_actors.webhooks.erasure import MAX_AT_ONCE, erasable, erase_many
+        from fw_actors.webhooks.erasure import MAX_AT_ONCE, MAX_FOUND, erasable, erase_many
         from fw_actors.webhooks.erasure import erase as erase_one
 
         if delivery is not None:
             await site.write(ADMINISTRATOR, lambda fw: erase_one(fw, site.audit, delivery))
             return [delivery]
         moment = None if until is None else until(site.clock.now())
-        found = await site.read(
-            ADMINISTRATOR,
-            lambda fw: erasable(fw, webhook=webhook, reference=reference, until=moment),
-        )
+        find = partial(erasable, webhook=webhook, reference=reference, until=moment)
         names: list[str] = []
-        for begin in range(0, len(found), MAX_AT_ONCE):
-            advance(begin, len(found))
-            part = found[begin : begin + MAX_AT_ONCE]
-            names += await site.write(
-                ADMINISTRATOR, partial(erase_many, audit=site.audit, deliveries=part)
-            )
-            await trio.sleep(_PAUSE_SECONDS)
-        return names
+        while True:
+            found, before = await site.read(ADMINISTRATOR, find), len(names)
+            for begin in range(0, len(found), MAX_AT_ONCE):
+                advance(before + begin, before + len(found))
+                part = found[begin : begin + MAX_AT_ONCE]
+                names += await site.write(
+                    ADMINISTRATOR, partial(erase_many, audit=site.audit, deliveries=part)
+                )
+                await trio.sleep(_PAUSE_SECONDS)
+            if len(found) < MAX_FOUND or len(names) == before:
+                return names
 
     with progress("erasing") as advance:
         names = context.on_site(use)

@@ -26,6 +26,8 @@ from fw_actors.webhooks.pacing import hold_webhooks_of
 
 MAX_AT_ONCE: Final = 100
 """The maximum number of deliveries that one call of `erase_many` erases."""
+MAX_FOUND: Final = 20_000
+"""The maximum number of deliveries that one call of `erasable` returns."""
 _TABLE: Final = table_of(WebhookDelivery).table
 _D: Final = _TABLE.c
 _OPEN: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))
@@ -86,10 +88,11 @@ def erasable(
     reference: tuple[str, str] | None = None,
     until: int | None = None,
 ) -> list[str]:
-    """Return the final deliveries that match all given conditions, for `erase_many`, in order.
+    """Return final deliveries that match all given conditions, for `erase_many`, by name.
 
-    All are read at once, in no order of the database: erased deliveries stay on record, and each
-    further page would read them, or sort all matches, again.
+    At most `MAX_FOUND`; after their erasure the next call returns others. Pages are large and in no
+    order of the database: erased deliveries stay on record, and each further page would read them,
+    or sort all matches, again.
 
     Args:
         reference: DocType and name of the document that the events are about.
@@ -107,7 +110,8 @@ def erasable(
         wanted += [_D.reference_doctype == reference[0], _D.reference_name == reference[1]]
     if until is not None:
         wanted.append(_D.last_attempt <= until)
-    return sorted(name for (name,) in fw.tx.rows(sa.select(_D.name).where(*wanted)))
+    found = sa.select(_D.name).where(*wanted).limit(MAX_FOUND)
+    return sorted(name for (name,) in fw.tx.rows(found))
 
 
 def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:

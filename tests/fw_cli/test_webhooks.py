@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from fw_actors.webhooks import erasure
 from tests.fw_cli.conftest import CommandLine
 
 MAKE = """
@@ -172,8 +173,12 @@ def test_explain_names_time_of_erasure(fw: CommandLine, hooks: list[str]) -> Non
     assert "was erased" in fw.refused("webhooks", "replay", name)
 
 
-def test_erase_removes_bodies_of_all_selected_deliveries(fw: CommandLine, hooks: list[str]) -> None:
-    """In several transactions (B-363)."""
+@pytest.mark.parametrize("found_at_once", [162, 20_000, 50])
+def test_erase_removes_bodies_of_all_selected_deliveries(
+    fw: CommandLine, hooks: list[str], monkeypatch: pytest.MonkeyPatch, found_at_once: int
+) -> None:
+    """In several transactions, and of deliveries that are found a page at a time (B-363)."""
+    monkeypatch.setattr(erasure, "MAX_FOUND", found_at_once)
     emit = 'fw.webhooks.emit_many([{"name": "a.b", "data": {}}] * 150)'
     fw.done("eval", emit, "--commit")
     final = "UPDATE doc_webhook_delivery SET status = 'Sent', last_attempt = creation"
