@@ -229,8 +229,8 @@ class Recovery:
     async def ask(self, usr: str, address: str) -> None:
         """Queue a recovery mail for a typed identifier, without reporting a result.
 
-        One transaction writes the same rows for every identifier, known, unknown or disabled; the
-        Mailer looks the account up. Nothing is written beyond a limit.
+        One transaction does the same work for every identifier, known, unknown or disabled: it
+        looks the account up and writes the same rows. Nothing is written beyond a limit.
 
         Raises: OverloadedError.
         """

@@ -43,6 +43,11 @@ QUEUE: Final = "mail"
 _WRITTEN: Final = ("recipient", "template", "subject", "status", "attempts", "sent")
 
 
+_ACCOUNT: Final = Statement(
+    sa.select(IDENTIFIER.c.user).where(IDENTIFIER.c.key == sa.bindparam("key"))
+)
+
+
 @lru_cache(KEPT)
 def _address(users: sa.Table) -> Statement:
     user: sa.BindParameter[Any] = sa.bindparam("user")
@@ -73,10 +78,11 @@ class Outbox:
     def to_identifier(self, tx: Tx, template: Template, identifier: str, *, owner: str) -> None:
         """Queue a message to the account of a canonical identifier, if there is one.
 
-        The same two rows are written in either case; the Mailer looks the account up.
+        The same two rows are written in either case, of which the Mailer deletes those without an
+        account. The identifier is not stored: users type passwords into this field, too.
         """
         delivery = self._record(tx, template, None, owner)
-        self._enqueue(tx, delivery, template, arguments=identifier)
+        self._enqueue(tx, delivery, template, user=tx.scalar(_ACCOUNT, key=identifier) or "")
 
     def by_hand(
         self, tx: Tx, log: LogTransport, template: Template, user: str, link: str, *, owner: str
@@ -140,7 +146,6 @@ class _Recipient:
 
 class _MailStatements(NamedTuple):
     by_user: Statement
-    by_identifier: Statement
     recipient: Statement
     address: Statement
     forget: Statement
@@ -155,11 +160,6 @@ def _statements(users: sa.Table, deliveries: sa.Table) -> _MailStatements:
     # Locked: a link must not go to an address that is just being replaced.
     account = sa.select(u.name, u.email, u.fullName).with_for_update(key_share=True, of=users)
     by_user = Statement(account.where(u.name == key, u.enabled == 1))
-    by_identifier = Statement(
-        account.select_from(users.join(IDENTIFIER, IDENTIFIER.c.user == u.name)).where(
-            IDENTIFIER.c.key == key, u.enabled == 1
-        )
-    )
     recipient = Statement(sa.select(d.recipient).where(d.name == key))
     address = Statement(
         sa.update(deliveries).where(d.name == key).values(recipient=sa.bindparam("email"))
@@ -167,7 +167,7 @@ def _statements(users: sa.Table, deliveries: sa.Table) -> _MailStatements:
     forget = Statement(sa.delete(deliveries).where(d.name == key))
     outcome: dict[str, Any] = {n: sa.bindparam(n) for n in _OUTCOME}
     settle = Statement(sa.update(deliveries).where(d.name == key).values(outcome))
-    return _MailStatements(by_user, by_identifier, recipient, address, forget, settle)
+    return _MailStatements(by_user, recipient, address, forget, settle)
 
 
 class MailComposer:
@@ -216,11 +216,7 @@ class MailComposer:
         return held
 
     def _find_recipient(self, tx: Tx, job: LeasedJob) -> _Recipient | None:
-        by_user = bool(job.user)
-        row = tx.one(
-            self._sql.by_user if by_user else self._sql.by_identifier,
-            key=job.user if by_user else job.arguments,
-        )
+        row = tx.one(self._sql.by_user, key=job.user)
         if row is None:
             return None
         # After the lock, in a statement of its own: PostgreSQL reads other tables of a statement
@@ -269,8 +265,7 @@ class MailComposer:
 
 
 def _notice(job: LeasedJob) -> Notice:
-    """Return the additional facts of a job's message. Without a user, `arguments` is the
-    identifier for which a recovery was requested."""
-    if not job.user or not job.arguments:
+    """Return the additional facts of a job's message."""
+    if not job.arguments:
         return Notice()
     return msgspec.json.decode(job.arguments, type=Notice)
