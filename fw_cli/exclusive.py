@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
-
-_LOCK_ATTEMPTS: Final = 10
-_LOCK_EVERY_SECONDS: Final = 0.05
 
 
 @contextmanager
@@ -22,15 +18,21 @@ def service_stopped(context: CommandContext, purpose: str) -> Iterator[None]:
     """
     import time
 
-    from supervisors.service.site_files import ServeLock, SitePaths, running_workers
+    from supervisors.service.site_files import (
+        LOCK_ATTEMPTS,
+        LOCK_EVERY_SECONDS,
+        ServeLock,
+        SitePaths,
+        running_workers,
+    )
 
     paths = SitePaths(context.folder)
     paths.prepare()
     with ServeLock(paths.lock) as lock:
-        for _ in range(_LOCK_ATTEMPTS):
+        for _ in range(LOCK_ATTEMPTS):
             if lock.acquire():
                 break
-            time.sleep(_LOCK_EVERY_SECONDS)
+            time.sleep(LOCK_EVERY_SECONDS)
         else:
             raise CommandFailed(
                 f"the service of {paths.folder} is running: stop it with `fw stop`, and every "

@@ -33,6 +33,8 @@ from supervisors.service.process import (
     stop_on_signals,
 )
 from supervisors.service.site_files import (
+    LOCK_ATTEMPTS,
+    LOCK_EVERY_SECONDS,
     AlreadyRunning,
     ServeLock,
     ServiceFailed,
@@ -45,8 +47,6 @@ from supervisors.service.systemd import NO_SYSTEMD, READY, STOPPING, Notifier
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-_LOCK_ATTEMPTS: Final = 10  # `fw status` takes the lock for a moment
-_LOCK_EVERY_SECONDS: Final = 0.05
 _ORPHAN_SECONDS: Final = DRAIN_SECONDS + SETTLE_SECONDS + 2.0
 """The time for which a process may outlive its supervisor."""
 
@@ -176,10 +176,10 @@ async def work(
 @asynccontextmanager
 async def _serve_lock(paths: SitePaths, lock: ServeLock) -> AsyncIterator[None]:
     with lock:
-        for _ in range(_LOCK_ATTEMPTS):
+        for _ in range(LOCK_ATTEMPTS):
             if lock.acquire():
                 break
-            await trio.sleep(_LOCK_EVERY_SECONDS)
+            await trio.sleep(LOCK_EVERY_SECONDS)
         else:
             await _wait_for_orphans(paths, lock)
         yield
@@ -198,7 +198,7 @@ async def _wait_for_orphans(paths: SitePaths, lock: ServeLock) -> None:
                 break
         if lock.acquire():
             return
-        await trio.sleep(_LOCK_EVERY_SECONDS)
+        await trio.sleep(LOCK_EVERY_SECONDS)
     raise AlreadyRunning(paths.folder, None if known is None else known.pid)
 
 

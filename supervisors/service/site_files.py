@@ -172,6 +172,10 @@ class SitePaths:
             raise UnusableDataFolder(self.data, error) from error
 
 
+LOCK_ATTEMPTS: Final = 10  # a check by `is_held` takes the lock for a moment
+LOCK_EVERY_SECONDS: Final = 0.05
+
+
 class ServeLock:
     """The lock of one site, held from a successful `acquire` until `release` or the process's end.
 
