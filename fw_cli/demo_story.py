@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 MAX_SECONDS: Final = 60.0
 REFRESH_SECONDS: Final = 0.2
+_REMOVALS: Final = 3
 FAILURES: Final = (503, 503, 503, 204)
 _COLOURS: Final = {"Sent": "green", "Retrying": "yellow", "Failed": "red", "Queued": "cyan"}
 
@@ -146,7 +147,8 @@ async def _watch(signals: AsyncIterator[int], folder: Path, ending: trio.Event) 
     """Set `ending` at the first signal; at a second one delete the site and end by that signal."""
     async for number in signals:
         if ending.is_set():
-            shutil.rmtree(folder, ignore_errors=True)
+            for _ in range(_REMOVALS):  # the service's threads may still create files
+                shutil.rmtree(folder, ignore_errors=True)
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         ending.set()
