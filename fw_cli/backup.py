@@ -25,8 +25,8 @@ def backup(context: CommandContext, file: Path) -> None:
     copy_store(context, file)
 
 
-def copy_store(context: CommandContext, file: Path) -> None:
-    """Copy the store to a new file, and print its size."""
+def copy_store(context: CommandContext, file: Path, *, silent: bool = False) -> None:
+    """Copy the store to a new file, and print its size unless `silent`."""
     config = context.config
     target = context.cwd / file
     with progress("copying the store") as advance:
@@ -38,4 +38,5 @@ def copy_store(context: CommandContext, file: Path) -> None:
             from fw_actors.store.backup import back_up_database
 
             size = back_up_database(config.deployment.database, target, context.environ)
-    say(f"{target}: {size} bytes")
+    if not silent:
+        say(f"{target}: {size} bytes")

@@ -11,7 +11,7 @@ from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
-from fw_cli.values import DELIVERY, UTF8, WEBHOOK, require_webhook_on_record
+from fw_cli.values import DELIVERY, UTF8, WEBHOOK, require_selection_on_record
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -51,8 +51,7 @@ def cancel(
     """
     if (delivery is None) == (webhook is None and reference is None):
         raise click.UsageError("Give one DELIVERY, or select many with --webhook or --reference.")
-    if webhook is not None:
-        context.read(lambda site, fw: require_webhook_on_record(fw, webhook))
+    require_selection_on_record(context, webhook, reference)
     confirm(
         f"Cancel {delivery}?" if delivery else "Cancel all waiting deliveries that match?", yes=yes
     )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fw_cli.confirmation import confirm, yes_option
-from fw_cli.context import CommandContext
+from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, counted, json_text, say, show_json
 
 if TYPE_CHECKING:
     from fw_actors.ops.declared_state import Change, DeclaredState, DeclaredStates, Plan
+    from fw_actors.ops.site import Site
 
 _files = click.argument(
     "files", nargs=-1, required=True, type=click.Path(dir_okay=False, path_type=Path)
@@ -36,10 +37,11 @@ def diff(
     """Show the changes that fw apply would make; the site is not changed.
 
     FILES are .toml or .json with webhooks, roles and users. Anything that they do not mention
-    stays. A secret is the name of its variable, FW_SECRET_<NAME>.
+    stays. A secret is the name of its variable, FW_SECRET_<NAME>. A plan that the site would refuse
+    is an error.
     """
     state, states = _declared(context, files), _states(context)
-    plan = context.read(lambda site, fw: states.plan(fw, state, prune=prune))
+    plan = _checked_plan(context, states, state, prune=prune)
     _show(plan, as_json=as_json)
     if plan.changes and exit_code:
         raise click.exceptions.Exit(1)
@@ -66,7 +68,7 @@ def apply(
     from fw_cli.webhook_documents import NOT_IN_USE, in_use
 
     state, states = _declared(context, files), _states(context)
-    plan = context.read(lambda site, fw: states.plan(fw, state, prune=prune))
+    plan = _checked_plan(context, states, state, prune=prune)
     if plan.changes and not yes:
         _show(plan, as_json=False, err=as_json)
         confirm(f"Apply {counted(len(plan.changes), 'change')}?", yes=False)
@@ -101,6 +103,23 @@ def _states(context: CommandContext) -> DeclaredStates:
     return DeclaredStates(context.config.secrets.get)
 
 
+def _checked_plan(
+    context: CommandContext, states: DeclaredStates, state: DeclaredState, *, prune: bool
+) -> Plan:
+    """Return the plan, which was tried in a transaction that is rolled back.
+
+    Raises: ConfigurationError with everything in it that the site refuses.
+    """
+
+    async def use(site: Site) -> Plan:
+        plan = await site.read(ADMINISTRATOR, lambda fw: states.plan(fw, state, prune=prune))
+        if plan.changes:
+            await site.rollback(ADMINISTRATOR, lambda fw: states.check(fw, state, plan))
+        return plan
+
+    return context.on_site(use)
+
+
 def _declared(context: CommandContext, files: Sequence[Path]) -> DeclaredState:
     """Return the merged declarations of the files. Raises: CommandFailed naming the file."""
     from fw_actors.errors import ValidationError
@@ -120,15 +139,18 @@ def _decoded(file: Path) -> Any:
 
     import msgspec
 
+    ending = file.suffix.lower()
+    if ending not in (".toml", ".json"):
+        raise CommandFailed(f"{file}: the file must end in .toml or .json.")
     try:
         content = file.read_bytes()
-        if file.suffix.lower() == ".toml":
+        if ending == ".toml":
             return tomllib.loads(content.decode())
         return msgspec.json.decode(content)
     except OSError as error:
         raise CommandFailed(f"{file} can't be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:  # of TOML, JSON and UTF-8
-        kind = "TOML" if file.suffix.lower() == ".toml" else "JSON"
+        kind = "TOML" if ending == ".toml" else "JSON"
         raise CommandFailed(f"{file} is not valid {kind}: {error}.") from None
 
 

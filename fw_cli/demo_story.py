@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import logging
+import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -35,6 +37,7 @@ T = TypeVar("T")
 
 MAX_SECONDS: Final = 60.0
 REFRESH_SECONDS: Final = 0.2
+_REMOVALS: Final = 3
 FAILURES: Final = (503, 503, 503, 204)
 _COLOURS: Final = {"Sent": "green", "Retrying": "yellow", "Failed": "red", "Queued": "cyan"}
 
@@ -42,7 +45,8 @@ _COLOURS: Final = {"Sent": "green", "Retrying": "yellow", "Failed": "red", "Queu
 def show_demo(*, keep: bool = False) -> None:
     """Run the demo and show it. Raises: CommandFailed if its outcome is not as expected.
 
-    `keep`: leave the site running until SIGINT or SIGTERM, with the way to sign in printed.
+    `keep`: leave the site running until SIGINT or SIGTERM, with the way to sign in printed. The
+    first signal ends the demo in good order, a second one at once; the site is deleted either way.
     """
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
@@ -113,25 +117,68 @@ async def _demo(keep: bool) -> bool:
         DemoReceiver("failing", secret, FAILURES, story.posted),
     )
     with (
+        # Outermost: a signal while the service closes must not prevent the deletion of the folder.
+        trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
         tempfile.TemporaryDirectory(prefix="fw-demo-") as folder,
-        trio.move_on_after(MAX_SECONDS) as limit,
     ):
-        config = make_site(Path(folder), entropy)
-        async with trio.open_nursery() as nursery:
-            for receiver in receivers:
-                await nursery.start(receiver.serve)
-            async with open_service(config, log=structlog.get_logger()) as service:
-                if story.live:
-                    with Live(get_renderable=story.picture, console=console, refresh_per_second=8):
-                        await _act(service, secret, receivers, story)
-                else:
-                    await _act(service, secret, receivers, story)
-                    console.print(Text(), story.table(), sep="")
-                if keep and _is_as_expected(story, receivers):
-                    limit.deadline = inf
-                    await _stay(console, service.url)
-            nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as watching:
+            ending = trio.Event()
+            watching.start_soon(_watch, signals, Path(folder), ending)
+            with trio.move_on_after(MAX_SECONDS) as limit:
+                config = make_site(Path(folder), entropy)
+                async with trio.open_nursery() as nursery:
+                    for receiver in receivers:
+                        await nursery.start(receiver.serve)
+                    async with open_service(config, log=structlog.get_logger()) as service:
+                        async with _until(ending):
+                            await _tell(service, secret, receivers, story)
+                        if keep and _is_as_expected(story, receivers) and not ending.is_set():
+                            limit.deadline = inf
+                            _print_use(console, service.url)
+                            await ending.wait()
+                    nursery.cancel_scope.cancel()
+            watching.cancel_scope.cancel()
+    if ending.is_set() and not story.over:
+        raise KeyboardInterrupt
     return _is_as_expected(story, receivers)
+
+
+async def _watch(signals: AsyncIterator[int], folder: Path, ending: trio.Event) -> None:
+    """Set `ending` at the first signal; at a second one delete the site and end by that signal."""
+    async for number in signals:
+        if ending.is_set():
+            for _ in range(_REMOVALS):  # the service's threads may still create files
+                shutil.rmtree(folder, ignore_errors=True)
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        ending.set()
+
+
+@asynccontextmanager
+async def _until(ending: trio.Event) -> AsyncIterator[None]:
+    """Run the block, and cancel it when `ending` is set."""
+    async with trio.open_nursery() as nursery:
+
+        async def cancel() -> None:
+            await ending.wait()
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(cancel)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def _tell(
+    service: RunningService, secret: str, receivers: tuple[DemoReceiver, ...], story: Story
+) -> None:
+    """Run the story; show it live on a terminal."""
+    console = story.console
+    if story.live:
+        with Live(get_renderable=story.picture, console=console, refresh_per_second=8):
+            await _act(service, secret, receivers, story)
+    else:
+        await _act(service, secret, receivers, story)
+        console.print(Text(), story.table(), sep="")
 
 
 def _is_as_expected(story: Story, receivers: tuple[DemoReceiver, ...]) -> bool:
@@ -139,20 +186,17 @@ def _is_as_expected(story: Story, receivers: tuple[DemoReceiver, ...]) -> bool:
     return verified and story.over and all(row["status"] == "Sent" for row in story.deliveries)
 
 
-async def _stay(console: Console, url: str) -> None:
-    """Print how to use the site, and wait for SIGINT or SIGTERM."""
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        lines = (
-            "",
-            f"The site runs at {url}: sign in as {USER}, with the password {PASSWORD!r}.",
-            f"Its console: {url}/app/console",
-            "Ctrl+C ends it and deletes it.",
-        )
-        # Plain text: a URL must be neither wrapped nor interpreted as markup.
-        console.print(Text("\n".join(lines)), soft_wrap=True)
-        console.file.flush()
-        async for _ in signals:
-            return
+def _print_use(console: Console, url: str) -> None:
+    """Print how to use the site that keeps running."""
+    lines = (
+        "",
+        f"The site runs at {url}: sign in as {USER}, with the password {PASSWORD!r}.",
+        f"Its console: {url}/app/console",
+        "Ctrl+C ends it and deletes it.",
+    )
+    # Plain text: a URL must be neither wrapped nor interpreted as markup.
+    console.print(Text("\n".join(lines)), soft_wrap=True)
+    console.file.flush()
 
 
 async def _act(

@@ -13,7 +13,7 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
-from fw_cli.values import DELIVERY, UTF8, WEBHOOK, require_webhook_on_record
+from fw_cli.values import DELIVERY, UTF8, WEBHOOK, require_selection_on_record
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -64,8 +64,7 @@ def erase(
         raise click.UsageError(
             "Give one DELIVERY, or select many with --webhook, --reference or --until."
         )
-    if webhook is not None:
-        context.read(lambda site, fw: require_webhook_on_record(fw, webhook))
+    require_selection_on_record(context, webhook, reference)
     confirm("Erase the bodies permanently?", yes=yes)
 
     async def use(site: Site) -> list[str]:

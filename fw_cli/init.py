@@ -94,6 +94,10 @@ def _check_module_name(name: str) -> None:
     """Refuse a name that a site's folder, which is last on the import path, could not provide."""
     if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name):
         raise click.UsageError(f"--app {name} is not the name of a Python module.")
+    from fw_actors.config.policy import is_reserved
+
+    if is_reserved(name):
+        raise CommandFailed(f"{name} is reserved for the framework; give the app another name")
     if importlib.util.find_spec(name) is not None:
         raise CommandFailed(f"there is a module {name} already: give the app another name")
 

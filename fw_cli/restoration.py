@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.ops.audit import Action
 from fw_actors.ops.console_facts import QUEUES
@@ -18,6 +19,8 @@ from fw_actors.ops.site import Site
 from fw_actors.store import Statement, Tx
 from fw_actors.store.schema import JOB, SESSION, TOKEN
 
+_ROWS: Final = ("User", "Webhook", "Webhook Delivery")
+"""The DocTypes whose documents are named first."""
 _END_SESSIONS: Final = Statement(sa.delete(SESSION).returning(SESSION.c.expires))
 _END_LINKS: Final = Statement(sa.delete(TOKEN).returning(TOKEN.c.expires, TOKEN.c.spent))
 _WAITING: Final = Statement(
@@ -93,3 +96,24 @@ def waiting_jobs(tx: Tx) -> dict[str, int]:
     """Return the number of pending jobs of each queue."""
     counts = {str(queue): int(count) for queue, count in tx.rows(_WAITING)}
     return {queue: counts.get(queue, 0) for queue in QUEUES}
+
+
+def contents_of(site: Site, fw: Fw) -> dict[str, Any]:
+    """Return the numbers of documents by DocType, without empty ones, and the time of the newest
+    change."""
+    counts: dict[str, int] = {}
+    newest: int | None = None
+    for doctype, stored in site.registry.tables.items():
+        table = stored.table
+        if stored.meta.child:
+            continue
+        latest = sa.func.max(table.c.modified)
+        count, at = fw.tx.rows(Statement(sa.select(sa.func.count(), latest).select_from(table)))[0]
+        counts[doctype] = int(count)
+        newest = at if newest is None else max(newest, at or newest)
+    others = sorted(doctype for doctype, count in counts.items() if count)
+    shown = dict.fromkeys((*_ROWS, *others))
+    return {
+        "newest": None if newest is None else iso(newest),
+        "documents": {doctype: counts[doctype] for doctype in shown},
+    }

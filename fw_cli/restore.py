@@ -52,6 +52,9 @@ def restore(
     The service and every worker must be stopped. The backup is checked and migrated before anything
     is replaced. Its sessions and links end, and so do API keys that no longer exist in the replaced
     store; accounts disabled since are listed. Keep the FW_SECRET_KEY of the backup.
+
+    --dry-run lists the numbers of documents by DocType, the time of the newest change and the
+    version of the schema. Of a dump of PostgreSQL it lists only the time and the tables.
     """
     from fw_actors.store.backup import kind_of_backup
 
@@ -72,13 +75,17 @@ def restore(
         before = _access_before(context) if exists else None
         with place(context, file, dry_run=dry_run) as (draft, kept):
             if draft is None:
-                _tell_dry_run(file, as_json=as_json)
+                _tell_dump(context, file, as_json=as_json)
                 return
+            contents = _contents(context, draft) if dry_run else None
             restored = _settle(context, draft, before, all_keys=end_keys, source=file.name)
             result = _as_json(restored, None if dry_run or not exists else kept)
     if as_json:
-        show_json({**result, "dryRun": dry_run})
+        listed = {} if contents is None else {"contents": contents}
+        show_json({**result, **listed, "dryRun": dry_run})
     else:
+        if contents is not None:
+            _tell_contents(contents)
         _tell(restored, result["kept"], file, dry_run=dry_run)
 
 
@@ -131,12 +138,12 @@ def _restored_file(context: CommandContext, file: Path, *, dry_run: bool) -> Ite
 @contextmanager
 def _restored_dump(context: CommandContext, file: Path, *, dry_run: bool) -> Iterator[Place]:
     """Yield the database with the dump in its schema; a dry run only reads the dump."""
-    from fw_actors.store.backup import DatabaseRestore, check_dump
+    from fw_actors.store.backup import DatabaseRestore, examine_dump
 
-    check_dump(file, context.environ)
     if dry_run:
         yield None, ""
         return
+    examine_dump(file, context.environ)
     kept = f"before_{_moment().lower()}"
     database = DatabaseRestore(context.config.deployment.database, context.environ)
     with database.replaced(file, kept):
@@ -198,11 +205,46 @@ def _as_json(restored: Restored, kept: str | None) -> dict[str, Any]:
     }
 
 
-def _tell_dry_run(file: Path, *, as_json: bool) -> None:
+def _contents(context: CommandContext, config: Config) -> dict[str, Any]:
+    """Return what a draft of an SQLite store contains; it is migrated."""
+    import trio
+
+    from fw_actors.ops.site import open_site
+    from fw_actors.store.backup import schema_version_of
+    from fw_cli.restoration import contents_of
+
+    assert config.sqlite_file is not None
+    version = schema_version_of(config.sqlite_file)
+
+    async def run() -> dict[str, Any]:
+        async with open_site(config) as site:
+            return await site.read(ADMINISTRATOR, partial(contents_of, site))
+
+    context.logger(service=False)
+    return {"schemaVersion": version, **trio.run(run)}
+
+
+def _tell_contents(contents: dict[str, Any]) -> None:
+    newest = contents["newest"] or "none"
+    say(f"schema version {contents['schemaVersion']}; newest change: {newest}")
+    say(", ".join(f"{doctype}: {count:,}" for doctype, count in contents["documents"].items()))
+
+
+def _tell_dump(context: CommandContext, file: Path, *, as_json: bool) -> None:
+    from fw_actors.store.backup import examine_dump
+
+    facts = examine_dump(file, context.environ)
     if as_json:
-        show_json({"dryRun": True})
-    else:
-        say(f"{file} can be restored by pg_restore")
+        contents = {
+            "created": facts.created,
+            "serverVersion": facts.server,
+            "tables": list(facts.tables),
+        }
+        show_json({"contents": contents, "dryRun": True})
+        return
+    say(f"dumped at {facts.created} from PostgreSQL {facts.server}")
+    say(f"{counted(len(facts.tables), 'table')}: {', '.join(facts.tables)}")
+    say(f"{file} can be restored by pg_restore")
 
 
 def _tell(restored: Restored, kept: str | None, file: Path, *, dry_run: bool) -> None:

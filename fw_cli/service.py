@@ -58,7 +58,7 @@ def serve(context: CommandContext) -> None:
     log = context.logger(service=True)
     systemd = Notifier.of(context.environ, os.getpid())
     announcer = run.Announcer(partial(_print_ready, context), systemd)
-    warn_of_exposed(context, log)
+    warn_of_environment(context, log)
     paths, processes = _paths(context), context.config.processes
     lock, pid_file = ServeLock(paths.lock), run.OwnPidFile(paths.pid, __version__, processes)
     if processes == 1:
@@ -110,7 +110,7 @@ def worker(context: CommandContext, metrics: tuple[str, int] | None) -> None:
     from web.listening import bind
 
     log = context.logger(service=True)
-    warn_of_exposed(context, log)
+    warn_of_environment(context, log)
     bound = None if metrics is None else bind(*metrics, named="--metrics")
     opened = partial(open_site_service, context, log, front=False, bound=bound)
     run_logged(
@@ -139,7 +139,7 @@ def start(context: CommandContext) -> None:
         say(f"{_sentence(before)} already")
         return
     say(_sentence(_start(context, paths)))
-    _warn_of_secrets(context)
+    _warn(context)
 
 
 @click.command()
@@ -161,7 +161,7 @@ def restart(context: CommandContext) -> None:
     context.config  # noqa: B018 - report configuration errors before the stop
     click.echo(background.stop(paths, "restart").value)
     say(_sentence(_start(context, paths)))
-    _warn_of_secrets(context)
+    _warn(context)
 
 
 @click.command()
@@ -223,8 +223,11 @@ def run_folder_of(context: CommandContext) -> str:
     return context.environ.get("RUNTIME_DIRECTORY", "").split(":")[0]
 
 
-def warn_of_exposed(context: CommandContext, log: FilteringBoundLogger) -> None:
-    """Log a warning if the system still shows the secrets of the environment."""
+def warn_of_environment(context: CommandContext, log: FilteringBoundLogger) -> None:
+    """Log a warning for each ignored variable, and if the system still shows the secrets of the
+    environment."""
+    for sentence in context.config.warnings:
+        log.warning("service.variable_ignored", hint=sentence)
     if context.exposed:
         log.warning(
             "service.environment_shows_secrets", hint="use files for secrets where possible"
@@ -269,11 +272,13 @@ def _start(context: CommandContext, paths: SitePaths) -> ServiceStatus:
     return background.start(paths, command, environ)
 
 
-def _warn_of_secrets(context: CommandContext) -> None:
-    """Print the stored secrets that the started service cannot use; its log has the same
-    (C-132)."""
+def _warn(context: CommandContext) -> None:
+    """Print the ignored variables, and the stored secrets that the started service cannot use; its
+    log has the same (C-52, C-132)."""
     from fw_actors.ops.stored_secrets import secret_facts
 
+    for sentence in context.config.warnings:
+        say(f"warning: {sentence}")
     facts = context.on_site(lambda site: secret_facts(site, first_batches=True))
     for complaint in facts.complaints():
         say(f"warning: {complaint}")

@@ -61,8 +61,9 @@ def shell(context: CommandContext, commit: bool, user: str) -> None:
             return session.failed
 
     context.logger(service=False)
+    interactive = sys.stdin.isatty()  # asked now, because exit() closes stdin
     failed = trio.run(run)
-    if failed and not sys.stdin.isatty():
+    if failed and not interactive:
         raise CommandFailed(f"{counted(failed, 'input')} failed")
 
 

@@ -159,6 +159,33 @@ def require_webhook_on_record(fw: Fw, name: str) -> None:
         require_known(fw, "Webhook", name)
 
 
+def require_doctype_on_record(fw: Fw, doctype: str) -> None:
+    """Check that a DocType exists, or has deliveries from before the removal of its app.
+
+    Raises: CommandFailed suggesting the nearest.
+    """
+    known = fw.documents.registry.metas
+    if doctype in known or fw.exists("Webhook Delivery", {"reference_doctype": doctype}):
+        return
+    near = suggestion(doctype, list(known))
+    raise CommandFailed(f"There is no DocType {doctype[:140]}.{near}")
+
+
+def require_selection_on_record(
+    context: CommandContext, webhook: str | None, reference: tuple[str, str] | None
+) -> None:
+    """Check the Webhook and the DocType by which deliveries are selected. Raises: CommandFailed."""
+
+    def check(_site: Site, fw: Fw) -> None:
+        if webhook is not None:
+            require_webhook_on_record(fw, webhook)
+        if reference is not None:
+            require_doctype_on_record(fw, reference[0])
+
+    if webhook is not None or reference is not None:
+        context.read(check)
+
+
 def known_user(site: Site, fw: Fw, who: str) -> Any:
     """Return the User document of a name or e-mail in any spelling.
 

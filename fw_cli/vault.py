@@ -17,7 +17,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.exclusive import service_stopped
 from fw_cli.lazy import FullHelpGroup
-from fw_cli.output import as_json, counted, show
+from fw_cli.output import as_json, counted, show, show_json
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -93,9 +93,21 @@ def rekey(
             return
         keys.check_old_file()
         if backup is not None:
-            copy_store(context, backup)
+            copy_store(context, backup, silent=as_json)
         moved, found = _move(context, keys, leave_unreadable=leave_unreadable)
         keys.put_in_place()
+    if as_json:
+        _report_lost(found.lost)
+        show_json(
+            {
+                "reencrypted": moved,
+                "alreadyNew": found.new,
+                "unreadable": len(found.lost),
+                "backup": None if backup is None else str(context.cwd / backup),
+                "next": keys.advice,
+            }
+        )
+        return
     already = f", {found.new} already had the new key" if found.new else ""
     click.echo(f"re-encrypted {counted(moved, 'value')} with the new key{already}")
     _report_lost(found.lost)

@@ -131,15 +131,21 @@ def add(
         values["name"] = name
     secret = taken_secret(context, from_stdin=secret_stdin, variable=secret_env)
 
-    async def make(site: Site) -> dict[str, Any]:
+    async def make(site: Site) -> tuple[str, str | None]:
         from fw_actors.documents import rest
         from fw_actors.webhooks.signing_keys import new_secret
         from fw_cli.context import ADMINISTRATOR
 
         values["secret"] = new_secret(site.entropy) if secret is None else secret
-        return await site.write(ADMINISTRATOR, lambda fw: rest.insert(fw, DOCTYPE, values))
 
-    made = context.on_site(make)["name"]
+        def insert(fw: Fw) -> tuple[str, str | None]:
+            stored = rest.insert(fw, DOCTYPE, values)
+            return stored["name"], _doubt(fw, stored)
+
+        return await site.write(ADMINISTRATOR, insert)
+
+    made, doubt = context.on_site(make)
+    _warn(doubt)
     result: dict[str, Any] = {"name": made}
     if secret is None:
         result["secret"] = values["secret"]
@@ -286,10 +292,10 @@ def _save(
 ) -> None:
     from fw_actors.documents import rest
 
-    def write(_site: Site, fw: Fw) -> None:
-        rest.save(fw, DOCTYPE, require_known(fw, DOCTYPE, webhook), values)
+    def write(_site: Site, fw: Fw) -> str | None:
+        return _doubt(fw, rest.save(fw, DOCTYPE, require_known(fw, DOCTYPE, webhook), values))
 
-    context.write(write)
+    _warn(context.write(write))
     _tell(context, {"name": webhook}, f"{done} the Webhook {webhook}", as_json=as_json)
 
 
@@ -374,6 +380,26 @@ COMMANDS: Final[Sequence[click.Command]] = (
     rotate_secret,
     delete,
 )
+
+
+def _doubt(fw: Fw, stored: Mapping[str, Any]) -> str | None:
+    """Return a sentence about events of a stored Webhook that never occur.
+
+    They are no reason to refuse it (B-16): the DocType may become submittable later.
+    """
+    meta = fw.documents.registry.metas.get(stored["webhook_doctype"] or "")
+    if stored["event_type"] != "Document" or meta is None or meta.submittable:
+        return None
+    never = [field for field in ("on_submit", "on_cancel") if stored[field]]
+    if not never:
+        return None
+    verb = "occurs" if len(never) == 1 else "occur"
+    return f"{meta.name} is not submittable: {' and '.join(never)} never {verb}."
+
+
+def _warn(doubt: str | None) -> None:
+    if doubt is not None:
+        click.echo(f"fw: warning: {doubt}", err=True)
 
 
 def _tell(context: CommandContext, result: dict[str, Any], sentence: str, *, as_json: bool) -> None:

@@ -432,13 +432,19 @@ def _parse_apps(given: object, problems: list[str]) -> tuple[str, ...]:
     return tuple(apps)
 
 
+def is_reserved(app: str) -> bool:
+    """Return whether an app's module would be in a package of the framework."""
+    first = app.partition(".")[0]
+    return first in RESERVED_APPS or first.startswith(RESERVED_APP_PREFIX)
+
+
 def _app_problem(app: object, before: list[str]) -> str | None:
     if not isinstance(app, str):
         return f"a module's name must be text, not {kind_of(app)}"
     parts = app.split(".")
     if not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
         return f"{_shown(app)} is not the name of a Python module"
-    if parts[0] in RESERVED_APPS or parts[0].startswith(RESERVED_APP_PREFIX):
+    if is_reserved(app):
         return f"{_shown(app)} is reserved for the framework; give the app another name"
     if app in before:
         return f"{_shown(app)} is defined twice"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -22,7 +23,7 @@ from fw_actors.documents.core import CUSTOM, DOCUMENT
 from fw_actors.documents.fields import ShapeError
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.vault import UnreadableError
-from fw_actors.errors import ConflictError, ValidationError
+from fw_actors.errors import ConfigurationError, ConflictError, FwError, ValidationError
 
 T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -30,6 +31,9 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 WEBHOOK, ROLE, USER, SCOPE = "Webhook", "Role", "User", "User Permission"
 SECRET_PREFIX: Final = "FW_SECRET_"
 HIDDEN: Final = "(secret)"
+
+_MEANT: Final = {"event": "custom_event", "doctype": "webhook_doctype"}
+"""The fields that are meant by options of `fw webhooks add`."""
 
 SecretOf = Callable[[str], str | None]
 """Returns a secret by its name in lower case, without the prefix; None if it is not set."""
@@ -155,21 +159,46 @@ class DeclaredStates:
 
         `prune`: also delete the Webhooks that it does not declare.
 
-        Raises: ValidationError for an unusable declaration.
+        Raises: ConfigurationError with all unusable declarations.
         """
         notes: list[str] = []
-        changes = [
-            *_roles(fw, state),
-            *_users(fw, state),
-            *_scopes(fw, state),
-            *self._webhooks(fw, state, notes),
-        ]
+        faults = _unknown_names(fw, state)
+        changes = list(_roles(fw, state))
+        for name, user in state.users.items():
+            with _collecting(faults):
+                changes += _user(fw, name, user)
+        changes += _scopes(fw, state)
+        for name, webhook in state.webhooks.items():
+            with _collecting(faults):
+                changes += self._webhook(fw, name, webhook, notes)
+        if faults:
+            raise ConfigurationError(faults)
         if prune:
             stored = [row["name"] for row in fw.get_list(WEBHOOK, order_by="name asc")]
             changes += [
                 Change("delete", WEBHOOK, name) for name in stored if name not in state.webhooks
             ]
         return Plan(tuple(changes), tuple(notes))
+
+    def check(self, fw: Fw, state: DeclaredState, plan: Plan) -> None:
+        """Carry out a plan in a transaction that the caller rolls back, to find what it breaks.
+
+        Raises: ConfigurationError with everything that `apply` would refuse.
+        """
+        faults: list[str] = []
+        refused: set[str] = set()
+        for change in plan.changes:
+            if change.doctype == SCOPE and change.fields[0].new in refused:
+                continue  # it would only be refused for its user
+            try:
+                with fw.tx.savepoint():
+                    self._apply_named(fw, state, change)
+            except FwError as error:
+                faults.append(str(error))
+                if change.doctype == USER:
+                    refused.add(change.name)
+        if faults:
+            raise ConfigurationError(faults)
 
     def apply(self, fw: Fw, state: DeclaredState, plan: Plan, *, prune: bool = False) -> None:
         """Carry out a plan that was shown before.
@@ -180,10 +209,14 @@ class DeclaredStates:
         if self.plan(fw, state, prune=prune) != plan:
             raise ConflictError("The site has changed since the plan was shown; run it again.")
         for change in plan.changes:
-            try:
-                self._apply_change(fw, state, change)
-            except ValidationError as error:
-                raise ValidationError(f"{change.doctype} {_name_of(change)}: {error}") from error
+            self._apply_named(fw, state, change)
+
+    def _apply_named(self, fw: Fw, state: DeclaredState, change: Change) -> None:
+        """Carry out a step; a ValidationError names its document."""
+        try:
+            self._apply_change(fw, state, change)
+        except ValidationError as error:
+            raise ValidationError(f"{change.doctype} {_name_of(change)}: {error}") from error
 
     def _apply_change(self, fw: Fw, state: DeclaredState, change: Change) -> None:
         if change.doctype == WEBHOOK:
@@ -195,40 +228,46 @@ class DeclaredStates:
         else:
             fw.new_doc(ROLE, name=change.name).insert()
 
-    def _webhooks(self, fw: Fw, state: DeclaredState, notes: list[str]) -> Iterator[Change]:
+    def _webhook(
+        self, fw: Fw, name: str, declared: Mapping[str, Any], notes: list[str]
+    ) -> Iterator[Change]:
         meta = fw.documents.registry.meta(WEBHOOK)
-        for name, declared in state.webhooks.items():
-            place = f"webhooks.{name}"
-            for key in declared:
-                if key not in meta.fields:
-                    offer = _offer(key, meta.fields)
-                    raise ValidationError(f"{place}: a Webhook has no field {key[:60]}{offer}")
-                if meta.fields[key].read_only:
-                    raise ValidationError(f"{place}: {key} is written by the service alone.")
-            exists = fw.exists(WEBHOOK, name) is not None
-            stored = rest.read(fw, WEBHOOK, name) if exists else {}
-            fields = [
-                PlannedValue(key, stored.get(key), value)
-                for key, value in _webhook_values(declared).items()
-                if not exists or not _is_same(meta.fields[key], value, stored[key], place)
-            ]
-            secret = self._secret(declared, place)
-            if secret is None and not exists:
+        place = f"webhooks.{name}"
+        for key in declared:
+            if key not in meta.fields:
+                meant = _MEANT.get(key)
+                offer = f"; did you mean {meant}?" if meant else _offer(key, meta.fields)
+                raise ValidationError(f"{place}: a Webhook has no field {key[:60]}{offer}")
+            if meta.fields[key].read_only:
+                raise ValidationError(f"{place}: {key} is written by the service alone.")
+        exists = fw.exists(WEBHOOK, name) is not None
+        stored = rest.read(fw, WEBHOOK, name) if exists else {}
+        fields = [
+            PlannedValue(key, stored.get(key), value)
+            for key, value in _webhook_values(declared).items()
+            if not exists or not _is_same(meta.fields[key], value, stored[key], place)
+        ]
+        secret = self._secret(declared, place)
+        if secret is None and "secret" in declared:
+            if not exists:
                 raise ValidationError(
-                    f'{place}: a new Webhook needs "secret": "{SECRET_PREFIX}…", the name of a '
-                    "variable that is set."
+                    f"{place}: {declared['secret']} is not set, and a new Webhook needs its secret."
                 )
-            if secret is None and "secret" in declared:
-                notes.append(f"{place}: {declared['secret']} is not set; the secret stays.")
-            if secret is not None and not (exists and _has_secret(fw, name, secret)):
-                fields.append(PlannedValue("secret", HIDDEN if exists else None, HIDDEN))
-            if fields:
-                yield Change("change" if exists else "create", WEBHOOK, name, tuple(fields))
+            notes.append(f"{place}: {declared['secret']} is not set; the secret stays.")
+        elif secret is None and not exists:
+            raise ValidationError(
+                f"{place}: a new Webhook needs the key secret, with the name of a variable, "
+                f"{SECRET_PREFIX}<NAME>."
+            )
+        if secret is not None and not (exists and _has_secret(fw, name, secret)):
+            fields.append(PlannedValue("secret", HIDDEN if exists else None, HIDDEN))
+        if fields:
+            yield Change("change" if exists else "create", WEBHOOK, name, tuple(fields))
 
     def _secret(self, declared: Mapping[str, Any], place: str) -> str | None:
-        named = declared.get("secret")
-        if named is None:
+        if "secret" not in declared:
             return None
+        named = declared["secret"]
         if not isinstance(named, str) or not named.startswith(SECRET_PREFIX):
             raise ValidationError(
                 f"{place}: secret must be the name of a variable, {SECRET_PREFIX}<NAME>; a secret "
@@ -277,6 +316,36 @@ def _has_secret(fw: Fw, name: str, secret: str) -> bool:
     return stored is not None and hmac.compare_digest(stored.encode(), secret.encode())
 
 
+@contextmanager
+def _collecting(faults: list[str]) -> Iterator[None]:
+    """Add a ValidationError of the block to `faults`."""
+    try:
+        yield
+    except ValidationError as error:
+        faults.append(str(error))
+
+
+def _unknown_names(fw: Fw, state: DeclaredState) -> list[str]:
+    """Return a sentence for each declared role and DocType that does not exist."""
+    roles = {row["name"] for row in fw.get_all(ROLE, fields=["name"])} | set(state.roles)
+    doctypes = fw.documents.registry.metas
+    named: list[tuple[str, str, Any, Iterable[str]]] = []
+    for name, user in state.users.items():
+        place = f"users.{name}"
+        if not isinstance(user.roles, msgspec.UnsetType):
+            named += [(place, "Role", role, roles) for role in user.roles]
+        if not isinstance(user.scopes, msgspec.UnsetType):
+            named += [(place, "DocType", scope.allow, doctypes) for scope in user.scopes]
+    for name, webhook in state.webhooks.items():
+        if webhook.get("webhook_doctype"):
+            named.append((f"webhooks.{name}", "DocType", webhook["webhook_doctype"], doctypes))
+    return [
+        f"{place}: there is no {kind} {name[:140]}{_offer(name, known)}"
+        for place, kind, name, known in named
+        if isinstance(name, str) and name not in known
+    ]
+
+
 def _roles(fw: Fw, state: DeclaredState) -> Iterator[Change]:
     for role in state.roles:
         if fw.exists(ROLE, role) is None:
@@ -286,23 +355,22 @@ def _roles(fw: Fw, state: DeclaredState) -> Iterator[Change]:
 _ACCOUNT_FIELDS: Final = {"email": "email", "full_name": "fullName", "enabled": "enabled"}
 
 
-def _users(fw: Fw, state: DeclaredState) -> Iterator[Change]:
-    for name, declared in state.users.items():
-        exists = fw.exists(USER, name) is not None
-        if not exists and not declared.email:
-            raise ValidationError(f"users.{name}: there is no such user; a new one needs an email.")
-        stored = rest.read(fw, USER, name) if exists else {}
-        fields = []
-        for attribute, field in _ACCOUNT_FIELDS.items():
-            value = getattr(declared, attribute)
-            if value is not msgspec.UNSET and (stored.get(field) or None) != (value or None):
-                fields.append(PlannedValue(field, stored.get(field), value))
-        if not isinstance(declared.roles, msgspec.UnsetType):
-            had = sorted(row["role"] for row in stored.get("roles", ()))
-            if had != sorted(set(declared.roles)):
-                fields.append(PlannedValue("roles", had, sorted(set(declared.roles))))
-        if fields or not exists:
-            yield Change("change" if exists else "create", USER, name, tuple(fields))
+def _user(fw: Fw, name: str, declared: DeclaredUser) -> Iterator[Change]:
+    exists = fw.exists(USER, name) is not None
+    if not exists and not declared.email:
+        raise ValidationError(f"users.{name}: there is no such user; a new one needs an email.")
+    stored = rest.read(fw, USER, name) if exists else {}
+    fields = []
+    for attribute, field in _ACCOUNT_FIELDS.items():
+        value = getattr(declared, attribute)
+        if value is not msgspec.UNSET and (stored.get(field) or None) != (value or None):
+            fields.append(PlannedValue(field, stored.get(field), value))
+    if not isinstance(declared.roles, msgspec.UnsetType):
+        had = sorted(row["role"] for row in stored.get("roles", ()))
+        if had != sorted(set(declared.roles)):
+            fields.append(PlannedValue("roles", had, sorted(set(declared.roles))))
+    if fields or not exists:
+        yield Change("change" if exists else "create", USER, name, tuple(fields))
 
 
 def _apply_user(fw: Fw, state: DeclaredState, change: Change) -> None:

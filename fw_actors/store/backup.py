@@ -207,7 +207,8 @@ def connection_of(url: str, environ: Mapping[str, str]) -> tuple[str, dict[str, 
     return make_conninfo(**facts), passed
 
 
-def _run(command: list[str], environ: Mapping[str, str]) -> None:
+def _run(command: list[str], environ: Mapping[str, str]) -> str:
+    """Run a program of PostgreSQL; return its output. Raises: ConfigurationError."""
     done = subprocess.run(
         command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
@@ -220,6 +221,7 @@ def _run(command: list[str], environ: Mapping[str, str]) -> None:
                 "of PostgreSQL, or of a newer one, such as Debian's package postgresql-client-17."
             )
         raise ConfigurationError(problems)
+    return done.stdout.decode(errors="replace")
 
 
 _TOO_OLD: Final = (b"server version mismatch", b"unsupported version (")
@@ -281,6 +283,13 @@ def _require_site(file: Path) -> None:
         raise ConfigurationError(["The backup is of another program: it has no table fw_meta."])
 
 
+def schema_version_of(file: Path) -> int:
+    """Return the version of the schema of an SQLite store, before any migration."""
+    with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as opened:
+        found = opened.execute("SELECT value FROM fw_meta WHERE key = 'schema_version'").fetchone()
+    return int(found[0]) if found else 0
+
+
 def put_file(draft: Path, database: Path, kept: Path) -> None:
     """Replace a database by a draft; the replaced database gets the name `kept`.
 
@@ -323,9 +332,36 @@ def _remove(file: Path) -> None:
         Path(f"{file}{end}").unlink(missing_ok=True)
 
 
-def check_dump(file: Path, environ: Mapping[str, str]) -> None:
-    """Check that pg_restore can read a dump. Raises: ConfigurationError."""
-    _run([_program(environ), "--list", str(file)], dict(environ))
+@dataclass(frozen=True)
+class DumpFacts:
+    """What the list of a dump tells; it has no numbers of rows. Unknown facts are empty."""
+
+    created: str  # as pg_restore prints it
+    server: str  # the version of PostgreSQL
+    tables: tuple[str, ...]
+
+
+def examine_dump(file: Path, environ: Mapping[str, str]) -> DumpFacts:
+    """Return the facts of a dump. Raises: ConfigurationError if pg_restore cannot read it."""
+    untranslated = {**environ, "LC_ALL": "C"}
+    lines = _run([_program(environ), "--list", str(file)], untranslated).splitlines()
+    heads = {}
+    tables = []
+    for line in lines:
+        if line.startswith(";"):
+            name, _, value = line.lstrip("; ").partition(": ")
+            heads[name] = value
+            if name.startswith(_CREATED):
+                heads[_CREATED] = name.removeprefix(_CREATED)
+        elif _ROWS in line:  # 3456; 0 16385 TABLE DATA public doc_user owner
+            tables.append(line.partition(_ROWS)[2].split()[1])
+    return DumpFacts(
+        heads.get(_CREATED, ""), heads.get("Dumped from database version", ""), tuple(tables)
+    )
+
+
+_CREATED: Final = "Archive created at "
+_ROWS: Final = " TABLE DATA "
 
 
 class DatabaseRestore:

@@ -130,7 +130,8 @@ def test_export_declares_whole_site(fw: CommandLine, site: Path) -> None:
 
 def refusal(fw: CommandLine, declared: Any) -> str:
     (fw.folder / "bad.json").write_text(json.dumps(declared))
-    result = fw.run("apply", "bad.json", "--yes")  # the plan may be shown before
+    result = fw.run("apply", "bad.json", "--yes")
+    assert fw.run("diff", "bad.json").output == result.output
     assert result.exit_code == 1
     assert "Traceback" not in result.stderr
     assert "whsec_literal" not in result.stdout
@@ -145,21 +146,28 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
     [
         ({"webhoks": {}}, "unknown field webhoks; did you mean webhooks?"),
         ({"webhooks": {"a": {**HOOK, "secret": "whsec_literal"}}}, "must not be in a file"),
-        ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NONE"}}}, "needs"),
-        ({"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}}, "needs"),
+        ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NO"}}}, "a: FW_SECRET_NO is not set"),
+        ({"webhooks": {"a": {**HOOK, "event": "a"}}}, "event; did you mean custom_event?"),
+        (
+            {"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}},
+            "needs the key secret",
+        ),
         ({"webhooks": {"a": {**HOOK, "colour": 1}}}, "no field colour."),
         ({"webhooks": {"a": {**HOOK, "rate_limt": 1}}}, "rate_limt; did you mean rate_limit?"),
         ({"webhooks": {"a": {**HOOK, "old_secret": "whsec_literal"}}}, "by the service alone"),
         ({"webhooks": {"a": {**HOOK, "timeout": 61}}}, "Webhook a: timeout must be between"),
         ({"webhooks": {"a": {**HOOK, "url": "nowhere"}}}, "URL"),
         ({"users": {"ann": {}}}, "needs an email"),
-        ({"users": {"ann": {"email": "a@x.test", "roles": ["None"]}}}, "no role None"),
+        (
+            {"users": {"ann": {"email": "a@x.test", "roles": ["None"]}}},
+            "users.ann: there is no Role None.",
+        ),
         ({"users": {"ann": {"email": 1}}}, "users.ann.email: Expected str, got int."),
         ({"users": {"ann": {"emails": "a@x.test"}}}, "unknown field emails; did you mean email?"),
         ({"webhooks": 1}, "webhooks: Expected object, got int."),
         (
             {"users": {"ann": {"email": "a@x.test", "scopes": [{"allow": "X", "for_value": "y"}]}}},
-            "User Permission ann X y: allow: there is no DocType X",
+            "users.ann: there is no DocType X.",
         ),
         ([], ": Expected object, got array."),
     ],
@@ -173,11 +181,43 @@ def test_unusable_declaration_changes_nothing(
     assert fw.json("export") == {"webhooks": {}, "roles": [], "users": {}}
 
 
+def test_diff_and_apply_list_all_faults_of_a_plan(fw: CommandLine, site: Path) -> None:
+    """Faults of names first; the rules of documents apply to a plan that has none of those."""
+    hook = {"url": "https://x.example/", "secret": "FW_SECRET_ERP", "on_insert": True}
+    ann = {"email": "a@x.test", "roles": ["Clerc"], "scopes": [{"allow": "Usr", "for_value": "b"}]}
+    bad = {
+        "roles": ["Clerk"],
+        "users": {"ann": ann},
+        "webhooks": {"a": {**hook, "webhook_doctype": "Rol"}, "b": {**hook, "colour": 1}},
+    }
+    assert refusal(fw, bad).splitlines() == [
+        "fw: users.ann: there is no Role Clerc; did you mean Clerk?",
+        "fw: users.ann: there is no DocType Usr; did you mean User?",
+        "fw: webhooks.a: there is no DocType Rol; did you mean Role?",
+        "fw: webhooks.b: a Webhook has no field colour.",
+    ]
+    ann = {"email": "nobody", "scopes": [{"allow": "User", "for_value": "none"}]}
+    bob = {"email": "b@x.test", "scopes": [{"allow": "User", "for_value": "none"}]}
+    hooks = {"a": {**HOOK, "timeout": 61}, "b": {**HOOK, "url": "nowhere"}}
+    told = refusal(fw, {"users": {"ann": ann, "bob": bob}, "webhooks": hooks}).splitlines()
+    begins = ("User ann: ", "User Permission bob User none: ", "Webhook a: timeout", "Webhook b: ")
+    assert all(line.startswith(f"fw: {begin}") for line, begin in zip(told, begins, strict=True))
+    assert fw.json("export") == {"webhooks": {}, "roles": [], "users": {}}
+
+
+def test_plan_is_checked_on_postgresql(fw: CommandLine, site: Path, postgres_url: str) -> None:
+    fw.environ["FW_DATABASE"] = postgres_url
+    hooks = {"a": {**HOOK, "timeout": 61}, "b": {**HOOK, "url": "nowhere"}}
+    assert len(refusal(fw, {"webhooks": hooks}).splitlines()) == 2
+
+
 def test_unreadable_declaration_file_is_named(fw: CommandLine, site: Path) -> None:
     (fw.folder / "bad.toml").write_text("[")
     assert "bad.toml is not valid TOML" in fw.refused("diff", "bad.toml")
     (fw.folder / "bad.json").write_text("{")
     assert "bad.json is not valid JSON" in fw.refused("diff", "bad.json")
     assert "none.json can't be read" in fw.refused("diff", "none.json")
+    (fw.folder / "site.yaml").write_text("")
+    assert "must end in .toml or .json" in fw.refused("diff", "site.yaml")
     (fw.folder / "more.toml").write_text("[webhooks.erp]\ntimeout = 3")
     assert "Two files declare the Webhook erp" in fw.refused("diff", "site.toml", "more.toml")

@@ -6,7 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -14,17 +16,31 @@ import pytest
 
 from fw_cli.demo_receiver import verifies
 
-ENVIRON = {"COLUMNS": "80", "PATH": "/usr/bin:/bin"}
+ROOT = str(Path(__file__).parents[2])
+ENVIRON = {"COLUMNS": "80", "PATH": "/usr/bin:/bin", "PYTHONPATH": ROOT}
+
+
+Kept = tuple[subprocess.Popen[str], Path]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     """A demo with --keep and its temporary folder; it runs while the other test does."""
-    folder = tmp_path_factory.mktemp("kept")
+    with kept_demo(tmp_path_factory.mktemp("kept")) as demo:
+        yield demo
+
+
+def take_interrupts() -> None:
+    """Undo what a test run in the background passes on: SIGINT is ignored there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def kept_demo(folder: Path) -> Iterator[Kept]:
     environ = ENVIRON | {"TMPDIR": str(folder)}
     with subprocess.Popen(
         [sys.executable, "-m", "fw_cli", "demo", "--keep"], cwd=folder, stdout=subprocess.PIPE,
-        text=True, env=environ,
+        text=True, env=environ, preexec_fn=take_interrupts,  # noqa: PLW1509
     ) as process:  # fmt: skip
         try:
             yield process, folder
@@ -56,7 +72,7 @@ def test_demo_receiver_rejects_wrong_signature() -> None:
 
 
 def test_kept_demo_prints_credentials_and_ends_with_ctrl_c(
-    kept: tuple[subprocess.Popen[str], Path],
+    kept: Kept,
 ) -> None:
     process, folder = kept
     assert process.stdout is not None
@@ -71,3 +87,27 @@ def test_kept_demo_prints_credentials_and_ends_with_ctrl_c(
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 0
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05], ids=["together", "one after the other"])
+def test_kept_demo_deletes_its_folder_after_two_signals(tmp_path: Path, pause: float) -> None:
+    """A second signal, while the service closes, neither hangs nor leaves the folder."""
+    with kept_demo(tmp_path) as (process, folder):
+        assert process.stdout is not None
+        assert next((line for line in process.stdout if line.startswith("Ctrl+C ends")), None)
+        assert list(folder.glob("fw-demo-*"))
+        process.send_signal(signal.SIGINT)
+        time.sleep(pause)
+        process.send_signal(signal.SIGINT)
+        # Two at once may count as one; the second may come after the deletion.
+        assert process.wait(20) in (0, 1, -signal.SIGINT)
+        assert list(folder.iterdir()) == []
+
+
+def test_demo_deletes_its_folder_after_a_signal_before_its_end(tmp_path: Path) -> None:
+    with kept_demo(tmp_path) as (process, folder):
+        assert process.stdout is not None
+        assert next((line for line in process.stdout if "service ready" in line), None)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 1
+        assert list(folder.iterdir()) == []

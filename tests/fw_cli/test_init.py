@@ -89,7 +89,14 @@ def test_init_app_creates_working_app(fw: CommandLine) -> None:
     assert site.done("eval", note) == '"calm"\n'
 
 
-@pytest.mark.parametrize("name", ["json", "web", "fw_actors"])
+@pytest.mark.parametrize("name", ["fw_x", "tests", "web", "fw_actors"])
+def test_init_app_refuses_name_of_the_framework(fw: CommandLine, name: str) -> None:
+    """The site would not open: fw.json must not list such a module."""
+    assert f"{name} is reserved for the framework" in fw.refused("init", "new", "--app", name)
+    assert not (fw.folder / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["json", "click"])
 def test_init_app_refuses_name_of_existing_module(fw: CommandLine, name: str) -> None:
     assert f"there is a module {name} already" in fw.refused("init", "new", "--app", name)
     assert not (fw.folder / "new").exists()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from fw_actors.documents.fields import iso
 from supervisors.service.site_files import ServeLock, SitePaths
 from tests.fw_cli.conftest import CommandLine
 from tests.postgres_cluster import PostgresCluster
@@ -48,6 +50,8 @@ def test_restore_ends_sessions_links_and_revoked_keys(fw: CommandLine) -> None:
     tried = fw.json("restore", "copy.db", "--dry-run", "--json")
     assert names(fw) == ["ann", "bob", "later"]
     told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    contents = tried.pop("contents")
+    assert (contents["documents"]["User"], contents["documents"]["API Key"]) == (2, 2)
     assert {**tried, "kept": 0, "dryRun": 0} == {**told, "kept": 0, "dryRun": 0}
     assert (told["sessionsEnded"], told["linksEnded"]) == (2, 2)
     assert (told["keysEnded"], told["keys"], told["usersRevived"]) == (1, 1, ["bob"])
@@ -61,6 +65,21 @@ def test_restore_ends_sessions_links_and_revoked_keys(fw: CommandLine) -> None:
     (event,) = fw.json("audit", "--action", "site.restore", "--json")
     assert event["target"] == "copy.db"
     assert event["detail"] == {"sessions_ended": 2, "keys_ended": 1}
+
+
+def test_dry_run_lists_contents_of_backup(fw: CommandLine) -> None:
+    fill(fw)
+    fw.done("webhooks", "add", "https://x.example/", "--event", "a.b")
+    fw.done("backup", "copy.db")
+    fw.done("user", "add", "later", "--email", "later@x.test")
+    told = fw.done("restore", "copy.db", "--dry-run").splitlines()
+    assert re.fullmatch(r"schema version \d+; newest change: 20\S+Z", told[0])
+    assert told[1].startswith("User: 2, Webhook: 1, Webhook Delivery: 0, API Key: 2, ")
+    assert "is intact; nothing was replaced" in told[2]
+    contents = fw.json("restore", "copy.db", "--dry-run", "--json")["contents"]
+    newest = "fw.db.sql('SELECT max(modified) AS n FROM doc_webhook')"
+    assert iso(fw.json("eval", newest)[0]["n"]) <= contents["newest"]
+    assert contents["schemaVersion"] >= 1
 
 
 def test_restore_of_new_site_requires_no_replace(fw: CommandLine, tmp_path: Path) -> None:
@@ -146,7 +165,13 @@ def test_restore_of_dump_keeps_old_schema(fw: CommandLine, cluster: PostgresClus
         fw.done("backup", "copy.dump")
         fw.done("key", "revoke", key, "--yes")
         fw.done("user", "add", "later", "--email", "later@x.test")
-        assert "can be restored" in fw.done("restore", "copy.dump", "--dry-run")
+        told = fw.done("restore", "copy.dump", "--dry-run")
+        assert "can be restored" in told
+        assert re.match(r"dumped at 20\d\d-\S+ .+ from PostgreSQL \d", told), told
+        assert (
+            "doc_user"
+            in fw.json("restore", "copy.dump", "--dry-run", "--json")["contents"]["tables"]
+        )
         (fw.folder / "bad.dump").write_bytes((fw.folder / "copy.dump").read_bytes()[:9000])
         assert fw.refused("restore", "bad.dump", "--replace", "--yes")
         assert names(fw) == ["ann", "bob", "later"]

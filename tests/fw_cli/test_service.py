@@ -117,6 +117,25 @@ def test_start_reports_configuration_problem(fw: CommandLine) -> None:
     assert not (fw.folder / "data").exists()
 
 
+def test_unknown_variable_is_logged_by_service_and_worker(fw: CommandLine) -> None:
+    """It is ignored with a warning (C-52)."""
+    fw.environ["FW_PUBLIC_ULR"] = "https://x.test"
+    said = "FW_PUBLIC_ULR is unknown and ignored; did you mean FW_PUBLIC_URL?"
+    process, _ = served(fw)
+    worker = fw.process("worker")
+    assert worker.stderr is not None
+    lines = [worker.stderr.readline()]
+    while "worker.ready" not in lines[-1]:
+        assert lines[-1], "it ended"
+        lines.append(worker.stderr.readline())
+    assert said in "".join(lines)
+    worker.terminate()
+    process.terminate()
+    assert said in ended(process)[2]
+    assert ended(worker)[0] == 0
+    assert f"warning: environment: {said}" in fw.done("start")
+
+
 def test_workers_join_service_and_exit_0(fw: CommandLine) -> None:
     """A worker serves its health at the given address; the doctor reports both workers."""
     process, _ = served(fw)

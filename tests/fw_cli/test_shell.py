@@ -68,6 +68,21 @@ def test_failed_shell_input_is_undone_and_shell_continues(fw: CommandLine) -> No
     assert roles(fw) == {"good"}
 
 
+def test_exit_after_a_failed_input_reports_the_failure(fw: CommandLine) -> None:
+    """exit() closes stdin, which the shell must not ask any more."""
+    assert typed(fw, "1/0", "exit()")[0] == 1
+    assert "fw: 1 input failed" in typed(fw, "1/0", "exit()")[2]
+
+
+def test_exit_on_a_terminal_is_no_failure(fw: CommandLine) -> None:
+    master, slave = pty.openpty()
+    with fw.process("shell", stdin=slave, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        os.write(master, b"1/0\nexit()\n")
+        assert process.wait(20) == 0
+    os.close(master)
+
+
 def test_shell_input_may_have_several_lines(fw: CommandLine) -> None:
     lines = ("for n in range(2):", "    print(n)", "", "def f():", "    return 7", "", "f()")
     assert typed(fw, *lines) == (0, "0\n1\n7\n", "")

@@ -107,6 +107,13 @@ def test_rekey_backup_contains_old_values(site: CommandLine) -> None:
     assert "secret.key.old already exists" in again
 
 
+def test_rekey_prints_json(site: CommandLine) -> None:
+    told = site.json("vault", "rekey", "--backup", "before.db", "--json")
+    assert (told["reencrypted"], told["alreadyNew"], told["unreadable"]) == (1, 0, 0)
+    assert told["backup"] == str(site.folder / "before.db")
+    assert "the new key is in" in told["next"]
+
+
 def test_rekey_requires_choice_of_backup(site: CommandLine) -> None:
     assert site.run("vault", "rekey").exit_code == 2
     assert site.run("vault", "rekey", "--no-backup", "--backup", "x.db").exit_code == 2

@@ -56,6 +56,17 @@ def test_add_watches_events_of_a_doctype(fw: CommandLine) -> None:
     assert "ERP" in fw.done("webhooks", "show")
 
 
+def test_add_and_edit_warn_of_events_that_never_occur(fw: CommandLine) -> None:
+    """The specification does not refuse such a Webhook (B-16)."""
+    add = ("webhooks", "add", URL, "--name", "erp", "--doctype", "User", "--on", "submitted")
+    told = fw.run(*add, "--json")
+    assert told.stderr == "fw: warning: User is not submittable: on_submit never occurs.\n"
+    assert (told.exit_code, json.loads(told.stdout)["name"]) == (0, "erp")
+    edit = ("webhooks", "edit", "erp", "--on", "submitted", "--on", "cancelled")
+    assert "on_submit and on_cancel never occur.\n" in fw.run(*edit).stderr
+    fw.done("webhooks", "edit", "erp", "--on", "saved")
+
+
 def test_add_and_edit_accept_limits_of_receiver(fw: CommandLine, erp: dict[str, Any]) -> None:
     limits = ("--rate-limit", "10", "--ordering", "DOCUMENT")
     fw.done("webhooks", "edit", erp["name"], *limits)

@@ -161,6 +161,20 @@ def test_cancel_ends_waiting_deliveries(fw: CommandLine, hooks: list[str]) -> No
         assert (refused.exit_code, "Give one DELIVERY, or" in refused.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["erase", "cancel"])
+def test_reference_with_unknown_doctype_is_refused(
+    fw: CommandLine, hooks: list[str], command: str
+) -> None:
+    """Unless deliveries have it: those of an app that was removed can still be erased."""
+    told = fw.refused("webhooks", command, "--reference", "Rol", "x", "--yes")
+    assert told == "fw: There is no DocType Rol. Did you mean Role?\n"
+    nothing = f"Nothing to {command}.\n"
+    assert fw.done("webhooks", command, "--reference", "Role", "x", "--yes") == nothing
+    former = "UPDATE doc_webhook_delivery SET reference_doctype = 'Rol', reference_name = 'y'"
+    fw.done("eval", f'fw.db.sql("{former}")', "--commit")
+    assert fw.done("webhooks", command, "--reference", "Rol", "x", "--yes") == nothing
+
+
 def test_explain_names_time_of_erasure(fw: CommandLine, hooks: list[str]) -> None:
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]
     assert "in progress" in fw.refused("webhooks", "erase", name, "--yes")
