@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,8 @@ _LONGEST: Final = (
     "simulation",
     "fuzz/test_openapi.py",
     "crash/test_rounds.py",
+    "releases",
+    "supervisors/test_storm.py",
     "access/test_rights_audit.py",
     "browser",
     "fw_actors/documents/test_stores_alike.py",
@@ -45,6 +48,12 @@ _LONGEST: Final = (
     "examples",
     "fw_actors/documents",
 )
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control ignores it in commands in the background, and programs that tests
+    # start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
