@@ -112,7 +112,9 @@ def validate_name(name: object, meta: Meta) -> str:
     if not isinstance(name, str) or not name.strip():
         raise ValidationError(f"{field} is missing: it names the document.", field=field)
     if not is_name(name):
-        raise ValidationError(f"{field} can't name a document: {NAME_RULE}.", field=field)
+        raise ValidationError(
+            f"{name[:60]!r} cannot be a document's name: {NAME_RULE}.", field=field
+        )
     return name
 
 
