@@ -132,7 +132,7 @@ def _read(folder: Path, file: str) -> bytes:
             with (folder / file).open("rb") as opened:
                 content = opened.read(MAX_BODY_BYTES + 1)
     except OSError as error:
-        raise CommandFailed(f"{file} can't be read: {error.strerror}.") from None
+        raise CommandFailed(f"{file} cannot be read: {error.strerror}.") from None
     if len(content) > MAX_BODY_BYTES:
         raise CommandFailed(f"{file} must have at most {MAX_BODY_BYTES // 1024**2} MiB.")
     return content
@@ -183,7 +183,7 @@ def listen(
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CommandFailed(f"{given} can't be made: {error.strerror}.") from None
+            raise CommandFailed(f"{given} cannot be made: {error.strerror}.") from None
     listener = _ReceivedRequests(secret, status, folder, count, as_json=as_json)
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), listener.handler())

@@ -70,7 +70,7 @@ def _parse_series(naming: str) -> Naming | str:
         return _NAMINGS
     prefix, digits = series["prefix"], len(series["digits"])
     if not is_name(prefix + "1" * max(digits, _LONGEST_NUMBER)):
-        return f"naming: {prefix!r} can't begin a name: {NAME_RULE}"
+        return f"naming: {prefix!r} cannot begin a name: {NAME_RULE}"
     return Naming("series", prefix=prefix, digits=digits)
 
 

@@ -178,6 +178,6 @@ def test_unreadable_declaration_file_is_named(fw: CommandLine, site: Path) -> No
     assert "bad.toml is not valid TOML" in fw.refused("diff", "bad.toml")
     (fw.folder / "bad.json").write_text("{")
     assert "bad.json is not valid JSON" in fw.refused("diff", "bad.json")
-    assert "none.json can't be read" in fw.refused("diff", "none.json")
+    assert "none.json cannot be read" in fw.refused("diff", "none.json")
     (fw.folder / "more.toml").write_text("[webhooks.erp]\ntimeout = 3")
     assert "Two files declare the Webhook erp" in fw.refused("diff", "site.toml", "more.toml")
