@@ -210,7 +210,7 @@ class TooManyRequestsError(FwError):
 
 
 class OverloadedError(FwError):
-    """Raised when a bounded queue is full or the store can't take a write; nothing was changed."""
+    """Raised when a bounded queue is full or the store cannot take a write; nothing was changed."""
 
     status = 503
     retry_after: int

@@ -10,7 +10,7 @@ from fw_cli.context import CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.since import SINCE
-from fw_cli.values import UTF8, WEBHOOK, AnyCase, require_known
+from fw_cli.values import UTF8, WEBHOOK, AnyCase, WholeNumber, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -45,14 +45,14 @@ _COLUMNS: Final = {
 @click.option(
     "--response",
     "code",
-    type=click.IntRange(100, 999),
+    type=WholeNumber(100, 999),
     help="Only attempts with this response status.",
 )
 @click.option("--error", type=UTF8, help="Only attempts whose error contains this text.")
 @click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option("--until", type=SINCE, help="Only before then.")
 @click.option(
-    "--limit", type=click.IntRange(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
+    "--limit", type=WholeNumber(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
     help="The maximum number of attempts.",
 )  # fmt: skip
 @as_json
@@ -83,6 +83,8 @@ def attempts(
         )
 
         now = site.clock.now()
+        if since is not None and until is not None and since(now) > until(now):
+            raise click.UsageError("--since must be before --until.")
         wanted = AttemptFilter(
             webhook=webhook,
             result=None if result is None else AttemptResult(result.lower()),
@@ -105,11 +107,13 @@ def attempts(
 
     rows, newest_only = context.read(read)
     if not as_json:
+        from fw_actors.webhooks.attempts import trigger_in_words
         from fw_actors.webhooks.health import labels_of
 
         labels = context.read(lambda site, fw: labels_of(fw.tx, {row["webhook"] for row in rows}))
         for row in rows:
             row["webhook"] = labels.get(row["webhook"], row["webhook"])
+            row["trigger"] = trigger_in_words(row["trigger"], row["error"], None)
     show(rows, _COLUMNS, json=as_json)
     if newest_only:
         click.echo("Only the newest 5,000 were searched; give --since or --until.", err=True)

@@ -11,7 +11,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, json_text, show
 from fw_cli.since import SINCE
-from fw_cli.values import USER, suggestion
+from fw_cli.values import USER, WholeNumber, suggestion, user_on_record
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -39,7 +39,7 @@ _MOST: Final = 10_000
 @click.option("--target", help="Only events of this document.")
 @click.option("--since", type=SINCE, help="Only since this time: 7d, 12h, 30m, or ISO 8601 (UTC).")
 @click.option(
-    "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True,
+    "--limit", type=WholeNumber(1, _MOST), default=50, show_default=True,
     help="The maximum number of events.",
 )  # fmt: skip
 @as_json
@@ -57,14 +57,16 @@ def audit(
 
     Administrator is the user of the command line.
     """
-    given = {"actor": actor, "target": target}
-    filters: list[list[Any]] = [[f, "=", v] for f, v in given.items() if v is not None]
+    filters: list[list[Any]] = [] if target is None else [["target", "=", target]]
     if action is not None:
         filters.append(_matching(action))
 
     def read(site: Site, fw: Fw) -> list[dict[str, Any]]:
         from fw_actors.documents.fields import iso
 
+        if actor is not None:
+            on_record = fw.exists("Audit Event", {"actor": actor}) is not None
+            filters.append(["actor", "=", user_on_record(site, fw, actor, on_record=on_record)])
         if since is not None:
             filters.append(["creation", ">=", iso(since(site.clock.now()))])
         fields = [*_COLUMNS, "name", "request_id"]
@@ -79,7 +81,7 @@ def audit(
 
 
 def _matching(action: str) -> list[str]:
-    """Return the filter of an operation, or of all of one kind. Raises: CommandFailed."""
+    """Return the filter of an action, or of all of one kind. Raises: CommandFailed."""
     from fw_actors.ops.audit import Action
 
     subject, star, _ = action.partition("*")
@@ -88,7 +90,9 @@ def _matching(action: str) -> list[str]:
         return ["action", "like", subject.replace("\\", "\\\\").replace("_", "\\_") + "%"]
     if not star and action in known:
         return ["action", "=", action]
-    raise CommandFailed(f"There is no operation {action[:60]}.{suggestion(action, known)}")
+    kinds = sorted({f"{each.partition('.')[0]}.*" for each in known if "." in each})
+    near = suggestion(action, kinds if star else known)
+    raise CommandFailed(f"There is no action {action[:60]}.{near}")
 
 
 def _text(detail: Any) -> str:

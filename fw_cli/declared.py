@@ -148,7 +148,7 @@ def _decoded(file: Path) -> Any:
             return tomllib.loads(content.decode())
         return msgspec.json.decode(content)
     except OSError as error:
-        raise CommandFailed(f"{file} can't be read: {error.strerror}.") from None
+        raise CommandFailed(f"{file} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:  # of TOML, JSON and UTF-8
         kind = "TOML" if ending == ".toml" else "JSON"
         raise CommandFailed(f"{file} is not valid {kind}: {error}.") from None

@@ -132,7 +132,7 @@ def _emit_file(context: CommandContext, source: str, *, as_json: bool) -> None:
             try:
                 stream = stack.enter_context(Path(context.cwd, source).open("rb"))
             except OSError as error:
-                raise CommandFailed(f"{source} can't be read: {error.strerror}.") from None
+                raise CommandFailed(f"{source} cannot be read: {error.strerror}.") from None
             size = Path(stream.name).stat().st_size
         advance = stack.enter_context(progress("emitting"))
         result = Emission()

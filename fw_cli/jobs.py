@@ -12,7 +12,7 @@ from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, counted, say, show, show_json
-from fw_cli.values import USER, AnyCase
+from fw_cli.values import USER, AnyCase, WholeNumber, user_on_record
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -44,7 +44,7 @@ _JOB_COLUMNS: Final = {
 _QUEUES: Final = ("app", "mail")
 _STATES: Final = ("ready", "scheduled", "leased", "failed")
 _MAX_LISTED: Final = 500
-_NUMBER: Final = click.IntRange(1, 2**63 - 1)  # of a job, as stored
+_NUMBER: Final = WholeNumber(1, 2**63 - 1)  # of a job, as stored
 
 
 @click.group(cls=FullHelpGroup)
@@ -94,7 +94,7 @@ def _asked(given: dict[str, str | None]) -> JobFilter:
 @jobs.command("list", epilog=examples("fw jobs list --state failed", "fw jobs list --queue mail"))
 @_filters
 @click.option(
-    "--limit", type=click.IntRange(1, _MAX_LISTED), default=50, show_default=True,
+    "--limit", type=WholeNumber(1, _MAX_LISTED), default=50, show_default=True,
     help="The maximum number of jobs.",
 )  # fmt: skip
 @as_json
@@ -105,7 +105,22 @@ def list_jobs(context: CommandContext, /, limit: int, as_json: bool, **given: st
     Deliveries are listed by fw webhooks list. The values of arguments are not shown.
     """
     asked = _asked(given)
-    found = context.read(lambda site, fw: site.jobs.listed(fw, asked, limit))
+
+    def read(site: Site, fw: Fw) -> list[JobFacts]:
+        import msgspec
+
+        from fw_actors.ops.queued_jobs import JobFilter
+
+        user = given["user"]
+        found = site.jobs.listed(fw, asked, limit)
+        if user is not None and not found:  # a deleted user may have jobs
+            on_record = bool(site.jobs.listed(fw, JobFilter(user=user), 1))
+            name = user_on_record(site, fw, user, on_record=on_record)
+            if name != user:
+                found = site.jobs.listed(fw, msgspec.structs.replace(asked, user=name), limit)
+        return found
+
+    found = context.read(read)
     show([_row(job) for job in found], _JOB_COLUMNS, json=as_json)
 
 

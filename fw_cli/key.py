@@ -8,10 +8,11 @@ import click
 
 from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import CommandContext
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
-from fw_cli.values import KEY, ROLE, USER, known_user, require_known
+from fw_cli.values import KEY, ROLE, USER, WholeNumber, known_user, require_known
 
 if TYPE_CHECKING:
     from fw_actors.access.api_keys import MadeKey
@@ -41,7 +42,7 @@ def key() -> None:
 )
 @click.argument("account", metavar="WHO", type=USER)
 @click.option("--label", required=True, help="Purpose of the key.")
-@click.option("--days", type=int, help="Validity in days, 1 to 3650; default: the policy's.")
+@click.option("--days", type=WholeNumber(1, 3650), help="Validity in days; default: the policy's.")
 @click.option("--email", help="Create the account WHO first, with this address and no password.")
 @click.option(
     "--role", "roles", multiple=True, type=ROLE, help="With --email: a role; may be repeated."
@@ -71,6 +72,9 @@ def create(
 
         if email is None:
             user = str(known_user(site, fw, account).name)
+        elif fw.exists("User", account) is not None:
+            options = "--email and --role" if roles else "--email"
+            raise CommandFailed(f"{account} has an account already: leave out {options}")
         else:
             for each in roles:
                 require_known(fw, "Role", each)

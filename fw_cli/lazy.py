@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Final
 
@@ -10,6 +11,7 @@ import click
 
 LONGEST: Final = 300
 """The maximal length of a sentence in a list of commands."""
+_CUTOFF: Final = 0.7  # 0.6, the default, finds that `bogus` is like `logs`
 
 
 class FullHelpGroup(click.Group):
@@ -18,13 +20,22 @@ class FullHelpGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; `help COMMAND` is `COMMAND --help`, as people type it elsewhere."""
+        """Find a command; the error for an unknown one offers the nearest.
+
+        `help COMMAND` is `COMMAND --help`, as people type it elsewhere.
+        """
         if args[0] == "help":
             args = [*(word for word in args if word != "help"), "--help"]
         if args == ["--help"]:
             click.echo(ctx.get_help())
             ctx.exit()
-        return super().resolve_command(ctx, args)
+        try:
+            return super().resolve_command(ctx, args)
+        except click.exceptions.NoSuchCommand as error:
+            near = get_close_matches(error.command_name, self.list_commands(ctx), cutoff=_CUTOFF)
+            raise click.exceptions.NoSuchCommand(
+                error.command_name, possibilities=near, ctx=ctx
+            ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with the first sentence of their help."""
@@ -62,17 +73,6 @@ class LazyGroup(FullHelpGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of `at`, which is the order of the help."""
         return list(self._at)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; the error for an unknown one offers the nearest."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.exceptions.NoSuchCommand as error:
-            raise click.exceptions.NoSuchCommand(
-                error.command_name, possibilities=self._at, ctx=ctx
-            ) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._at:

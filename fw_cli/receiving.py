@@ -19,7 +19,7 @@ from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, json_text, say, show_json
 from fw_cli.secret_input import secret_options, taken_secret
-from fw_cli.values import WEBHOOK, require_known
+from fw_cli.values import WEBHOOK, WholeNumber, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -132,7 +132,7 @@ def _read(folder: Path, file: str) -> bytes:
             with (folder / file).open("rb") as opened:
                 content = opened.read(MAX_BODY_BYTES + 1)
     except OSError as error:
-        raise CommandFailed(f"{file} can't be read: {error.strerror}.") from None
+        raise CommandFailed(f"{file} cannot be read: {error.strerror}.") from None
     if len(content) > MAX_BODY_BYTES:
         raise CommandFailed(f"{file} must have at most {MAX_BODY_BYTES // 1024**2} MiB.")
     return content
@@ -145,20 +145,20 @@ def _read(folder: Path, file: str) -> bytes:
     )
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=9000, show_default=True,
+    "--port", type=WholeNumber(0, 65535), default=9000, show_default=True,
     help="The local port to listen on; 0 selects a free one.",
 )  # fmt: skip
 @_webhook_option
 @secret_options
 @click.option(
-    "--status", type=click.IntRange(200, 599), default=204, show_default=True,
+    "--status", type=WholeNumber(200, 599), default=204, show_default=True,
     help="The status of the response.",
 )  # fmt: skip
 @click.option(
     "--save", "folder", type=click.Path(file_okay=False, path_type=Path),
     help="Write each request into this folder, for fw webhooks verify.",
 )  # fmt: skip
-@click.option("--count", type=click.IntRange(1), help="End after this many requests.")
+@click.option("--count", type=WholeNumber(1), help="End after this many requests.")
 @as_json
 @click.pass_obj
 def listen(
@@ -183,7 +183,7 @@ def listen(
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CommandFailed(f"{given} can't be made: {error.strerror}.") from None
+            raise CommandFailed(f"{given} cannot be made: {error.strerror}.") from None
     listener = _ReceivedRequests(secret, status, folder, count, as_json=as_json)
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), listener.handler())

@@ -15,7 +15,7 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
-from fw_cli.values import DELIVERY, UTF8, WEBHOOK, AnyCase, require_webhook_on_record
+from fw_cli.values import DELIVERY, UTF8, WEBHOOK, AnyCase, WholeNumber, require_webhook_on_record
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -62,7 +62,7 @@ class ReplayedMany(NamedTuple):
 @click.option(
     "--since", type=SINCE, help="Only events since this time: 7d, 12h, 30m, or ISO 8601 (UTC)."
 )
-@click.option("--limit", type=click.IntRange(1), help="The maximum number, oldest first.")
+@click.option("--limit", type=WholeNumber(1), help="The maximum number, oldest first.")
 @click.option("--dry-run", is_flag=True, help="List them without replaying.")
 @as_json
 @click.pass_obj

@@ -39,7 +39,9 @@ def shielded(filename: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             except (FwError, CommandFailed):
                 raise
             except SystemExit as end:  # the code may end itself, but not the thread that runs it
-                raise CommandFailed(f"{filename} ended itself with {end.code!r}") from None
+                subject = "the expression" if filename == "<expression>" else filename
+                with_code = "" if end.code is None else f", with {end.code!r}"
+                raise CommandFailed(f"{subject} called exit(){with_code}") from None
             except Exception as error:
                 raise CommandFailed(described(error, filename)) from error
 

@@ -6,6 +6,7 @@ history keeps them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 PREFIX: Final = "FW_SECRET_"
+_NAME: Final = re.compile("[A-Z0-9_]+")
+_NOT_FOR_WEBHOOKS: Final = ("KEY", "KEY_FILE")
+_SHORT_BYTES: Final = 24  # the least that Standard Webhooks permits
 
 
 def secret_options(command: F) -> F:
@@ -57,7 +61,26 @@ def taken_secret(context: CommandContext, *, from_stdin: bool, variable: str | N
 def secret_of(config: Config, variable: str) -> str:
     """Return the secret of a variable, named with or without FW_SECRET_. Raises: CommandFailed."""
     name = variable.upper().removeprefix(PREFIX)
+    if not _NAME.fullmatch(name):
+        raise CommandFailed(f"a variable's name must match {PREFIX}[A-Z0-9_]+")
+    if name in _NOT_FOR_WEBHOOKS:
+        raise CommandFailed(f"{PREFIX}{name} is not for Webhooks: it is the site's own key")
     value = config.secrets.get(name.lower())
     if value is None:
-        raise CommandFailed(f"{PREFIX}{name[:60]} is not set, or is not for Webhooks.")
+        raise CommandFailed(f"{PREFIX}{name[:60]} is not set in this process's environment")
     return value
+
+
+def warn_of_short(secret: str) -> None:
+    """Warn on stderr of a secret that is easier to guess than a random one."""
+    from fw_actors.rules.signing import UnusableSecretError, key_of
+
+    try:
+        size = len(key_of(secret))
+    except UnusableSecretError:
+        return  # the site refuses it
+    if size < _SHORT_BYTES:
+        click.echo(
+            f"warning: the secret has only {size} bytes and may be guessed; use 32 random bytes",
+            err=True,
+        )

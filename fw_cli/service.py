@@ -136,7 +136,7 @@ def start(context: CommandContext) -> None:
     paths = _paths(context)
     before = background.status(paths)
     if before.state is background.RunState.RUNNING:
-        say(f"{_sentence(before)} already")
+        say(f"already {_sentence(before)}")
         return
     say(_sentence(_start(context, paths)))
     _warn(context)

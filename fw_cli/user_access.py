@@ -81,6 +81,8 @@ def invite(
     further = name is not None or full_name is not None or bool(roles)
 
     def work(site: Site, fw: Fw) -> tuple[str, str, SentLink]:
+        from fw_actors.access.accounts import has_password
+
         operations = _administration(context, site)
         if further and not _unknown(site, fw, who):
             raise CommandFailed(
@@ -91,7 +93,16 @@ def invite(
                 require_known(fw, "Role", role)
             made = operations.invite(fw, who, name, full_name or "", roles)
             return made.user, made.email, made.sent
+        if "@" not in who and _unknown(site, fw, who):
+            try:
+                known_user(site, fw, who)
+            except CommandFailed as error:
+                raise CommandFailed(f"{error} A new account needs an e-mail address.") from None
         account = known_user(site, fw, who)
+        if has_password(fw.tx, account.name):
+            raise CommandFailed(
+                f"{account.name} has a password already: fw user passwd {account.name} sets another"
+            )
         return account.name, account.email, operations.resend_invite(fw, account.name)
 
     user, email, sent = context.write(work)
@@ -198,8 +209,10 @@ def sessions(
     as_json: bool,
 ) -> None:
     """List the live sessions of WHO, or end them; the service refuses them at once."""
-    if (handle is not None and end_all) or (keys and not end_all):
-        raise click.UsageError("--end excludes --end-all; --keys needs --end-all.")
+    if handle is not None and end_all:
+        raise click.UsageError("--end and --end-all exclude each other.")
+    if keys and not end_all:
+        raise click.UsageError("--keys needs --end-all.")
     if handle is None and not end_all:
         show(_listed(context, account), _SESSION_COLUMNS, json=as_json)
         return

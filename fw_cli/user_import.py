@@ -60,7 +60,7 @@ def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json:
     try:
         accounts = _parsed(context.cwd / file, result)
     except OSError as error:
-        raise CommandFailed(f"{file} can't be read: {error.strerror}.") from None
+        raise CommandFailed(f"{file} cannot be read: {error.strerror}.") from None
     with progress("importing") as advance:
 
         async def use(site: Site) -> None:

@@ -28,6 +28,7 @@ _MAX_SUGGESTED: Final = 3
 _MAX_SHOWN: Final = 140
 MAX_NAMES: Final = 100
 _ANSWER_SECONDS: Final = 1.0
+_BUILT_IN: Final = ("Administrator", "Guest")  # no account has these names
 _HIGHEST: Final = "\U0010ffff"
 
 
@@ -78,6 +79,18 @@ class AnyCase(click.Choice[str]):
         """Return the words that begin as typed."""
         begun = incomplete.lower()
         return [CompletionItem(word) for word in self.choices if word.lower().startswith(begun)]
+
+
+class WholeNumber(click.IntRange):
+    """A whole number in a range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{str(value)[:_MAX_SHOWN]!r} is not a whole number.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 UTF8: Final = Utf8()
@@ -200,6 +213,14 @@ def known_user(site: Site, fw: Fw, who: str) -> Any:
         rows = fw.get_all("User", fields=["name", "email"], limit=_MAX_COMPARED)
         known = [row[field] for row in rows for field in ("name", "email")]
         raise CommandFailed(f"{error}{suggestion(who, known)}") from None
+
+
+def user_on_record(site: Site, fw: Fw, who: str, *, on_record: bool) -> str:
+    """Return the name by which records name a user; a deleted one is `on_record` at most.
+
+    Raises: CommandFailed suggesting the nearest names and addresses.
+    """
+    return who if on_record or who in _BUILT_IN else str(known_user(site, fw, who).name)
 
 
 def suggestion(given: str, known: list[str]) -> str:

@@ -16,8 +16,8 @@ from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
-from fw_cli.secret_input import secret_options, taken_secret
-from fw_cli.values import UTF8, WEBHOOK, AnyCase, require_known, suggestion
+from fw_cli.secret_input import secret_options, taken_secret, warn_of_short
+from fw_cli.values import UTF8, WEBHOOK, AnyCase, WholeNumber, require_known, suggestion
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -67,9 +67,13 @@ def field_options(command: F) -> F:
             type=AnyCase(list(MOMENTS)),
             help="An event of the DocType; may be repeated.",
         ),
-        click.option("--timeout", type=int, help="Seconds to wait for a response."),
-        click.option("--max-attempts", type=int, help="Maximum number of attempts."),
-        click.option("--rate-limit", type=int, help="Maximum requests a second; 0: no limit."),
+        click.option("--timeout", type=WholeNumber(1, 60), help="Seconds to wait for a response."),
+        click.option("--max-attempts", type=WholeNumber(1, 10), help="Maximum number of attempts."),
+        click.option(
+            "--rate-limit",
+            type=WholeNumber(0, 10_000),
+            help="Maximum requests a second; 0: no limit.",
+        ),
         click.option(
             "--ordering",
             type=AnyCase(["none", "document"]),
@@ -125,6 +129,8 @@ def add(
     The secret is shown only once. A secret given by --secret-stdin or --secret-env is not printed.
     """
     values = {"url": url, "enabled": int(not disabled), **_fields(options)}
+    if options["moments"] and "webhook_doctype" not in values:
+        raise click.UsageError("--doctype is required with --on.")
     if "event_type" not in values:
         raise click.UsageError("Give the events: --event, or --doctype with --on.")
     if name is not None:
@@ -146,10 +152,28 @@ def add(
 
     made, doubt = context.on_site(make)
     _warn(doubt)
+    if secret is not None:
+        warn_of_short(secret)
+    _warn_of_refused_address(context, url)
     result: dict[str, Any] = {"name": made}
     if secret is None:
         result["secret"] = values["secret"]
     _tell(context, result, f"created the Webhook {made}", as_json=as_json)
+
+
+def _warn_of_refused_address(context: CommandContext, url: str) -> None:
+    """Warn on stderr if ops.outgoing refuses the address in a URL; names are not resolved."""
+    from urllib.parse import urlsplit
+
+    host = urlsplit(url).hostname or ""
+    if context.config.egress_proxy is not None and context.config.egress_proxy.carries(host):
+        return  # the proxy connects
+    try:
+        refusal = context.config.outgoing.refusal(host)
+    except ValueError:  # a name
+        return
+    if refusal is not None:
+        click.echo(f"warning: its deliveries will be refused: {host} {refusal}", err=True)
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,7 +335,7 @@ def _save(
 @click.option(
     "--overlap",
     metavar="HOURS",
-    type=click.IntRange(0, 720),
+    type=WholeNumber(0, 720),
     default=0,
     help="Hours for which the old secret also signs; default: 0.",
 )
@@ -353,6 +377,8 @@ def rotate_secret(
         result["oldSecretUntil"] = until[0]
     if secret is None:
         result["secret"] = made[0]
+    if secret is not None:
+        warn_of_short(secret)
     _tell(context, result, f"replaced the signing secret of {webhook}", as_json=as_json)
 
 

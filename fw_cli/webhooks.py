@@ -18,7 +18,7 @@ from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.since import DURATION
-from fw_cli.values import DELIVERY, WEBHOOK, AnyCase, require_known
+from fw_cli.values import DELIVERY, WEBHOOK, AnyCase, WholeNumber, require_known
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _DEFAULT_LIMIT: Final = 20  # C-115
 _MOST: Final = 10_000
+_DAY: Final = 24 * 60 * 60
 _STATUSES: Final = ("Queued", "Sent", "Retrying", "Failed")  # B-160
 
 _COLUMNS: Final = {
@@ -83,7 +84,7 @@ for _command in (
 )  # fmt: skip
 @click.option("--webhook", type=WEBHOOK, help="Only deliveries of this Webhook.")
 @click.option(
-    "--limit", type=click.IntRange(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
+    "--limit", type=WholeNumber(1, _MOST), default=_DEFAULT_LIMIT, show_default=True,
     help="The maximum number of deliveries.",
 )  # fmt: skip
 @click.option("--attempts", is_flag=True, help="Show the attempts of each, newest first.")
@@ -147,8 +148,10 @@ def _recorded(fw: Fw, delivery: str) -> list[dict[str, Any]]:
 
 def _attempt_row(delivery: str, attempt: Mapping[str, Any]) -> dict[str, Any]:
     """Return an attempt as a row of a table: its columns, and its trigger in words."""
-    by = f" by {attempt['user']}" if attempt["user"] and attempt["trigger"] == "replay" else ""
-    return {**attempt, "delivery": delivery, "trigger": attempt["trigger"] + by}
+    from fw_actors.webhooks.attempts import trigger_in_words
+
+    trigger = trigger_in_words(attempt["trigger"], attempt["error"], attempt["user"])
+    return {**attempt, "delivery": delivery, "trigger": trigger}
 
 
 @webhooks.command()
@@ -205,11 +208,21 @@ def pause(context: CommandContext, webhook: str, duration: int | None, as_json: 
     The pause applies to all processes of the site, at the latest when their attempts in progress
     have ended. Nothing is lost: order and attempts of the waiting deliveries are unchanged.
     """
+    from fw_actors.documents.fields import iso
+    from fw_actors.webhooks.pacing import MAX_SECONDS
+
+    if duration is not None and duration > MAX_SECONDS:
+        raise click.UsageError(f"--for: the time must be at most {MAX_SECONDS // _DAY}d.")
 
     def change(site: Site, fw: Fw) -> WebhookPause | FwError:
         return site.pauses.pause(fw, require_known(fw, "Webhook", webhook), duration)
 
-    _show_pause(context, webhook, change, as_json)
+    changed = _changed(context, change)
+    if as_json:
+        _show_pause(changed)
+    else:
+        until = "it is resumed" if changed.until is None else iso(changed.until)
+        say(f"{webhook} is paused until {until}; its deliveries wait.")
 
 
 @webhooks.command()
@@ -219,19 +232,28 @@ def pause(context: CommandContext, webhook: str, duration: int | None, as_json: 
 def resume(context: CommandContext, webhook: str, as_json: bool) -> None:
     """Resume WEBHOOK and send its due deliveries now. Without a pause this changes nothing."""
 
+    from fw_actors.webhooks.pacing import pause_of
+
+    was_paused: list[bool] = []
+
     def change(site: Site, fw: Fw) -> WebhookPause | FwError:
-        return site.pauses.resume(fw, require_known(fw, "Webhook", webhook))
+        name = require_known(fw, "Webhook", webhook)
+        was_paused[:] = [pause_of(fw.tx, name).paused]
+        return site.pauses.resume(fw, name)
 
-    _show_pause(context, webhook, change, as_json)
+    changed = _changed(context, change)
+    if as_json:
+        _show_pause(changed)
+    elif was_paused[0]:
+        say(f"resumed {webhook}; its deliveries are sent.")
+    else:
+        say(f"{webhook} is not paused; its deliveries are sent.")
 
 
-def _show_pause(
-    context: CommandContext,
-    webhook: str,
-    change: Callable[[Site, Fw], WebhookPause | FwError],
-    as_json: bool,
-) -> None:
-    """Carry out a pause or its end, and show the result. Raises: NotFoundError."""
+def _changed(
+    context: CommandContext, change: Callable[[Site, Fw], WebhookPause | FwError]
+) -> WebhookPause:
+    """Carry out a pause or its end. Raises: NotFoundError."""
 
     async def use(site: Site) -> WebhookPause:
         result = await site.write(ADMINISTRATOR, partial(change, site))
@@ -239,17 +261,15 @@ def _show_pause(
             raise result
         return result
 
+    return context.on_site(use)
+
+
+def _show_pause(pause: WebhookPause) -> None:
+    """Print a pause as JSON."""
     from fw_actors.documents.fields import iso
 
-    changed = context.on_site(use)
-    until = None if changed.until is None else iso(changed.until)
-    if as_json:
-        since = None if changed.since is None else iso(changed.since)
-        show_json({"webhook": webhook, "paused": changed.paused, "since": since, "until": until})
-    elif changed.paused:
-        say(f"{webhook} is paused until {until or 'it is resumed'}; its deliveries wait.")
-    else:
-        say(f"{webhook} is not paused; its deliveries are sent.")
+    since, until = (None if at is None else iso(at) for at in (pause.since, pause.until))
+    show_json({"webhook": pause.webhook, "paused": pause.paused, "since": since, "until": until})
 
 
 @webhooks.command("test")

@@ -5,6 +5,15 @@ It imports nothing else of the project, and only httpx: `pip install 'fw-actors[
 
 from __future__ import annotations
 
+try:
+    import httpx  # noqa: F401 - for the advice
+except ModuleNotFoundError as _error:
+    if _error.name != "httpx":
+        raise
+    raise ModuleNotFoundError(
+        "fw_client needs the library httpx: pip install 'fw-actors[client]'", name="httpx"
+    ) from None
+
 from fw_client.async_client import AsyncFwClient
 from fw_client.client import FwClient
 from fw_client.errors import (

@@ -52,4 +52,4 @@ def url_of(host: str, port: int) -> str:
 
 
 def _not_bound(named: str, host: str, port: int, error: OSError) -> ConfigurationError:
-    return ConfigurationError([f"{named}: can't listen at {host}:{port}: {error.strerror}"])
+    return ConfigurationError([f"{named}: cannot listen at {host}:{port}: {error.strerror}"])

@@ -319,7 +319,10 @@ def accounts_from_csv(text: str) -> Iterator[tuple[int, AccountToImport | Valida
     columns = rows.fieldnames or ()
     strange = [each for each in columns if each not in known]
     if strange or not {"name", "email"} <= set(columns):
-        raise ValidationError(f"The columns must be name, email, and of {', '.join(known[2:])}.")
+        *others, last = known[2:]
+        raise ValidationError(
+            f"The columns must be name and email; optional are {', '.join(others)} and {last}."
+        )
     try:
         for row in rows:
             yield rows.line_num, _from_row(row)

@@ -326,7 +326,7 @@ class DeliveryActor(Actor):
         if not due.hook.enabled:
             raise NotSent(Ending.WITHDRAWN, "disabled: the webhook is off; nothing was sent.")
         if message.target is None:
-            raise NotSent(Ending.WITHDRAWN, "internal: the webhook's url can't be sent to.")
+            raise NotSent(Ending.WITHDRAWN, "internal: the webhook's url cannot be sent to.")
         if self._deps.clock.now() + due.hook.timeout * MS_PER_SECOND > due.lease_end:
             raise LeaseOver
         try:

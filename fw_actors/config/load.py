@@ -128,7 +128,7 @@ def _read(file: Path) -> str:
             f"there is no such file; go to the folder of your site, or name it in {CONFIG_VARIABLE}"
         ) from None
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        raise _UnreadableError(f"it can't be read: {_reason(error)}") from None
+        raise _UnreadableError(f"it cannot be read: {_reason(error)}") from None
     if len(content) > _MAX_BYTES:
         raise _UnreadableError(f"it is larger than {_MAX_BYTES >> 20} MiB")
     try:

@@ -311,7 +311,7 @@ def read_key(file: Path, *, guarded: bool = True) -> str:
             content = stream.read(_MAX_KEY_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         reason = getattr(error, "strerror", None) or "its name is not that of a file"
-        raise UnusableKeyFileError(f"{file} can't be read: {reason}") from None
+        raise UnusableKeyFileError(f"{file} cannot be read: {reason}") from None
     if guarded and mode & _OPEN_TO_OTHERS:
         raise UnusableKeyFileError(f"{file} is open to other users: chmod 600 {file}")
     if len(content) > _MAX_KEY_BYTES:

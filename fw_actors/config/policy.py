@@ -463,10 +463,9 @@ def _unknown(name: str, where: str, known: Iterable[str]) -> str:
     else:
         near = f"{where}{near}"
     offer = f"did you mean {near}?" if near else f"known are {', '.join(known)}"
-    return f"{where}{_shown(name, quoted=not where)} is unknown; {offer}"
+    return f"{where}{_shown(name)[1:-1]} is unknown; {offer}"
 
 
-def _shown(name: str, *, quoted: bool = True) -> str:
+def _shown(name: str) -> str:
     """Return a name from outside, cut, and safe to print anywhere."""
-    text = json.dumps(name[:60])
-    return text if quoted else text[1:-1]
+    return json.dumps(name[:60])

@@ -118,7 +118,7 @@ def limit_problems(
 def _index_problems(names: str, fields: list[Field]) -> Iterator[str]:
     sizes = [bytes_of(field) for field in fields]
     if None in sizes:
-        yield f"{names}: a field without a length can't be in an index"
+        yield f"{names}: a field without a length cannot be in an index"
     elif sum(size or 0 for size in sizes) > INDEX_BYTES:
         most = INDEX_BYTES // _CHARACTER_BYTES
         yield f"{names}: too long for an index, which keeps at most {most} characters"
@@ -350,7 +350,7 @@ def _parse_permissions(permissions: object, problems: list[str]) -> dict[str, fr
         if wrong:
             problems.append(f"permissions of {role}: no such action {', '.join(wrong)}")
         if not is_name(role):
-            problems.append(f"permissions: {role!r} can't be a role: {NAME_RULE}")
+            problems.append(f"permissions: {role!r} cannot be a role: {NAME_RULE}")
         granted[role] = frozenset(actions)
     return granted
 

@@ -52,7 +52,7 @@ def run_hook(fw: Fw, doc: DocType, name: str) -> None:
 def check_name(doc: DocType) -> None:
     """Refuse a changed name on a stored document. Raises: ValidationError."""
     if doc._stored is not None and doc.name != doc._stored["name"]:
-        raise ValidationError("name can't be written: use rename.", field="name")
+        raise ValidationError("name cannot be written: use rename.", field="name")
 
 
 def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:

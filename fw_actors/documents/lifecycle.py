@@ -291,7 +291,7 @@ class Documents:
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus != status - 1:
                 now, then = _STATES[stored.docstatus], _STATES[status]
-                raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it can't be {then}.")
+                raise ConflictError(f"{doc.doctype} {doc.name} is {now}; it cannot be {then}.")
             merge_rows(stored, doc)
             if status == SUBMITTED:
                 prepare(self, fw, doc, stored)

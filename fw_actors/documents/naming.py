@@ -70,7 +70,7 @@ def _parse_series(naming: str) -> Naming | str:
         return _NAMINGS
     prefix, digits = series["prefix"], len(series["digits"])
     if not is_name(prefix + "1" * max(digits, _LONGEST_NUMBER)):
-        return f"naming: {prefix!r} can't begin a name: {NAME_RULE}"
+        return f"naming: {prefix!r} cannot begin a name: {NAME_RULE}"
     return Naming("series", prefix=prefix, digits=digits)
 
 
@@ -112,7 +112,9 @@ def validate_name(name: object, meta: Meta) -> str:
     if not isinstance(name, str) or not name.strip():
         raise ValidationError(f"{field} is missing: it names the document.", field=field)
     if not is_name(name):
-        raise ValidationError(f"{field} can't name a document: {NAME_RULE}.", field=field)
+        raise ValidationError(
+            f"{name[:60]!r} cannot be a document's name: {NAME_RULE}.", field=field
+        )
     return name
 
 

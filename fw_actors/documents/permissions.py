@@ -95,7 +95,7 @@ class Rights:
         """
         self.require_reach(meta)
         if not self.reaches_for_writing(meta):
-            raise PermissionDeniedError("A user with access scopes can't change access scopes.")
+            raise PermissionDeniedError("A user with access scopes cannot change access scopes.")
 
     def reaches_for_writing(self, meta: Meta) -> bool:
         """Whether scopes permit writing documents of this DocType, regardless of roles."""

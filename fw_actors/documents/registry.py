@@ -251,7 +251,7 @@ def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
             continue
         for role in function.roles:
             if not is_name(role):
-                yield f"{where}: roles: {role!r} can't be a role: {NAME_RULE}"
+                yield f"{where}: roles: {role!r} cannot be a role: {NAME_RULE}"
 
 
 def _problems_of_migrations(apps: Mapping[str, tuple[DataMigration, ...]]) -> Iterator[str]:
@@ -305,7 +305,7 @@ def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
         try:
             modules.append(importlib.import_module(name))
         except (Exception, SystemExit) as error:  # an app's top level may raise anything
-            problems.append(f"apps: {name} can't be imported: {_where(error)}")
+            problems.append(f"apps: {name} cannot be imported: {_where(error)}")
     if problems:
         raise ConfigurationError(problems)
     return modules

@@ -52,7 +52,7 @@ def validated(fw: Fw, meta: Meta, body: Mapping[str, Any], doc: DocType | None) 
             if value != meta.name:
                 raise BadRequestError(f"doctype must be {meta.name}, as in the path.", field=key)
         elif key in _NEVER:
-            raise BadRequestError(f"{key} can't be written.", field=key)
+            raise BadRequestError(f"{key} cannot be written.", field=key)
         else:
             raise field_unknown(meta, key)
     return values
@@ -91,7 +91,7 @@ def _require_writable(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base
     if _may_write(fw, owner, field) or _is_unchanged(field, value, base.doc):
         return
     if field.read_only:
-        raise BadRequestError(f"{field.name} can't be written.", field=field.name)
+        raise BadRequestError(f"{field.name} cannot be written.", field=field.name)
     raise PermissionDeniedError(f"You may not write {field.name}.")
 
 

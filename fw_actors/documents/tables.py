@@ -300,7 +300,7 @@ def _make_indexes(tx: Tx, table: DocTable, there: Container[str]) -> Iterable[st
             (index,) = (index for index in table.table.indexes if index.name == name)
             columns = ", ".join(column.name for column in index.columns)
             yield (
-                f"class {table.meta.cls.__name__}: {columns}: it can't be unique, since stored "
+                f"class {table.meta.cls.__name__}: {columns}: it cannot be unique, since stored "
                 "documents share a value; change these first"
             )
 

@@ -116,7 +116,7 @@ def check_standard(doc: DocType, stored: DocType) -> None:
     """Refuse changes of fields that only the service writes. Raises: ValidationError."""
     for name in ("owner", "creation", "docstatus"):
         if doc.__dict__[name] != stored.__dict__[name]:
-            raise ValidationError(f"{name} can't be written.", field=name)
+            raise ValidationError(f"{name} cannot be written.", field=name)
 
 
 def keep_service_columns(doc: DocType, stored: DocType) -> None:
@@ -218,7 +218,7 @@ def _rows_change(stored: DocType, doc: DocType, table: Table) -> bool:
 def _require_allowed(field: Field, doc: DocType) -> None:
     if not field.allow_on_submit:
         raise ValidationError(
-            f"{field.name} can't change once {doc.doctype} {doc.name} is submitted.",
+            f"{field.name} cannot change once {doc.doctype} {doc.name} is submitted.",
             field=field.name,
         )
 

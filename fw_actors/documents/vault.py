@@ -52,7 +52,7 @@ class VaultCipher:
         """Return the encrypted text for the column. Raises: ValidationError without a key."""
         if self._cipher is None:
             raise ValidationError(
-                f"{field} can't be written: FW_SECRET_KEY is not set in the environment.",
+                f"{field} cannot be written: FW_SECRET_KEY is not set in the environment.",
                 field=field,
             )
         nonce = self._entropy.bytes(_NONCE_BYTES)

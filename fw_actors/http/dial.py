@@ -204,8 +204,8 @@ STAGGER_SECONDS: Final = 0.25  # RFC 8305 5: the recommended Connection Attempt 
 _REASONS: Final = {
     errno.ECONNREFUSED: "refused the connection",
     errno.ECONNRESET: "reset the connection",
-    errno.EHOSTUNREACH: "can't be reached",
-    errno.ENETUNREACH: "is on a network that can't be reached",
+    errno.EHOSTUNREACH: "cannot be reached",
+    errno.ENETUNREACH: "is on a network that cannot be reached",
     errno.ETIMEDOUT: "did not take the connection in time",
     errno.EMFILE: "was not dialled, because this process has too many open files",
     errno.ENFILE: "was not dialled, because this machine has too many open files",
@@ -398,7 +398,7 @@ async def _connect(origin: Origin, addresses: Sequence[Address]) -> socket.socke
     if connected:
         return connected[0]
     # The first is the resolver's first choice, and so the one that an administrator knows.
-    reason = _REASONS.get(failures[0] or 0, "can't be connected to")
+    reason = _REASONS.get(failures[0] or 0, "cannot be connected to")
     where = f"{origin.host} port {origin.port}"
     tried = f" (and {len(addresses) - 1} more)" if len(addresses) > 1 else ""
     raise ConnectError(f"{where}{tried} {reason}.")

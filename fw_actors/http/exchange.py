@@ -302,7 +302,7 @@ class RequestWriter:
     def __init__(self, version: str) -> None:
         agent = f"fw-webhooks/{version}".encode("ascii")
         if not _VALUE.fullmatch(agent):
-            raise ValueError(f"The version {version!r} can't stand in a header.")
+            raise ValueError(f"The version {version!r} cannot stand in a header.")
         self._fixed = b"user-agent: " + agent + b"\r\naccept: */*\r\n"
         self._heads: dict[tuple[bytes, ...], bytes] = {}
 

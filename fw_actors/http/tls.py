@@ -60,7 +60,7 @@ class ClientContexts:
                 made = self._made[name] = stamp, context
         except OSError as error:
             reason = error.strerror
-            raise TlsError(f"The client certificate {name} can't be read: {reason}.") from None
+            raise TlsError(f"The client certificate {name} cannot be read: {reason}.") from None
         except UnusableCertificateError as error:
             raise TlsError(str(error)) from None
         return made[1]
@@ -74,10 +74,10 @@ def load_certificate(context: ssl.SSLContext, certificate: ClientCertificate) ->
     except ssl.SSLError:
         reason = "the files must contain a certificate and its key in PEM, without a password"
     except OSError as error:
-        reason = f"a file can't be read ({error.strerror})"
+        reason = f"a file cannot be read ({error.strerror})"
     else:
         return
-    sentence = f"The client certificate {name} can't be used: {reason}."
+    sentence = f"The client certificate {name} cannot be used: {reason}."
     raise UnusableCertificateError(sentence)
 
 
@@ -501,7 +501,7 @@ async def _by_stream(
 def _sentence(origin: Origin, cause: Exception) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         reason = cause.verify_message.strip().rstrip(".")
-        return f"The certificate of {origin.host} can't be trusted: {reason}."
+        return f"The certificate of {origin.host} cannot be trusted: {reason}."
     if isinstance(cause, ssl.SSLError) and cause.reason:
         reason = cause.reason.replace("_", " ").lower()
         return f"TLS with {origin.host} failed: {reason}."

@@ -159,7 +159,7 @@ def _host_and_port(authority: str, default_port: int) -> tuple[str, int]:
         raise _invalid("The URL must not have a user name or password, which is never sent.")
     match = _AUTHORITY.fullmatch(authority)
     if match is None:
-        raise _invalid("The URL's host and port can't be read; write https://host:port/path.")
+        raise _invalid("The URL's host and port cannot be read; write https://host:port/path.")
     host = _ipv6(match["ipv6"]) if match["ipv6"] is not None else _name(match["host"])
     digits = (match["port"] or str(default_port)).lstrip("0")
     if not 0 < len(digits) <= 5 or int(digits) > 65535:

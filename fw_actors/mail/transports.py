@@ -130,7 +130,7 @@ def load_method(path: str) -> Method:
     try:
         method = getattr(importlib.import_module(module), name, None)
     except (Exception, SystemExit) as error:  # anything that an app's top level raises
-        problem = f"FW_MAIL_METHOD: {module} can't be imported: {type(error).__name__}: {error}"
+        problem = f"FW_MAIL_METHOD: {module} cannot be imported: {type(error).__name__}: {error}"
         raise ConfigurationError([problem]) from error
     if not callable(method):
         raise ConfigurationError([f"FW_MAIL_METHOD: {module} has no function {name}."])

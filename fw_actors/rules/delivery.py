@@ -76,6 +76,19 @@ NEXT: Final = MappingProxyType(
     }
 )
 
+_CANCELLATION: Final = "cancelled: "
+
+
+def error_of_cancellation(user: str) -> str:
+    """Return the `error` of a delivery that a user cancelled (B-365)."""
+    return f"{_CANCELLATION}{user} cancelled this delivery."
+
+
+def is_cancellation(error: str | None) -> bool:
+    """Return whether an `error` is that of a cancellation."""
+    return (error or "").startswith(_CANCELLATION)
+
+
 _RETRIED_BELOW_500: Final = frozenset({408, 429})
 
 
@@ -227,6 +240,7 @@ class Waiting:
         paused_until: when the pause of its Webhook ends; `NOT_PAUSED` without one.
         rate_limit: of its Webhook, in requests a second; 0 without one.
         behind: the earlier delivery of its document that it waits for; empty without one.
+        cancelled: whether its last attempt is a cancellation, which sent nothing.
     """
 
     now: int
@@ -244,6 +258,7 @@ class Waiting:
     paused_until: int = NOT_PAUSED
     rate_limit: int = 0
     behind: str = ""
+    cancelled: bool = False
 
     @property
     def paused(self) -> bool:
@@ -317,8 +332,10 @@ def _paused(facts: Waiting, due: int) -> Explanation:
 
 
 def _failed(facts: Waiting) -> Explanation:
+    sent = facts.attempts - facts.cancelled  # a cancellation is recorded as an attempt
+    how = "was cancelled" if facts.cancelled else "failed for good"
     text = (
-        f"It failed for good after {facts.attempts} of {facts.max_attempts} attempts. "
+        f"It {how} after {sent} of {facts.max_attempts} attempts. "
         f"{facts.error} To send it again: fw webhooks replay."
     )
     return Explanation(WaitReason.FAILED, None, text)

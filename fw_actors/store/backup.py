@@ -52,7 +52,7 @@ def new_file(target: Path) -> Iterator[Path]:
     except FileExistsError:
         raise ConfigurationError([f"{target} already exists; name another file."]) from None
     except OSError as error:
-        raise ConfigurationError([f"{target} can't be written: {error.strerror}."]) from error
+        raise ConfigurationError([f"{target} cannot be written: {error.strerror}."]) from error
 
 
 def remove_draft_of(target: Path) -> None:
@@ -134,7 +134,7 @@ def back_up_file(source: Path, target: Path, progress: Progress) -> int:
         try:
             _copy(source, draft, progress)
         except sqlite3.Error as error:
-            raise ConfigurationError([f"{source} can't be copied: {error}."]) from error
+            raise ConfigurationError([f"{source} cannot be copied: {error}."]) from error
         faults = examine_file(draft).faults
         if faults:
             raise ConfigurationError([f"The copy is not intact: {'; '.join(faults)}."])
@@ -246,7 +246,7 @@ def kind_of_backup(file: Path) -> str:
         with file.open("rb") as opened:
             head = opened.read(len(_SQLITE_HEAD))
     except OSError as error:
-        raise ConfigurationError([f"{file} can't be read: {error.strerror}."]) from None
+        raise ConfigurationError([f"{file} cannot be read: {error.strerror}."]) from None
     if head == _SQLITE_HEAD:
         return "sqlite"
     if head.startswith(_DUMP_HEAD):
@@ -271,7 +271,7 @@ def file_draft(
         _require_site(draft)
         yield draft
     except OSError as error:
-        raise ConfigurationError([f"{draft} can't be written: {error.strerror}."]) from error
+        raise ConfigurationError([f"{draft} cannot be written: {error.strerror}."]) from error
     finally:
         _remove(draft)
 

@@ -398,7 +398,7 @@ def _open(settings: PostgresSettings, now: int, entropy: Entropy) -> tuple[Conne
     try:
         notices = Notices(settings)
     except psycopg.Error as error:
-        raise ConfigurationError([f"The database can't be opened: {one_line(error)}."]) from None
+        raise ConfigurationError([f"The database cannot be opened: {one_line(error)}."]) from None
     pool = ConnectionPool(settings)
     try:
         run_alone(PostgresEngine(pool, writable=True), lambda tx: _migrate(tx, entropy), now)

@@ -48,7 +48,7 @@ LOST_AT_COMMIT: Final = (
     "The connection to the database was lost during the commit. Read again to see whether it "
     "was done."
 )
-UNREACHABLE: Final = "The database can't be reached. Try again in a moment."
+UNREACHABLE: Final = "The database cannot be reached. Try again in a moment."
 CAUGHT_OUTSIDE: Final = (
     "A statement failed and the error was caught without a savepoint around it; PostgreSQL has "
     "aborted the transaction and nothing was changed."
@@ -70,7 +70,7 @@ _OVERLOADED: Final = MappingProxyType(
         "57P02": "The database is starting again after a crash. Try again in a moment.",
         "57P03": "The database is starting or shutting down. Try again in a moment.",
         "25P03": "The transaction was idle for too long and the database ended it.",
-        "25006": "The database can't be written: it is a read-only copy.",
+        "25006": "The database cannot be written: it is a read-only copy.",
         "58": "The disk under the database failed to read or write.",
     }
 )
@@ -102,7 +102,7 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     if state[:2] == _INTEGRITY:
         return _constraint_violation(state, error.diag)
     if state == _READ_ONLY and not writable:
-        return StatementError("A read can't write; use Store.write.")
+        return StatementError("A read cannot write; use Store.write.")
     if state == _ABORTED:
         return StatementError(CAUGHT_OUTSIDE)
     sentence = _OVERLOADED.get(state) or _OVERLOADED.get(state[:2])
@@ -115,7 +115,7 @@ def _without_state(error: BaseException) -> Exception:
     """
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return OverloadedError(LOST)
-    return StatementError(f"A statement can't be sent: {type(error).__name__}: {error}")
+    return StatementError(f"A statement cannot be sent: {type(error).__name__}: {error}")
 
 
 def _refused(error: psycopg.Error) -> str:
@@ -516,7 +516,7 @@ class ConnectionPool:
             connection = PostgresConnection(self._settings)
         except (psycopg.Error, ConfigurationError) as error:
             if self._backoff.failed():
-                _log.warning("the database can't be reached: %s", one_line(error))
+                _log.warning("the database cannot be reached: %s", one_line(error))
             raise OverloadedError(UNREACHABLE) from None
         if self._backoff.succeeded():
             _log.warning("the database can be reached again")

@@ -460,7 +460,7 @@ class PostgresEngine:
         """Refuse all waiting items: the server would fail each of them."""
         message = error.message if isinstance(error, OverloadedError) else UNREACHABLE
         if not isinstance(error, OverloadedError):
-            _log.error("a transaction can't begin: %s", error)
+            _log.error("a transaction cannot begin: %s", error)
         while (item := pull()) is not None:
             taken.append(item)
         for item in taken:

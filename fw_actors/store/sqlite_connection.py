@@ -27,9 +27,9 @@ _OVERLOADED: Final = MappingProxyType(
         sqlite3.SQLITE_PROTOCOL: "The database is locked by other processes. Try again.",
         sqlite3.SQLITE_FULL: "The database or its disk is full; nothing was changed.",
         sqlite3.SQLITE_IOERR: "The disk under the database failed to read or write.",
-        sqlite3.SQLITE_READONLY: "The database can't be written: its file is read-only.",
+        sqlite3.SQLITE_READONLY: "The database cannot be written: its file is read-only.",
         sqlite3.SQLITE_NOMEM: "There is not enough memory for the database.",
-        sqlite3.SQLITE_CANTOPEN: "The database's files can't be opened.",
+        sqlite3.SQLITE_CANTOPEN: "The database's files cannot be opened.",
     }
 )
 _UNIQUE: Final = (
@@ -60,7 +60,7 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
     if primary == sqlite3.SQLITE_CONSTRAINT:
         return ConstraintViolation(f"{error}.")
     if primary == sqlite3.SQLITE_READONLY and not writable:
-        return StatementError("A read can't write; use Store.write.")
+        return StatementError("A read cannot write; use Store.write.")
     if primary in _OVERLOADED:
         return OverloadedError(_OVERLOADED[primary])
     return StatementError(f"The database refused a statement: {error}")
@@ -140,7 +140,7 @@ class SqliteConnection:
         try:
             if _use_wal(self.raw, busy_seconds) != "wal":
                 raise ConfigurationError(
-                    [f"The file system of {path} can't hold a database with a write-ahead log."]
+                    [f"The file system of {path} cannot hold a database with a write-ahead log."]
                 )
             (encoding,) = self.raw.execute("PRAGMA encoding").fetchone()
             if encoding != "UTF-8":  # statements compare sizes with bytes of UTF-8
@@ -189,7 +189,7 @@ def make_file(path: Path) -> None:
         _make(path)
     except OSError as error:
         raise ConfigurationError(
-            [f"The database {path} can't be opened: {error.strerror}."]
+            [f"The database {path} cannot be opened: {error.strerror}."]
         ) from error
 
 

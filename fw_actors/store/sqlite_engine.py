@@ -299,7 +299,7 @@ class GroupCommit:
             finally:
                 os.close(log)  # SQLite's locks are on other files
         except OSError as error:
-            raise sqlite3.OperationalError(f"the log can't be synced: {error}") from error
+            raise sqlite3.OperationalError(f"the log cannot be synced: {error}") from error
 
     def _refuse_waiting(self, taken: list[WorkItem], pull: Pull, error: sqlite3.Error) -> None:
         """Refuse all waiting items: each has waited for the lock as long as the first."""

@@ -152,7 +152,7 @@ class Tx(ABC):
         """
 
 
-_ENDED: Final = "This transaction has ended; its handle can't be used any more."
+_ENDED: Final = "This transaction has ended; its handle cannot be used any more."
 
 
 class CursorTx(Tx):
@@ -214,7 +214,7 @@ class CursorTx(Tx):
         bound = [self._bound(statement, each) for each in params]
         texts = {text for text, _ in bound}
         if len(texts) > 1:
-            raise StatementError("run_many can't run IN lists of different lengths.")
+            raise StatementError("run_many cannot run IN lists of different lengths.")
         for text in texts:
             try:
                 self._execute_many(text, [values for _, values in bound])

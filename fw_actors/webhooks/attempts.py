@@ -20,6 +20,7 @@ from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import NotFoundError, ValidationError
 from fw_actors.http import Times, parse_endpoint
+from fw_actors.rules.delivery import is_cancellation
 from fw_actors.rules.signing import SCHEME, SignedHeaders
 from fw_actors.runtime.clock import US_PER_MS
 from fw_actors.store import JsonRows, Statement, Tx, rows_as_json
@@ -168,6 +169,13 @@ def trigger_of(number: int, run: AttemptRun) -> AttemptTrigger:
     if number > 1:
         return AttemptTrigger.RETRY
     return AttemptTrigger.REPLAY if run.user else AttemptTrigger.EVENT
+
+
+def trigger_in_words(trigger: str, error: str | None, user: str | None) -> str:
+    """Return the cause of an attempt for people: a cancellation is none of the stored causes."""
+    if is_cancellation(error):
+        return "cancelled"
+    return f"{trigger} by {user}" if user and trigger == AttemptTrigger.REPLAY else str(trigger)
 
 
 class AttemptHistory(NamedTuple):

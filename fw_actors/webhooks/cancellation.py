@@ -20,7 +20,13 @@ from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
-from fw_actors.rules.delivery import FINAL, Backoff, DeliveryStatus, Ending
+from fw_actors.rules.delivery import (
+    FINAL,
+    Backoff,
+    DeliveryStatus,
+    Ending,
+    error_of_cancellation,
+)
 from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx
 from fw_actors.store.schema import JOB
@@ -166,7 +172,7 @@ class Cancellations:
         taken = self._taken(tx, [name for name, _ in found])
         if not taken:
             return []
-        error = f"cancelled: {fw.user} cancelled this delivery."
+        error = error_of_cancellation(fw.user)
         outcome = AttemptOutcome(Ending.CANCELLED, tx.now, error=error)
         # Not counted: it does not tell how the receiver is.
         batch = self._deliveries.outcome_batch([(due, outcome) for due in taken], counted=False)

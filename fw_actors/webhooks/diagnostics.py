@@ -29,6 +29,7 @@ from fw_actors.rules.delivery import (
     Waiting,
     error_of_answer,
     explain,
+    is_cancellation,
 )
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.identifiers import DeliveryIds
@@ -96,6 +97,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
         receiver=receiver,
         ahead=ahead,
         in_flight=in_flight,
+        cancelled=is_cancellation(row["error"]),
     )
 
 

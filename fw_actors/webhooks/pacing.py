@@ -116,7 +116,7 @@ class Pauses:
         if error is not None:
             self._audit.deny(fw, webhook)
             return error
-        before = _pause_of(fw.tx, webhook)
+        before = pause_of(fw.tx, webhook)
         until = None if seconds is None else fw.tx.now + seconds * MS_PER_SECOND
         pause = WebhookPause(webhook, before.since or fw.tx.now, until)
         _write(fw.tx, pause)
@@ -133,7 +133,7 @@ class Pauses:
         if error is not None:
             self._audit.deny(fw, webhook)
             return error
-        before = _pause_of(fw.tx, webhook)
+        before = pause_of(fw.tx, webhook)
         if before.since is not None:
             self._audit.record(fw, Action.WEBHOOK_RESUME, webhook, {"since": iso(before.since)})
             fw.tx.after_commit(self._recorded, once=True)
@@ -146,7 +146,7 @@ def paused_webhooks(tx: Tx) -> list[WebhookPause]:
     return [WebhookPause(*row) for row in tx.rows(_PAUSED, now=tx.now)]
 
 
-def _pause_of(tx: Tx, webhook: str) -> WebhookPause:
+def pause_of(tx: Tx, webhook: str) -> WebhookPause:
     """Return the pause of a Webhook; one that has ended is no pause. Raises: NotFoundError."""
     row = tx.one(_READ, webhook=webhook)
     if row is None:

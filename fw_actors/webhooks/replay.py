@@ -150,7 +150,7 @@ class Replays:
             raise ConflictError("This delivery is already in progress.")
         if erased is not None:
             raise ConflictError(
-                f"The body of this delivery was erased at {iso(erased)}; it can't be sent again."
+                f"The body of this delivery was erased at {iso(erased)}; it cannot be sent again."
             )
         most, ordering = hook
         keep_before_replay(tx, delivery, most)

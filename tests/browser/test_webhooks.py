@@ -335,7 +335,7 @@ def test_secret_is_rotated_and_body_erased_after_confirmation(
     page.get_by_role("button", name="Erase").click()
     dialog.get_by_role("button", name="Erase").click()
     expect(page.get_by_text("Erased.", exact=True)).to_be_visible()
-    expect(page.get_by_text("It can't be sent again.")).to_be_visible()
+    expect(page.get_by_text("It cannot be sent again.")).to_be_visible()
     expect(page.get_by_role("button", name="Replay")).to_have_count(0)
     check_page(page, "delivery-erased")
 

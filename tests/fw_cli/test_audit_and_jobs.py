@@ -23,6 +23,11 @@ def test_jobs_list_applies_filters(fw: CommandLine, mails: list[int]) -> None:
     assert fw.json("jobs", "list", "--state", "failed", "--json") == []
     assert len(fw.json("jobs", "list", "--limit", "2", "--json")) == 2
     assert "invitation" in fw.done("jobs", "list")
+    assert len(fw.json("jobs", "list", "--user", "bob@example.test", "--json")) == 1
+    assert "Did you mean bob" in fw.refused("jobs", "list", "--user", "bobb")
+    assert fw.json("jobs", "list", "--user", "Administrator", "--json") == []
+    refused = fw.run("jobs", "cancel", "abc").stderr
+    assert "'abc' is not a whole number." in refused
 
 
 def test_jobs_are_retried_and_cancelled(fw: CommandLine, mails: list[int]) -> None:
@@ -54,4 +59,7 @@ def test_audit_prints_selected_events(fw: CommandLine, mails: list[int]) -> None
     assert fw.json("audit", "--since", "2999-01-01", "--json") == []
     assert '{"roles":[]}' in fw.done("audit")
     assert "Did you mean user.invite" in fw.refused("audit", "--action", "user.invited")
-    assert fw.refused("audit", "--action", "nothing.*")
+    assert fw.refused("audit", "--action", "nothing.*") == "fw: There is no action nothing.*.\n"
+    assert "Did you mean user.*" in fw.refused("audit", "--action", "usr.*")
+    assert len(fw.json("audit", "--actor", "bob@example.test", "--json")) == 0
+    assert "Did you mean bob" in fw.refused("audit", "--actor", "bobb")

@@ -216,7 +216,7 @@ def test_unreadable_declaration_file_is_named(fw: CommandLine, site: Path) -> No
     assert "bad.toml is not valid TOML" in fw.refused("diff", "bad.toml")
     (fw.folder / "bad.json").write_text("{")
     assert "bad.json is not valid JSON" in fw.refused("diff", "bad.json")
-    assert "none.json can't be read" in fw.refused("diff", "none.json")
+    assert "none.json cannot be read" in fw.refused("diff", "none.json")
     (fw.folder / "site.yaml").write_text("")
     assert "must end in .toml or .json" in fw.refused("diff", "site.yaml")
     (fw.folder / "more.toml").write_text("[webhooks.erp]\ntimeout = 3")

@@ -64,7 +64,7 @@ def test_eval_user_has_rights_of_that_user(fw: CommandLine) -> None:
         ("", "invalid syntax"),
         ("'\0'", "null bytes"),
         ('fw.get_doc("User", "nobody")', "nobody"),
-        ("exit()", "<expression> ended itself"),
+        ("exit()", "fw: the expression called exit()\n"),
         ("(_ for _ in ()).throw(ValueError('a\x1b'))", "ValueError: a\\u001b"),
     ],
 )  # fmt: skip

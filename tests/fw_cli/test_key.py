@@ -53,9 +53,9 @@ def test_key_create_creates_machine_account(fw: CommandLine) -> None:
     [
         (("idda", "--label", "x"), 1, "Did you mean ida"),
         (("ida", "--label", " "), 1, "label"),
-        (("ida", "--label", "x", "--days", "0"), 1, "days"),
+        (("ida", "--label", "x", "--days", "0"), 2, "'--days'"),
         (("ida", "--label", "x", "--role", "Event Publisher"), 2, "--email"),
-        (("ida", "--label", "x", "--email", "other@example.test"), 1, "already"),
+        (("ida", "--label", "x", "--email", "other@example.test"), 1, "leave out --email\n"),
         (("x", "--label", "x", "--email", "x@a.test", "--role", "Event Publishr"), 1, "Did you"),
     ],
 )

@@ -69,6 +69,7 @@ def test_misspelt_command_is_answered_with_nearest(fw: CommandLine) -> None:
     told = fw.run("webhoks", "list")
     assert told.exit_code == 2
     assert "Did you mean 'webhooks'?" in told.stderr
+    assert fw.run("bogus").stderr.endswith("No such command 'bogus'.\n")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -52,7 +52,7 @@ def test_webhooks_verify_reads_request_from_stdin(fw: CommandLine) -> None:
     assert fw.run("webhooks", "verify", "-", stdin=saved).exit_code == 2
     far = fw.run("webhooks", "verify", "-", "--webhook", "x", "--tolerance", "nan", stdin=saved)
     assert (far.exit_code, "number of seconds" in far.stderr) == (2, True)
-    assert "can't be read" in fw.refused("webhooks", "verify", "none", "--webhook", "x")
+    assert "cannot be read" in fw.refused("webhooks", "verify", "none", "--webhook", "x")
     assert "empty line" in fw.refused(
         "webhooks", "verify", "-", "--secret-env", "A", stdin="no request", FW_SECRET_A="s"
     )
@@ -71,4 +71,4 @@ def test_webhooks_verify_works_without_site(fw: CommandLine) -> None:
 def test_webhooks_listen_names_unusable_folder(fw: CommandLine) -> None:
     (fw.folder / "file").touch()
     told = fw.refused("webhooks", "listen", "--port", "0", "--save", "file/requests")
-    assert told == "fw: file/requests can't be made: Not a directory.\n"
+    assert told == "fw: file/requests cannot be made: Not a directory.\n"

@@ -92,7 +92,7 @@ def test_start_status_restart_and_stop_work_together(fw: CommandLine) -> None:
     assert fw.done("start").startswith("running at http://127.0.0.1:")
     first = facts(fw)
     assert accepts(first["url"])
-    assert fw.done("start").endswith(" already\n")
+    assert fw.done("start").startswith("already running at http://127.0.0.1:")
     assert facts(fw) == first
     fw.done("restart")
     second = facts(fw)

@@ -34,10 +34,11 @@ def test_invitation_link_is_printed_for_log_transport(fw: CommandLine) -> None:
     ("args", "told"),
     [
         (("idda",), "Did you mean ida"),
-        (("ida",), "has a password already"),
+        (("ida",), "has a password already: fw user passwd ida sets another"),
         (("new@example.test", "--role", "Sistem Manager"), "Did you mean System Manager"),
         (("ida", "--role", "Clerk"), "ida has an account already"),
         (("IDA@example.test", "--name", "other"), "has an account already"),
+        (("notanaddress",), "A new account needs an e-mail address."),
         (("nobody", "--name", "other"), "email"),
     ],
 )
@@ -90,7 +91,12 @@ def test_user_sessions_lists_and_ends_sessions(fw: CommandLine) -> None:
         ("Administrator", {"sessions_ended": 2, "keys_ended": 1}),
         ("Administrator", {"sessions_ended": 1}),
     ]
-    assert fw.run("user", "sessions", "ida", "--keys").exit_code == 2
+    for options, told in (
+        (("--keys",), "--keys needs --end-all."),
+        (("--end", "s1", "--end-all"), "--end and --end-all exclude each other."),
+    ):
+        result = fw.run("user", "sessions", "ida", *options)
+        assert (result.exit_code, told in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, told: str
     file = fw.folder / "in.csv"
     file.write_bytes(content)
     assert told in fw.refused("user", "import", str(file))
-    assert "can't be read" in fw.refused("user", "import", "none.csv")
+    assert "cannot be read" in fw.refused("user", "import", "none.csv")
 
 
 def test_import_table_names_refused_lines(fw: CommandLine) -> None:

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from fw_actors.documents.core import Webhook
+from fw_actors.documents.fields import Int
 from fw_actors.rules.signing import key_of
+from fw_cli.values import WholeNumber
+from fw_cli.webhook_documents import add as add_command
 from tests.fw_cli.conftest import CommandLine
 
 URL = "https://erp.example/hook"
@@ -81,12 +85,15 @@ def test_add_and_edit_accept_limits_of_receiver(fw: CommandLine, erp: dict[str, 
     ("options", "code"),
     [
         ((), 2),
-        (("--event", "a.b", "--rate-limit", "-1"), 1),
+        (("--event", "a.b", "--rate-limit", "-1"), 2),
         (("--event", "a.b", "--ordering", "strict"), 2),
         (("--event", "a.b", "--client-certificate", "missing"), 1),
         (("--event", "A B"), 1),
         (("--event", "a.b", "--on", "saved"), 2),
         (("--doctype", "Nothing", "--on", "saved"), 1),
+        (("--event", "a.b", "--max-attempts", "11"), 2),
+        (("--event", "a.b", "--timeout", "61"), 2),
+        (("--on", "saved"), 2),
         (("--event", "a.b", "--set", "timeout=61"), 1),
         (("--event", "a.b", "--set", "secret=x"), 2),
         (("--event", "a.b", "--set", "enabled=0"), 2),
@@ -108,11 +115,57 @@ def test_add_refuses_same_values_as_http(
 def test_given_secret_is_not_printed(fw: CommandLine) -> None:
     """Secrets come from stdin or the environment, and never from arguments (C-151)."""
     add = ("webhooks", "add", URL, "--event", "a.b", "--name")
-    printed = fw.done(*add, "erp", "--secret-stdin", stdin="from-standard-input\n")
-    assert stored_secret(fw) == "from-standard-input"
-    printed += fw.done(*add, "crm", "--secret-env", "crm", FW_SECRET_CRM="from-environment")
+    printed = fw.done(*add, "erp", "--secret-stdin", stdin="from-standard-input-of-32-bytes-0\n")
+    assert stored_secret(fw) == "from-standard-input-of-32-bytes-0"
+    printed += fw.done(
+        *add, "crm", "--secret-env", "crm", FW_SECRET_CRM="from-environment-of-32-bytes-000"
+    )
     assert "from-" not in printed
     assert fw.run(*add, "x", "--secret-stdin", "--secret-env", "crm").exit_code == 2
+
+
+@pytest.mark.parametrize("secret", ["abc", "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=="])
+def test_short_secret_is_accepted_with_warning(
+    fw: CommandLine, erp: dict[str, Any], secret: str
+) -> None:
+    add = ("webhooks", "add", URL, "--event", "a.b", "--secret-stdin")
+    for command in (add, ("webhooks", "rotate-secret", "erp", "--secret-stdin", "--yes")):
+        result = fw.run(*command, stdin=f"{secret}\n")
+        assert result.exit_code == 0
+        assert result.stderr.startswith("warning: the secret has only ")
+        assert secret not in result.output
+
+
+@pytest.mark.parametrize(
+    ("variable", "told"),
+    [
+        ("a b", "fw: a variable's name must match FW_SECRET_[A-Z0-9_]+\n"),
+        ("nope", "fw: FW_SECRET_NOPE is not set in this process's environment\n"),
+        ("key", "fw: FW_SECRET_KEY is not for Webhooks: it is the site's own key\n"),
+    ],
+)
+def test_secret_env_explains_refused_variable(fw: CommandLine, variable: str, told: str) -> None:
+    add = ("webhooks", "add", URL, "--event", "a.b", "--secret-env", variable)
+    assert fw.refused(*add) == told
+
+
+@pytest.mark.parametrize(
+    ("host", "warned"), [("10.0.0.1", True), ("[fd00::1]", True), ("erp.example", False)]
+)
+def test_add_warns_of_address_that_policy_denies(fw: CommandLine, host: str, warned: bool) -> None:
+    (fw.folder / "fw.json").write_text('{"ops": {"outgoing": {"private": "deny"}}}')
+    result = fw.run("webhooks", "add", f"https://{host}/x", "--event", "a.b")
+    assert result.exit_code == 0
+    assert ("warning: its deliveries will be refused" in result.stderr) is warned
+
+
+def test_limits_of_options_are_those_of_fields() -> None:
+    for field in ("timeout", "max_attempts", "rate_limit"):
+        (option,) = (each for each in add_command.params if each.name == field)
+        meta = Webhook.meta.fields[field]
+        assert isinstance(option.type, WholeNumber)
+        assert isinstance(meta, Int)
+        assert (option.type.min, option.type.max) == (meta.minimum, meta.maximum)
 
 
 def test_add_refuses_taken_webhook_name(fw: CommandLine, erp: dict[str, Any]) -> None:
@@ -148,8 +201,11 @@ def test_rotate_secret_takes_secret_from_stdin(fw: CommandLine, erp: dict[str, A
     rotate = ("webhooks", "rotate-secret", "erp", "--secret-stdin", "--yes")
     assert "first line of stdin is empty" in fw.refused(*rotate, stdin="\n")
     assert stored_secret(fw) == erp["secret"]
-    assert fw.done(*rotate, stdin="given-on-stdin\n") == "replaced the signing secret of erp\n"
-    assert stored_secret(fw) == "given-on-stdin"
+    assert (
+        fw.done(*rotate, stdin="given-on-stdin-and-of-32-bytes-0\n")
+        == "replaced the signing secret of erp\n"
+    )
+    assert stored_secret(fw) == "given-on-stdin-and-of-32-bytes-0"
 
 
 def test_set_names_option_for_unsupported_field(fw: CommandLine) -> None:

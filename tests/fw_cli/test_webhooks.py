@@ -62,11 +62,16 @@ def test_webhook_is_paused_for_duration_and_resumed(fw: CommandLine, hooks: list
     assert (paused["webhook"], paused["paused"]) == (name, True)
     assert paused["until"]
     assert "until it is resumed" in fw.done("webhooks", "pause", name)
+    assert fw.done("webhooks", "resume", name) == f"resumed {name}; its deliveries are sent.\n"
+    not_paused = f"{name} is not paused; its deliveries are sent.\n"
+    assert fw.done("webhooks", "resume", name) == not_paused
     assert fw.json("webhooks", "resume", name, "--json") == {
         "webhook": name, "paused": False, "since": None, "until": None,
     }  # fmt: skip
     refused = fw.run("webhooks", "pause", name, "--for", "0m")
     assert (refused.exit_code, "must be a duration" in refused.stderr) == (2, True)
+    refused = fw.run("webhooks", "pause", name, "--for", "9999d")
+    assert (refused.exit_code, "must be at most 366d" in refused.stderr) == (2, True)
 
 
 ATTEMPTED = """
@@ -108,6 +113,8 @@ def test_attempts_on_record_are_shown_with_requests(fw: CommandLine, hooks: list
     assert len(fw.json(*args, "--limit", "5", "--json")) == 5
     assert "example.test/0" in fw.done(*args)
     assert fw.json(*args, "--until", "1h", "--json") == []
+    inverted = fw.run(*args, "--until", "2h")
+    assert (inverted.exit_code, "--since must be before --until" in inverted.stderr) == (2, True)
 
 
 def test_jobs_stats_counts_webhook_queue(fw: CommandLine, hooks: list[str]) -> None:
@@ -141,6 +148,9 @@ def test_cancel_ends_waiting_deliveries(fw: CommandLine, hooks: list[str]) -> No
     assert fw.json("webhooks", "cancel", name, "--yes", "--json") == [{"delivery": name}]
     assert "cancelled: Administrator cancelled" in fw.done("webhooks", "explain", name)
     assert "it is Failed" in fw.refused("webhooks", "cancel", name, "--yes")
+    told = fw.done("webhooks", "explain", name)
+    assert "It was cancelled after 0 of 6 attempts." in told
+    assert "cancelled" in [word for line in told.splitlines() for word in line.split()[1:2]]
     of_one = fw.json("webhooks", "list", "--webhook", hooks[1], "--status", "Queued", "--json")
     held = of_one[0]["name"]
     lease = f"UPDATE fw_job SET lease = 'x', next_at = next_at + 60000 WHERE subject = '{held}'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,6 +36,15 @@ def test_fw_client_imports_only_httpx() -> None:
     assert others.pop("async_library.py") == {"trio"}
     assert all(name.startswith("receiver/") for name in others)
     assert all(libraries <= ADAPTERS for libraries in others.values())
+
+
+def test_fw_client_names_its_extra_without_httpx() -> None:
+    code = "import sys; sys.modules['httpx'] = None; import fw_client"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    hint = "fw_client needs the library httpx: pip install 'fw-actors[client]'"
+    assert result.stderr.splitlines()[-1] == f"ModuleNotFoundError: {hint}"
 
 
 @pytest.mark.parametrize("source", MADE, ids=lambda source: source.stem)

@@ -134,7 +134,7 @@ ASVS_DATA: Final = (
     Mutation(
         "a body may write fields of the service",
         "fw_actors/documents/rest.py",
-        '            raise BadRequestError(f"{key} can\'t be written.", field=key)\n',
+        '            raise BadRequestError(f"{key} cannot be written.", field=key)\n',
         "            values[key] = value\n",
         "tests/fw_actors/documents/test_rest.py::"
         "test_rest_insert_refuses_wrong_body_shape_and_names_key",

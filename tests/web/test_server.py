@@ -279,7 +279,7 @@ async def test_server_survives_a_failing_accept(
 def test_bind_picks_a_free_port() -> None:
     with bind("127.0.0.1", 0).socket as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=rf"FW_BIND: can't listen at 127.*:{port}: "):
+        with pytest.raises(ConfigurationError, match=rf"FW_BIND: cannot listen at 127.*:{port}: "):
             bind("127.0.0.1", port)
     with pytest.raises(ConfigurationError, match="FW_BIND"):
         bind("no-such-host.invalid", 0)

@@ -16,6 +16,7 @@ from fw_actors.webhooks.attempt_list import (
     attempt_page,
     read_place,
 )
+from fw_actors.webhooks.attempts import trigger_in_words
 from fw_actors.webhooks.health import labels_of
 from web.exchange import Exchange
 from web.operations import Operation, Route
@@ -106,7 +107,7 @@ def _number(code: str) -> int | None:
 
 def _shown(attempt: ListedAttempt, labels: Mapping[str, str]) -> ShownAttempt:
     place = attempt.place
-    by = f" by {attempt.run.user}" if attempt.trigger == "replay" else ""
+    trigger = trigger_in_words(attempt.trigger, attempt.error, attempt.run.user)
     kind = (attempt.error or "").partition(":")[0].replace("_", " ")
     text = str(attempt.response_status) if attempt.response_status is not None else kind
     return ShownAttempt(
@@ -117,7 +118,7 @@ def _shown(attempt: ListedAttempt, labels: Mapping[str, str]) -> ShownAttempt:
         webhook_path=document_path(WEBHOOK, attempt.webhook) if attempt.webhook in labels else "",
         result=ListCell("badge", text or attempt.status, _TONES.get(attempt.status, WARN)),
         error=sentence(attempt.error),
-        title=f"{attempt.number}, {attempt.trigger.value}{by}",
+        title=f"{attempt.number}, {trigger}",
         ended=iso(place.ended),
         duration_ms=attempt.duration_ms,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from fw_actors.documents.fields import iso
-from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.rules.delivery import DeliveryStatus, is_cancellation
 from fw_actors.rules.findings import ServiceState
 from fw_actors.runtime.clock import US_PER_MS
 from fw_actors.webhooks.attempts import AttemptRun, AttemptTrace, AttemptTrigger, RecordedAttempt
@@ -97,7 +97,7 @@ def runs(report: DeliveryReport) -> Iterator[TimelineRun]:
 
 
 def _shown(report: DeliveryReport, attempt: RecordedAttempt, id_: str) -> TimelineAttempt:
-    retry = attempt.trigger is AttemptTrigger.RETRY
+    retry = attempt.trigger is AttemptTrigger.RETRY and not is_cancellation(attempt.error)
     return TimelineAttempt(
         id=id_,
         title=f"Attempt {attempt.number}{', a retry' if retry else ''}",

@@ -257,7 +257,7 @@ class WebhookRoutes(GatewayRoutes):
     async def cancel(self, exchange: Exchange) -> Response:
         """Cancel a Queued or Retrying delivery: it becomes Failed, and nothing more is sent.
 
-        A delivery that is being sent now can't be cancelled (409).
+        A delivery that is being sent now cannot be cancelled (409).
         """
         body: CancelDeliveryRequest = exchange.body
         status = await self._gateway.cancel_delivery(

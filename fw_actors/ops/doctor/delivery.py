@@ -158,7 +158,7 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     if facts.lost_certificates:
         names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
         yield problem(
-            f"webhooks whose client certificate can't be used: {names}",
+            f"webhooks whose client certificate cannot be used: {names}",
             "Their attempts fail. FW_CLIENT_CERT_<NAME> and FW_CLIENT_KEY_<NAME> must name files "
             "in PEM, without a password, that this user may read.",
         )

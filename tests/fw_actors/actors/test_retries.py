@@ -228,7 +228,7 @@ async def test_webhook_without_url_fails_own_deliveries_only(
         [broken, other] = [await post.settled(each) for each in await post.emit()]
     assert {broken["status"], other["status"]} == {"Failed", "Sent"}
     assert {broken["error"], other["error"]} == {
-        None, "internal: the webhook's url can't be sent to.",
+        None, "internal: the webhook's url cannot be sent to.",
     }  # fmt: skip
 
 

@@ -111,10 +111,10 @@ def test_key_file_without_a_usable_key_is_refused(site: Path, content: bytes, to
 
 def test_key_file_that_cannot_be_read_is_refused(site: Path) -> None:
     assert problem(site, FW_SECRET_KEY_FILE="gone").endswith(
-        "can't be read: No such file or directory"
+        "cannot be read: No such file or directory"
     )
     (site / "secret.key").mkdir()
-    assert "can't be read" in problem(site)
+    assert "cannot be read" in problem(site)
 
 
 def test_key_of_a_file_is_hidden_and_unavailable_to_apps(site: Path) -> None:

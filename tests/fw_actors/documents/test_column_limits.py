@@ -29,8 +29,8 @@ def declare(body: Body) -> Any:
 
 REFUSED: list[tuple[Body, str]] = [
     ({"code": Data(unique=True, length=LONGEST + 1)}, "code: too long for an index"),
-    ({"code": Text(unique=True)}, "code: a field without a length can't be in an index"),
-    ({"code": JSON(unique=True, length=9)}, "code: a field without a length can't be in an index"),
+    ({"code": Text(unique=True)}, "code: a field without a length cannot be in an index"),
+    ({"code": JSON(unique=True, length=9)}, "code: a field without a length cannot be in an index"),
     ({"code": Select(options=["é" * 2000], unique=True)}, "code: too long for an index"),
     (
         {"a": Data(length=400), "b": Data(length=400), "unique_together": (("a", "b"),)},
@@ -38,11 +38,11 @@ REFUSED: list[tuple[Body, str]] = [
     ),
     (
         {"a": Date(), "b": Text(), "index_together": (("a", "b"),)},
-        "a, b: a field without a length can't be in an index",
+        "a, b: a field without a length cannot be in an index",
     ),
     (
         {"a": Vault(), "index_together": (("a",),)},
-        "a: a field without a length can't be in an index",
+        "a: a field without a length cannot be in an index",
     ),
     ({f"f{n}": Int() for n in range(401)}, "there must be at most 400 fields, not 401"),
 ]

@@ -148,11 +148,11 @@ ODD: list[tuple[dict[str, Any], str]] = [  # declarations with options of the wr
     ({"naming": 5}, "naming must be"),
     ({"name": 5}, "name must be letters"),
     ({"permissions": ["Boss"]}, "permissions must be a dict"),
-    ({"permissions": {"a/b": "read"}}, "'a/b' can't be a role"),
-    ({"permissions": {"": "read"}}, "'' can't be a role"),
-    ({"permissions": {" Boss": "read"}}, "' Boss' can't be a role"),
-    ({"permissions": {"x" * 141: "read"}}, "can't be a role"),
-    ({"permissions": {5: "read"}}, "5 can't be a role"),
+    ({"permissions": {"a/b": "read"}}, "'a/b' cannot be a role"),
+    ({"permissions": {"": "read"}}, "'' cannot be a role"),
+    ({"permissions": {" Boss": "read"}}, "' Boss' cannot be a role"),
+    ({"permissions": {"x" * 141: "read"}}, "cannot be a role"),
+    ({"permissions": {5: "read"}}, "5 cannot be a role"),
     ({"permissions": {"Boss": 5}}, "no such action 5"),
 ]
 

@@ -143,7 +143,7 @@ def test_load_apps_reports_every_failure_with_file_and_line(folder: Path) -> Non
     assert f"{folder / 'myapp_syntax.py'}, line 2" in reported
     assert f"{folder / 'myapp_raises.py'}, line 3: ZeroDivisionError" in reported
     assert f"{folder / 'myapp_exits.py'}, line 2: SystemExit: 3" in reported
-    assert "myapp_missing can't be imported: ModuleNotFoundError" in reported
+    assert "myapp_missing cannot be imported: ModuleNotFoundError" in reported
     assert len(reported.splitlines()) == 5
 
 
@@ -220,7 +220,7 @@ def test_registry_reports_invalid_role_with_function() -> None:
     with pytest.raises(ConfigurationError) as refusal:
         Registry((), (fly, crawl))
     first, second = refusal.value.problems
-    assert first.startswith(f"{__file__}: function fly: roles: 'a/b' can't be a role")
+    assert first.startswith(f"{__file__}: function fly: roles: 'a/b' cannot be a role")
     assert second == f"{__file__}: function crawl: roles must be a list of names"
 
 

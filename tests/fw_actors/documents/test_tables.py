@@ -278,7 +278,7 @@ async def test_make_tables_refuses_unique_field_with_stored_duplicates(store: St
     with pytest.raises(ConfigurationError) as refusal:
         await store.write(work)
     (problem,) = refusal.value.problems
-    assert "class UniqueOld: old: it can't be unique" in problem
+    assert "class UniqueOld: old: it cannot be unique" in problem
 
 
 async def test_make_tables_turns_empty_unique_values_into_null(store: Store) -> None:

@@ -126,7 +126,7 @@ async def test_attempt_fails_without_accepted_certificate(club: Club) -> None:
                 await post(sender, club.target(name))
             kinds[name] = str(failure.value)
     assert club.guests == []
-    assert kinds["TORN"].startswith("tls: The client certificate TORN can't be used")
+    assert kinds["TORN"].startswith("tls: The client certificate TORN cannot be used")
     assert kinds["UNKNOWN"].startswith("tls: The client certificate UNKNOWN is not in")
 
 
@@ -222,4 +222,4 @@ async def test_doctor_reports_lost_and_expiring_certificates(club: Club) -> None
     assert len(facts.lost_certificates) == 1
     assert facts.ending_certificates == ("SOON",)
     told = [finding.text for finding in evaluate_webhooks(facts).findings]
-    assert any("client certificate can't be used" in text for text in told)
+    assert any("client certificate cannot be used" in text for text in told)

@@ -250,7 +250,7 @@ def self_signed() -> ssl.SSLContext:
 
 async def test_tls_refuses_self_signed_certificate(authority: Authority) -> None:
     error = await refused(authority, self_signed())
-    assert str(error).startswith("tls: The certificate of 127.0.0.1 can't be trusted: ")
+    assert str(error).startswith("tls: The certificate of 127.0.0.1 cannot be trusted: ")
     assert "self-signed" in error.sentence.replace("self signed", "self-signed")
 
 
@@ -269,7 +269,7 @@ async def test_tls_names_expected_host_on_mismatch(
 
 async def test_tls_refuses_unknown_authority(authority: Authority) -> None:
     error = await refused(Authority(fast_path=authority.fast_path), authority.server("127.0.0.1"))
-    assert "can't be trusted" in error.sentence
+    assert "cannot be trusted" in error.sentence
     assert "\n" not in error.sentence
 
 

@@ -75,15 +75,15 @@ BAD = [
     ("https://" + "a" * 64, "host name"),
     ("https://" + "a." * 127 + "abc", "host name"),
     ("https://\u2488com/", "host name|international"),
-    ("https://[::1", "can't be read"),
+    ("https://[::1", "cannot be read"),
     ("https://[zz]", "IPv6"),
     ("https://[1.2.3.4]", "IPv6"),
     ("https://[fe80::1%eth0]", "zone"),
     ("https://h:0", "port"),
     ("https://h:65536", "port"),
     ("https://h:" + "9" * 1000, "port"),
-    ("https://h:80:80", "can't be read"),
-    ("https://h:8a", "can't be read"),
+    ("https://h:80:80", "cannot be read"),
+    ("https://h:8a", "cannot be read"),
     ("https://h/" + "a" * 2048, "2048"),
 ]
 

@@ -94,7 +94,7 @@ async def test_tls_session_does_not_skip_changed_certificate() -> None:
             to = receiver.target("hook.test")
             assert await post(opened, to) == 200
         async with receiving(once(CLOSING), port=receiver.port, context=forged):
-            with pytest.raises(TlsError, match="can't be trusted"):
+            with pytest.raises(TlsError, match="cannot be trusted"):
                 await post(opened, to)
 
 

@@ -82,7 +82,7 @@ def test_load_method_finds_dotted_path() -> None:
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("no_such_app.send", "can't be imported"), ("os.path.no_such", "has no function no_such"),
+    [("no_such_app.send", "cannot be imported"), ("os.path.no_such", "has no function no_such"),
      ("os.sep", "has no function sep"), ("broken_mail_app.send", "ZeroDivisionError"),
      ("ending_mail_app.send", "SystemExit"), ("async_mail_app.send", "not async")],
 )  # fmt: skip

@@ -52,6 +52,13 @@ ENDED = (
             "replay.",
         ),
         (
+            {"status": DeliveryStatus.FAILED, "attempts": 4, "next_at": None,
+             "error": "The error.", "cancelled": True},
+            WaitReason.FAILED, None,
+            "It was cancelled after 3 of 6 attempts. The error. To send it again: fw webhooks "
+            "replay.",
+        ),
+        (
             {"next_at": None}, WaitReason.NO_JOB, None,
             "It has no job that is due at any time: fw_job was changed by hand. It is not sent by "
             "itself.",

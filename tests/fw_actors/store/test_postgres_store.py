@@ -265,7 +265,7 @@ async def crash_under_load(store: Store, cluster: PostgresCluster) -> None:
 
 async def test_open_postgres_reports_unreachable_server_without_password() -> None:
     url = "postgresql://fw:a-secret@127.0.0.1:1/fw"
-    with pytest.raises(ConfigurationError, match="can't be opened") as caught:
+    with pytest.raises(ConfigurationError, match="cannot be opened") as caught:
         async with open_postgres(url, clock=SystemClock(), entropy=SeededEntropy(1)):
             pass
     (problem,) = caught.value.problems

@@ -75,7 +75,7 @@ async def test_open_sqlite_refuses_database_not_in_utf8(path: Path, open_store: 
 
 async def test_open_sqlite_refuses_uncreatable_folder(path: Path, open_store: OpenStore) -> None:
     await trio.Path(path.parent).write_text("a file where the folder should be")
-    with pytest.raises(ConfigurationError, match="can't be opened"):
+    with pytest.raises(ConfigurationError, match="cannot be opened"):
         async with open_store():
             pass
 

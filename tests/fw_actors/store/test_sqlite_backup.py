@@ -82,7 +82,7 @@ def test_back_up_file_refuses_damaged_database(source: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("target", ["no/such/folder/copy.db", "source.db/copy.db"])
 def test_back_up_file_reports_unwritable_target(source: Path, tmp_path: Path, target: str) -> None:
-    with pytest.raises(ConfigurationError, match="can't be written"):
+    with pytest.raises(ConfigurationError, match="cannot be written"):
         back_up_file(source, tmp_path / target, nothing)
 
 

@@ -10,8 +10,9 @@ import trio
 
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.rules.delivery import Ending
-from fw_actors.webhooks.attempts import attempts_of
+from fw_actors.webhooks.attempts import attempts_of, trigger_in_words
 from fw_actors.webhooks.cancellation import MAX_AT_ONCE
+from fw_actors.webhooks.diagnostics import waiting
 from fw_actors.webhooks.health import health_of
 from tests.fw_actors.office import Office
 from tests.fw_actors.webhooks.claim_kit import RUNS, ClaimingProcess, emit, of
@@ -58,6 +59,10 @@ async def test_cancel_is_recorded_after_earlier_attempts(office: Office) -> None
     assert [(each.number, each.error) for each in history.attempts] == [
         (2, "cancelled: Administrator cancelled this delivery."), (1, "status: 400."),
     ]  # fmt: skip
+    words = [trigger_in_words(each.trigger, each.error, None) for each in history.attempts]
+    assert words == ["cancelled", "event"]
+    found = await office.site.store.read(lambda tx: waiting(tx, office.site.registry, delivery))
+    assert (found.attempts, found.cancelled) == (2, True)
     assert json.loads((await office.sql(EVENTS))[0][2])["previous_status"] == "Retrying"
 
 

@@ -58,7 +58,7 @@ async def test_replay_refuses_erased_delivery(office: Office) -> None:
     depot = OutcomeDepot(office)
     delivery = await depot.ended("REFUSED")
     at = await erased(depot, delivery)
-    with pytest.raises(ConflictError, match=f"was erased at {at}; it can't be sent again"):
+    with pytest.raises(ConflictError, match=f"was erased at {at}; it cannot be sent again"):
         await depot.replay(delivery, "Administrator")
     report = await office.do(lambda fw: delivery_report(fw, delivery))
     told = report.as_json(ServiceState(running=True))

@@ -110,7 +110,7 @@ async function save() {
 const ACTS = {
   submit: { title: "Submit this document?", text: "After that most of its fields can no longer be changed.", ok: "Submit", path: "/submit", done: "Submitted." },
   cancel: { title: "Cancel this document?", text: "It stays readable, but can no longer be changed.", ok: "Cancel document", danger: true, path: "/cancel", done: "Cancelled." },
-  delete: { title: "Delete this document?", text: "This can't be undone.", ok: "Delete", danger: true },
+  delete: { title: "Delete this document?", text: "This cannot be undone.", ok: "Delete", danger: true },
   rename: { title: "Rename this document", text: "Links to it follow.", ok: "Rename", field: { label: "New name" }, value: name },
 };
 
