@@ -6,6 +6,9 @@ but the socket. `StreamConnection` is the same over trio's own stream; tests run
 
 Client certificates are files that the environment names. A renewed file is used by the next new
 connection, without a restart (B-370 to B-373).
+
+The module has more than 500 lines because both kinds of connections share contexts, sessions and
+certificates.
 """
 
 from __future__ import annotations

@@ -95,9 +95,7 @@ class SharedSubscriptions:
     """One process's view of the shared subscriptions. May be used by any thread."""
 
     def __init__(self, descriptor: int, place: ProcessPlace) -> None:
-        """`descriptor` is that of shared memory, at first a header of zeros; it is closed with this
-        object.
-        """
+        """`descriptor` is that of zeroed shared memory; it is closed with this object."""
         self._descriptor = descriptor
         self._own = place.number - 1
         self._memory = mmap.mmap(descriptor, _HEADER)
