@@ -334,7 +334,7 @@ def _remove(file: Path) -> None:
 
 @dataclass(frozen=True)
 class DumpFacts:
-    """What the list of a dump tells; it has no numbers of rows. Unknown facts are empty."""
+    """The facts in the contents of a dump, which has no row counts; unknown facts are empty."""
 
     created: str  # as pg_restore prints it
     server: str  # the version of PostgreSQL

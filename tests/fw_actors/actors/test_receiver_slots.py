@@ -59,10 +59,7 @@ async def test_slow_start_sends_waves_without_pause(
     receiver = ScriptedReceiver(["200"], busy=0.1)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=16) as post:
         await post.webhook()
-        made = await post.site.write(
-            "Administrator",
-            lambda fw: [fw.webhooks.emit("invoice.paid", {})["deliveries"][0] for _ in range(15)],
-        )
+        made = await emitted(post, 15)
         for delivery in made:
             await post.settled(delivery)
     first = receiver.posts[0].at
@@ -191,6 +188,14 @@ async def test_leased_delivery_without_slot_is_returned_uncounted(
     assert receiver.times[1] <= 12
 
 
+async def emitted(post: DeliverySite, count: int) -> list[str]:
+    """Emit events for one Webhook in one transaction; return their deliveries."""
+    return await post.site.write(
+        "Administrator",
+        lambda fw: [fw.webhooks.emit("invoice.paid", {})["deliveries"][0] for _ in range(count)],
+    )
+
+
 async def test_slots_return_although_mailbox_of_dispatcher_is_full(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -198,10 +203,7 @@ async def test_slots_return_although_mailbox_of_dispatcher_is_full(
     receiver = ScriptedReceiver(["200"], busy=0.5)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=4) as post:
         await post.webhook()
-        made = await post.site.write(
-            "Administrator",
-            lambda fw: [fw.webhooks.emit("invoice.paid", {})["deliveries"][0] for _ in range(20)],
-        )
+        made = await emitted(post, 20)
         await trio.sleep(1.2)
         assert receiver.in_flight == 4
         dispatcher = post.runtime.ref("dispatcher")
@@ -225,10 +227,7 @@ async def test_restarted_dispatcher_counts_attempts_of_before(
     receiver = ScriptedReceiver(["200"], busy=0.5)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=4) as post:
         await post.webhook()
-        made = await post.site.write(
-            "Administrator",
-            lambda fw: [fw.webhooks.emit("invoice.paid", {})["deliveries"][0] for _ in range(60)],
-        )
+        made = await emitted(post, 60)
         await trio.sleep(1.2)
         assert receiver.in_flight == 4
         claim = Deliveries.claim
