@@ -136,8 +136,8 @@ class ActorCell(ABC):
         "full_of_work",
         "handled",
         "handler_seconds",
+        "incarnation",
         "last_error",
-        "life",
         "mailbox",
         "mailbox_held",
         "name",
@@ -161,7 +161,7 @@ class ActorCell(ABC):
         self.mailbox = mailbox
         self.actor: Actor | None = None
         """The current instance."""
-        self.life = 0
+        self.incarnation = 0
         """The incarnation: the number of the current instance, or else of the last one; 0 before
         the first."""
         self.scheduled = True
@@ -432,7 +432,7 @@ class ActorCell(ABC):
         """Make an instance the current one, with the limits `policy`."""
         self.policy = policy
         self.actor = actor
-        self.life = self.runtime.next_life()
+        self.incarnation = self.runtime.next_incarnation()
         if actor.phases:
             actor.context.begin_phases(actor)
         if self.runtime.tracing is not None:
@@ -689,7 +689,11 @@ class ActorCell(ABC):
         )
         of = self._recent[-1].__name__ if phase == "handler" and self._recent else ""
         self.runtime.events.emit(
-            EventKind.FAILED, self.name, reason=self.last_error, message_type=of, life=self.life
+            EventKind.FAILED,
+            self.name,
+            reason=self.last_error,
+            message_type=of,
+            incarnation=self.incarnation,
         )
         return CrashedError(error, self.last_error)
 
@@ -723,9 +727,9 @@ class ActorCell(ABC):
             self.actor = None
             if self._watch_table:
                 for watch in tuple(self.watches):
-                    watch.down(Down(self.name, failure, self.life))
+                    watch.down(Down(self.name, failure, self.incarnation))
             if failure is None and self.runtime.events.has_members:
-                self.runtime.events.emit(self._end_kind, self.name, life=self.life)
+                self.runtime.events.emit(self._end_kind, self.name, incarnation=self.incarnation)
 
     def settle_mailbox(self) -> None:
         """Close the mailbox; its messages become dead letters, their askers get ActorGone."""
@@ -751,10 +755,10 @@ class ActorCell(ABC):
 
     def _notify_up(self) -> None:
         if self.runtime.events.has_members:
-            self.runtime.events.emit(EventKind.STARTED, self.name, life=self.life)
+            self.runtime.events.emit(EventKind.STARTED, self.name, incarnation=self.incarnation)
         if self._watch_table:
             for watch in tuple(self.watches):
-                watch.up(Up(self.name, self.life))
+                watch.up(Up(self.name, self.incarnation))
 
     def _end_error(self, failure: str | None) -> ActorError:
         """Return a new error for each asker, because tasks that share one would mix their

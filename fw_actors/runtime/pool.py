@@ -332,7 +332,7 @@ class KeyedPool:
         cell = self._cells.get(key)
         if cell is None or cell.actor is None:
             return Presence(False, None, None)
-        return Presence(True, cell.life, cell.last_error)
+        return Presence(True, cell.incarnation, cell.last_error)
 
     def add_watch(self, key: str, watch: Watch) -> None:
         """Notify `watch` when an instance of the key ends or starts."""

@@ -237,7 +237,9 @@ class ActorRef(Ref, Generic[ActorT_co]):
 
     def presence(self) -> Presence:
         """Return whether the actor has an instance; for `Watch`."""
-        return Presence(self.cell.actor is not None, self.cell.life or None, self.cell.last_error)
+        return Presence(
+            self.cell.actor is not None, self.cell.incarnation or None, self.cell.last_error
+        )
 
     def add_watch(self, watch: Watch) -> None:
         """Notify `watch` of ends and starts; for `Watch`."""

@@ -1,11 +1,11 @@
 """Watches of other actors, restart intensity, and the failed keys of pools.
 
 A watch sends messages to an actor about the ends and starts of another actor's instances. Instances
-are numbered over the whole runtime: the number is the instance's `life` (its incarnation). A
-watcher gets one `Down` for each instance that ends while it watches. A watch on an actor without an
-instance is notified at once, since it might otherwise wait forever, but not of an end of which its
-owner was notified before. Therefore a handler of `Down` may watch again, and then waits for the end
-of the next instance.
+are numbered over the whole runtime: the number is the instance's `incarnation`. A watcher gets one
+`Down` for each instance that ends while it watches. A watch on an actor without an instance is
+notified at once, since it might otherwise wait forever, but not of an end of which its owner was
+notified before. Therefore a handler of `Down` may watch again, and then waits for the end of the
+next instance.
 
 Restart intensity limits and delays restarts. The limit and the delays are pure functions on frozen
 values. Supervisors use them for their children, keyed pools for each of their keys. A pool keeps
@@ -209,21 +209,21 @@ MAX_UNDELIVERED: Final = 64
 class Down:
     """An instance of the actor `name` ended; `error` is None after an orderly end.
 
-    `life` is the instance's number, which later instances of the runtime exceed; 0 if there was
-    none, or if a passivated keyed actor was not watched when it ended.
+    `incarnation` is the instance's number, which later instances of the runtime exceed; 0 if there
+    was none, or if a passivated keyed actor was not watched when it ended.
     """
 
     name: str
     error: str | None
-    life: int = 0
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """An instance of the actor `name` has started; `life` is its number, as in `Down`."""
+    """An instance of the actor `name` has started; `incarnation` is its number, as in `Down`."""
 
     name: str
-    life: int
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,8 @@ class Presence:
     """The state of a watched actor when the watch begins."""
 
     alive: bool
-    life: int | None
-    """The `life` of the current instance, or else of the last one; None if unknown."""
+    incarnation: int | None
+    """The `incarnation` of the current instance, or else of the last one; None if unknown."""
     last_error: str | None
 
 
@@ -258,8 +258,10 @@ class Watch:
         presence = ref.presence()
         operations.add_timer(self)
         ref.add_watch(self)
-        if not presence.alive and not _notified_ends(operations).covers(ref.name, presence.life):
-            self.down(Down(ref.name, presence.last_error, presence.life or 0))
+        if not presence.alive and not _notified_ends(operations).covers(
+            ref.name, presence.incarnation
+        ):
+            self.down(Down(ref.name, presence.last_error, presence.incarnation or 0))
 
     def down(self, down: Down) -> None:
         """Queue the completion: an instance has ended, or there was none when the watch began."""
@@ -290,7 +292,7 @@ class Watch:
         if isinstance(event, Up):
             assert self._up is not None
             return made_message(self._up(event))
-        _notified_ends(operations_of(self._cell)).add(self._ref.name, event.life)
+        _notified_ends(operations_of(self._cell)).add(self._ref.name, event.incarnation)
         if not self._repeat:
             self.cancel()
         return made_message(self._then(event))
@@ -312,23 +314,23 @@ class NotifiedEnds:
     Bounded: an end that was dropped from here is notified once more if the actor is watched again.
     """
 
-    __slots__ = ("_limit", "_lives")
+    __slots__ = ("_incarnations", "_limit")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._lives: OrderedDict[str, int] = OrderedDict()
+        self._incarnations: OrderedDict[str, int] = OrderedDict()
 
-    def add(self, name: str, life: int) -> None:
-        """Record that the instance was notified of the end of a `life`."""
-        self._lives[name] = life
-        self._lives.move_to_end(name)
-        if len(self._lives) > self._limit:
-            self._lives.popitem(last=False)
+    def add(self, name: str, incarnation: int) -> None:
+        """Record that the instance was notified of the end of an `incarnation`."""
+        self._incarnations[name] = incarnation
+        self._incarnations.move_to_end(name)
+        if len(self._incarnations) > self._limit:
+            self._incarnations.popitem(last=False)
 
-    def covers(self, name: str, life: int | None) -> bool:
-        """Return whether the instance was notified of this end, or of any end if `life` is None."""
-        known = self._lives.get(name)
-        return known is not None and life in (None, known)
+    def covers(self, name: str, incarnation: int | None) -> bool:
+        """Return whether the instance was notified of this end, or of any if the number is None."""
+        known = self._incarnations.get(name)
+        return known is not None and incarnation in (None, known)
 
 
 def _notified_ends(operations: PendingOperations) -> NotifiedEnds:

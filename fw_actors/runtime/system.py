@@ -149,7 +149,7 @@ class Runtime:
         self.from_threads = MessagesFromThreads()
         self.thread = get_ident()
         """The identifier of trio's thread."""
-        self.next_life = count(1).__next__
+        self.next_incarnation = count(1).__next__
         """Returns the number of a new instance, greater than all earlier ones."""
         self.workers = Workers(nursery)
         self.events = EventTopic(self)

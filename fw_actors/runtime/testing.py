@@ -383,10 +383,14 @@ async def restarted(ref: ActorRef, within: float = 60.0) -> AsyncIterator[None]:
     `within` seconds after the end of the block.
     """
     cell = ref.cell
-    before = cell.life
+    before = cell.incarnation
 
     def is_new(event: RuntimeEvent) -> bool:
-        return event.kind is EventKind.STARTED and event.name == cell.name and event.life > before
+        return (
+            event.kind is EventKind.STARTED
+            and event.name == cell.name
+            and event.incarnation > before
+        )
 
     with cell.runtime.events.listening(accept=is_new) as starts:
         yield

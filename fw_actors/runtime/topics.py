@@ -351,7 +351,7 @@ class RuntimeEvent(Message, frozen=True):
     """An error as one line without secrets, or the reason of a dead letter; may be empty."""
     message_type: str = ""
     """The type of the message concerned, if any."""
-    life: int = 0
+    incarnation: int = 0
     """The number of the instance that started or ended; see `Down`."""
 
 

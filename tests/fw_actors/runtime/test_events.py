@@ -55,7 +55,7 @@ async def test_start_and_stop_are_events(runtime: Runtime, events: Listener[Runt
         await wait_all_tasks_blocked()
     first, second = events.take_all()
     assert (first.kind, first.name, first.at) == (K.STARTED, "a", 1_700_000_001_000)
-    assert (second.kind, second.life) == (K.STOPPED, first.life)
+    assert (second.kind, second.incarnation) == (K.STOPPED, first.incarnation)
 
 
 async def test_failure_and_restart_are_events(
@@ -69,7 +69,7 @@ async def test_failure_and_restart_are_events(
     assert list(kinds) == [K.STARTED, K.FAILED, K.RESTARTED]
     assert kinds[K.FAILED].reason == "ValueError: broken"
     assert kinds[K.FAILED].message_type == "Break"
-    assert kinds[K.STARTED].life > kinds[K.FAILED].life
+    assert kinds[K.STARTED].incarnation > kinds[K.FAILED].incarnation
 
 
 async def test_supervisor_that_gives_up_is_an_event(

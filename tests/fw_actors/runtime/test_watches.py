@@ -86,8 +86,8 @@ async def test_watch_tells_each_end_of_a_restarted_actor_once(
             ref.tell(Break())
             await trio.sleep(2)
         assert [(down.name, down.error) for down in diary] == [("other", "ValueError: broken")] * 5
-        lives = [down.life for down in diary]
-        assert lives == sorted(set(lives))
+        incarnations = [down.incarnation for down in diary]
+        assert incarnations == sorted(set(incarnations))
 
 
 async def test_watch_on_an_absent_actor_tells_it_once(runtime: Runtime) -> None:
@@ -101,7 +101,7 @@ async def test_watch_on_an_absent_actor_tells_it_once(runtime: Runtime) -> None:
             await trio.sleep(1)
         await trio.sleep(1)
         assert [down.name for down in diary] == ["nobody"] * 2
-        assert diary[1].life > 0
+        assert diary[1].incarnation > 0
 
 
 async def test_watch_tells_an_end_that_came_before_it(runtime: Runtime) -> None:
@@ -114,7 +114,7 @@ async def test_watch_tells_an_end_that_came_before_it(runtime: Runtime) -> None:
                 pass
             watcher.tell(WatchOver(ref))
             await wait_all_tasks_blocked()
-        assert len({down.life for down in diary}) == 2
+        assert len({down.incarnation for down in diary}) == 2
 
 
 async def test_watch_reports_end_and_failure(runtime: Runtime) -> None:
@@ -159,7 +159,7 @@ async def test_watch_repeated_loses_no_end_while_its_owner_is_busy(runtime: Runt
         assert diary == []
     kinds = [type(event) for event in diary]
     assert kinds == [Down, Up, Down, Up, Down, Up, Down]
-    assert diary[1].life == diary[2].life
+    assert diary[1].incarnation == diary[2].incarnation
 
 
 async def test_watch_tells_the_starts_of_a_restarted_actor(runtime: Runtime) -> None:
@@ -174,7 +174,7 @@ async def test_watch_tells_the_starts_of_a_restarted_actor(runtime: Runtime) -> 
         ref.tell(Break())
         await trio.sleep(2)
         assert [type(event) for event in diary] == [Down, Up]
-        assert diary[1].life > diary[0].life
+        assert diary[1].incarnation > diary[0].incarnation
 
 
 @pytest.mark.parametrize("repeat", [True, False])
@@ -208,7 +208,7 @@ async def test_watch_of_a_keyed_actor_tells_its_start(runtime: Runtime) -> None:
         await pool["k"].ask(AddNumber(1))
         await trio.sleep(60)
         assert [type(event) for event in diary] == [Down, Up, Down]
-        assert diary[1].life == diary[2].life
+        assert diary[1].incarnation == diary[2].incarnation
     await pool.close()
 
 
