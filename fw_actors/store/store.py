@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from fw_actors.runtime.clock import Clock
-from fw_actors.store.executor import EngineCounts, Executor
+from fw_actors.store.executor import EngineCounts, Executors
 from fw_actors.store.transaction import Tx
 from fw_actors.tracing import Tracer
 
@@ -86,35 +86,31 @@ class Store:
     """Transactions for the service. All methods are called on trio's thread.
 
     Args:
-        writes: the executor of `write`.
-        reads: the executor of `read`.
-        lookups: the executor that is reserved for short reads.
+        clock: gives `Tx.now`.
+        executors: run the functions; closed with the store.
         listeners: called for commits of other processes.
         counts: of the engines, each written by its own thread.
         poll: checks at once whether another process has committed.
-        closed: called when all executors are closed.
+        max_waiting_writes, max_waiting_reads: the limits of the executors, for the statistics.
         notices: notifies other processes of commits; None if the database does, or nothing does.
     """
 
     def __init__(
         self,
         clock: Clock,
-        writes: Executor,
-        reads: Executor,
-        lookups: Executor,
+        executors: Executors,
         listeners: Listeners,
         counts: Sequence[EngineCounts],
         *,
         poll: Callable[[], None],
         max_waiting_writes: int,
         max_waiting_reads: int,
-        closed: Callable[[], None] | None = None,
         notices: CommitNotices | None = None,
     ) -> None:
         self._clock = clock
-        self._writes, self._reads, self._lookups = writes, reads, lookups
+        self._writes, self._reads, self._lookups, self._closed = executors
         self._listeners, self._counts = listeners, tuple(counts)
-        self._poll, self._closed, self._notices = poll, closed, notices
+        self._poll, self._notices = poll, notices
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
         self._telling = False
         self.tracer: Tracer | None = None
@@ -218,9 +214,11 @@ class Store:
         )
 
     async def close(self) -> None:
-        """Answer the waiting calls, then close the connections; the writers go last."""
+        """Answer the waiting calls, then close the connections, writers last."""
         await self._lookups.close()
         await self._reads.close()
         await self._writes.close()
         if self._closed is not None:
             self._closed()
+        if self._notices is not None:
+            self._notices.close()
