@@ -24,7 +24,7 @@ from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
-from fw_actors.webhooks.pacing import lock_turns
+from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 from tests.interop.overlap_kit import Overlap, as_administrator, patient_site
@@ -283,7 +283,7 @@ def halfway(
 
     def work(tx: Tx) -> Any:
         if dues[0].ordered:
-            lock_turns(tx, [dues[0].job.partition])
+            lock_claim_rows(tx, [dues[0].job.partition])
         else:
             tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": dues[0].job.id})
         overlap.meet()
