@@ -59,7 +59,7 @@ class Soak:
             for thread in threads:
                 thread.join(60)
 
-    def judge(self) -> list[str]:
+    def violations(self) -> list[str]:
         """Say what grew after the first minute, and which answers were strange."""
         found = list(self.strange[:5])
         for name, (share, more) in MAY_GROW.items():
@@ -67,7 +67,7 @@ class Soak:
                     if t >= WARM_SECONDS]  # fmt: skip
             part = max(1, len(late) // 5)
             if len(late) < 10:
-                continue  # too short to judge
+                continue  # too short for a comparison
             first, last = median(late[:part]), median(late[-part:])
             if last > first * (1 + share) + more:
                 found.append(f"{name} grew from {first:.1f} to {last:.1f}")

@@ -6,7 +6,7 @@ import pytest
 
 from supervisors.service import background
 from supervisors.service.site_files import RunBySystemd, SitePaths
-from supervisors.service.systemd import Unit, judged_unit, without_unit
+from supervisors.service.systemd import Unit, unit_from_facts, without_unit
 from tests.supervisors.service.conftest import Fakes
 
 SYSTEM = "0::/system.slice/fw.service\n"
@@ -32,7 +32,7 @@ VERSION_1 = "12:pids:/system.slice/fw.service\n1:name=systemd:/system.slice/fw.s
 def test_unit_is_recognised_for_its_main_process_only(
     environ: dict[str, str], parent: int, cgroup: str, unit: Unit | None
 ) -> None:
-    assert judged_unit(7, parent, environ, cgroup) == unit
+    assert unit_from_facts(7, parent, environ, cgroup) == unit
 
 
 def test_unit_command_names_the_manager_and_the_unit() -> None:
