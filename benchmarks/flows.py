@@ -177,12 +177,12 @@ class RecordedService:
         return answer, response.headers
 
     def _recorded(self, work: Callable[[], object]) -> Flow:
-        self._tell("begin")
+        self._command("begin")
         work()
         time.sleep(SETTLE_SECONDS)
-        return Flow([RecordedCall(*each) for each in self._tell("end")])
+        return Flow([RecordedCall(*each) for each in self._command("end")])
 
-    def _tell(self, word: str) -> Any:
+    def _command(self, word: str) -> Any:
         self._lines.write(f"{word}\n")
         self._lines.flush()
         return json.loads(self._lines.readline())

@@ -176,9 +176,9 @@ class ModelStore(Store):
         """See `Store.on_external_commit`."""
         return self._inner.on_external_commit(callback)
 
-    def tell_others(self) -> None:
-        """See `Store.tell_others`."""
-        self._inner.tell_others()
+    def notify_others(self) -> None:
+        """See `Store.notify_others`."""
+        self._inner.notify_others()
 
     def poll(self) -> None:
         """See `Store.poll`."""

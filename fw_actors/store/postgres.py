@@ -79,7 +79,7 @@ class Notices:
         """Return the descriptor, which is readable when a notice may have arrived."""
         return self._connection.raw.fileno()
 
-    def tell(self) -> None:
+    def send(self) -> None:
         """Notify the other processes of a commit."""
         self._connection.execute(_NOTIFY)
 
@@ -109,7 +109,7 @@ class InlineNotices:
     def committed(self) -> None:
         """Notify the other processes of a commit."""
         with suppress(psycopg.Error):
-            self._notices.tell()
+            self._notices.send()
 
     def poll(self) -> None:
         """Receive notices. A lost connection is replaced and counts as a notice, since some may be
@@ -182,7 +182,7 @@ class NoticeThread:
         if self._notices is not None:
             with suppress(psycopg.Error):
                 if self._notify_pending.is_set():
-                    self._notices.tell()
+                    self._notices.send()
             self._notices.close()
         self._wake_socket.close()
         self._woken.close()
@@ -197,7 +197,7 @@ class NoticeThread:
         until_next = self._notified_at + BETWEEN_NOTICES_SECONDS - time.monotonic()
         if self._notify_pending.is_set() and until_next <= 0:
             self._notify_pending.clear()  # first, so that a later commit is notified again
-            self._notices.tell()
+            self._notices.send()
             self._notified_at = time.monotonic()
         elif not self._heard(self._notices):
             self._sleep([self._notices], until_next if self._notify_pending.is_set() else None)

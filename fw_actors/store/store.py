@@ -112,7 +112,7 @@ class Store:
         self._listeners, self._counts = listeners, tuple(counts)
         self._poll, self._notices = poll, notices
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
-        self._telling = False
+        self._notice_pending = False
         self.tracer: Tracer | None = None
         """Adds transactions to the traces of their callers; None: tracing is off."""
 
@@ -167,7 +167,7 @@ class Store:
     def on_external_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` on trio's thread when another process has committed.
 
-        It is called within about a second, or at once if the other process calls `tell_others`.
+        It is called within about a second, or at once if the other process calls `notify_others`.
         One call may stand for several commits, and a call may come without a commit.
 
         Returns: a function that removes the callback.
@@ -176,17 +176,17 @@ class Store:
             self._notices.listen()
         return self._listeners.add(callback)
 
-    def tell_others(self) -> None:
+    def notify_others(self) -> None:
         """Notify the processes that wait for commits of others.
 
         Several calls in one run of trio's loop send one notice.
         """
-        if self._notices is not None and not self._telling:
-            self._telling = True  # each call of run_sync_soon costs a system call
-            trio.lowlevel.current_trio_token().run_sync_soon(self._tell)
+        if self._notices is not None and not self._notice_pending:
+            self._notice_pending = True  # each call of run_sync_soon costs a system call
+            trio.lowlevel.current_trio_token().run_sync_soon(self._notify)
 
-    def _tell(self) -> None:
-        self._telling = False
+    def _notify(self) -> None:
+        self._notice_pending = False
         if self._notices is not None:
             self._notices.send()
 

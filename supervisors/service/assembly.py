@@ -161,11 +161,11 @@ def _new_device_notice(site: Site) -> NewDeviceNotice | None:
     if not site.config.auth.new_device_mail:
         return None
 
-    def tell(tx: Tx, user: str, device: NewDevice) -> None:
+    def notify(tx: Tx, user: str, device: NewDevice) -> None:
         notice = Notice(new_device=device)
         site.outbox.to_user(tx, Template.NEW_DEVICE, user, owner=user, notice=notice)
 
-    return tell
+    return notify
 
 
 DISPATCHER: Final = "dispatcher"
