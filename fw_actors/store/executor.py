@@ -459,10 +459,7 @@ class Executors(NamedTuple):
 def inline_executors(
     writer: Engine, reader: Engine, lookup: Engine, noticed: OnExternalCommit | None = None
 ) -> Executors:
-    """Return executors that run each function on the caller's task, for deterministic tests.
-
-    `noticed`: called by `writes.poll` when another process has committed.
-    """
+    """Return executors for the caller's task; `noticed`: called when another process committed."""
     return Executors(
         InlineExecutor(writer, noticed), InlineExecutor(reader), InlineExecutor(lookup)
     )
