@@ -121,8 +121,8 @@ class HashQueue(Enum):
     RECOVERY = 16
 
 
-KEPT_FOR_KNOWN: Final = {HashQueue.SIGN_IN: 16, HashQueue.RECOVERY: 0}
-"""How many entries of a queue are kept for requesters from known addresses."""
+RESERVED_FOR_KNOWN: Final = {HashQueue.SIGN_IN: 16, HashQueue.RECOVERY: 0}
+"""The entries of a queue that are reserved for requesters from known addresses."""
 ANONYMOUS: Final = Requester("")
 """The requester of work that no network request asked for."""
 
@@ -153,7 +153,7 @@ class HashSlots:
         self._running = 0
         self._begun = 0
         self._waiting: dict[HashQueue, FairQueue[HashJob]] = {
-            queue: FairQueue(place.share(queue.value), KEPT_FOR_KNOWN[queue] // place.count)
+            queue: FairQueue(place.share(queue.value), RESERVED_FOR_KNOWN[queue] // place.count)
             for queue in HashQueue
         }
         self._turn = HashQueue.SIGN_IN

@@ -1,11 +1,11 @@
 """Mail transports: their interface, and the transports `log`, `method` and `smtp`.
 
-`smtp` uses smtplib in a bounded number of threads. STARTTLS that fails ends the connection for
-good; AUTH in clear text goes to a loopback peer only, decided by the connected address, which
-smtplib leaves to its caller.
+`smtp` uses smtplib in a bounded number of threads. A failed STARTTLS ends the connection. AUTH
+without TLS is allowed only to a loopback peer, by the connected address; smtplib leaves this check
+to its caller.
 
-5xx to the recipient is final, and so is 5xx to the message itself; what concerns the deployment
-(connection, TLS, AUTH, sender) is tried again, since an operator may mend it (O-59).
+A 5xx response to the recipient or to the message is final. An error of the deployment (connection,
+TLS, AUTH, sender) is retried, since an operator may correct it (O-59).
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class SmtpTransport:
     def __init__(
         self, mail: Mail, clock: Clock, entropy: Entropy, *, context: ssl.SSLContext | None = None
     ) -> None:
-        """`context`: how certificates are verified; None takes the system's trust store."""
+        """`context` verifies certificates; None: by the system's trust store."""
         self._mail, self._clock, self._entropy = mail, clock, entropy
         self._context = context or ssl.create_default_context()
         self._limiter = trio.CapacityLimiter(SMTP_AT_ONCE)

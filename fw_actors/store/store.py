@@ -23,7 +23,7 @@ T = TypeVar("T")
 MAX_WAITING_WRITES: Final = 4096
 MAX_WAITING_READS: Final = 1024
 LOCK_SECONDS: Final = 3.0
-"""How long a call waits for a lock that another process holds."""
+"""The time for which a call waits for a lock that another process holds."""
 MIGRATION_LOCK_SECONDS: Final = 30
 
 _log: Final = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Judges values by JSON Schema: the keywords that the OpenAPI document uses, and no other."""
+"""Validates values by JSON Schema: the keywords that the OpenAPI document uses, and no other."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ VERSION_1 = "12:pids:/system.slice/fw.service\n1:name=systemd:/system.slice/fw.s
         ({"SYSTEMD_EXEC_PID": "7"}, 900, OF_A_USER, Unit("fw.service", of_user=True)),
         ({"INVOCATION_ID": "c0ffee"}, 1, SYSTEM, Unit("fw.service")),
         ({"NOTIFY_SOCKET": "@notify"}, 1, "", Unit("")),
-        # What a terminal, a runner of tests, or a shell of another unit passes on.
+        # The variables that a terminal, a test runner, or a shell of another unit passes on.
         ({"INVOCATION_ID": "c0ffee", "SYSTEMD_EXEC_PID": "6"}, 6, SYSTEM, None),
         ({"INVOCATION_ID": "c0ffee"}, 1, TERMINAL, None),
         ({}, 1, SYSTEM, None),
