@@ -1,8 +1,8 @@
 """The suite `scaling`: the cost of an event for PostgreSQL, and simulated fleets of nodes.
 
 Rows `cost_*` and `room_*`: the resources of one delivery; the reference is its payload, or one
-second of a processor. Rows `model_*`: simulated nodes on the processors of this machine, against as many
-real ones. Rows `fleet_*`: simulated nodes on machines of their own, against as many times one.
+second of a processor. Rows `model_*`: simulated nodes on the processors of this machine, against as
+many real ones. Rows `fleet_*`: simulated nodes on machines of their own, against as many times one.
 """
 
 from __future__ import annotations
