@@ -147,11 +147,11 @@ def retry(context: CommandContext, /, job: int | None, as_json: bool, **given: s
     _one_or_many(job, given)
     if job is not None:
         context.write(lambda site, fw: site.jobs.retry(fw, job))
-        _tell({"retried": 1}, f"retried job {job}", as_json=as_json)
+        _show_result({"retried": 1}, f"retried job {job}", as_json=as_json)
         return
     asked = _asked(given)
     done = _repeated(context, lambda site, fw: site.jobs.retry_matching(fw, asked))
-    _tell({"retried": done}, f"retried {counted(done, 'job')}", as_json=as_json)
+    _show_result({"retried": done}, f"retried {counted(done, 'job')}", as_json=as_json)
 
 
 @jobs.command(epilog=examples("fw jobs cancel 4711", "fw jobs cancel --function shop.sync --yes"))
@@ -172,12 +172,12 @@ def cancel(
         found = context.read(lambda site, fw: site.jobs.job(fw, job))
         confirm(f"Cancel job {job}, {found.function} of {found.user}?", yes=yes)
         context.write(lambda site, fw: site.jobs.cancel(fw, job))
-        _tell({"cancelled": 1}, f"cancelled job {job}", as_json=as_json)
+        _show_result({"cancelled": 1}, f"cancelled job {job}", as_json=as_json)
         return
     asked = _asked(given)
     confirm("Cancel all jobs that the options select?", yes=yes)
     done = _repeated(context, lambda site, fw: site.jobs.cancel_matching(fw, asked))
-    _tell({"cancelled": done}, f"cancelled {counted(done, 'job')}", as_json=as_json)
+    _show_result({"cancelled": done}, f"cancelled {counted(done, 'job')}", as_json=as_json)
 
 
 def _one_or_many(job: int | None, given: dict[str, str | None]) -> None:
@@ -204,7 +204,7 @@ def _repeated(context: CommandContext, act: Callable[[Site, Fw], int]) -> int:
     return context.on_site(use)
 
 
-def _tell(result: dict[str, int], sentence: str, *, as_json: bool) -> None:
+def _show_result(result: dict[str, int], sentence: str, *, as_json: bool) -> None:
     if as_json:
         show_json(result)
     else:

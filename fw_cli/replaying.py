@@ -184,7 +184,7 @@ def replays(context: CommandContext, run: str | None, as_json: bool) -> None:
     elif run is None:
         show(rows, _RUN_COLUMNS, json=False)
     else:
-        _tell(rows[0])
+        _show_result(rows[0])
 
 
 def _run_row(fw: Fw, run: ReplayRun) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _run_row(fw: Fw, run: ReplayRun) -> dict[str, Any]:
     }
 
 
-def _tell(row: dict[str, Any]) -> None:
+def _show_result(row: dict[str, Any]) -> None:
     selected = ", ".join(" ".join(map(str, each)) for each in row["filters"])
     say(f"{row['id']}: {row['state']}. Begun by {row['user']} at {row['begun']}: {selected}.")
     if row["error"]:

@@ -86,7 +86,7 @@ def restore(
     else:
         if contents is not None:
             _tell_contents(contents)
-        _tell(restored, result["kept"], file, dry_run=dry_run)
+        _show_result(restored, result["kept"], file, dry_run=dry_run)
 
 
 def _exists(context: CommandContext, *, dry_run: bool) -> bool:
@@ -247,7 +247,7 @@ def _tell_dump(context: CommandContext, file: Path, *, as_json: bool) -> None:
     say(f"{file} can be restored by pg_restore")
 
 
-def _tell(restored: Restored, kept: str | None, file: Path, *, dry_run: bool) -> None:
+def _show_result(restored: Restored, kept: str | None, file: Path, *, dry_run: bool) -> None:
     say(f"{file} is intact; nothing was replaced" if dry_run else f"restored {file}")
     verb = "would end" if dry_run else "ended"
     say(

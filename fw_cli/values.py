@@ -8,10 +8,11 @@ names.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -22,6 +23,8 @@ from fw_cli.errors import CommandFailed
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
+
+C = TypeVar("C", bound=Callable[..., Any])
 
 _MAX_COMPARED: Final = 10_000
 _MAX_SUGGESTED: Final = 3
@@ -182,6 +185,26 @@ def require_doctype_on_record(fw: Fw, doctype: str) -> None:
         return
     near = suggestion(doctype, list(known))
     raise CommandFailed(f"There is no DocType {doctype[:140]}.{near}")
+
+
+def selection_options(act: str) -> Callable[[C], C]:
+    """Add --webhook and --reference, by which a command selects many deliveries.
+
+    `act` is what the command does to them, such as "Erase the deliveries".
+    """
+
+    def add(command: C) -> C:
+        reference = click.option(
+            "--reference",
+            nargs=2,
+            type=UTF8,
+            metavar="DOCTYPE NAME",
+            help=f"{act} about this document.",
+        )
+        webhook = click.option("--webhook", type=WEBHOOK, help=f"{act} of this Webhook.")
+        return webhook(reference(command))
+
+    return add
 
 
 def require_selection_on_record(

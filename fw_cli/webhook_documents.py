@@ -158,7 +158,7 @@ def add(
     result: dict[str, Any] = {"name": made}
     if secret is None:
         result["secret"] = values["secret"]
-    _tell(context, result, f"created the Webhook {made}", as_json=as_json)
+    _show_result(context, result, f"created the Webhook {made}", as_json=as_json)
 
 
 def _warn_of_refused_address(context: CommandContext, url: str) -> None:
@@ -320,7 +320,7 @@ def _save(
         return _doubt(fw, rest.save(fw, DOCTYPE, require_known(fw, DOCTYPE, webhook), values))
 
     _warn(context.write(write))
-    _tell(context, {"name": webhook}, f"{done} the Webhook {webhook}", as_json=as_json)
+    _show_result(context, {"name": webhook}, f"{done} the Webhook {webhook}", as_json=as_json)
 
 
 @click.command(
@@ -379,7 +379,7 @@ def rotate_secret(
         result["secret"] = made[0]
     if secret is not None:
         warn_of_short(secret)
-    _tell(context, result, f"replaced the signing secret of {webhook}", as_json=as_json)
+    _show_result(context, result, f"replaced the signing secret of {webhook}", as_json=as_json)
 
 
 @click.command()
@@ -394,7 +394,7 @@ def delete(context: CommandContext, webhook: str, yes: bool, as_json: bool) -> N
     from fw_actors.documents import rest
 
     context.write(lambda site, fw: rest.delete(fw, DOCTYPE, webhook))
-    _tell(context, {"name": webhook}, f"deleted the Webhook {webhook}", as_json=as_json)
+    _show_result(context, {"name": webhook}, f"deleted the Webhook {webhook}", as_json=as_json)
 
 
 COMMANDS: Final[Sequence[click.Command]] = (
@@ -428,7 +428,9 @@ def _warn(doubt: str | None) -> None:
         click.echo(f"fw: warning: {doubt}", err=True)
 
 
-def _tell(context: CommandContext, result: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+def _show_result(
+    context: CommandContext, result: dict[str, Any], sentence: str, *, as_json: bool
+) -> None:
     """Report a change, and whether the running service uses it."""
     used = in_use(context)
     if as_json:

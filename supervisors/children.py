@@ -1,4 +1,4 @@
-"""The kinds of children (actor, pool, task): how to run one and how to stop it."""
+"""The kinds of children (actor, pool, task), and how each is run and stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a database would carry out the statements that the service itself runs.
+"""The plans of a database for the statements that the service itself runs.
 
 The statements are recorded while a function of the service runs in a transaction, so that a test
 explains what production asks, and not a copy of it. On PostgreSQL whole scans, hashes and merges

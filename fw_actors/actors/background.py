@@ -168,10 +168,10 @@ class SubscriptionWatch(Actor):
         except OverloadedError:
             pass
         else:
-            self._tell(stale)
+            self._log_stale(stale)
         self.context.after(self._every, CompareSubscriptions())
 
-    def _tell(self, stale: tuple[str, ...]) -> None:
+    def _log_stale(self, stale: tuple[str, ...]) -> None:
         """Log the changed Webhooks, once for each set of them.
 
         A set that is found only once was a save in progress, and is not logged.

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 ATTEMPT_SECONDS: Final = 60.0
 HEALTH_SECONDS: Final = 0.5
-"""How long a page waits for the health of receivers from the Dispatcher."""
+"""The time for which a page waits for the health of receivers from the Dispatcher."""
 READY_SECONDS: Final = 2.0
 """The deadline of the store for a readiness check (H-102)."""
 

@@ -1,19 +1,18 @@
 """Environment variables, the `.env` file and key files: their sources and parsers.
 
-An empty value counts as unset and takes precedence over `.env`, so that a variable can be switched
-off. Each error is one sentence with the variable's name; it shows a value only if it is one of a
-few words to choose from.
+An empty variable counts as unset and takes precedence over `.env`, so that a variable can be
+switched off. Each error is one sentence with the variable's name; it shows a value only if the
+value must be one of a few words. Parsers raise UnusableValueError with the text that follows the
+variable's name.
 
-All raise UnusableValueError with the rest of a sentence that begins with the variable's name.
+In `.env`, text between quotes is read literally. Without quotes, outer white space is removed, and
+a `#` after white space begins a comment. Nothing is expanded, and each name may occur once.
 
-Text between quotes is taken as it is; without quotes, white space around the value falls
-away, and a `#` after white space begins a comment. Nothing is expanded, and a name stands once.
+A key file keeps the key out of the environment, which `ps` shows to its user. The file is, in this
+order: that of FW_SECRET_KEY_FILE; systemd's credential `fw_secret_key`; `secret.key` beside
+fw.json.
 
-A file keeps the key out of the environment, which `ps` shows to its user. In order: the file that
-FW_SECRET_KEY_FILE names; systemd's credential `fw_secret_key`; `secret.key` beside fw.json.
-
-The module has more than 500 lines because it has one parser for each of many variables, and they
-are read side by side with the sources they share.
+The module has more than 500 lines because it has a parser for each of many variables.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _MAX_OFFSET_SECONDS: Final = 100 * 366 * 86_400  # a century; the clock of the r
 
 
 class UnusableValueError(ValueError):
-    """Raised for a value that can't be used; the text follows the variable's name."""
+    """Raised for an invalid value; the message follows the variable's name in a sentence."""
 
 
 def validate_characters(text: str) -> None:
@@ -291,7 +290,7 @@ class UnusableKeyFileError(Exception):
 
 
 def credential_file(environ: Mapping[str, str]) -> Path | None:
-    """Return the file of systemd's credential, None when the process was given none."""
+    """Return the file of systemd's credential; None if the process has none."""
     folder = environ.get(CREDENTIALS_VARIABLE)
     file = Path(folder, CREDENTIAL) if folder else None
     return file if file is not None and file.exists() else None
@@ -300,8 +299,8 @@ def credential_file(environ: Mapping[str, str]) -> Path | None:
 def read_key(file: Path, *, guarded: bool = True) -> str:
     """Return the key in a file: its text without trailing line ends.
 
-    `guarded`: refuse a file that others may read, or its group may write. Its group may read it,
-    since that is how containers hand out files; systemd guards its credentials itself.
+    `guarded`: refuse a file that other users may read, or its group may write. The group may read
+    it, as in containers. systemd protects its credentials itself.
 
     Raises: UnusableKeyFileError.
     """
@@ -371,19 +370,19 @@ class Environment:
     """The variables of a site, read one by one; collects their problems."""
 
     def __init__(self, process: Mapping[str, str], file: Source) -> None:
-        """`process` is the process's environment; `file` holds the variables of `.env`."""
+        """`process` is the process's environment; `file` has the variables of `.env`."""
         self._sources = (Source("environment", process), file)
         self.problems: list[str] = []
 
     def given(self, name: str) -> str | None:
-        """Return a variable's value as it stands, "" when it is switched off, None when unset."""
+        """Return a variable's unparsed value: "" if it is switched off, None if it is unset."""
         source = self._source_of(name)
         return None if source is None else source.values[name]
 
     def take(self, name: str, parse: Callable[[str], T], default: D) -> T | D:
-        """Return a variable's value as `parse` reads it, `default` when it is unset or unusable.
+        """Return the parsed value of a variable; `default` if it is unset or invalid.
 
-        `parse` raises UnusableValueError; that becomes a problem.
+        An UnusableValueError of `parse` is recorded as a problem.
         """
         value = self.given(name)
         if not value:
@@ -396,7 +395,7 @@ class Environment:
             return default
 
     def take_verbatim(self, name: str, kind: Kind) -> str | None:
-        """Return a variable's value exactly as it stands, None when it is unset or unusable."""
+        """Return a variable's value unchanged; None if it is unset or not of this kind."""
         value = self.given(name)
         if not value:
             return None
@@ -412,16 +411,16 @@ class Environment:
         self.problems.append(f"{source.label}: {name} {sentence}")
 
     def secrets(self, folder: Path) -> Secrets:
-        """Return FW_SECRET_* of the process; those in `.env` are ignored (C-80).
+        """Return the variables FW_SECRET_* of the process, but not of `.env` (C-80).
 
-        `folder`: the site; the key of Vault fields may come from a file, see `key_file`.
+        `folder` is the site's; the key of Vault fields may be in a file there.
         """
         values = {}
         for name, value in self._sources[0].values.items():
             secret = _SECRET_NAME.match(name)
             if secret is None or name == KEY_FILE_VARIABLE:
                 continue
-            if _encodes(value):
+            if _is_utf_8(value):
                 values[secret[1].lower()] = value
             else:
                 self.refuse(name, "must be valid UTF-8")
@@ -445,7 +444,7 @@ class Environment:
             if named is None or not path:
                 continue
             kind, name = named[1], named[2]
-            if "\0" in path or not _encodes(path):
+            if "\0" in path or not _is_utf_8(path):
                 self.refuse(variable, "must be a path")
             elif kind == "CERT":
                 key = given.get(f"FW_CLIENT_KEY_{name}") or path
@@ -455,9 +454,7 @@ class Environment:
         return found
 
     def _key_file(self, folder: Path) -> Path | None:
-        """Return the file to read the key from; None when the environment has the key, or there is
-        none.
-        """
+        """Return the file that has the key; None if the environment has it, or there is none."""
         process = self._sources[0].values
         named, credential = process.get(KEY_FILE_VARIABLE), credential_file(process)
         given = {
@@ -481,7 +478,7 @@ class Environment:
         return own if KEY_VARIABLE not in process and own.exists() else None
 
     def warnings(self) -> Iterator[str]:
-        """Yield a sentence for each variable of ours that is ignored, in a fixed order."""
+        """Yield a sentence for each ignored variable FW_*, in a fixed order."""
         process, file = self._sources
         for name in sorted(file.values):
             if name.startswith("FW_SECRET_"):
@@ -490,7 +487,10 @@ class Environment:
                     "environment only"
                 )
         if CONFIG_VARIABLE in file.values:
-            yield f"{file.label}: {CONFIG_VARIABLE} is ignored; it tells where this file is"
+            yield (
+                f"{file.label}: {CONFIG_VARIABLE} is ignored; set it in the environment, since it "
+                "locates this file"
+            )
         for source in (process, file):
             for name in sorted(source.values):
                 if name.startswith(_PREFIX) and not _is_known(name):
@@ -508,8 +508,8 @@ def _is_known(name: str) -> bool:
     )
 
 
-def _encodes(value: str) -> bool:
-    """Say whether a value came as UTF-8: other bytes arrive as lone surrogates (PEP 383)."""
+def _is_utf_8(value: str) -> bool:
+    """Return whether a value was UTF-8: Python decodes other bytes to surrogates (PEP 383)."""
     try:
         value.encode()
     except UnicodeEncodeError:

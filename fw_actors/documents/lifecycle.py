@@ -223,7 +223,7 @@ class Documents:
         """Delete a document and its child rows."""
         with atomic(fw, doc):
             authorize_action(fw, doc, "delete", ignore_permissions)
-            self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
+            self.registry.table(doc.doctype).lock_exclusive(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
@@ -243,7 +243,7 @@ class Documents:
         """Rename a document and all references to it. No hooks, no events."""
         with atomic(fw, doc):
             authorize_action(fw, doc, "write", ignore_permissions)
-            self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
+            self.registry.table(doc.doctype).lock_exclusive(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
             permissions.require_removal(fw, stored, name)
             old = str(doc.name)

@@ -157,6 +157,16 @@ def administering_error(rights: Rights, act: str) -> PermissionDeniedError | Non
     return PermissionDeniedError(f"{act} requires the role System Manager without access scopes.")
 
 
+def require_administering(rights: Rights, act: str) -> None:
+    """Refuse users other than System Managers without access scopes; `act` as above.
+
+    Raises: PermissionDeniedError.
+    """
+    error = administering_error(rights, act)
+    if error is not None:
+        raise error
+
+
 Scopes = Mapping[str, frozenset[str]]
 
 

@@ -119,8 +119,8 @@ class DocTable:
         self._select, self._exists = Statement(found), Statement(named)
         # Row locks; SQLite ignores them, since it has one writer.
         self._select_locked = Statement(found.with_for_update(key_share=True))
-        self._held = Statement(named.with_for_update(read=True, key_share=True))
-        self._taken = Statement(named.with_for_update())
+        self._select_shared = Statement(named.with_for_update(read=True, key_share=True))
+        self._select_exclusive = Statement(named.with_for_update())
         self._delete = Statement(sa.delete(self.table).where(c.name == sa.bindparam("key")))
         if meta.child:
             parent = sa.and_(
@@ -167,18 +167,19 @@ class DocTable:
         return None if row is None else dict(zip(self.names, row, strict=True))
 
     def exists(self, tx: Tx, name: str) -> bool:
-        """Whether a row of this name exists."""
+        """Return whether a row of this name exists."""
         return tx.one(self._exists, key=name) is not None
 
-    def holds(self, tx: Tx, name: str) -> bool:
-        """Whether a row of this name exists; if so, lock it against removal until the transaction
-        ends.
-        """
-        return tx.one(self._held, key=name) is not None
+    def lock_shared(self, tx: Tx, name: str) -> bool:
+        """Lock a row against removal and renaming until the transaction ends.
 
-    def take(self, tx: Tx, name: str) -> None:
-        """Take the exclusive row lock before a removal or rename; conflicts with `holds`."""
-        tx.run(self._taken, key=name)
+        Returns: whether the row exists.
+        """
+        return tx.one(self._select_shared, key=name) is not None
+
+    def lock_exclusive(self, tx: Tx, name: str) -> None:
+        """Lock a row before its removal or renaming; conflicts with `lock_shared`."""
+        tx.run(self._select_exclusive, key=name)
 
     def delete(self, tx: Tx, name: str) -> None:
         """Delete a row by its name."""

@@ -140,7 +140,7 @@ def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
         for row in rows_of(doc, field):
             check_values(documents, tx, row)
     elif isinstance(field, Link) and value:
-        if not documents.registry.table(field.options).holds(tx, value):
+        if not documents.registry.table(field.options).lock_shared(tx, value):
             raise ValidationError(
                 f"{field.name}: there is no {field.options} {value}.", field=field.name
             )

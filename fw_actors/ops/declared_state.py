@@ -204,7 +204,7 @@ class DeclaredStates:
         """Carry out a plan that was shown before.
 
         Raises: ConflictError if the site has changed since; ValidationError naming the document
-            whose values break a rule; what else the writes of documents raise.
+            whose values break a rule; other errors of the writes of documents.
         """
         if self.plan(fw, state, prune=prune) != plan:
             raise ConflictError("The site has changed since the plan was shown; run it again.")

@@ -166,7 +166,7 @@ async def open_site(
     async with open_store(config, clock, entropy, inline=inline) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
-        notify = recorded or (lambda queue: store.tell_others())
+        notify = recorded or (lambda queue: store.notify_others())
         site = _assembled(
             config, store, clock, entropy, registry, hasher, key, notify, shared, tracer
         )

@@ -1,7 +1,7 @@
 """State transitions of a delivery (outcome of an attempt, backoff, Retry-After), and why it waits.
 
-A receiver's answer is untrusted: whatever it says is clamped before it is used, and what can't be
-read is ignored.
+A receiver's response is untrusted: its values are limited before they are used, and unreadable ones
+are ignored.
 """
 
 from __future__ import annotations

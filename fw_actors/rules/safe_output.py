@@ -1,12 +1,12 @@
-"""Makes output safe and readable: removes secrets from payloads and texts, escapes what does not
-print, and writes numbers with their unit.
+"""Makes output safe and readable: removes secrets from payloads and texts, escapes unprintable
+characters, and writes numbers with their unit.
 
 Secrets are removed from event payloads by field, and from free text by value and by pattern. The
-latter is for messages of exceptions, into which an app may put anything: no password, token,
-`sid`, key or secret, nor the query string of any URL (O-101).
+patterns are for messages of exceptions, which an app may compose: they must show no password,
+token, `sid`, key or secret, nor the query string of any URL (O-101).
 
-What does not print is escaped in texts for terminals and logs (O-100). A line break would start a
-second entry, an escape sequence would control the terminal, invisible or direction-changing
+Unprintable characters are escaped in texts for terminals and logs (O-100). A line break would start
+a second entry, an escape sequence would control the terminal, invisible or direction-changing
 characters would disguise the text, and the effect of private or unassigned characters depends on
 the terminal.
 """

@@ -235,7 +235,7 @@ def like_long(require_time: RequireTime, pattern: str | None, text: str | None) 
     The parts are searched from left to right, each at its first occurrence, which leaves the
     longest rest for the following parts.
 
-    Raises: whatever `require_time` raises, which is called every few milliseconds.
+    Raises: the errors of `require_time`, which is called every few milliseconds.
     """
     if pattern is None or text is None:
         return None

@@ -119,7 +119,8 @@ class Lease(NamedTuple):
 class Leased(NamedTuple):
     """The deliveries leased with one token, as the store returned them.
 
-    `frames` holds rows with their payloads, except those listed in `long`. The rows are decoded
+    `frames` contains the rows with their payloads; `long` has the payloads that are too long for
+    it. `orphans` are the jobs whose deliveries were deleted. The rows are decoded
     after the transaction, because trio's thread waits for all Python code in the store's thread.
     `rows` has the rows instead if they were not packed.
     """
@@ -127,7 +128,7 @@ class Leased(NamedTuple):
     leases: Sequence[Lease]
     token: str
     frames: bytes
-    swept: list[int]
+    orphans: list[int]
     long: dict[str, str]
     rows: Sequence[tuple[_Row, bytes]] = ()
 
@@ -267,14 +268,14 @@ class DeliveryClaims:
             more = more or found.more
             if found.next_at is not None:
                 later.append(found.next_at)
-        leased = self._swept(tx, self.leased(tx, leases, token)) if leases else None
+        leased = self._without_orphans(tx, self.leased(tx, leases, token)) if leases else None
         return ClaimedBatch(leased, more, min(later, default=None))
 
-    def _swept(self, tx: Tx, leased: Leased) -> Leased:
+    def _without_orphans(self, tx: Tx, leased: Leased) -> Leased:
         """Remove the jobs whose deliveries were deleted."""
-        if leased.swept:
-            with_keys = held_ordered(tx, [(job, leased.token) for job in leased.swept])
-            for job in leased.swept:
+        if leased.orphans:
+            with_keys = held_ordered(tx, [(job, leased.token) for job in leased.orphans])
+            for job in leased.orphans:
                 jobs.finish(tx, job, leased.token)
             leave(tx, with_keys)
         return leased
@@ -297,7 +298,7 @@ class DeliveryClaims:
         return None if row is None else _hook(name, *row)
 
     def leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
-        """Return the deliveries leased with `token`; `swept` lists jobs without a delivery."""
+        """Return the deliveries leased with `token`."""
         given = rows_as_json([(one.webhook, one.ends) for one in leases])
         if not self._packed:
             return self._leased_row_by_row(tx, leases, given, token)
@@ -315,14 +316,14 @@ class DeliveryClaims:
         for key, text, *columns in tx.rows(self.leased_rows, leases=given, token=token):
             payload = text.encode()
             rows.append((_Row(key, len(payload), *columns), payload))
-        swept = [row.key for row, _ in rows if row.delivery is None]
-        return Leased(leases, token, b"", swept, {}, rows)
+        orphans = [row.key for row, _ in rows if row.delivery is None]
+        return Leased(leases, token, b"", orphans, {}, rows)
 
     def _read_rest(self, tx: Tx, leased: Leased) -> None:
         """Read the long payloads, and find the jobs whose delivery was deleted."""
         for row, _ in list(read_frames(leased.frames, _DECODER)):
             if row.delivery is None:
-                leased.swept.append(row.key)
+                leased.orphans.append(row.key)
             elif row.size is None:
                 leased.long[row.delivery] = tx.scalar(self._payload, key=row.delivery)
 

@@ -1,6 +1,6 @@
-"""Erases the contents of deliveries: the body that was sent and the receivers' answers.
+"""Erases the contents of deliveries: the body that was sent and the receivers' responses.
 
-The delivery stays on record, with its attempts and Audit Events; the body can't be sent again
+The delivery stays on record, with its attempts and Audit Events; the body cannot be sent again
 (B-360 to B-364). Only final deliveries are erased, because one in progress still needs its body.
 """
 
@@ -14,20 +14,21 @@ import sqlalchemy as sa
 from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.permissions import administering_error
+from fw_actors.documents.permissions import require_administering
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import FINAL, DeliveryStatus
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import Statement, Tx
-from fw_actors.webhooks.attempts import forget_answers
-from fw_actors.webhooks.pacing import hold_webhooks_of
+from fw_actors.webhooks.attempts import forget_responses
+from fw_actors.webhooks.pacing import lock_webhooks_of
 
 MAX_AT_ONCE: Final = 100
 """The maximum number of deliveries that one call of `erase_many` erases."""
 MAX_FOUND: Final = 20_000
 """The maximum number of deliveries that one call of `erasable` returns."""
+_ACT: Final = "Erasing a delivery"
 _TABLE: Final = table_of(WebhookDelivery).table
 _D: Final = _TABLE.c
 _OPEN: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))
@@ -56,17 +57,15 @@ _ERASE: Final = Statement(
 
 
 def erase(fw: Fw, audit: AuditLog, delivery: str) -> str | PermissionDeniedError:
-    """Erase one delivery's body and answers; return the time of the erasure (ISO 8601), or of an
+    """Erase one delivery's body and responses; return the time of the erasure (ISO 8601), or of an
     earlier one.
 
-    A missing permission is recorded too, which requires a commit: the error is returned, for the
-    caller to raise after the commit.
+    The error of a missing permission is returned (see `AuditLog.denial`).
 
     Raises: NotFoundError; ConflictError for a delivery in progress.
     """
-    error = administering_error(fw.rights, "Erasing a delivery")
+    error = audit.denial(fw, _ACT, delivery)
     if error is not None:
-        audit.deny(fw, delivery)
         return error
     row = fw.tx.one(_READ, delivery=delivery)
     if row is None:
@@ -100,7 +99,7 @@ def erasable(
 
     Raises: PermissionDeniedError; ValidationError without a condition.
     """
-    _require(fw)
+    require_administering(fw.rights, _ACT)
     if webhook is None and reference is None and until is None:
         raise ValidationError("Select the deliveries to erase.", field="webhook")
     wanted = [_OPEN]
@@ -119,9 +118,9 @@ def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:
 
     Raises: PermissionDeniedError.
     """
-    _require(fw)
+    require_administering(fw.rights, _ACT)
     names = list(deliveries[:MAX_AT_ONCE])
-    hold_webhooks_of(fw.tx, names)
+    lock_webhooks_of(fw.tx, names)
     found = fw.tx.rows(_LOCK, names=names)
     erase_all(fw.tx, [name for name, _ in found])
     for name, of in found:
@@ -129,17 +128,11 @@ def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:
     return [name for name, _ in found]
 
 
-def _require(fw: Fw) -> None:
-    error = administering_error(fw.rights, "Erasing a delivery")
-    if error is not None:
-        raise error
-
-
 def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Erase bodies and answers of deliveries, except of those that were replayed meanwhile."""
+    """Erase bodies and responses of deliveries, except of those that were replayed meanwhile."""
     if deliveries:
         tx.run_many(_ERASE, [{"delivery": name, "at": tx.now} for name in deliveries])
-        forget_answers(tx, deliveries)
+        forget_responses(tx, deliveries)
 
 
 class PayloadSweep:

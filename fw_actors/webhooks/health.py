@@ -34,12 +34,12 @@ MAX_WAITING: Final = 1000
 """The maximum number of waiting deliveries of a Webhook that are counted."""
 
 
-Noted = tuple[str, DeliveryStatus, int, str]
+CountedOutcome = tuple[str, DeliveryStatus, int, str]
 """An outcome for the counts of its Webhook: the Webhook's id, status, time (ms), and error, which
 is empty after a success."""
 
 
-def tallies_of(outcomes: Iterable[Noted]) -> str:
+def tallies_of(outcomes: Iterable[CountedOutcome]) -> str:
     """Return the counts that a batch of outcomes adds to each Webhook, as the parameter of
     `add_tallies`.
     """

@@ -161,11 +161,11 @@ def _new_device_notice(site: Site) -> NewDeviceNotice | None:
     if not site.config.auth.new_device_mail:
         return None
 
-    def tell(tx: Tx, user: str, device: NewDevice) -> None:
+    def notify(tx: Tx, user: str, device: NewDevice) -> None:
         notice = Notice(new_device=device)
         site.outbox.to_user(tx, Template.NEW_DEVICE, user, owner=user, notice=notice)
 
-    return tell
+    return notify
 
 
 DISPATCHER: Final = "dispatcher"
@@ -185,23 +185,8 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
     backoff = Backoff(ops.backoff_seconds, ops.backoff_cap_seconds)
     traced = site.tracer is not None
     deliveries = Deliveries(site.registry, backoff, worker=process_name(), traced=traced)
-    dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
-    attempts = AttemptsInFlight(dispatcher)
-    dependencies = DeliveryDependencies(
-        site.store,
-        deliveries,
-        parts.sender,
-        SigningKeys(site.vault),
-        site.clock,
-        parts.log,
-        dispatcher,
-        outcomes,
-        attempts,
-        parts.delivered,
-        honour_retry_after=ops.honour_retry_after,
-        scrubber=site.config.scrubber,
-        tracer=site.tracer,
-    )
+    attempts = AttemptsInFlight(parts.runtime.ref(DISPATCHER))
+    dependencies = _delivery_dependencies(parts, deliveries, attempts)
     pool = KeyedPool(
         parts.runtime,
         "deliveries",
@@ -229,6 +214,27 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
                 paused=parts.paused,
             ),
         ),
+    )
+
+
+def _delivery_dependencies(
+    parts: Parts, deliveries: Deliveries, attempts: AttemptsInFlight
+) -> DeliveryDependencies:
+    site = parts.site
+    return DeliveryDependencies(
+        site.store,
+        deliveries,
+        parts.sender,
+        SigningKeys(site.vault),
+        site.clock,
+        parts.log,
+        parts.runtime.ref(DISPATCHER),
+        parts.runtime.ref(OUTCOMES),
+        attempts,
+        parts.delivered,
+        honour_retry_after=site.config.ops.honour_retry_after,
+        scrubber=site.config.scrubber,
+        tracer=site.tracer,
     )
 
 

@@ -348,7 +348,7 @@ def test_composition_trusts_only_proxy_of_its_machine() -> None:
     assert ip_address(trusted) in ip_network(network["subnet"])
 
 
-def judged_by_promtool(*args: str) -> None:
+def check_by_promtool(*args: str) -> None:
     """Run promtool where it is installed; elsewhere other tests check the rules."""
     if shutil.which("promtool"):
         done = subprocess.run(
@@ -358,7 +358,7 @@ def judged_by_promtool(*args: str) -> None:
 
 
 def test_prometheus_accepts_configuration_and_alerts() -> None:
-    judged_by_promtool("config", str(DEPLOY / "prometheus" / "prometheus.yml"))
+    check_by_promtool("config", str(DEPLOY / "prometheus" / "prometheus.yml"))
 
 
 class AlertCase(NamedTuple):
@@ -618,7 +618,7 @@ def test_prometheus_accepts_dashboard_queries(tmp_path: Path) -> None:
     assert len(rules) >= len(panels)
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
-    judged_by_promtool("rules", str(file))
+    check_by_promtool("rules", str(file))
 
 
 def test_alert_has_summary_todo_and_severity() -> None:

@@ -1,4 +1,4 @@
-"""How a command says no."""
+"""Errors of commands: one sentence on stderr, and the exit code."""
 
 from __future__ import annotations
 

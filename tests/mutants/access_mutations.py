@@ -240,8 +240,8 @@ ACCESS: Final = (
     Mutation(
         "a scoped user may replay",
         _REPLAY,
-        "    return administering_error(",
-        "    return None if rights.manages else administering_error(",
+        "        error = self._audit.denial(fw, _ACT, delivery)\n",
+        "        error = None if fw.rights.manages else self._audit.denial(fw, _ACT, delivery)\n",
     ),
     Mutation(
         "a scoped user may create an unscoped System Manager",

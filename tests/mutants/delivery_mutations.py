@@ -195,10 +195,10 @@ DELIVERY: Final = (
         "if False:",
     ),
     Mutation(
-        "a denied replay leaves no Audit Event",
-        _REPLAY,
-        "            self._audit.deny(fw, delivery)\n",
-        "",
+        "a denied operation leaves no Audit Event",
+        "fw_actors/ops/audit.py",
+        "            self.deny(fw, target)\n",
+        "            pass\n",
     ),
     Mutation(
         "a replay keeps the old job",

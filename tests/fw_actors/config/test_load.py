@@ -348,7 +348,7 @@ def test_secrets_in_the_env_file_are_ignored_with_a_warning(site: Path) -> None:
 def test_unknown_fw_variables_are_warned_of_with_a_suggestion(site: Path) -> None:
     (site / ".env").write_text("FW_SMTP_HSOT=x.test\nOTHER=1\nFW_CONFIG=fw.json\n")
     assert load({"FW_PUBLIC_ULR": "https://x.test", "LANG": "C"}, site).warnings == (
-        f"{site}/.env: FW_CONFIG is ignored; it tells where this file is",
+        f"{site}/.env: FW_CONFIG is ignored; set it in the environment, since it locates this file",
         "environment: FW_PUBLIC_ULR is unknown and ignored; did you mean FW_PUBLIC_URL?",
         f"{site}/.env: FW_SMTP_HSOT is unknown and ignored; did you mean FW_SMTP_HOST?",
     )

@@ -1,4 +1,4 @@
-"""How single variables are read (C-54 to C-71)."""
+"""The parsing of single variables (C-54 to C-71)."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ async def test_smtp_auth_goes_to_loopback_or_over_tls(make: Make, how: str) -> N
 async def test_smtp_auth_is_refused_in_clear_text(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No sign-in in clear text; judged on the connected address, not on the name (O-55)."""
+    """No sign-in in clear text; decided by the connected address, not on the name (O-55)."""
     server = make(users={"desk": "s3cret"})
     monkeypatch.setattr(transports, "is_loopback_peer", lambda connected: False)
     with pytest.raises(MailRefused, match=r"auth: .*clear text"):

@@ -1,4 +1,4 @@
-"""How PostgreSQL carries out the statements of the queue (O-21, B-237)."""
+"""The plans of PostgreSQL for the statements of the queue (O-21, B-237)."""
 
 from __future__ import annotations
 

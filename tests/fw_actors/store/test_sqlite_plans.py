@@ -1,4 +1,4 @@
-"""How SQLite carries out the statements of the queue (O-21, B-237)."""
+"""The plans of SQLite for the statements of the queue (O-21, B-237)."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ class OutcomeDepot:
                 outcome = AttemptOutcome(
                     Ending[ending], tx.now, 3, 400, b"what it said", "status: 400."
                 )
-                judged = self._deliveries.outcome_batch([(due, outcome)])
-                assert self._deliveries.settle_all(tx, judged) != [None]
+                batch = self._deliveries.outcome_batch([(due, outcome)])
+                assert self._deliveries.settle_all(tx, batch) != [None]
 
         await self.office.site.store.write(once)
 

@@ -513,7 +513,7 @@ async def test_leased_rows_are_equal_packed_and_row_by_row(office: Office) -> No
 
     def read(tx: Tx, deliveries: Deliveries) -> tuple[list[Head], list[LeasedDelivery], list[int]]:
         found = deliveries.leased(tx, leased.leases, leased.token)
-        return deliveries.heads(tx), found.due(), found.swept
+        return deliveries.heads(tx), found.due(), found.orphans
 
     plain = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=False)
     store = office.site.store
