@@ -143,7 +143,7 @@ ACCESS: Final = (
         "an unlock forgives the attempts in flight",
         _ATTEMPTS,
         "where(_T.key == _KEY, _COUNTS_AS_FAILURE))",
-        "where(_T.key == _KEY))",
+        "where(_T.key == _KEY, sa.or_(_COUNTS_AS_FAILURE, _T.state == IN_FLIGHT)))",
         "tests/fw_actors/access/test_attempts.py",
     ),
     Mutation(
