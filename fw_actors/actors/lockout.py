@@ -79,8 +79,8 @@ def _outcome(answer: object) -> str:
 R = TypeVar("R")
 
 IN_FLIGHT_SECONDS: Final = 1.0
-MAX_WAITING: Final = 128  # attempts in the mailbox of an identifier
-MAX_VERIFYING: Final = 256  # at once per identifier; the hasher rejects long before
+WAITING: Final = 128  # attempts in the mailbox of an identifier, or the limit if it is higher
+VERIFYING: Final = 256  # at once per identifier, or the limit; the hasher rejects long before
 
 
 def lockout_mailbox(limit: int) -> MailboxPolicy:
@@ -89,9 +89,9 @@ def lockout_mailbox(limit: int) -> MailboxPolicy:
     An attempt that finds it full has at least `limit` others before it: its answer is 429 (A-68).
     """
     return MailboxPolicy(
-        capacity=max(MAX_WAITING, limit),
+        capacity=max(WAITING, limit),
         overflow=Overflow.REFUSE,
-        max_work=max(MAX_VERIFYING, limit) + 1,  # and one check of the lock
+        max_work=max(VERIFYING, limit) + 1,  # and one check of the lock
     )
 
 
