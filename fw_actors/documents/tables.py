@@ -13,7 +13,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DropIndex
 from fw_actors.documents.doctype import MAX_IDENTIFIER, ROW_ID, Meta
 from fw_actors.documents.fields import Check, Field, Int, Link, Vault, type_problems
 from fw_actors.errors import ConfigurationError
-from fw_actors.store import Statement, Tx, UniqueViolation
+from fw_actors.store import Statement, Tx, UniqueViolation, partial_index
 from fw_actors.store.migrations import AddColumn
 
 _DIGEST_BYTES: Final = 4
@@ -47,9 +47,8 @@ def indexes_of(meta: Meta) -> Iterator[sa.Index]:
 def _partial_index(
     kind: str, meta: Meta, columns: Sequence[str], filled: str, *, unique: bool = False
 ) -> sa.Index:
-    where = sa.text(f"{filled} IS NOT NULL")
     name = _index_name(kind, meta, *columns)
-    return sa.Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+    return partial_index(name, *columns, unique=unique, where=f"{filled} IS NOT NULL")
 
 
 def _index_name(kind: str, meta: Meta, *columns: str) -> str:

@@ -15,6 +15,7 @@ from fw_actors.store.statement import (
     StatementError,
     StoreError,
     UniqueViolation,
+    partial_index,
     read_frames,
     rows_as_json,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "UniqueViolation",
     "installation_key",
     "open_sqlite",
+    "partial_index",
     "read_frames",
     "rows_as_json",
 ]

@@ -24,23 +24,22 @@ database reads rows. The key after the text reveals a wrong size.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import BigInteger, Column, Insert, LargeBinary, Text, bindparam
-from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
-from sqlalchemy.dialects.postgresql.psycopg import dialect
+from sqlalchemy import BigInteger, Index, Insert, LargeBinary, Text, bindparam
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex
 from sqlalchemy.sql import ClauseElement, ColumnElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import TableValuedAlias
-from sqlalchemy.types import String
 
 
 class StoreError(Exception):
@@ -76,33 +75,6 @@ class StatementError(StoreError):
     """
 
 
-_BY_CODE_POINT: Final = ' COLLATE "C"'
-
-
-class _TypeCompiler(PGTypeCompiler):
-    def visit_TEXT(self, type_: Text, **kw: Any) -> str:  # noqa: N802
-        return super().visit_TEXT(type_, **kw) + _collation(type_, **kw)
-
-    def visit_VARCHAR(self, type_: String, **kw: Any) -> str:  # noqa: N802
-        return super().visit_VARCHAR(type_, **kw) + _collation(type_, **kw)
-
-
-def _collation(type_: String, *, type_expression: object = None, **_: Any) -> str:
-    """Return the collation of a column in its definition; a cast has none."""
-    wanted = isinstance(type_expression, Column) and type_.collation is None
-    return _BY_CODE_POINT if wanted else ""
-
-
-class PostgresDialect(dialect):
-    """Positional parameters, and the store's collation in DDL."""
-
-    type_compiler_cls = _TypeCompiler
-    supports_statement_cache = True
-
-    def __init__(self) -> None:
-        super().__init__(paramstyle="format")  # type: ignore[no-untyped-call]
-
-
 SQLITE: Final = "sqlite"
 POSTGRESQL: Final = "postgresql"
 
@@ -121,11 +93,34 @@ class SqliteDialect(pysqlite.dialect):
     supports_statement_cache = True
 
 
-# Positional parameters: a tuple is bound faster than a mapping, and its builder is made once.
-_DIALECTS: Final[Mapping[str, Dialect]] = {
-    SQLITE: SqliteDialect(paramstyle="qmark"),
-    POSTGRESQL: PostgresDialect(),
-}
+@cache
+def _dialect(name: str) -> Dialect:
+    """Return the dialect `SQLITE` or `POSTGRESQL`.
+
+    Parameters are positional: a tuple is bound faster than a mapping, and its builder is made once.
+    """
+    if name == POSTGRESQL:
+        # Not loaded for a site on SQLite: it takes 2 MB in each process.
+        from fw_actors.store.postgres_engine import PostgresDialect
+
+        return PostgresDialect()
+    return SqliteDialect(paramstyle="qmark")
+
+
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    """Return an index of the rows for which the SQL condition `where` is true.
+
+    SQLAlchemy's `postgresql_where` would load PostgreSQL's dialect for a site on SQLite too.
+    """
+    return Index(name, *columns, unique=unique, info={"where": where})
+
+
+@compiles(CreateIndex)
+def _create_index(creation: CreateIndex, compiler: Any, **kw: Any) -> str:
+    sql: str = compiler.visit_create_index(creation, **kw)
+    where = creation.element.info.get("where")
+    return sql if where is None else f"{sql} WHERE {where}"
+
 
 Values = tuple[Any, ...]
 
@@ -217,7 +212,7 @@ def compile_form(construct: ClauseElement, dialect: str) -> Form:
     """Compile `construct` for one dialect."""
     if isinstance(construct, Insert):
         construct = construct.inline()  # else PostgreSQL's form also returns the key
-    compiled = construct.compile(dialect=_DIALECTS[dialect])
+    compiled = construct.compile(dialect=_dialect(dialect))
     if not isinstance(compiled, SQLCompiler):  # DDL takes no values
         return Form(str(compiled).strip())
     order = tuple(compiled.positiontup or ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -182,3 +183,12 @@ def test_service_commands_import_neither_runtime_nor_store() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_site_on_sqlite_loads_no_code_of_postgresql(fw: CommandLine) -> None:
+    """PostgreSQL's dialect takes 2 MB in each process, and its driver more."""
+    fw.done("migrate")
+    unwanted = "{'psycopg', 'sqlalchemy.dialects.postgresql', 'trio'}"
+    loaded = f"sorted(__import__('sys').modules.keys() & {unwanted})"
+    stdout, _ = fw.process("eval", loaded).communicate()
+    assert json.loads(stdout) == ["trio"]
