@@ -199,7 +199,7 @@ _CLEAR: Final = Statement(
         )
     )
 )
-_UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY))
+_UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, _COUNTS_AS_FAILURE))
 
 
 def charge(
@@ -306,12 +306,14 @@ def clear(tx: Tx, charge_id: str, key: bytes, address_charge: str = "") -> None:
 
 
 def unlock(tx: Tx, key: bytes) -> None:
-    """Delete all attempts of an identifier."""
-    tx.run(_UNLOCK, key=key)
+    """Delete the failures of an identifier and the lock that they started; keep attempts in
+    flight."""
+    tx.lock(key.hex())  # a concurrent failure must not start a lock that this leaves
+    tx.run(_UNLOCK, key=key, stale=tx.now - IN_FLIGHT_MS)
 
 
 def unlock_account(tx: Tx, installation_key: bytes, *, name: str, email: str) -> None:
-    """Delete all attempts at an account, by its name and by its e-mail (A-76)."""
+    """Unlock an account's name and its e-mail (A-76)."""
     for spelling in {canonical(name): None, canonical(email): None}:
         unlock(tx, counter_key(installation_key, IDENTIFIER, spelling))
 

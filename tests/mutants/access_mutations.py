@@ -140,6 +140,13 @@ ACCESS: Final = (
         "tests/security/test_floods.py",
     ),
     Mutation(
+        "an unlock forgives the attempts in flight",
+        _ATTEMPTS,
+        "where(_T.key == _KEY, _COUNTS_AS_FAILURE))",
+        "where(_T.key == _KEY, sa.or_(_COUNTS_AS_FAILURE, _T.state == IN_FLIGHT)))",
+        "tests/fw_actors/access/test_attempts.py",
+    ),
+    Mutation(
         "the lockout is not checked",
         _ATTEMPTS,
         'sa.bindparam("limit"), ~locked, *further)',
