@@ -79,7 +79,20 @@ def _outcome(answer: object) -> str:
 R = TypeVar("R")
 
 IN_FLIGHT_SECONDS: Final = 1.0
-MAX_VERIFYING: Final = 256  # at once per identifier; the hasher rejects long before
+WAITING: Final = 128  # attempts in the mailbox of an identifier, or the limit if it is higher
+VERIFYING: Final = 256  # at once per identifier, or the limit; the hasher rejects long before
+
+
+def lockout_mailbox(limit: int) -> MailboxPolicy:
+    """Return the mailbox of a LockoutActor under `limit`, the policy's `maxLoginAttempts`.
+
+    An attempt that finds it full has at least `limit` others before it, so 429 is its answer (A-68).
+    """
+    return MailboxPolicy(
+        capacity=max(WAITING, limit),
+        overflow=Overflow.REFUSE,
+        max_work=max(VERIFYING, limit) + 1,  # and one check of the lock
+    )
 
 
 class AttemptSignIn(Request[SignedIn | FwError], frozen=True):
@@ -117,9 +130,11 @@ class LockoutActor(Actor):
     The rows of the store decide (A-82): another process may lock or unlock the identifier at any
     time. `_locked_until` only indicates that a rejection is likely, which justifies a read before a
     charge is written; one read answers all attempts that arrived before it began.
+
+    Its pool gives it the mailbox of `lockout_mailbox`.
     """
 
-    mailbox = MailboxPolicy(capacity=128, overflow=Overflow.REFUSE, max_work=MAX_VERIFYING + 1)
+    mailbox = lockout_mailbox(0)
 
     def __init__(
         self, key: str, sign_in: SignIn, changes: PasswordChanges, attempts: AttemptLog

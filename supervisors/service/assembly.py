@@ -23,7 +23,7 @@ from fw_actors.actors.console import process_name
 from fw_actors.actors.delivery import AttemptsInFlight, DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.lockout import AttemptLog, LockoutActor
+from fw_actors.actors.lockout import AttemptLog, LockoutActor, lockout_mailbox
 from fw_actors.actors.mailer import Mailer
 from fw_actors.actors.metrics import Counter, DeliveryMeter, Reading
 from fw_actors.actors.outcome_writer import OutcomeWriter
@@ -112,6 +112,7 @@ def access(
         make=lambda key: LockoutActor(key, sign_in, changes, attempts),
         capacity=MAX_LOCKOUTS,
         idle_seconds=_IDLE_SECONDS,
+        mailbox=lockout_mailbox(site.config.auth.max_login_attempts),
     )
     links = Links(site.registry, site.config.auth, site.entropy, parts.url)
     recovery, invitation = _link_uses(parts, links)
