@@ -1,7 +1,8 @@
 """Lists as CSV files: the rows of the list at the same address, with all fields that fit a cell.
 
 A cell that looks like a formula begins with an apostrophe (O-305), so that text from users of a
-site does not run as a formula on the computer where the file is opened.
+site does not run as a formula on the computer where the file is opened. So does text after a
+semicolon: where the decimal separator is a comma, a spreadsheet splits the lines of a file there.
 """
 
 from __future__ import annotations
@@ -90,6 +91,10 @@ def csv_bytes(rows: Iterable[Iterable[Any]]) -> bytes:
 
 def safe_cell(value: Any) -> Any:
     """Return a value that no spreadsheet interprets as a formula; numbers are unchanged."""
-    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULAS):
-        return f"'{value}"
+    if isinstance(value, str):
+        return ";".join(map(_safe_text, value.split(";")))
     return "" if value is None else value
+
+
+def _safe_text(text: str) -> str:
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULAS) else text
