@@ -86,7 +86,7 @@ VERIFYING: Final = 256  # at once per identifier, or the limit; the hasher rejec
 def lockout_mailbox(limit: int) -> MailboxPolicy:
     """Return the mailbox of a LockoutActor under `limit`, the policy's `maxLoginAttempts`.
 
-    An attempt that finds it full has at least `limit` others before it, so 429 is its answer (A-68).
+    An attempt that finds it full has at least `limit` others before it: its answer is 429 (A-68).
     """
     return MailboxPolicy(
         capacity=max(WAITING, limit),
