@@ -25,7 +25,17 @@ from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, Backoff, Ending, Verdict, decide
 from fw_actors.rules.identifiers import record_id
 from fw_actors.rules.safe_output import Scrubber, raised_at
-from fw_actors.runtime import Actor, Context, Log, Message, Ref, Timer, handles
+from fw_actors.runtime import (
+    Actor,
+    Context,
+    Log,
+    MailboxPolicy,
+    Message,
+    Overflow,
+    Ref,
+    Timer,
+    handles,
+)
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from fw_actors.tracing import Span, in_trace
@@ -261,6 +271,15 @@ class JobEnded(Message, frozen=True):
 
     job: int
     defect: str | None
+
+
+def worker_mailbox(slots: int) -> MailboxPolicy:
+    """Return the mailbox policy of a queue worker that runs `slots` jobs at once.
+
+    It allows one more work than slots, because an actor with the maximum of work handles no
+    messages, and would not handle the Drain.
+    """
+    return MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=slots + 1, max_timers=4)
 
 
 class QueueWorker(Actor, ABC):
