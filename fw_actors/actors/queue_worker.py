@@ -22,7 +22,15 @@ from outcome import Error, Outcome
 
 from fw_actors.actors.metrics import Counter
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, Backoff, Ending, Verdict, decide
+from fw_actors.rules.delivery import (
+    DEFECT_ERROR,
+    MAX_CONSECUTIVE_DEATHS,
+    WORKER_LOST_ERROR,
+    Backoff,
+    Ending,
+    Verdict,
+    decide,
+)
 from fw_actors.rules.identifiers import record_id
 from fw_actors.rules.safe_output import Scrubber, raised_at
 from fw_actors.runtime import (
@@ -114,7 +122,7 @@ class ClockSkewRepair:
 
 
 def _nothing() -> None:
-    """Tell nobody that a wake-up is being handled."""
+    """Do nothing when a wake-up is handled."""
 
 
 class WakeUp(Message, frozen=True):
@@ -122,7 +130,7 @@ class WakeUp(Message, frozen=True):
 
     A lost wake-up does no harm: queues are polled once a second anyway. `elsewhere`: the commit was
     another process's, and its work may be that of another queue. A handler calls `taken` before it
-    looks for work.
+    polls.
     """
 
     elsewhere: bool = False
@@ -454,7 +462,7 @@ class QueueWorker(Actor, ABC):
     async def _attempt(self, job: LeasedJob) -> JobFailed | None:
         try:
             if job.deaths > MAX_CONSECUTIVE_DEATHS:
-                return JobFailed("worker_lost: its workers died, one after another.")
+                return JobFailed(WORKER_LOST_ERROR)
             await self.carry_out(job)
         except JobFailed as failure:
             return failure
@@ -462,7 +470,7 @@ class QueueWorker(Actor, ABC):
             raise
         except Exception as defect:  # counted as a failure, so that it cannot loop
             self.context.log.error("job.defect", job=job.id, error=raised_at(defect))
-            return JobFailed("internal: the attempt failed inside the service; see its log.")
+            return JobFailed(DEFECT_ERROR)
         return None
 
     async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:
