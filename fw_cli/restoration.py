@@ -1,7 +1,7 @@
 """Ends the access that a restored backup revives, and reports its other consequences.
 
-A backup has the sessions, links, keys and accounts of its moment. Access that ended since then must
-not come back to life: a session of a lost laptop, the key of a contractor.
+A backup has the sessions, links, keys and accounts of its time. Access that was ended since then
+must not be restored: a session of a lost laptop, the key of a contractor.
 """
 
 from __future__ import annotations

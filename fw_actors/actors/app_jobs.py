@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
+from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import NoteDefect
 from fw_actors.errors import FwError, OverloadedError, refuse_coroutine
@@ -24,7 +24,6 @@ from fw_actors.ops.queued_jobs import (
 )
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.safe_output import Scrubber, raised_at
-from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from fw_actors.tracing import Span, Tracer, stored_context
@@ -39,10 +38,7 @@ Handle = Callable[[Tx, str, str], Fw]
 class AppJobs(QueueWorker):
     """Works on the queue of app jobs."""
 
-    # One more than its slots: an actor that is full of work would not take the Drain.
-    mailbox = MailboxPolicy(
-        capacity=1024, overflow=Overflow.REFUSE, max_work=APP_JOB_SLOTS + 1, max_timers=4
-    )
+    mailbox = worker_mailbox(APP_JOB_SLOTS)
 
     def __init__(
         self,

@@ -73,7 +73,7 @@ class Resume(Request[bool], frozen=True):
 async def receiver_health(dispatcher: Ref, seconds: float) -> Mapping[str, str]:
     """Return the health of each receiver by its origin; nothing if the Dispatcher is busy.
 
-    `seconds`: how long to wait for it.
+    `seconds`: the time to wait for it.
     """
     try:
         described = (await dispatcher.inspect(seconds)).described
@@ -86,8 +86,8 @@ async def receiver_health(dispatcher: Ref, seconds: float) -> Mapping[str, str]:
 class Dispatcher(Actor):
     """Claims due deliveries, and limits the attempts in flight per receiver and in all."""
 
-    # While a poll waits for the store, a `RetryDue` of each slot may arrive. None is needed: the
-    # next poll finds what they say, and the freed slots too.
+    # While a poll waits for the store, a `RetryDue` of each slot may arrive. A lost one does no
+    # harm: the next poll finds the retries and the freed slots.
     mailbox = MailboxPolicy(capacity=8192, overflow=Overflow.REFUSE, max_timers=4)
 
     def __init__(
@@ -153,7 +153,7 @@ class Dispatcher(Actor):
     async def poll(self, message: Poll) -> None:
         """Lease the deliveries that can start now, start them, and sleep until the next is due."""
         self._batching = False
-        self._take_freed_slots()  # also those of which no message has told
+        self._take_freed_slots()  # also those without a message
         self._polls.begin()
         # Works on copies: a failed transaction leaves this actor's state unchanged.
         plan = ClaimPlan(self._receivers, self._free, self._slots, self._per_receiver)

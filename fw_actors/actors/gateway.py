@@ -15,9 +15,10 @@ from fw_actors.access.passwords import PasswordChange, PasswordChanged, Password
 from fw_actors.access.recovery import Invitation, Recovery
 from fw_actors.access.sessions import SEEN_EVERY_MS, Caller, LiveSession, Sessions
 from fw_actors.access.sign_in import SignedIn, SignIn, SignInAttempt
+from fw_actors.actors.background import read_with_deadline
 from fw_actors.actors.dispatcher import receiver_health
 from fw_actors.actors.lockout import AttemptLog, AttemptPasswordChange, AttemptSignIn
-from fw_actors.actors.metrics import Reading, read_with_deadline
+from fw_actors.actors.metrics import Reading
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Whitelisted
@@ -292,10 +293,8 @@ class Gateway:
         """Say whether requests can be served: not while starting, draining or without a store."""
         if not self._ready:
             return False
-        row = await read_with_deadline(
-            self._probe, installation_key, READY_SECONDS
-        )  # always exists
-        return row is not None
+        key = await read_with_deadline(self._probe, installation_key, READY_SECONDS)
+        return key is not None  # every store has one
 
     def open(self) -> None:
         """Report readiness from now on."""

@@ -284,8 +284,8 @@ class LockoutActor(Actor):
     ) -> None:
         """Verify, report, and answer the caller that still waits.
 
-        Runs beside the actor, whose state it leaves alone: a lock is told by a message, which
-        comes before the next attempt of the caller. A defect fails this one attempt alone.
+        Runs concurrently with the actor and does not access its state: a lock is reported by a
+        message, which arrives before the caller's next attempt. A defect fails only this attempt.
         """
         answer: R | FwError
         try:

@@ -10,13 +10,12 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
+from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.mail import MailFault, MailMessage, Transport
 from fw_actors.ops import mail_queue
 from fw_actors.ops.mail_queue import MailComposer
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.safe_output import Scrubber
-from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 
@@ -28,10 +27,7 @@ LEASE_SECONDS: Final = 60.0
 class Mailer(QueueWorker):
     """Works on the queue `mail`."""
 
-    # One more than its slots: an actor that is full of work would not take the Drain.
-    mailbox = MailboxPolicy(
-        capacity=1024, overflow=Overflow.REFUSE, max_work=MAIL_SLOTS + 1, max_timers=4
-    )
+    mailbox = worker_mailbox(MAIL_SLOTS)
 
     def __init__(
         self,

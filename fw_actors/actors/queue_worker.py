@@ -22,10 +22,28 @@ from outcome import Error, Outcome
 
 from fw_actors.actors.metrics import Counter
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, Backoff, Ending, Verdict, decide
+from fw_actors.rules.delivery import (
+    DEFECT_ERROR,
+    MAX_CONSECUTIVE_DEATHS,
+    WORKER_LOST_ERROR,
+    Backoff,
+    Ending,
+    Verdict,
+    decide,
+)
 from fw_actors.rules.identifiers import record_id
 from fw_actors.rules.safe_output import Scrubber, raised_at
-from fw_actors.runtime import Actor, Context, Log, Message, Ref, Timer, handles
+from fw_actors.runtime import (
+    Actor,
+    Context,
+    Log,
+    MailboxPolicy,
+    Message,
+    Overflow,
+    Ref,
+    Timer,
+    handles,
+)
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from fw_actors.tracing import Span, in_trace
@@ -104,7 +122,7 @@ class ClockSkewRepair:
 
 
 def _nothing() -> None:
-    """Tell nobody that a wake-up is being handled."""
+    """Do nothing when a wake-up is handled."""
 
 
 class WakeUp(Message, frozen=True):
@@ -112,7 +130,7 @@ class WakeUp(Message, frozen=True):
 
     A lost wake-up does no harm: queues are polled once a second anyway. `elsewhere`: the commit was
     another process's, and its work may be that of another queue. A handler calls `taken` before it
-    looks for work.
+    polls.
     """
 
     elsewhere: bool = False
@@ -261,6 +279,15 @@ class JobEnded(Message, frozen=True):
 
     job: int
     defect: str | None
+
+
+def worker_mailbox(slots: int) -> MailboxPolicy:
+    """Return the mailbox policy of a queue worker that runs `slots` jobs at once.
+
+    It allows one more work than slots, because an actor with the maximum of work handles no
+    messages, and would not handle the Drain.
+    """
+    return MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=slots + 1, max_timers=4)
 
 
 class QueueWorker(Actor, ABC):
@@ -435,7 +462,7 @@ class QueueWorker(Actor, ABC):
     async def _attempt(self, job: LeasedJob) -> JobFailed | None:
         try:
             if job.deaths > MAX_CONSECUTIVE_DEATHS:
-                return JobFailed("worker_lost: its workers died, one after another.")
+                return JobFailed(WORKER_LOST_ERROR)
             await self.carry_out(job)
         except JobFailed as failure:
             return failure
@@ -443,7 +470,7 @@ class QueueWorker(Actor, ABC):
             raise
         except Exception as defect:  # counted as a failure, so that it cannot loop
             self.context.log.error("job.defect", job=job.id, error=raised_at(defect))
-            return JobFailed("internal: the attempt failed inside the service; see its log.")
+            return JobFailed(DEFECT_ERROR)
         return None
 
     async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:

@@ -285,14 +285,7 @@ class TlsConnection:
             self._sessions.drop(self.origin)
 
     async def receive_ready(self, limit: int) -> bytes:
-        # Only reading a record shows whether it has bytes of a response.
-        self._records.waits = False
-        try:
-            return await self.receive(limit)
-        except (NothingReady, BrokenConnection):
-            return b""
-        finally:
-            self._records.waits = True
+        return await _receive_ready(self, self._records, limit)
 
     def is_reusable(self) -> bool:
         # A late session ticket counts as a byte: that connection is closed although it is usable.
@@ -329,19 +322,26 @@ class StreamConnection:
             raise BrokenConnection(tls=isinstance(error.__cause__, ssl.SSLError)) from None
 
     async def receive_ready(self, limit: int) -> bytes:
-        self._records.waits = False
-        try:
-            return await self.receive(limit)
-        except (NothingReady, BrokenConnection):
-            return b""
-        finally:
-            self._records.waits = True
+        return await _receive_ready(self, self._records, limit)
 
     def is_reusable(self) -> bool:
         return not self.broken and not self._stream.pending() and self._records.is_reusable()
 
     def close(self) -> None:
         self._records.close()
+
+
+async def _receive_ready(
+    connection: TlsConnection | StreamConnection, records: RecordStream, limit: int
+) -> bytes:
+    """Read without waiting: only reading a record shows whether it has bytes of a response."""
+    records.waits = False
+    try:
+        return await connection.receive(limit)
+    except (NothingReady, BrokenConnection):
+        return b""
+    finally:
+        records.waits = True
 
 
 class Tls:

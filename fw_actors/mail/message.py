@@ -180,7 +180,7 @@ class TemplateValues:
 
 
 Paragraphs = Callable[[TemplateValues], list[str | None]]
-"""The paragraphs below the greeting; None is where the link stands."""
+"""The paragraphs below the greeting; None stands for the link."""
 
 
 def _recovery(values: TemplateValues) -> list[str | None]:

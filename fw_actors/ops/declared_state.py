@@ -420,7 +420,7 @@ def _scope_change(kind: str, user: str, scope: DeclaredScope, name: str = "") ->
 
 
 def _name_of(change: Change) -> str:
-    """Return the name, or of a scope, which gets one when it is made, what it is."""
+    """Return the document's name; a scope without one is described by its values."""
     return change.name or " ".join(str(each.new) for each in change.fields)
 
 

@@ -204,7 +204,7 @@ class JobControl:
         self, registry: Registry, audit: AuditLog, recorded: Callable[[str], None]
     ) -> None:
         """`recorded` is called on trio's thread with a queue's name after each commit that makes
-        jobs of it due."""
+        its jobs due."""
         mail = registry.tables["Email Delivery"].table
         self._audit, self._recorded = audit, recorded
         self._requeue_mails = Statement(

@@ -151,10 +151,10 @@ async def open_site(
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
     `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
-    and with `errors` for each queued defect; without it, the processes that serve the site are told
-    of the commit. `rekeying` also opens a site whose Vault values are being moved from one key to
-    another. `shared`: the subscriptions that the processes of a service have in common. `tracer`:
-    what records traces, where `ops.traceContext` is on.
+    and with `errors` for each queued defect; without it, the processes that serve the site are
+    notified of the commit. `rekeying` also opens a site whose Vault values are being moved from one
+    key to another. `shared`: the subscriptions that the processes of a service share. `tracer`
+    records traces if `ops.traceContext` is on.
 
     Raises: ConfigurationError, with all problems of apps and DocTypes at once.
     """

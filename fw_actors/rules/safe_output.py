@@ -108,11 +108,11 @@ class Scrubber:
         self._pattern = re.compile("|".join(map(re.escape, self.forms)))
 
     def scrub_known(self, text: str) -> str:
-        """Return `text` without the secrets of the site, whatever else is in it.
+        """Return `text` without the secrets of the site.
 
-        Call it before a text is cut: half of a secret is found no more.
+        Call it before a text is cut, because a part of a secret is not found.
         """
-        # The search by itself is ten times as fast as the pattern, and seldom finds anything.
+        # The search alone is ten times as fast as the pattern, and rarely finds anything.
         found = any(map(text.__contains__, self.forms))
         return self._pattern.sub(SCRUBBED, text) if found else text
 

@@ -226,10 +226,10 @@ _CONNECT: Final = {
 class PostgresSettings:
     """The settings that all connections of a store share.
 
-    `lock_seconds` is the time that a statement waits for a lock of another transaction; `durable`
-    tells whether a commit is on the disk before it returns; `query_seconds` is the time limit of a
-    statement, None for no limit; `read_only` tells whether statements outside a transaction are
-    refused if they write.
+    `lock_seconds` is the time that a statement waits for a lock of another transaction; `durable`:
+    whether a commit is on the disk before it returns; `query_seconds` is the time limit of a
+    statement, None for no limit; `read_only`: whether statements outside a transaction are refused
+    if they write.
     """
 
     conninfo: dict[str, Any]

@@ -55,8 +55,8 @@ class Stoppable(Protocol):
 class QueryLimit:
     """The running query of one thread and its deadline.
 
-    `begin` and `end` are called in that thread, `check` by the watch. `fired` tells that the
-    running call was interrupted; functions that run long within one row check it.
+    `begin` and `end` are called in that thread, `check` by the watch. `fired` is set when
+    the running call was interrupted; functions that run long within one row check it.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class QueryLimit:
     ) -> None:
         """Allow the watch to call `interrupt`: after the time limit, or when `call` is abandoned.
 
-        `transaction`: given if the limit covers all of it; the watch then also stops it.
+        `transaction`: stopped too, if the limit covers a whole transaction.
         """
         self.fired = False
         self._call, self._transaction = call, transaction

@@ -168,20 +168,17 @@ class DeliveryRecorder:
         values.update(self._trace_of(tx))
         values["known_name"] = values.pop("webhook")
         values["known_row"] = subscription.row_id
-        owner = fw.rights.user
+        values.update(rows.standard_columns(tx, fw.rights.user), name=delivery)
         write = partial(self._write, fw, [planned])
         if not tx.inserts_in_queries:
-            if self._rows.insert_by(self._insert_known, tx, delivery, owner, values):
-                jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
-                return _NOTHING
+            if not tx.run(self._insert_known, **values):
+                return write()
+            jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
+        elif event.key is None:
+            tx.defer(self._insert_known_and_enqueue, write, **values)
+        elif not tx.run(self._insert_known_and_enqueue, **values):  # at once: a used key is raised
             return write()
-        insert = self._insert_known_and_enqueue
-        if event.key is None:
-            self._rows.defer_insert_by(insert, tx, delivery, owner, values, write)
-            return _NOTHING
-        if self._rows.insert_by(insert, tx, delivery, owner, values):
-            return _NOTHING
-        return write()  # the caller hears at once of a used key
+        return _NOTHING
 
     def _trace_of(self, tx: Tx) -> dict[str, str]:
         """Return the column that says where the transaction stands in a trace, if it has one."""

@@ -3,12 +3,12 @@
 Pauses are stored in the rows of Webhooks, so that they apply to all processes (B-300 to B-305). A
 claim reads them with the Webhook, and only a claim starts an attempt. A pause is no change of the
 document: an open form can still be saved, and its versions do not show the pause. Therefore a save
-keeps the stored pause, whatever the document says that it was read with (`service_columns`).
+keeps the stored pause and not that of the document (`service_columns`).
 
-One process at a time claims for a Webhook with limits: its row in `fw_webhook_claim` is locked
-until the claim is committed. A process that finds the row locked does not wait but tries again
-soon, so that deliveries of other Webhooks are not delayed. Webhooks without limits have no row
-(B-310 to B-326).
+One process at a time claims for a Webhook with limits: the claim row of the Webhook, in
+`fw_webhook_claim`, is locked until the claim is committed. A process that finds it locked does not
+wait but tries again soon, so that deliveries of other Webhooks are not delayed. Webhooks without
+limits have no claim row (B-310 to B-326).
 
 The locks of transactions that change several deliveries are here too, since they begin with those
 of Webhooks (B-430).

@@ -287,7 +287,7 @@ class BulkReplays:
         results."""
         results = self._replays.replay_many(fw, deliveries, run.id)
         before = self.find(fw.tx, run.id)
-        if before is not None:  # else so many began since that it is not kept
+        if before is not None:  # else it is no longer among the newest runs, which are kept
             state = ReplayState.DONE if last else ReplayState.STOPPED
             _count(fw.tx, before, results)
             fw.tx.run(_END_HERE, id=run.id, how=state.value, at=fw.tx.now)

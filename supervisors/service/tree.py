@@ -20,11 +20,16 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors import metrics
-from fw_actors.actors.background import ErrorWriter, Replayer, SubscriptionWatch
+from fw_actors.actors.background import (
+    ErrorWriter,
+    Replayer,
+    StoreProbe,
+    SubscriptionWatch,
+    store_answers,
+)
 from fw_actors.actors.console import Console, ServiceConsole
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.metrics import Counter, DeliveryMeter, StoreProbe
+from fw_actors.actors.metrics import Counter, DeliveryMeter
 from fw_actors.actors.queue_worker import Drain, QueueWakeUps, Waker
 from fw_actors.actors.sweeper import (
     BATCH,
@@ -138,7 +143,7 @@ class RunningService:
 
     async def answers(self, seconds: float) -> bool:
         """Return whether the store answers within `seconds`."""
-        return await metrics.answers(self.runtime.ref(PROBE), seconds)
+        return await store_answers(self.runtime.ref(PROBE), seconds)
 
 
 @asynccontextmanager

@@ -54,7 +54,7 @@ CERTIFICATE_DAYS: Final = 30
 
 
 class WebhookSince(NamedTuple):
-    """A Webhook, and since when something is true of it (ms)."""
+    """A Webhook, and the time (ms) since which a condition applies to it."""
 
     webhook: str
     since: int
