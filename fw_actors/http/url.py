@@ -85,17 +85,20 @@ class Endpoint:
         return f"Endpoint({self.display!r})"
 
 
-def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
+def parse_endpoint(url: str | bytes, *, development: bool = False) -> Endpoint:
     """Validate and parse a receiver's URL.
 
     Args:
         url: as an administrator wrote it. A name outside of ASCII is taken to IDNA 2008 (UTS 46),
             a path outside of it to percent-encoded UTF-8; everything else is sent as written.
+            Bytes, which raw SQL can store on SQLite, are refused.
         development: whether http may go to hosts other than a literal loopback one.
 
     Raises:
         ValidationError: with field `url` and a sentence that states the necessary change (B-13).
     """
+    if not isinstance(url, str):
+        raise _invalid("The URL must be text.")
     if len(url) > MAX_URL:
         raise _invalid(f"The URL must have at most {MAX_URL} characters.")
     if _UNPRINTABLE.search(url):

@@ -338,6 +338,8 @@ def _grouped(rows: list[Row]) -> Subscriptions:
     custom: defaultdict[str, list[Subscription]] = defaultdict(list)
     for row in rows:
         name, max_attempts, row_id, event_type, doctype, custom_event, order = row[:_EVENT_COLUMNS]
+        if not isinstance(name, str) or not isinstance(row_id, str | None):
+            continue  # bytes, by raw SQL: no delivery could refer to it
         subscription = Subscription(name, max_attempts, row_id, order == BY_DOCUMENT)
         if event_type == DOCUMENT:
             for event, wanted in zip(DOCUMENT_EVENTS, row[_EVENT_COLUMNS:], strict=True):

@@ -219,8 +219,10 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         enabled=len(hooks),
         retrying=tx.scalar(retrying),
         failed=tx.scalar(failed),
-        odd_secrets=tuple(name for name, *_, secret, row in hooks if _is_odd(site, secret, row)),
-        refused_urls=tuple(name for name, url, *_ in hooks if not _is_allowed(site, url)),
+        odd_secrets=tuple(
+            str(hook) for hook, *_, secret, row in hooks if _is_odd(site, secret, row)
+        ),
+        refused_urls=tuple(str(name) for name, url, *_ in hooks if not _is_allowed(site, url)),
         paused=tuple(
             WebhookSince(each.webhook, each.since or tx.now) for each in paused_webhooks(tx)
         ),
@@ -229,7 +231,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         lost_certificates=lost_certificates,
         ending_certificates=ending_certificates,
         lost_doctypes=tuple(
-            name
+            str(name)
             for name, _, kind, doctype, *_ in hooks
             if kind == DOCUMENT and doctype not in site.registry.metas
         ),
