@@ -409,18 +409,9 @@ COMMANDS: Final[Sequence[click.Command]] = (
 
 
 def _doubt(fw: Fw, stored: Mapping[str, Any]) -> str | None:
-    """Return a sentence about events of a stored Webhook that never occur.
+    from fw_actors.webhooks.subscriptions import never_occurring
 
-    They are no reason to refuse it (B-16): the DocType may become submittable later.
-    """
-    meta = fw.documents.registry.metas.get(stored["webhook_doctype"] or "")
-    if stored["event_type"] != "Document" or meta is None or meta.submittable:
-        return None
-    never = [field for field in ("on_submit", "on_cancel") if stored[field]]
-    if not never:
-        return None
-    verb = "occurs" if len(never) == 1 else "occur"
-    return f"{meta.name} is not submittable: {' and '.join(never)} never {verb}."
+    return never_occurring(fw.documents.registry, stored)
 
 
 def _warn(doubt: str | None) -> None:

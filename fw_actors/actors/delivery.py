@@ -56,7 +56,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Store
 from fw_actors.tracing import Span, Tracer, stored_context
 from fw_actors.webhooks.attempts import shown_url
-from fw_actors.webhooks.claims import LeasedDelivery
+from fw_actors.webhooks.claims import SHORT, LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
@@ -116,6 +116,8 @@ class AttemptsInFlight:
     def __init__(self, dispatcher: Ref) -> None:
         self._dispatcher = dispatcher
         self._begun: dict[int, Attempt] = {}
+        self.long_bytes = 0
+        """The bytes of the long payloads of these attempts."""
         self._freed: list[SlotFreed] = []
         self._notified = False
         """Whether an `AttemptsEnded` is in the Dispatcher's mailbox."""
@@ -125,16 +127,19 @@ class AttemptsInFlight:
         """Return a new attempt, which uses a slot of its receiver until it ends."""
         self._last_number = number = self._last_number + 1
         attempt = self._begun[number] = Attempt(due, target, number)
+        self.long_bytes += _long_bytes(attempt)
         return attempt
 
     def withdraw(self, attempt: Attempt) -> None:
         """Forget an attempt that was not started."""
         del self._begun[attempt.number]
+        self.long_bytes -= _long_bytes(attempt)
 
     def end(self, attempt: Attempt, freed: SlotFreed) -> None:
         """Free the slot of an attempt, and notify the Dispatcher, once for all freed slots."""
         if self._begun.pop(attempt.number, None) is None:
             return
+        self.long_bytes -= _long_bytes(attempt)
         self._freed.append(freed)
         if not self._notified:
             self._notified = self._dispatcher.tell(AttemptsEnded())
@@ -152,7 +157,14 @@ class AttemptsInFlight:
         """
         self.take_freed()
         self._begun = {n: a for n, a in self._begun.items() if a.due.delivery in deliveries}
+        self.long_bytes = sum(map(_long_bytes, self._begun.values()))
         return Counter(attempt.origin for attempt in self._begun.values())
+
+
+def _long_bytes(attempt: Attempt) -> int:
+    """Return the bytes of the attempt's payload; 0 for a short one."""
+    size = len(attempt.due.payload)
+    return size if size > SHORT else 0
 
 
 class RetryDue(Message, frozen=True):

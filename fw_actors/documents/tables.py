@@ -209,6 +209,11 @@ def table_of(doctype: type) -> DocTable:
     return DocTable(meta)
 
 
+def stored_number(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+    """Return the number in a column, in which SQLite may have text or bytes: 0 then."""
+    return sa.cast(column, sa.BigInteger)
+
+
 def valid_number(doctype: type, name: str) -> sa.ColumnElement[int]:
     """Return the value of an Int field, in which raw SQL may have stored anything.
 
@@ -218,8 +223,7 @@ def valid_number(doctype: type, name: str) -> sa.ColumnElement[int]:
     table = table_of(doctype)
     field = table.meta.fields[name]
     assert isinstance(field, Int)
-    # SQLite stores text in a column of numbers; cast, it is 0.
-    number = sa.cast(table.table.c[name], sa.BigInteger)
+    number = stored_number(table.table.c[name])
     return sa.case(
         (number > field.maximum, field.maximum),
         (number >= field.minimum, number),

@@ -59,10 +59,15 @@ class VaultCipher:
         sealed = self._cipher.encrypt(nonce, text.encode(), _binding(doctype, field, row))
         return ":".join((VERSION, self._key_id, base64.b64encode(nonce + sealed).decode()))
 
-    def open(self, stored: str, doctype: str, field: str, row: str) -> str:
-        """Return the text. Raises: UnreadableError."""
+    def open(self, stored: str | bytes, doctype: str, field: str, row: str) -> str:
+        """Return the text of a column; `stored` is bytes if raw SQL has written them (SQLite).
+
+        Raises: UnreadableError.
+        """
         if self._cipher is None:
             raise UnreadableError("FW_SECRET_KEY is not set")
+        if not isinstance(stored, str):
+            raise UnreadableError("the stored value is damaged")
         version, _, rest = stored.partition(":")
         key_id, _, text = rest.partition(":")
         if version != VERSION or key_id != self._key_id:

@@ -85,17 +85,20 @@ class Endpoint:
         return f"Endpoint({self.display!r})"
 
 
-def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
+def parse_endpoint(url: str | bytes, *, development: bool = False) -> Endpoint:
     """Validate and parse a receiver's URL.
 
     Args:
         url: as an administrator wrote it. A host name that is not ASCII is converted by IDNA 2008
             (UTS 46), such a path to percent-encoded UTF-8; everything else is sent as written.
+            Bytes, which raw SQL can store on SQLite, are refused.
         development: whether http is allowed for hosts other than literal loopback ones.
 
     Raises:
         ValidationError: with field `url` and a sentence that states the necessary change (B-13).
     """
+    if not isinstance(url, str):
+        raise _invalid("The URL must be text.")
     if len(url) > MAX_URL:
         raise _invalid(f"The URL must have at most {MAX_URL} characters.")
     if _UNPRINTABLE.search(url):

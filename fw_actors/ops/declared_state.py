@@ -24,6 +24,7 @@ from fw_actors.documents.fields import ShapeError
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import ConfigurationError, ConflictError, FwError, ValidationError
+from fw_actors.webhooks.subscriptions import never_occurring
 
 T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -247,6 +248,11 @@ class DeclaredStates:
             for key, value in _webhook_values(declared).items()
             if not exists or not _is_same(meta.fields[key], value, stored[key], place)
         ]
+        doubt = never_occurring(
+            fw.documents.registry, {**stored, **{each.field: each.new for each in fields}}
+        )
+        if doubt is not None:
+            notes.append(f"{place}: {doubt}")
         secret = self._secret(declared, place)
         if secret is None and "secret" in declared:
             if not exists:

@@ -251,6 +251,14 @@ PARTITIONS: Final = Statement(
 DELETE_HELD: Final = Statement(
     delete(JOB).where(JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)))
 )
+GIVE_BACK_ALL: Final = Statement(
+    update(JOB)
+    .where(
+        JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)),
+        JOB.c.lease == bindparam("token"),
+    )
+    .values(next_at=bindparam("at"), lease=null())
+)
 SETTLE_ALL: Final = Statement(
     update(JOB)
     .where(JOB.c.id == SETTLED.item(0, int), JOB.c.lease == SETTLED.item(1, str))
@@ -453,6 +461,11 @@ def renew(tx: Tx, job_id: int, token: str, lease_ms: int) -> bool:
 def give_back(tx: Tx, job_id: int, token: str) -> bool:
     """Make the job due at once, with no attempt counted. False when the lease is lost."""
     return tx.run(GIVE_BACK, job=job_id, token=token, at=tx.now) == 1
+
+
+def give_back_all(tx: Tx, held: Sequence[int], token: str) -> None:
+    """Like `give_back`, for all jobs that are leased with one token."""
+    tx.run(GIVE_BACK_ALL, held=rows_as_json(held), token=token, at=tx.now)
 
 
 def stats(tx: Tx) -> list[QueueStats]:

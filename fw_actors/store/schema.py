@@ -51,8 +51,9 @@ META: Final = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Facts about the installation: `schema_version`, `installation_key` (32 bytes in hex), and
-`vault_rotation` once the Vault's key was rotated."""
+"""Facts about the installation: `schema_version`, `installation_key` (32 bytes in hex),
+`vault_rotation` once the Vault's key was rotated, and how far `payload_sweep` has come for each
+final status."""
 
 DATA_MIGRATION: Final = Table(
     "fw_data_migration",

@@ -350,6 +350,22 @@ class Octets(FunctionElement[int]):
     type = BigInteger()
 
 
+class PlainText(FunctionElement[str]):
+    """The value of a text column; null instead of bytes, which SQLite stores in any column."""
+
+    name = "plain_text"
+    inherit_cache = True
+    type = Text()
+
+
+class TextBytes(FunctionElement[bytes]):
+    """The UTF-8 of a text."""
+
+    name = "text_bytes"
+    inherit_cache = True
+    type = LargeBinary()
+
+
 def read_frames(value: bytes, decoder: msgspec.json.Decoder[R]) -> Iterator[tuple[R, bytes]]:
     """Yield each row with its text as UTF-8, which is empty for null.
 
@@ -403,3 +419,5 @@ def _framed_rows_on_postgresql(frame: FramedRows, compiler: SQLCompiler, **kw: A
 
 
 _compile_as(Octets, sqlite="length(CAST({} AS BLOB))", postgresql="octet_length({})")
+_compile_as(PlainText, sqlite="CASE WHEN typeof({}) <> 'blob' THEN {} END", postgresql="{}")
+_compile_as(TextBytes, sqlite="CAST({} AS BLOB)", postgresql="convert_to({}, 'UTF8')")

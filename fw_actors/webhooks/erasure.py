@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core import WebhookDelivery
@@ -19,8 +20,9 @@ from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import FINAL, DeliveryStatus
-from fw_actors.runtime.clock import MS_PER_DAY
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import Statement, Tx
+from fw_actors.store.schema import META
 from fw_actors.webhooks.attempts import forget_responses
 from fw_actors.webhooks.pacing import lock_webhooks_of
 
@@ -135,17 +137,51 @@ def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
         forget_responses(tx, deliveries)
 
 
+_META_KEY: Final = "payload_sweep"
+_AGAIN_MS: Final = MS_PER_HOUR
+"""A row that is locked for so long is missed by two passes, and so by the sweep."""
+_GET: Final = Statement(sa.select(META.c.value).where(META.c.key == sa.bindparam("name")))
+_PUT: Final = Statement(
+    sa.insert(META).from_select(
+        ["key", "value"],
+        sa.select(sa.bindparam("name", type_=sa.Text()), sa.bindparam("content", type_=sa.Text()))
+        .where(sa.true())  # else SQLite parses ON as that of a join
+        .suffix_with("ON CONFLICT (key) DO UPDATE SET value = excluded.value"),
+    )
+)
+
+
+class _Swept(msgspec.Struct, frozen=True):
+    """How far the deliveries of one status have been erased, by their last attempts (ms).
+
+    `start` is where the next pass begins, `reached` where the last one ended, and `moved` the time
+    when `start` was changed.
+    """
+
+    start: int = 0
+    reached: int = 0
+    moved: int = 0
+
+    def after(self, position: int, now: int) -> _Swept:
+        """Return the state after a pass that has read up to `position`."""
+        reached = max(self.reached, position)
+        if now - self.moved < _AGAIN_MS:
+            return _Swept(self.start, reached, self.moved)
+        return _Swept(self.reached, reached, now)
+
+
 class PayloadSweep:
     """Erases the deliveries of one final status `days` after their last attempt.
 
-    Each batch continues where the last one ended, so that erased deliveries, which stay on record,
-    are not read again. A replay moves a delivery after that position. Once a day the sweep begins
-    with the oldest delivery, because locked ones were skipped and their transaction may have been
-    rolled back (PostgreSQL).
+    Erased deliveries stay on record. So that their number does not matter, a pass begins where the
+    last one has ended, which is stored. (A replay moves a delivery after that position.) It reads
+    the part of the last pass again, because locked rows are skipped and their transaction may have
+    been rolled back (PostgreSQL). After the clock was set back it begins with the oldest delivery.
     """
 
     def __init__(self, status: DeliveryStatus, days: float, batch: int) -> None:
-        self._days, self._from, self._began = days, 0, 0
+        self._days, self._batch, self._name = days, batch, f"{_META_KEY}.{status.value}"
+        self._position: int | None = None  # in this pass; None before its first batch
         self._next = Statement(
             sa.select(_D.name, _D.last_attempt)
             .where(
@@ -162,17 +198,28 @@ class PayloadSweep:
     def __call__(self, tx: Tx) -> int:
         """Erase the next batch; return the number of erased deliveries."""
         before = tx.now - round(self._days * MS_PER_DAY)
-        if not 0 <= tx.now - self._began < MS_PER_DAY:
-            self._from, self._began = 0, tx.now
-        found: list[tuple[Any, ...]] = tx.rows(self._next, begin=self._from, before=before)
+        swept = self._swept(tx)
+        begin = swept.start if self._position is None else self._position
+        found: list[tuple[Any, ...]] = tx.rows(self._next, begin=begin, before=before)
         erase_all(tx, [name for name, _ in found])
-        if found:
-            last = found[-1][1]
+        last = found[-1][1] if found else begin
+        if len(found) < self._batch:  # the pass has ended
+            after = swept.after(last, tx.now)
+            if after != swept:
+                tx.run(_PUT, name=self._name, content=msgspec.json.encode(after).decode())
+            tx.after_commit(lambda: self._go_on(None))
+        else:
             tx.after_commit(lambda: self._go_on(last))
         return len(found)
 
-    def _go_on(self, last: int) -> None:
-        self._from = last
+    def _swept(self, tx: Tx) -> _Swept:
+        """Return how far earlier passes came; nowhere if the clock was set back since."""
+        stored = tx.scalar(_GET, name=self._name)
+        swept = _Swept() if stored is None else msgspec.json.decode(stored, type=_Swept)
+        return swept if swept.moved <= tx.now else _Swept()
+
+    def _go_on(self, position: int | None) -> None:
+        self._position = position
 
 
 def payload_batches(days: float, batch: int) -> tuple[PayloadSweep, ...]:

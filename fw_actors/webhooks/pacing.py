@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import Webhook, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.tables import table_of
+from fw_actors.documents.tables import stored_number, table_of
 from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.receivers import (
@@ -52,8 +52,10 @@ _TABLE: Final = table_of(Webhook).table
 _HOOK: Final = _TABLE.c
 _D: Final = table_of(WebhookDelivery).table.c
 _NAME: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
+# Cast, because raw SQL may have stored text or bytes (SQLite).
+_SINCE, _UNTIL = stored_number(_HOOK.paused_since), stored_number(_HOOK.paused_until)
 _READ: Final = Statement(
-    sa.select(_HOOK.paused_since, _HOOK.paused_until)
+    sa.select(_SINCE, _UNTIL)
     .where(_HOOK.name == _NAME)
     .with_for_update(key_share=True)  # a concurrent user waits, and sees the change
 )
@@ -63,13 +65,13 @@ _WRITE: Final = Statement(
     .values(paused_since=sa.bindparam("since"), paused_until=sa.bindparam("until"))
 )
 _PAUSED: Final = Statement(
-    sa.select(_HOOK.name, _HOOK.paused_since, _HOOK.paused_until)
+    sa.select(_HOOK.name, _SINCE, _UNTIL)
     .where(
         _HOOK.enabled == 1,
         _HOOK.paused_since.is_not(None),
-        sa.func.coalesce(_HOOK.paused_until, UNTIL_RESUMED) > sa.bindparam("now"),
+        sa.func.coalesce(_UNTIL, UNTIL_RESUMED) > sa.bindparam("now"),
     )
-    .order_by(_HOOK.paused_since, _HOOK.name)
+    .order_by(_SINCE, _HOOK.name)
 )
 
 

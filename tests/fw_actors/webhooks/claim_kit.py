@@ -16,7 +16,17 @@ from tests.fw_actors.office import Office
 RUNS = ServiceState(running=True)
 
 
-class FreeSlots:
+class UnlimitedBodies:
+    """Limits of a claim that may read any number of bytes."""
+
+    def may_read(self, hook: object) -> bool:
+        return True
+
+    def hold(self, size: int) -> None:
+        pass
+
+
+class FreeSlots(UnlimitedBodies):
     """Slots for so many deliveries of all Webhooks."""
 
     def __init__(self, most: int = 100) -> None:
@@ -118,7 +128,7 @@ class OutcomeDepot:
         )
 
 
-class UnlimitedSlots:
+class UnlimitedSlots(UnlimitedBodies):
     """The same number of free slots for each Webhook; claims take none."""
 
     def __init__(self, most: int = 100) -> None:
