@@ -2,7 +2,7 @@
 that answers at once and to one that takes its time.
 
 The reference is one process on SQLite with the same work. All run on this machine, the receiver
-and PostgreSQL too: where these fill the cores, more nodes can't show more.
+and PostgreSQL too: where these fill the cores, more nodes cannot show more.
 """
 
 from __future__ import annotations

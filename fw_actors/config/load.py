@@ -39,7 +39,7 @@ _CAPITAL: Final = re.compile(r"[A-Z]")
 
 
 class _UnreadableError(Exception):
-    """Raised for a file that can't be read as text; the message is the rest of a sentence."""
+    """Raised for a file that cannot be read as text; the message is the rest of a sentence."""
 
 
 def site_file(environ: Mapping[str, str], cwd: Path) -> Path:

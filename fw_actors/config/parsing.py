@@ -58,7 +58,7 @@ _MAX_OFFSET_SECONDS: Final = 100 * 366 * 86_400  # a century; the clock of the r
 
 
 class UnusableValueError(ValueError):
-    """Raised for a value that can't be used; the text follows the variable's name."""
+    """Raised for a value that cannot be used; the text follows the variable's name."""
 
 
 def validate_characters(text: str) -> None:
@@ -241,7 +241,7 @@ _COMMENT: Final = re.compile(r"\s#.*", re.DOTALL)
 
 @dataclass(frozen=True)
 class DotEnv:
-    """The values by name, and a sentence for each line that can't be read."""
+    """The values by name, and a sentence for each line that cannot be read."""
 
     values: dict[str, str]
     problems: tuple[str, ...]

@@ -54,7 +54,7 @@ class BreachedPasswords:
     def refuse(self, password: str) -> None:
         """Refuse a password that the file lists. Reads the disk: call it in a thread.
 
-        Raises: PasswordPolicyError; OverloadedError if the file can't be read any more.
+        Raises: PasswordPolicyError; OverloadedError if the file cannot be read any more.
         """
         try:
             listed = self.lists(password)

@@ -215,7 +215,7 @@ class HashSlots:
 
     def start(self, first: HashJob) -> None:
         """Begin to serve jobs, `first` before those of the queues, on the slot just taken."""
-        # Not one of trio's own threads: they are lent to others, and a priority can't be raised.
+        # Not one of trio's own threads: they are lent to others, and a priority cannot be raised.
         thread = threading.Thread(target=self._serve, args=(first,), name=_THREAD_NAME, daemon=True)
         try:
             thread.start()

@@ -1,6 +1,6 @@
 """Opens connections: DNS in bounded threads, all allowed addresses in turn, the proxy, TLS.
 
-`getaddrinfo` can't be interrupted: a look-up that nobody waits for any more keeps its thread until
+`getaddrinfo` cannot be interrupted: a look-up that nobody waits for any more keeps its thread until
 the resolver gives up. So there are at most 32 such threads, at most two for one name, and none of
 them come from trio's own limit, which the rest of the service shares (B-149). A quarter of the
 threads is reserved for names that recently resolved quickly, so that unresponsive names do not
@@ -58,7 +58,7 @@ MAX_PROMPT: Final = 4096  # names remembered as prompt; the one asked for longes
 def system_lookup(host: str, port: int) -> Sequence[Address]:
     """All addresses of a name in the system's order of preference. Blocks.
 
-    Raises: OSError (socket.gaierror), or UnicodeError for what can't be a name.
+    Raises: OSError (socket.gaierror), or UnicodeError for what cannot be a name.
     """
     addresses: dict[Address, None] = {}
     for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):

@@ -322,7 +322,7 @@ class RequestWriter:
             headers: this attempt's own, lower-case names first; no name twice, none of ours.
 
         Raises:
-            ValueError: when a header can't be sent so; a defect of the caller.
+            ValueError: when a header cannot be sent so; a defect of the caller.
         """
         names, values = zip(*headers, strict=True) if headers else ((), ())
         head = self._heads.get(names) or self._head(names)
@@ -352,4 +352,4 @@ class RequestWriter:
 def _unprintable(headers: Sequence[tuple[bytes, bytes]]) -> ValueError:
     """Tell which header it is; its value may be a signature, and is not shown."""
     names = ", ".join(repr(name) for name, value in headers if not _VALUE.fullmatch(value))
-    return ValueError(f"The value of the header {names} isn't printable ASCII.")
+    return ValueError(f"The value of the header {names} is not printable ASCII.")

@@ -100,7 +100,7 @@ class ForbiddenAddress(ConnectError):
 
 
 class TlsError(NetworkError):
-    """Raised when TLS can't be agreed on, or the receiver's certificate isn't to be trusted."""
+    """Raised when TLS cannot be agreed on, or the receiver's certificate is not to be trusted."""
 
     kind = "tls"
 
@@ -360,7 +360,7 @@ _NO_CONTENT: Final = 204
 # Within a second receivers give many answers that are the same byte by byte, their date included.
 _REMEMBERED: Final = 256
 _REMEMBERED_BYTES: Final = 2048
-_NOT_MODIFIED: Final = 304  # its content-length speaks of a body that isn't there
+_NOT_MODIFIED: Final = 304  # its content-length speaks of a body that is not there
 
 
 class PlainResponse(NamedTuple):

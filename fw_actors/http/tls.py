@@ -49,7 +49,7 @@ class ClientContexts:
     def of(self, name: str) -> ssl.SSLContext:
         """Return the context of a certificate, made anew when its files have changed.
 
-        Raises: TlsError if there is no such certificate, or its files can't be used.
+        Raises: TlsError if there is no such certificate, or its files cannot be used.
         """
         certificate = self._certificates.get(name)
         if certificate is None:
@@ -392,7 +392,7 @@ class NothingReady(Exception):
 class RecordStream(trio.abc.Stream):
     """The stream below TLS: passes up one record at a time.
 
-    OpenSSL takes all it is given, and doesn't say whether something is left of it. A record that
+    OpenSSL takes all it is given, and does not say whether something is left of it. A record that
     came right behind an answer would lie there unseen, and be read as the answer to the next POST.
     """
 

@@ -31,7 +31,7 @@ _ADDRESS: Final = re.compile(r"[^\s@<>()\[\]\\,;:\"]+@[^\s@<>()\[\]\\,;:\"]+\Z")
 
 
 class UnsafeHeaderError(ValueError):
-    """Raised when a text can't stand in a header; names the part, never shows the text."""
+    """Raised when a text cannot stand in a header; names the part, never shows the text."""
 
     def __init__(self, part: str) -> None:
         super().__init__(f"{part} contains a character that a mail header cannot contain.")

@@ -1,6 +1,6 @@
 """State transitions of a delivery (outcome of an attempt, backoff, Retry-After), and why it waits.
 
-A receiver's answer is untrusted: whatever it says is clamped before it is used, and what can't be
+A receiver's answer is untrusted: whatever it says is clamped before it is used, and what cannot be
 read is ignored.
 """
 

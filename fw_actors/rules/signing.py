@@ -25,7 +25,7 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
 
 
 class UnusableSecretError(ValueError):
-    """Raised when a secret can't be a signing key; the message states the broken rule."""
+    """Raised when a secret cannot be a signing key; the message states the broken rule."""
 
 
 def key_of(secret: str) -> bytes:
@@ -114,7 +114,7 @@ class UnusableEventNameError(ValueError):
 
 
 def validate_event_name(name: str) -> None:
-    """Refuse a name that an app can't emit.
+    """Refuse a name that an app cannot emit.
 
     Raises: UnusableEventNameError.
     """

@@ -1,6 +1,6 @@
 """Erases the contents of deliveries: the body that was sent and the receivers' answers.
 
-The delivery stays on record, with its attempts and Audit Events; the body can't be sent again
+The delivery stays on record, with its attempts and Audit Events; the body cannot be sent again
 (B-360 to B-364). Only final deliveries are erased, because one in progress still needs its body.
 """
 

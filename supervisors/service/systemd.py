@@ -107,7 +107,7 @@ class Unit:
 
 
 def unit_of(pid: int) -> Unit | None:
-    """Return the unit whose main process this is; None if there is none, or it can't be
+    """Return the unit whose main process this is; None if there is none, or it cannot be
     determined."""
     process = Path(f"/proc/{pid}")
     try:
