@@ -157,10 +157,25 @@ def _statement(table: str, placeholder: str) -> str:
 def require_known(fw: Fw, doctype: str, name: str) -> str:
     """Return the name of an existing document. Raises: CommandFailed suggesting the nearest."""
     if fw.exists(doctype, name) is None:
-        rows = fw.get_all(doctype, fields=["name"], order_by="name desc", limit=_MAX_COMPARED)
-        near = suggestion(name, [row["name"] for row in rows])
-        raise CommandFailed(f"There is no {doctype} {name[:140]}.{near}")
+        fields = ["name", "title"] if doctype == "Webhook" else ["name"]
+        rows = fw.get_all(doctype, fields=fields, order_by="name desc", limit=_MAX_COMPARED)
+        called = [(row["name"], row["name"]) for row in rows]
+        titled = [row for row in rows if row.get("title")]
+        called += [(row["title"], f"{row['name']} ({row['title']})") for row in titled]
+        raise CommandFailed(f"There is no {doctype} {name[:140]}.{_suggestion(name, called)}")
     return name
+
+
+def require_webhook(fw: Fw, given: str) -> str:
+    """Return the name of the Webhook that has the given name, or else alone the given title.
+
+    Raises: CommandFailed suggesting the nearest.
+    """
+    if fw.exists("Webhook", given) is None:
+        titled = fw.get_all("Webhook", {"title": given}, ["name"], limit=2)
+        if len(titled) == 1:
+            return str(titled[0]["name"])
+    return require_known(fw, "Webhook", given)
 
 
 def require_webhook_on_record(fw: Fw, name: str) -> None:
@@ -177,11 +192,16 @@ def require_doctype_on_record(fw: Fw, doctype: str) -> None:
 
     Raises: CommandFailed suggesting the nearest.
     """
+    if fw.exists("Webhook Delivery", {"reference_doctype": doctype}) is None:
+        require_doctype(fw, doctype)
+
+
+def require_doctype(fw: Fw, doctype: str) -> None:
+    """Check that a DocType exists. Raises: CommandFailed suggesting the nearest."""
     known = fw.documents.registry.metas
-    if doctype in known or fw.exists("Webhook Delivery", {"reference_doctype": doctype}):
-        return
-    near = suggestion(doctype, list(known))
-    raise CommandFailed(f"There is no DocType {doctype[:140]}.{near}")
+    if doctype not in known:
+        near = suggestion(doctype, [name for name, meta in known.items() if not meta.child])
+        raise CommandFailed(f"There is no DocType {doctype[:140]}.{near}")
 
 
 def require_selection_on_record(
@@ -226,6 +246,14 @@ def user_on_record(site: Site, fw: Fw, who: str, *, on_record: bool) -> str:
 def suggestion(given: str, known: list[str]) -> str:
     """Return a sentence with the known names that resemble `given`, after a space; empty if there
     is none."""
-    lower = {each.lower(): each for each in known}
-    near = get_close_matches(given.lower(), lower, n=_MAX_SUGGESTED, cutoff=0.6)
-    return f" Did you mean {' or '.join(lower[each] for each in near)}?" if near else ""
+    return _suggestion(given, [(each, each) for each in known])
+
+
+def _suggestion(given: str, known: list[tuple[str, str]]) -> str:
+    """Return a suggestion; each known name is given with the text that the sentence shows."""
+    shown: dict[str, list[str]] = {}
+    for name, text in known:
+        shown.setdefault(name.lower(), []).append(text)
+    near = get_close_matches(given.lower(), shown, n=_MAX_SUGGESTED, cutoff=0.6)
+    texts = dict.fromkeys(text for each in near for text in shown[each])
+    return f" Did you mean {' or '.join(list(texts)[:_MAX_SUGGESTED])}?" if near else ""
