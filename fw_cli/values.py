@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from fw_actors.ops.site import Site
 
 _MAX_COMPARED: Final = 10_000
+_MAX_DELIVERIES: Final = 1_000  # their ids are long and alike, so that each comparison takes longer
+_ALIKE: Final = 0.6
+_ALIKE_IDS: Final = 0.9  # two ids of the same hour have a third of their characters in common
 _MAX_SUGGESTED: Final = 3
 _MAX_SHOWN: Final = 140
 MAX_NAMES: Final = 100
@@ -157,12 +160,15 @@ def _statement(table: str, placeholder: str) -> str:
 def require_known(fw: Fw, doctype: str, name: str) -> str:
     """Return the name of an existing document. Raises: CommandFailed suggesting the nearest."""
     if fw.exists(doctype, name) is None:
+        deliveries = doctype == "Webhook Delivery"
         fields = ["name", "title"] if doctype == "Webhook" else ["name"]
-        rows = fw.get_all(doctype, fields=fields, order_by="name desc", limit=_MAX_COMPARED)
+        most = _MAX_DELIVERIES if deliveries else _MAX_COMPARED
+        rows = fw.get_all(doctype, fields=fields, order_by="name desc", limit=most)
         called = [(row["name"], row["name"]) for row in rows]
         titled = [row for row in rows if row.get("title")]
         called += [(row["title"], f"{row['name']} ({row['title']})") for row in titled]
-        raise CommandFailed(f"There is no {doctype} {name[:140]}.{_suggestion(name, called)}")
+        near = _suggestion(name, called, _ALIKE_IDS if deliveries else _ALIKE)
+        raise CommandFailed(f"There is no {doctype} {name[:140]}.{near}")
     return name
 
 
@@ -205,17 +211,25 @@ def require_doctype(fw: Fw, doctype: str) -> None:
 
 
 def require_selection_on_record(
-    context: CommandContext, webhook: str | None, reference: tuple[str, str] | None
+    context: CommandContext,
+    delivery: str | None,
+    webhook: str | None,
+    reference: tuple[str, str] | None,
 ) -> None:
-    """Check the Webhook and the DocType by which deliveries are selected. Raises: CommandFailed."""
+    """Check the delivery, or the Webhook and the DocType by which deliveries are selected.
+
+    Raises: CommandFailed suggesting the nearest.
+    """
 
     def check(_site: Site, fw: Fw) -> None:
+        if delivery is not None:
+            require_known(fw, "Webhook Delivery", delivery)
         if webhook is not None:
             require_webhook_on_record(fw, webhook)
         if reference is not None:
             require_doctype_on_record(fw, reference[0])
 
-    if webhook is not None or reference is not None:
+    if (delivery, webhook, reference) != (None, None, None):
         context.read(check)
 
 
@@ -249,11 +263,11 @@ def suggestion(given: str, known: list[str]) -> str:
     return _suggestion(given, [(each, each) for each in known])
 
 
-def _suggestion(given: str, known: list[tuple[str, str]]) -> str:
+def _suggestion(given: str, known: list[tuple[str, str]], cutoff: float = _ALIKE) -> str:
     """Return a suggestion; each known name is given with the text that the sentence shows."""
     shown: dict[str, list[str]] = {}
     for name, text in known:
         shown.setdefault(name.lower(), []).append(text)
-    near = get_close_matches(given.lower(), shown, n=_MAX_SUGGESTED, cutoff=0.6)
+    near = get_close_matches(given.lower(), shown, n=_MAX_SUGGESTED, cutoff=cutoff)
     texts = dict.fromkeys(text for each in near for text in shown[each])
     return f" Did you mean {' or '.join(list(texts)[:_MAX_SUGGESTED])}?" if near else ""
