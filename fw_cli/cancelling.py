@@ -44,7 +44,7 @@ def cancel(
     """
     if (delivery is None) == (webhook is None and reference is None):
         raise click.UsageError("Give one DELIVERY, or select many with --webhook or --reference.")
-    require_selection_on_record(context, webhook, reference)
+    require_selection_on_record(context, delivery, webhook, reference)
     confirm(
         f"Cancel {delivery}?" if delivery else "Cancel all waiting deliveries that match?", yes=yes
     )

@@ -57,7 +57,7 @@ def erase(
         raise click.UsageError(
             "Give one DELIVERY, or select many with --webhook, --reference or --until."
         )
-    require_selection_on_record(context, webhook, reference)
+    require_selection_on_record(context, delivery, webhook, reference)
     confirm("Erase the bodies permanently?", yes=yes)
 
     async def use(site: Site) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reports the errors of a command: one line per problem on stderr, and exit code 1.
+"""Reports the errors of a command: one line per problem on stderr, and the exit code.
 
 Modules are imported on use, because a successful command needs none of them.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,30 @@ if TYPE_CHECKING:
 
 class CommandFailed(Exception):
     """Raised by a command for its own errors; the message is for users."""
+
+
+class ArgumentRefused(CommandFailed):
+    """Raised for a value that an argument or option does not take, like one that the parser
+    refuses: wrong usage (C-100)."""
+
+
+@contextmanager
+def judged_arguments(environment: str = "") -> Iterator[None]:
+    """Make the site's refusal of a value wrong usage, while it acts on values of arguments.
+
+    A refusal because of the site's state is none: a name that does not exist or is taken. Nor is
+    one of the field `environment`, whose values the process's environment defines.
+
+    Raises: ArgumentRefused.
+    """
+    from fw_actors.errors import BadRequestError, ValidationError
+
+    try:
+        yield
+    except (BadRequestError, ValidationError) as error:
+        if environment and error.extra.get("field") == environment:
+            raise
+        raise ArgumentRefused(str(error)) from None
 
 
 class CommandError(click.ClickException):
@@ -35,6 +60,12 @@ class CommandError(click.ClickException):
             click.echo(f"fw: {escaped(line)}", file=file, err=file is None)
 
 
+class UsageRefused(CommandError):
+    """The end of a command that was used wrongly."""
+
+    exit_code = 2
+
+
 def command_error(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exception:
     """Return the exception that ends a command after `error`: a `CommandError`, or an Abort.
 
@@ -45,7 +76,8 @@ def command_error(error: BaseException, *, debugging: bool, scrubber: Scrubber) 
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
         return click.Abort()
     lines = [scrubber.scrub_known(line) for leaf in leaves for line in _lines(leaf, debugging)]
-    return CommandError(list(dict.fromkeys(lines)))
+    misused = all(isinstance(leaf, ArgumentRefused) for leaf in leaves)
+    return (UsageRefused if misused else CommandError)(list(dict.fromkeys(lines)))
 
 
 def is_defect(error: BaseException) -> bool:

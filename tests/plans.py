@@ -81,7 +81,7 @@ def unsought(found: Iterable[Access], **columns: str) -> list[str]:
     """Return the steps into a named table that no index over its column(s) answers.
 
     `columns`: for each table (or alias), the columns of which one has to be sought, in words. A
-    table that is in no plan is one more entry, so that a test can't pass by asking for nothing.
+    table that is in no plan is one more entry, so that a test cannot pass by asking for nothing.
     """
     found = list(found)
     faults = [

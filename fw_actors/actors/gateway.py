@@ -158,7 +158,7 @@ class Gateway:
 
         session, roles, now = await self._site.store.read(work, reserved=True)
         if not 0 <= now - session.last_seen < SEEN_EVERY_MS:  # ahead if the clock was set back
-            with suppress(OverloadedError):  # a read must not fail because a note can't be written
+            with suppress(OverloadedError):  # a read must not fail because a note cannot be written
                 await self._site.store.write(lambda tx: sessions.seen(tx, session.id))
         return Caller(session.user, frozenset(roles), session=session.id)
 

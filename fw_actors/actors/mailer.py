@@ -18,6 +18,7 @@ from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.safe_output import Scrubber
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
+from fw_actors.tracing import Tracer
 
 MAIL_SLOTS: Final = 4
 MAIL_SECONDS: Final = 30.0
@@ -36,11 +37,15 @@ class Mailer(QueueWorker):
         transport: Transport,
         backoff: Backoff,
         scrubber: Scrubber,
+        tracer: Tracer | None = None,
     ) -> None:
-        super().__init__(
-            store, QueuePolicy(mail_queue.QUEUE, MAIL_SLOTS, LEASE_SECONDS, backoff), scrubber
-        )
+        policy = QueuePolicy(mail_queue.QUEUE, MAIL_SLOTS, LEASE_SECONDS, backoff)
+        super().__init__(store, policy, scrubber, tracer)
         self._composer, self._transport = composer, transport
+
+    def span_name(self, job: LeasedJob) -> str:
+        """Return the name of the span of an attempt, which contains the template."""
+        return f"mail {job.function}"
 
     async def carry_out(self, job: LeasedJob) -> None:
         """Prepare a message, send it, and record it as sent."""

@@ -46,7 +46,7 @@ from fw_actors.runtime import (
 )
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
-from fw_actors.tracing import Span, in_trace
+from fw_actors.tracing import Span, Tracer, in_trace, stored_context
 
 MAX_ATTEMPTS: Final = 10
 
@@ -297,9 +297,13 @@ class QueueWorker(Actor, ABC):
     unattempted.
     """
 
-    def __init__(self, store: Store, policy: QueuePolicy, scrubber: Scrubber) -> None:
-        """`scrubber` removes the site's secrets from the logged and stored errors."""
-        self._store, self._policy, self._scrubber = store, policy, scrubber
+    def __init__(
+        self, store: Store, policy: QueuePolicy, scrubber: Scrubber, tracer: Tracer | None = None
+    ) -> None:
+        """`scrubber` removes the site's secrets from the logged and stored errors. With a `tracer`
+        each attempt runs in the trace in which its job was queued (B-429).
+        """
+        self._store, self._policy, self._scrubber, self._tracer = store, policy, scrubber, tracer
         self._free = policy.slots
         self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap)
         self._scopes: set[trio.CancelScope] = set()
@@ -314,9 +318,9 @@ class QueueWorker(Actor, ABC):
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
         """Write the result of a failed attempt. Returns False if the lease is lost."""
 
-    def begin_span(self, job: LeasedJob) -> Span | None:
-        """Return the span of an attempt, in whose trace it runs; None if it is in no trace."""
-        return None
+    def span_name(self, job: LeasedJob) -> str:
+        """Return the name of the span of an attempt."""
+        return job.function
 
     async def started(self) -> None:
         """Poll at once: there may be jobs from before the start."""
@@ -423,7 +427,7 @@ class QueueWorker(Actor, ABC):
         )
 
     async def _process(self, job: LeasedJob) -> None:
-        span = self.begin_span(job)
+        span = self._begin_span(job)
         with nullcontext() if span is None else in_trace(span.context):
             error = "cancelled"
             try:
@@ -431,6 +435,17 @@ class QueueWorker(Actor, ABC):
             finally:
                 if span is not None:
                     span.end(error)
+
+    def _begin_span(self, job: LeasedJob) -> Span | None:
+        """Return the span of an attempt, in whose trace it runs; None if it is in no trace."""
+        context = None if self._tracer is None else stored_context(job.trace_context)
+        if self._tracer is None or context is None:
+            return None
+        span = self._tracer.consumer(self.span_name(job), context)
+        if span.is_recorded:
+            queued_ms = self.context.clock.now() - job.created
+            span.note({"fw.job": job.id, "fw.attempt": job.attempts + 1, "fw.queued_ms": queued_ms})
+        return span
 
     async def _process_leased(self, job: LeasedJob) -> str:
         """Process one job from its lease to its end; return the kind of its error, else nothing."""

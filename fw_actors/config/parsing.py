@@ -240,7 +240,7 @@ _COMMENT: Final = re.compile(r"\s#.*", re.DOTALL)
 
 @dataclass(frozen=True)
 class DotEnv:
-    """The values by name, and a sentence for each line that can't be read."""
+    """The values by name, and a sentence for each line that cannot be read."""
 
     values: dict[str, str]
     problems: tuple[str, ...]

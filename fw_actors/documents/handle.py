@@ -226,7 +226,7 @@ refused."""
 Enqueue = Callable[["Fw", object, dict[str, object]], int]
 """Records a job that runs a function of an app later; returns its number.
 
-Raises: ValidationError for a function that can't run later.
+Raises: ValidationError for a function that cannot run later.
 """
 
 

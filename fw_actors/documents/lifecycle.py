@@ -228,7 +228,7 @@ class Documents:
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
             permissions.require_removal(fw, stored)
-            rows.restore(doc, stored)  # unsaved changes of the object don't count
+            rows.restore(doc, stored)  # unsaved changes of the object do not count
             observers = self._observers[doc.doctype]
             observers.changing(fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
@@ -258,7 +258,7 @@ class Documents:
         """Write one column directly: no hooks and no events, but observers apply their rules.
 
         They check the stored document with the new value, not other changes on `doc`.
-        `modified` changes, so that a save of an earlier read can't write the old value back.
+        `modified` changes, so that a save of an earlier read cannot write the old value back.
         """
         with atomic(fw, doc):
             authorize_action(fw, doc, "write", ignore_permissions)

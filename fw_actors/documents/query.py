@@ -107,7 +107,7 @@ class Query:
     ) -> None:
         """`also`: further conditions, by the service, on the columns of the table.
 
-        Raises: BadRequestError for filters that can't be understood or aren't allowed.
+        Raises: BadRequestError for filters that cannot be understood or are not allowed.
         """
         self._fw, self._meta = fw, meta
         self._free = ignore_permissions

@@ -179,7 +179,7 @@ def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str,
 
 def changed_columns(before: DocType, doc: DocType) -> list[Field]:
     """Return the columns that a write has changed. Stored values are compared, because documents
-    don't show whether a secret has changed.
+    do not show whether a secret has changed.
     """
     old, new = before._stored or {}, doc._stored or {}
     if old is new:

@@ -1,8 +1,8 @@
 """Values encrypted at rest with a key derived from FW_SECRET_KEY (AES-256-GCM, HKDF-SHA-256).
 
-A value is bound to its DocType, field and row, so that a ciphertext that was copied elsewhere can't
-be decrypted. It begins with an id of its key, which distinguishes a changed key from a damaged
-value.
+A value is bound to its DocType, field and row, so that a ciphertext that was copied elsewhere
+cannot be decrypted. It begins with an id of its key, which distinguishes a changed key from a
+damaged value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEY_ID_CHARACTERS: Final = 8
 
 
 class UnreadableError(Exception):
-    """Raised when a stored value can't be decrypted: no key, another key, or damage."""
+    """Raised when a stored value cannot be decrypted: no key, another key, or damage."""
 
 
 class VaultCipher:

@@ -159,7 +159,7 @@ class Pool:
         self._by_origin.setdefault(connection.origin, {})[connection] = None
 
     def discard(self, connection: Connection) -> None:
-        """End the use of a connection that can't be used again."""
+        """End the use of a connection that cannot be used again."""
         self._end(connection)
         self._close(connection)
 

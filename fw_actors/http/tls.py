@@ -50,7 +50,7 @@ class ClientContexts:
     def of(self, name: str) -> ssl.SSLContext:
         """Return the context of a certificate; a new one if its files have changed.
 
-        Raises: TlsError if there is no such certificate, or its files can't be used.
+        Raises: TlsError if there is no such certificate, or its files cannot be used.
         """
         certificate = self._certificates.get(name)
         if certificate is None:

@@ -34,7 +34,7 @@ def new_file(target: Path) -> Iterator[Path]:
     The file is synced to the disk before it gets its name. If the block raises, the draft is
     removed.
 
-    Raises: ConfigurationError when `target` exists or can't be written.
+    Raises: ConfigurationError when `target` exists or cannot be written.
     """
     draft = _draft_of(target)
     try:
@@ -92,7 +92,7 @@ class Examined:
 def examine_file(path: Path) -> Examined:
     """Examine a database, which may be in use; blocks while the file is read.
 
-    A file that can't be read is reported as a fault; no exception is raised.
+    A file that cannot be read is reported as a fault; no exception is raised.
     """
     log = path.with_name(path.name + "-wal")
     size = sum(file.stat().st_size for file in (path, log) if file.exists())
@@ -125,7 +125,7 @@ def back_up_file(source: Path, target: Path, progress: Progress) -> int:
     """Copy the database to `target`, which must not exist; blocks until the copy is on the disk.
 
     Returns: the size of the copy, in bytes.
-    Raises: ConfigurationError when there is no database, `target` exists or can't be written, or
+    Raises: ConfigurationError when there is no database, `target` exists or cannot be written, or
         the copy is not intact; no file remains then.
     """
     if not source.is_file():
@@ -181,7 +181,7 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     but those of fw. A password is passed in the environment, where `ps` does not show it.
 
     Returns: the size of the dump, in bytes.
-    Raises: ConfigurationError when there is no pg_dump, it fails, or `target` can't be written.
+    Raises: ConfigurationError when there is no pg_dump, it fails, or `target` cannot be written.
     """
     program = shutil.which(PG_DUMP, path=environ.get("PATH"))
     if program is None:
@@ -260,7 +260,7 @@ def file_draft(
 ) -> Iterator[Path]:
     """Yield a checked copy of a backup next to the database; it is removed after the block.
 
-    Raises: ConfigurationError if the backup is not intact or the copy can't be written.
+    Raises: ConfigurationError if the backup is not intact or the copy cannot be written.
     """
     draft = database.with_name(f"{database.name}.restoring")
     _remove(draft)
@@ -397,7 +397,7 @@ class DatabaseRestore:
 
         If the block raises, nothing is changed.
 
-        Raises: ConfigurationError if the dump can't be restored.
+        Raises: ConfigurationError if the dump cannot be restored.
         """
         with self._connected() as connection:
             schema = connection.execute("SELECT current_schema()").fetchone()[0]

@@ -276,7 +276,7 @@ async def open_postgres(
         query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
             Inline calls are not interrupted.
 
-    Raises: ConfigurationError when the database can't be reached, has an unsuitable version or
+    Raises: ConfigurationError when the database cannot be reached, has an unsuitable version or
         encoding, or is newer than this program; OverloadedError when another process keeps it
         locked.
     """
@@ -336,7 +336,7 @@ def _make_engines(
     """Return the engines; `threads` are the numbers of writing, reading and look-up threads.
 
     The connections of `read_pool` refuse to write, and set the server's `statement_timeout` in
-    case a cancellation can't be sent.
+    case a cancellation cannot be sent.
     """
     writing, reading, looking_up = threads
     writer = partial(PostgresEngine, pool, writable=True, committed=committed)

@@ -6,7 +6,7 @@ interrupt never reaches the following call: both it and the end of a call hold t
 
 SQLite checks for an interrupt at each jump of its virtual machine, and PostgreSQL at each row, so
 the work within one row must be short by itself. LIKE of both databases compares the rest of the
-pattern at each position of the text, in one step that can't be interrupted: a pattern of 990
+pattern at each position of the text, in one step that cannot be interrupted: a pattern of 990
 characters takes three seconds on a text of one megabyte. Therefore texts of more than `SHORT` bytes
 are matched in a time that is not proportional to text times pattern: on SQLite by `like_long`,
 which searches the pattern's parts one after the other, and on PostgreSQL by a regular expression,

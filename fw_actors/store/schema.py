@@ -278,7 +278,7 @@ JOB: Final = Table(
     _time("created"),
     Column("error", Text, nullable=True),
     Column("ordering_key", Text, nullable=True),  # of its partition; null for a job in no order
-    Column("trace_context", Text, nullable=True),  # of an app's job, when it was queued
+    Column("trace_context", Text, nullable=True),  # of a job or mail, when it was queued
     # Partial, so that finished rows cost nothing; begins with the columns of a claim.
     partial_index(
         "fw_job_due",

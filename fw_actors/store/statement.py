@@ -4,7 +4,7 @@ SQLite compares text by its bytes; a PostgreSQL database may have any collation.
 text column is created with COLLATE "C", so that order, comparison, `lower` and `like` agree on
 both.
 
-A store that can't run a transaction at the moment raises `fw_actors.errors.OverloadedError` (503).
+A store that cannot run a transaction at the moment raises `fw_actors.errors.OverloadedError` (503).
 The errors of this module are not responses; the use cases translate them.
 
 Statements that touch many rows at once read or write them as one JSON or framed value, on both
@@ -69,7 +69,7 @@ class ConstraintViolation(StoreError):
 
 
 class StatementError(StoreError):
-    """Raised for a defect: a statement or value that the database can't take, a write in a read.
+    """Raised for a defect: a statement or value that the database cannot take, a write in a read.
 
     Also for a transaction that is used after it ended.
     """

@@ -132,7 +132,7 @@ class Store:
         has begun, the call waits for it and its commit: the result is returned, and the
         cancellation is delivered at the caller's next checkpoint.
 
-        Raises: OverloadedError when too many calls wait or the database can't write (locked by
+        Raises: OverloadedError when too many calls wait or the database cannot write (locked by
             another process, full disk, I/O error). Nothing was changed then, unless the disk failed
             during the commit itself; only a later read can tell.
         """
@@ -155,7 +155,7 @@ class Store:
 
         Raises: OverloadedError when too many calls wait, when the call has waited or `fn` has run
             longer than the time limit of a query (`extra.reason` is set for the latter), or when
-            the database can't be read.
+            the database cannot be read.
         """
         executor = self._lookups if reserved else self._reads
         if self.tracer is not None:

@@ -254,7 +254,9 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
     return (
         actor_child(
             MAILER,
-            lambda: Mailer(site.store, composer, transport, backoff, config.scrubber),
+            lambda: Mailer(
+                site.store, composer, transport, backoff, config.scrubber, tracer=site.tracer
+            ),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
         actor_child(

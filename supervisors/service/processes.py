@@ -381,7 +381,7 @@ def shared_memory() -> int:
             descriptor = os.dup(file.fileno())
     os.write(
         descriptor, bytes(HEADER_BYTES)
-    )  # written, because a hole can't be filled on a full disk
+    )  # written, because a hole cannot be filled on a full disk
     return descriptor
 
 

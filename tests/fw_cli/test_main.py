@@ -138,6 +138,50 @@ def test_wrong_usage_exits_2_and_opens_no_store(fw: CommandLine, args: tuple[str
     assert not (fw.folder / "data").exists()
 
 
+WEBHOOK = ("webhooks", "add", "http://127.0.0.1:9/", "--event")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("webhooks", "add", "ftp://127.0.0.1/", "--event", "a"),
+        (*WEBHOOK, "doc.on_insert"),
+        (*WEBHOOK, "a", "--set", "timeout=61"),
+        (*WEBHOOK, "a", "--set", "tiemout=5"),
+        (*WEBHOOK, "a", "--name", "a/b"),
+        (*WEBHOOK, "a", "--secret-env", "a-b"),
+        ("webhooks", "add", "http://127.0.0.1:9/", "--doctype", "Webhook", "--on", "saved"),
+        ("webhooks", "emit", "Not A Name"),
+        ("webhooks", "emit", "a", "--data", "{"),
+        ("webhooks", "emit", "a", "--key", ""),
+        ("user", "add", "x", "--email", "nowhere"),
+        ("user", "add", "a/b", "--email", "x@example.test"),
+        ("user", "invite", "x@example.test", "--name", "a/b"),
+        ("key", "create", "ci", "--label", "x", "--email", "nowhere"),
+        ("key", "create", "a/b", "--label", "x", "--email", "x@example.test"),
+        ("audit", "--action", "user.invited"),
+        ("init", "new", "--app", "tests"),
+    ],
+)  # fmt: skip
+def test_value_that_the_site_refuses_exits_2_like_one_of_the_parser(
+    fw: CommandLine, args: tuple[str, ...]
+) -> None:
+    """C-100."""
+    refused = fw.misused(*args)
+    assert refused.startswith("fw: ")
+    assert len(refused.splitlines()) == 1
+
+
+def test_value_of_a_change_that_the_site_refuses_exits_2(fw: CommandLine) -> None:
+    fw.done(*WEBHOOK, "a", "--name", "erp")
+    assert "timeout must be" in fw.misused("webhooks", "edit", "erp", "--set", "timeout=61")
+    assert "There is no Webhook" in fw.refused("webhooks", "edit", "crm", "--timeout", "6")
+    for command in (("add", "http://127.0.0.1:9/"), ("edit", "erp")):
+        refused = fw.refused("webhooks", *command, "--doctype", "Uzer", "--on", "saved")
+        assert refused == "fw: There is no DocType Uzer. Did you mean User?\n"
+    assert "erp" in fw.refused(*WEBHOOK, "a", "--name", "erp")
+
+
 @pytest.mark.parametrize(
     "args",
     [

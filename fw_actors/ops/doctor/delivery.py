@@ -153,7 +153,7 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
 
 
 def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
-    """Report Webhooks whose documents have values that can't be used, or not for long."""
+    """Report Webhooks whose documents have values that cannot be used, or not for long."""
     if facts.lost_certificates:
         names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
         yield problem(

@@ -70,7 +70,7 @@ async def test_slow_start_sends_waves_without_pause(
 async def test_slow_answers_are_batched_before_next_claim(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Slow answers are batched like refusals, so many slow receivers don't cost a claim each."""
+    """Slow answers are batched like refusals, so many slow receivers do not cost a claim each."""
     receiver = ScriptedReceiver(["200"], busy=1.5)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=8) as post:
         await post.webhook()
