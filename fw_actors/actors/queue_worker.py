@@ -24,7 +24,7 @@ from fw_actors.actors.metrics import Counter
 from fw_actors.errors import OverloadedError
 from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, Backoff, Ending, Verdict, decide
 from fw_actors.rules.identifiers import record_id
-from fw_actors.rules.safe_output import Scrubber, raised_at
+from fw_actors.rules.safe_output import Scrubber, raised_at, storable
 from fw_actors.runtime import Actor, Context, Log, Message, Ref, Timer, handles
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
@@ -449,7 +449,7 @@ class QueueWorker(Actor, ABC):
     async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:
         now = self.context.clock.now()
         verdict = verdict_on(failure, job, now, self._policy.backoff)
-        error = self._scrubber.scrub_known(str(failure))[: jobs.ERROR_CHARACTERS]
+        error = storable(self._scrubber.scrub_known(str(failure)))[: jobs.ERROR_CHARACTERS]
         if await self.settle(job, lambda tx: self.write_failure(tx, job, verdict, error)):
             self._warn("job.failed", job, attempt=verdict.attempts, error=error)
 

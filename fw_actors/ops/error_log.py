@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import SystemRows
-from fw_actors.rules.safe_output import Scrubber
+from fw_actors.rules.safe_output import Scrubber, storable, text_of
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
@@ -71,8 +71,10 @@ class ErrorRecorder:
         # Scrub before cutting. The name of a folder may look like a secret without being one.
         raised = self._scrubber.scrub(_raised(error))[:_TEXT_CHARACTERS]
         places = (self._scrubber.scrub_known(place) for place in _traceback(error))
-        message = "\n".join([raised, *places])
-        self._waiting.append(QueuedDefect(method[:_METHOD_CHARACTERS], message, request_id))
+        # One text that the store refuses would keep all later defects from being written.
+        message = storable("\n".join([raised, *places]))
+        place = storable(self._scrubber.scrub_known(method))[:_METHOD_CHARACTERS]
+        self._waiting.append(QueuedDefect(place, message, request_id))
         self._noted()
 
     def flush(self, tx: Tx) -> int:
@@ -105,7 +107,7 @@ class ErrorRecorder:
 
 def _raised(error: BaseException) -> str:
     """Return type and text of an exception."""
-    return f"{type(error).__name__}: {error}".replace("\x00", "\ufffd")
+    return f"{type(error).__name__}: {text_of(error)}"
 
 
 def _traceback(error: BaseException) -> list[str]:
