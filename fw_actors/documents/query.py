@@ -81,6 +81,7 @@ class Lists:
         if not ignore_permissions:
             fw.rights.require_reach(meta)
             fw.rights.require(meta, "list")
+            fw.rights.require_rows(meta)
         wanted = Query(fw, meta, filters, ignore_permissions=ignore_permissions)
         return wanted.rows(fields, order_by, limit, start)
 

@@ -20,6 +20,7 @@ from fw_actors.documents.fields import (
 )
 from fw_actors.documents.handle import DocType, Fw, rows_of
 from fw_actors.documents.hooks import run_hook
+from fw_actors.documents.permissions import require_link_within
 from fw_actors.errors import ConflictError, ValidationError
 from fw_actors.store import Tx
 
@@ -141,6 +142,8 @@ def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
             check_values(documents, tx, row)
     elif isinstance(field, Link) and value:
         if not documents.registry.table(field.options).holds(tx, value):
+            # The same refusal as for a document beyond the scopes: it must not tell what exists.
+            require_link_within(doc._fw.rights.scopes, field, value)
             raise ValidationError(
                 f"{field.name}: there is no {field.options} {value}.", field=field.name
             )
