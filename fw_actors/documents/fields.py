@@ -442,6 +442,9 @@ class Date(Field):
             ) from None
 
 
+_LONGEST_TIME: Final = 64  # Python reads any number of decimals, and `ms_of` keeps the texts
+
+
 class Datetime(Field):
     """An instant: ISO 8601 with an offset (none means UTC), kept to the millisecond."""
 
@@ -453,7 +456,11 @@ class Datetime(Field):
         if not isinstance(value, str | datetime):
             raise self.shape()
         try:
-            return iso(to_ms(value) if isinstance(value, datetime) else ms_of(value))
+            if isinstance(value, datetime):
+                return iso(to_ms(value))
+            if len(value) > _LONGEST_TIME:
+                raise ValueError
+            return iso(ms_of(value))
         except (ValueError, OverflowError):
             raise ValidationError(
                 f"{self.name} must be a time as ISO 8601.", field=self.name
