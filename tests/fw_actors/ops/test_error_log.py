@@ -132,6 +132,18 @@ async def test_error_log_is_limited_per_minute(office: Office) -> None:
     assert len(await logged(office)) == PER_MINUTE + 1
 
 
+async def test_error_log_limit_ignores_entries_of_a_clock_that_was_ahead(office: Office) -> None:
+    """Otherwise no defect would be written until the corrected clock reaches their time."""
+    for _ in range(PER_MINUTE):
+        office.site.errors.note("ahead", fail("x"), "")
+    await flush(office)
+    await office.site.store.write(
+        lambda tx: tx.raw("UPDATE doc_error_log SET creation = creation + 86400000")
+    )
+    office.site.errors.note("now", fail("x"), "")
+    assert await flush(office) == 1
+
+
 async def test_error_recorder_bounds_waiting_entries(office: Office) -> None:
     for number in range(WAITING + 10):
         office.site.errors.note(str(number), fail("x"), "")
