@@ -17,6 +17,7 @@ from fw_actors.documents.fields import (
     ShapeError,
     Table,
     Vault,
+    shown_vault,
 )
 from fw_actors.documents.handle import DocType, Fw, rows_of
 from fw_actors.documents.hooks import run_hook
@@ -110,7 +111,7 @@ def _kept_vault(
     """null and `{"configured": true}` keep a stored Vault value; "" clears it."""
     if value is not None and value != CONFIGURED:
         raise ValidationError(f"{field.name} must be text.", field=field.name)
-    return CONFIGURED if (doc._stored or {}).get(field.name) else None
+    return shown_vault((doc._stored or {}).get(field.name))
 
 
 def check_standard(doc: DocType, stored: DocType) -> None:
