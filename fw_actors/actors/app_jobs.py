@@ -23,7 +23,7 @@ from fw_actors.ops.queued_jobs import (
     function_of,
 )
 from fw_actors.rules.delivery import Backoff, Verdict
-from fw_actors.rules.safe_output import Scrubber, raised_at
+from fw_actors.rules.safe_output import Scrubber, raised_at, text_of
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
 from fw_actors.tracing import Tracer
@@ -94,7 +94,7 @@ class AppJobs(QueueWorker):
         except FwError as error:
             raise JobFailed(f"{type(error).__name__}: {error}") from None
         except (Exception, SystemExit) as error:
-            text = self._scrubber.scrub(str(error))  # may contain anything the app put into it
+            text = self._scrubber.scrub(text_of(error))  # may contain anything the app put into it
             raise JobFailed(f"{raised_at(error)}: {text}", kind=type(error).__name__) from error
 
 

@@ -32,7 +32,7 @@ from fw_actors.rules.delivery import (
     decide,
 )
 from fw_actors.rules.identifiers import record_id
-from fw_actors.rules.safe_output import Scrubber, raised_at
+from fw_actors.rules.safe_output import Scrubber, raised_at, storable
 from fw_actors.runtime import (
     Actor,
     Context,
@@ -491,7 +491,7 @@ class QueueWorker(Actor, ABC):
     async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:
         now = self.context.clock.now()
         verdict = verdict_on(failure, job, now, self._policy.backoff)
-        error = self._scrubber.scrub_known(str(failure))[: jobs.ERROR_CHARACTERS]
+        error = storable(self._scrubber.scrub_known(str(failure)))[: jobs.ERROR_CHARACTERS]
         if await self.settle(job, lambda tx: self.write_failure(tx, job, verdict, error)):
             self._warn("job.failed", job, attempt=verdict.attempts, error=error)
 

@@ -147,7 +147,14 @@ class Field:
 
 
 DATA_LENGTH: Final = 140
-CONFIGURED: Final[dict[str, object]] = {"configured": True}  # shown for a Vault value
+CONFIGURED: Final[Mapping[str, object]] = MappingProxyType({"configured": True})
+"""What is shown for a stored Vault value, to compare with; `shown_vault` returns it."""
+
+
+def shown_vault(is_stored: object) -> dict[str, object] | None:
+    """Return the value of a Vault field as shown: for each document its own, because an app may
+    change it."""
+    return dict(CONFIGURED) if is_stored else None
 
 
 class _Textual(Field):
@@ -200,7 +207,7 @@ class Vault(_Textual):
     controls = CONTROLS
 
     def from_store(self, value: Any) -> dict[str, object] | None:
-        return CONFIGURED if value else None
+        return shown_vault(value)
 
 
 class Int(Field):
@@ -442,6 +449,9 @@ class Date(Field):
             ) from None
 
 
+_LONGEST_TIME: Final = 64  # Python reads any number of decimals, and `ms_of` keeps the texts
+
+
 class Datetime(Field):
     """An instant: ISO 8601 with an offset (none means UTC), kept to the millisecond."""
 
@@ -453,7 +463,11 @@ class Datetime(Field):
         if not isinstance(value, str | datetime):
             raise self.shape()
         try:
-            return iso(to_ms(value) if isinstance(value, datetime) else ms_of(value))
+            if isinstance(value, datetime):
+                return iso(to_ms(value))
+            if len(value) > _LONGEST_TIME:
+                raise ValueError
+            return iso(ms_of(value))
         except (ValueError, OverflowError):
             raise ValidationError(
                 f"{self.name} must be a time as ISO 8601.", field=self.name

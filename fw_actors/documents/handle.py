@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fw_actors.config import Secrets
 from fw_actors.documents.doctype import ROW_ID, DocTypeBase
-from fw_actors.documents.fields import CONFIGURED, Table, Vault, iso
+from fw_actors.documents.fields import Table, Vault, iso, shown_vault
 from fw_actors.errors import (
     BadRequestError,
     DuplicateError,
@@ -194,7 +194,7 @@ def shown_value(doc: DocType, field: Field) -> Any:
     if isinstance(field, Table):
         return [row.as_dict() for row in rows_of(doc, field)]
     if isinstance(field, Vault):
-        return CONFIGURED if value else None
+        return shown_vault(value)
     return None if field.secret else value
 
 

@@ -80,11 +80,15 @@ def duplicates_refused(doc: DocType) -> Iterator[None]:
         ) from None
 
 
-def authorize_read(fw: Fw, meta: Meta, ignore_permissions: bool) -> None:
-    """Refuse a DocType that the user may not read. Raises: PermissionDeniedError."""
+def authorize_read(fw: Fw, meta: Meta, ignore_permissions: bool, name: object) -> None:
+    """Refuse a document that the user may not read, before it is looked up.
+
+    Raises: PermissionDeniedError.
+    """
     fw.rights.require_reach(meta)
     if not ignore_permissions:
         fw.rights.require(meta, "read")
+        fw.rights.require_document(meta, name)
 
 
 def authorize_action(fw: Fw, doc: DocType, action: str, ignore_permissions: bool) -> None:
@@ -143,7 +147,7 @@ class Documents:
 
     def read(self, fw: Fw, doctype: str, name: str, ignore_permissions: bool) -> DocType:
         """Return a document. Raises: NotFoundError, PermissionDeniedError."""
-        authorize_read(fw, self.registry.meta(doctype), ignore_permissions)
+        authorize_read(fw, self.registry.meta(doctype), ignore_permissions, name)
         doc = rows.load(self, fw, doctype, name)
         authorize_scope(fw, doc, ignore_permissions)
         return doc
@@ -157,7 +161,7 @@ class Documents:
             if doc._stored is not None:
                 raise ConflictError(f"{doc.doctype} {doc.name} has already been inserted.")
             prepare(self, fw, doc, None)
-            is_taken = partial(self.registry.tables[doc.meta.name].exists, fw.tx)
+            is_taken = partial(self._is_taken, fw, doc.meta, ignore_permissions)
             doc.name = name_for(doc, fw.tx, self.entropy, is_taken)
             doc.owner = doc.modified_by = fw.rights.user
             doc.creation = doc.modified = iso(fw.tx.now)
@@ -166,13 +170,18 @@ class Documents:
             permissions.require_write(fw, doc)
             self._write(fw, doc, "on_insert", lambda: rows.insert(self, fw.tx, doc))
 
+    def _is_taken(self, fw: Fw, meta: Meta, ignore_permissions: bool, name: str) -> bool:
+        if not ignore_permissions:
+            fw.rights.require_document(meta, name)
+        return self.registry.tables[meta.name].exists(fw.tx, name)
+
     def open(self, fw: Fw, doctype: str, name: str) -> tuple[DocType, DocType]:
         """Lock a document and return two copies for a `save` right after: one to modify, one as
         stored.
 
         Raises: NotFoundError, PermissionDeniedError.
         """
-        authorize_read(fw, self.registry.meta(doctype), ignore_permissions=False)
+        authorize_read(fw, self.registry.meta(doctype), ignore_permissions=False, name=name)
         stored = rows.load(self, fw, doctype, name, lock=True)
         authorize_scope(fw, stored, ignore_permissions=False)
         return rows.clone(stored), stored

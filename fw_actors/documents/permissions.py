@@ -87,6 +87,24 @@ class Rights:
         if self.excludes(meta):
             raise PermissionDeniedError(f"Your access scopes do not include {meta.name}.")
 
+    def require_document(self, meta: Meta, name: object) -> None:
+        """Refuse a document by its name before it is looked up, so that the refusal does not tell
+        whether it exists (D-19); and rows without their document, whose scopes apply to them.
+
+        Raises: PermissionDeniedError.
+        """
+        named = self.scopes.get(meta.name)
+        if named is not None and name not in named:
+            raise PermissionDeniedError(f"Your access scopes don't include this {meta.name}.")
+        self.require_rows(meta)
+
+    def require_rows(self, meta: Meta) -> None:
+        """Refuse a list of child rows. Raises: PermissionDeniedError."""
+        if self.scoped and meta.child:
+            raise PermissionDeniedError(
+                f"With access scopes, {meta.name} rows are available in their document only."
+            )
+
     def require_writable(self, meta: Meta) -> None:
         """Refuse a DocType that users with scopes may never write: the excluded ones (A-314), and
         User Permission (A-319).

@@ -36,7 +36,8 @@ from fw_actors.store import Like, Octets, Row
 DEFAULT_ORDER: Final = "creation desc"
 MAX_FILTERS: Final = 100  # SQLite nests conditions 1,000 deep at most
 MAX_FIELDS: Final = 20  # per filter, any of which may match
-MAX_VALUES: Final = 30_000  # in all lists of a query: SQLite binds 32,766 values, PostgreSQL 65,535
+# In all lists of a query, once for each field of a filter: SQLite binds 32,766, PostgreSQL 65,535.
+MAX_VALUES: Final = 30_000
 LONGEST_PATTERN: Final = 1000
 _VALUE_OVERHEAD: Final = 30  # bytes: JSON's punctuation around a value, and a number or time itself
 _BYTES_OF_A_CHARACTER: Final = 4
@@ -80,6 +81,7 @@ class Lists:
         if not ignore_permissions:
             fw.rights.require_reach(meta)
             fw.rights.require(meta, "list")
+            fw.rights.require_rows(meta)
         wanted = Query(fw, meta, filters, ignore_permissions=ignore_permissions)
         return wanted.rows(fields, order_by, limit, start)
 
@@ -397,9 +399,18 @@ def _require_bounded(filters: Sequence[Any]) -> None:
     """Refuse filters beyond the limits of either database. Raises: BadRequestError."""
     if len(filters) > MAX_FILTERS:
         raise BadRequestError(f"There must be at most {MAX_FILTERS} filters.", field="filters")
-    lists = (each[2] for each in filters if isinstance(each, list | tuple) and len(each) > 2)
-    if sum(len(values) for values in lists if isinstance(values, list | tuple)) > MAX_VALUES:
+    if sum(map(_values_in, filters)) > MAX_VALUES:
         raise BadRequestError(f"Filters must list at most {MAX_VALUES} values.", field="filters")
+
+
+def _values_in(triple: Any) -> int:
+    """Return how many values the list of a filter binds: each field of several binds all."""
+    if not isinstance(triple, list | tuple) or len(triple) < 3:
+        return 0
+    names, values = triple[0], triple[2]
+    if not isinstance(values, list | tuple):
+        return 0
+    return len(values) * (len(names) if isinstance(names, list | tuple) else 1)
 
 
 def _operand(meta: Meta, name: str, operator: str, value: Any) -> Any:

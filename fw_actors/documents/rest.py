@@ -1,6 +1,7 @@
 """Documents over HTTP: insert, update and list from untrusted input.
 
-A changed value above the caller's permlevel is 403 (D-90), a changed `read_only` field 400 (D-92).
+A changed value above the caller's permlevel is 403 (D-90), a changed `read_only` field 400 (D-92),
+and so is a value that the caller may not read (D-91).
 Child rows are sent as whole lists (D-14). In a row that is sent back with its name, fields that the
 caller may not write keep their stored values, whether or not they were sent (D-95).
 """
@@ -87,8 +88,15 @@ def _given_name(meta: Meta, value: object, doc: DocType | None) -> dict[str, Any
 
 def _require_writable(fw: Fw, owner: Meta, field: Field, value: Any, base: _Base) -> None:
     """Refuse a field that the caller may not write; `owner` is the parent's DocType for a child
-    row."""
-    if _may_write(fw, owner, field) or _is_unchanged(field, value, base.doc):
+    row.
+
+    A value that the caller may not read is refused even if it is the stored one: otherwise the
+    stored one could be guessed.
+    """
+    if _may_write(fw, owner, field):
+        return
+    readable = base.stored is None or fw.rights.sees_level(owner, field.permlevel)
+    if readable and _is_unchanged(fw, owner, field, value, base.doc):
         return
     if field.read_only:
         raise BadRequestError(f"{field.name} cannot be written.", field=field.name)
@@ -99,9 +107,12 @@ def _may_write(fw: Fw, owner: Meta, field: Field) -> bool:
     return not field.read_only and fw.rights.sees_level(owner, field.permlevel, "write")
 
 
-def _is_unchanged(field: Field, value: Any, base: DocType) -> bool:
-    """Whether a value equals the one in responses, in any form that the field accepts."""
+def _is_unchanged(fw: Fw, owner: Meta, field: Field, value: Any, base: DocType) -> bool:
+    """Whether a value equals the one in the caller's responses, in any form that the field
+    accepts."""
     shown = shown_value(base, field)
+    if isinstance(field, Table):
+        shown = [_without_hidden(fw, owner, child_of(field).meta, row) for row in shown]
     if field.is_same(value, shown):
         return True
     try:

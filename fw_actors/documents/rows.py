@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from fw_actors.documents.doctype import ROW_ID, STANDARD
-from fw_actors.documents.fields import CONFIGURED, Field, ShapeError, Table, Vault, ms_of
+from fw_actors.documents.fields import Field, ShapeError, Table, Vault, ms_of, shown_vault
 from fw_actors.documents.handle import DocType, Fw, child_of, rows_of
 from fw_actors.documents.naming import NAME_CHARACTERS, is_name, random_name, validate_name
 from fw_actors.documents.registry import Registry
@@ -216,7 +216,7 @@ def _sealed(documents: Documents, doc: DocType, field: Vault, row_id: Any) -> An
     if isinstance(value, dict):
         return doc._stored[field.name] if doc._stored else None
     sealed = documents.vault.seal(value, doc.doctype, field.name, row_id) if value else None
-    doc.__dict__[field.name] = CONFIGURED if sealed else None
+    doc.__dict__[field.name] = shown_vault(sealed)
     return sealed
 
 

@@ -17,9 +17,11 @@ from fw_actors.documents.fields import (
     ShapeError,
     Table,
     Vault,
+    shown_vault,
 )
 from fw_actors.documents.handle import DocType, Fw, rows_of
 from fw_actors.documents.hooks import run_hook
+from fw_actors.documents.permissions import require_link_within
 from fw_actors.errors import ConflictError, ValidationError
 from fw_actors.store import Tx
 
@@ -109,7 +111,7 @@ def _kept_vault(
     """null and `{"configured": true}` keep a stored Vault value; "" clears it."""
     if value is not None and value != CONFIGURED:
         raise ValidationError(f"{field.name} must be text.", field=field.name)
-    return CONFIGURED if (doc._stored or {}).get(field.name) else None
+    return shown_vault((doc._stored or {}).get(field.name))
 
 
 def check_standard(doc: DocType, stored: DocType) -> None:
@@ -141,6 +143,8 @@ def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
             check_values(documents, tx, row)
     elif isinstance(field, Link) and value:
         if not documents.registry.table(field.options).lock_shared(tx, value):
+            # The same refusal as for a document beyond the scopes: it must not tell what exists.
+            require_link_within(doc._fw.rights.scopes, field, value)
             raise ValidationError(
                 f"{field.name}: there is no {field.options} {value}.", field=field.name
             )

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from fw_actors.documents.permissions import ADMINISTRATOR
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import SystemRows
-from fw_actors.rules.safe_output import Scrubber
+from fw_actors.rules.safe_output import Scrubber, storable, text_of
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_MINUTE
 from fw_actors.store import Statement, Tx
@@ -31,6 +31,7 @@ WAITING: Final = 200
 _METHOD_CHARACTERS: Final = 140
 _TEXT_CHARACTERS: Final = 4_000
 _FRAMES: Final = 30
+_LIMIT: Final = "fw.error_log"
 
 
 class QueuedDefect(NamedTuple):
@@ -50,7 +51,9 @@ class ErrorRecorder:
         """`noted` is called for each defect."""
         c = registry.tables["Error Log"].table.c
         self._records = SystemRows(registry, "Error Log", entropy)
-        recent = sa.select(c.name).where(c.creation > sa.bindparam("since")).limit(PER_MINUTE)
+        # Entries of a clock that was ahead would otherwise use up the limit until it is reached.
+        in_minute = (c.creation > sa.bindparam("since"), c.creation <= sa.bindparam("now"))
+        recent = sa.select(c.name).where(*in_minute).limit(PER_MINUTE)
         self._recent = Statement(sa.select(sa.func.count()).select_from(recent.subquery()))
         self._forget = Statement(
             sa.delete(registry.tables["Error Log"].table).where(c.creation < sa.bindparam("before"))
@@ -71,8 +74,10 @@ class ErrorRecorder:
         # Scrub before cutting. The name of a folder may look like a secret without being one.
         raised = self._scrubber.scrub(_raised(error))[:_TEXT_CHARACTERS]
         places = (self._scrubber.scrub_known(place) for place in _traceback(error))
-        message = "\n".join([raised, *places])
-        self._waiting.append(QueuedDefect(method[:_METHOD_CHARACTERS], message, request_id))
+        # One text that the store refuses would keep all later defects from being written.
+        message = storable("\n".join([raised, *places]))
+        place = storable(self._scrubber.scrub_known(method))[:_METHOD_CHARACTERS]
+        self._waiting.append(QueuedDefect(place, message, request_id))
         self._noted()
 
     def flush(self, tx: Tx) -> int:
@@ -83,7 +88,9 @@ class ErrorRecorder:
         """
         taken = tuple(self._waiting)
         tx.run(self._forget, before=tx.now - KEPT_DAYS * MS_PER_DAY)
-        room = PER_MINUTE - int(tx.scalar(self._recent, since=tx.now - MS_PER_MINUTE))
+        tx.lock(_LIMIT)  # of all processes together
+        recent = tx.scalar(self._recent, since=tx.now - MS_PER_MINUTE, now=tx.now)
+        room = PER_MINUTE - int(recent)
         written = taken[:room]
         for each in written:
             self._records.add(
@@ -105,7 +112,7 @@ class ErrorRecorder:
 
 def _raised(error: BaseException) -> str:
     """Return type and text of an exception."""
-    return f"{type(error).__name__}: {error}".replace("\x00", "\ufffd")
+    return f"{type(error).__name__}: {text_of(error)}"
 
 
 def _traceback(error: BaseException) -> list[str]:

@@ -196,6 +196,27 @@ def _base64_forms(text: str) -> Iterator[str]:
             yield part.replace("+", "-").replace("/", "_")
 
 
+# PostgreSQL stores no NUL, and neither store a lone surrogate.
+_UNSTORABLE: Final = re.compile(r"[\x00\ud800-\udfff]")
+
+
+def storable(text: str) -> str:
+    """Return `text` in a form that both stores accept: NUL and lone surrogates are replaced.
+
+    For texts that are not validated, such as the message of an app's exception: a row that cannot
+    be written would lose the outcome that it records.
+    """
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception; an app's exception may fail to give one."""
+    try:
+        return str(error)
+    except Exception as failed:
+        return f"<its text raised {type(failed).__name__}>"
+
+
 def raised_at(error: BaseException) -> str:
     """Return `RuntimeError in shop.py, line 12`, without the text, which may hold secrets."""
     frames = traceback.extract_tb(error.__traceback__)

@@ -17,6 +17,11 @@ def fail_after_writing(fw: Any, text: str) -> None:
     raise RuntimeError("the other system is down")
 
 
+def fail_with(fw: Any, codes: list[int]) -> None:
+    """Fail with a text of these characters, which no argument may contain."""
+    raise RuntimeError("".join(map(chr, codes)))
+
+
 def emit(fw: Any) -> None:
     """Enqueue another job, and emit an event with its number."""
     number = fw.enqueue(note, text="later")

@@ -62,6 +62,18 @@ async def test_failing_job_has_ten_attempts_and_writes_nothing(
         assert "half by Administrator" not in await roles(site)
 
 
+@pytest.mark.usefixtures("on_both_stores")
+async def test_job_failure_with_any_text_counts_as_one_attempt(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Otherwise the job would run again and again, each time until its lease ends."""
+    async with mail_site(tmp_path) as site:
+        await site.do(lambda fw: fw.enqueue(jobs_app.fail_with, codes=[0x61, 0, 0xD800]))
+        await trio.sleep(1)
+        (job,) = await site.jobs()
+        assert (job["attempts"], job["error"][-3:]) == (1, "a\ufffd\ufffd")
+
+
 async def test_job_calling_sys_exit_fails_alone(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with mail_site(tmp_path) as site:
         await site.do(lambda fw: fw.enqueue(jobs_app.leave))

@@ -104,6 +104,21 @@ async def test_document_as_dict_hides_password_and_vault_values(desk: ShopSite) 
     assert (await desk.do(lambda fw: fw.new_doc("Sample").as_dict()))["token"] is None
 
 
+async def test_shown_vault_value_belongs_to_its_document(desk: ShopSite) -> None:
+    """An app that changes the dict of one document must not change what others show."""
+
+    def work(fw: Any) -> Any:
+        first = new(fw, token="t").insert()
+        for shown in (first.as_dict()["token"], first.token, fw.get_doc(*key(first)).token):
+            shown.clear()
+        return new(fw, token="t").insert().as_dict()["token"], fw.get_doc(*key(first)).token
+
+    def key(doc: Any) -> tuple[str, str]:
+        return doc.doctype, doc.name
+
+    assert await desk.do(work) == ({"configured": True}, {"configured": True})
+
+
 async def test_application_code_reads_password_and_opens_vault_field(desk: ShopSite) -> None:
     """A Password is plain text at rest (D-70); `doc.vault("token")` is for app code (D-77)."""
 

@@ -52,6 +52,7 @@ TAKEN: list[tuple[Field, Any, Any]] = [  # field, given, held
     (Datetime(), "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000Z"),
     (Datetime(), "2026-01-02T03:04:05.6789+02:00", "2026-01-02T01:04:05.678Z"),
     (Datetime(), "2026-01-02T03:04:05", "2026-01-02T03:04:05.000Z"),
+    (Datetime(), f"2026-01-02T03:04:05.{'1' * 43}Z", "2026-01-02T03:04:05.111Z"),
     (Datetime(), "0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000Z"),
     (Datetime(), "9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z"),
     (Datetime(), datetime(2026, 1, 2, tzinfo=UTC), "2026-01-02T00:00:00.000Z"),
@@ -90,6 +91,8 @@ OUT_OF_RANGE: list[tuple[Field, Any]] = [
     *each(Date(), "2026-02-29", "2026-13-01", "20260102", "2026-1-2", ""),
     *each(Date(), "2026-01-02T00:00:00Z", "\uff12026-01-02"),
     *each(Datetime(), "yesterday", "", "2026-02-30T00:00:00Z", "25:00"),
+    # 65 characters: longer ones would fill the cache of times with megabytes.
+    (Datetime(), f"2026-01-02T03:04:05.{'1' * 44}Z"),
     (Datetime(), "0001-01-01T00:00:00+01:00"),
     (Datetime(), datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))),
     (Datetime(), "9999-12-31T23:59:59-01:00"),

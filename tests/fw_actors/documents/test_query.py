@@ -101,6 +101,7 @@ BAD_FILTERS: list[Any] = [
     "name", 5, None, [["name", "=", "nul \0"]], [["owner", "in", ["half \ud800"]]],
     [["name", "like", "half \ud800"]], [["data", "like", "%" * 1001]],
     [["idx", "=", 0]] * 101, [["idx", "in", [0] * 30_001]],
+    [[["idx"] * 20, "in", [0] * 1_501]], [[["idx", "count"], "not in", [0] * 7_501]] * 2,
 ]  # fmt: skip
 
 

@@ -105,6 +105,52 @@ async def test_document_beyond_scopes_is_neither_readable_nor_writable(
     await denied(scene, lambda fw: verb(fw, name))
 
 
+BY_NAME: list[Callable[[Any, str], Any]] = [
+    lambda fw, name: fw.get_doc("Customer", name),
+    lambda fw, name: rest.read(fw, "Customer", name),
+    lambda fw, name: rest.save(fw, "Customer", name, {"vat": "1"}),
+    lambda fw, name: rest.rename(fw, "Customer", name, {"name": "mine"}),
+    lambda fw, name: rest.insert(fw, "Customer", {"title": name}),
+    lambda fw, name: rest.insert(fw, ORDER, {"title": "t", "customer": name}),
+    lambda fw, name: rest.save(fw, ORDER, NEAR, {"lines": [{"item": "a", "customer": name}]}),
+    lambda fw, name: fw.get_doc(ORDER, NEAR).db_set("customer", name),
+]
+
+
+@pytest.mark.parametrize("verb", BY_NAME)
+async def test_refusal_beyond_scopes_hides_existence_of_name(
+    scene: ShopSite, verb: Callable[[Any, str], Any]
+) -> None:
+    """The answer is the same for a document that exists and for one that does not (D-19)."""
+    answers = set()
+    for name in ("Bob", "Nobody"):
+        with pytest.raises(PermissionDeniedError) as refusal:
+            await scene.do(lambda fw, n=name: verb(fw, n), "sam")  # type: ignore[misc]
+        answers.add(str(refusal.value))
+    assert len(answers) == 1
+
+
+async def test_rows_are_not_available_beyond_scopes_of_their_document(scene: ShopSite) -> None:
+    """A System Manager may list the rows of any DocType, but scopes apply to documents."""
+    await scene.hire("System Manager", name="root")
+    await scene.hire("System Manager", name="scoped")
+
+    def limit(fw: Any) -> str:
+        scope = {"user": "scoped", "allow": "Customer", "for_value": "Ada"}
+        fw.new_doc("User Permission", **scope).insert()
+        return str(fw.get_value("OrderLine", {"parent": FAR_LINE, "idx": 1}, "name"))
+
+    row = await scene.do(limit)
+    assert await scene.do(lambda fw: fw.get_doc("OrderLine", row).item, "root") == "a"
+    for fn in (
+        lambda fw: fw.get_doc("OrderLine", row),
+        lambda fw: fw.get_list("OrderLine", {"parent": FAR_LINE}),
+    ):
+        with pytest.raises(PermissionDeniedError, match="access scopes"):
+            await scene.do(fn, "scoped")
+    assert len(await scene.do(lambda fw: fw.get_doc(ORDER, LINES).lines, "scoped")) == 2
+
+
 VERBS: list[Callable[[Any], Any]] = [
     lambda doc: doc.save(),
     lambda doc: doc.submit(),

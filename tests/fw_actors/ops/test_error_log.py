@@ -85,6 +85,40 @@ async def test_error_log_cuts_long_text_and_replaces_nul(office: Office) -> None
     assert "\x00" not in message
 
 
+class UnprintableError(Exception):
+    """An exception of an app whose text cannot be computed."""
+
+    def __str__(self) -> str:
+        raise AttributeError("reason")
+
+
+def fail_unprintably() -> None:
+    raise UnprintableError
+
+
+def fail_in_file(place: str) -> BaseException:
+    code = compile("raise RuntimeError('x')", place, "exec")
+    return raised(lambda: exec(code))
+
+
+@pytest.mark.usefixtures("on_both_stores")
+async def test_error_log_stores_any_text(office: Office) -> None:
+    """A defect that the store refused would keep all later ones from being written."""
+    for method, error in (
+        ("m\x00\ud800", fail("a\x00b \ud800")),
+        ("m", fail_in_file("/srv/caf\udce9/app.py")),
+        ("m", raised(fail_unprintably)),
+    ):
+        office.site.errors.note(method, error, "r")
+    assert await flush(office) == 3
+    found = {(method, message.splitlines()[0]) for method, message, _ in await logged(office)}
+    assert found == {
+        ("m\ufffd\ufffd", "RuntimeError: a\ufffdb \ufffd"),
+        ("m", "RuntimeError: x"),
+        ("m", "UnprintableError: <its text raised AttributeError>"),
+    }
+
+
 async def test_error_log_is_limited_per_minute(office: Office) -> None:
     """A loop that fails must not fill the disk."""
     for _ in range(PER_MINUTE + 5):
@@ -96,6 +130,18 @@ async def test_error_log_is_limited_per_minute(office: Office) -> None:
     office.site.errors.note("m", fail("x"), "")
     assert await flush(office) == 1
     assert len(await logged(office)) == PER_MINUTE + 1
+
+
+async def test_error_log_limit_ignores_entries_of_a_clock_that_was_ahead(office: Office) -> None:
+    """Otherwise no defect would be written until the corrected clock reaches their time."""
+    for _ in range(PER_MINUTE):
+        office.site.errors.note("ahead", fail("x"), "")
+    await flush(office)
+    await office.site.store.write(
+        lambda tx: tx.raw("UPDATE doc_error_log SET creation = creation + 86400000")
+    )
+    office.site.errors.note("now", fail("x"), "")
+    assert await flush(office) == 1
 
 
 async def test_error_recorder_bounds_waiting_entries(office: Office) -> None:

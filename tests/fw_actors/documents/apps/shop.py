@@ -77,6 +77,7 @@ class Order(
     permissions={
         "Seller": SELLER,
         "Boss": "read:1 write:1",
+        "Auditor": "read:1",
         "Reader": "read list",
         "Exporter": "read export",
     },
@@ -127,6 +128,20 @@ class Order(
         LATE.append(str(self.name))
         if self.title == "fail late":
             raise RuntimeError("after the commit")
+
+
+class LedgerEntry(DocType, child=True):
+    """A row with a field that few may read."""
+
+    amount = Int()
+    secret_rate = Int(permlevel=1)
+
+
+class Ledger(DocType, permissions={"Seller": "read write"}):
+    """A table that no caller may write."""
+
+    entries = Table(LedgerEntry, read_only=True)
+    note = Data()
 
 
 class Paper(DocType, submittable=True):
