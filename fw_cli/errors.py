@@ -41,11 +41,16 @@ def command_error(error: BaseException, *, debugging: bool, scrubber: Scrubber) 
     Exception groups, as trio raises them, are replaced by their members. `debugging` adds the
     traceback of a defect; `scrubber` removes the site's secrets from all output.
     """
-    leaves = list(_leaves(error))
-    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+    if is_interrupt(error):
         return click.Abort()
+    leaves = list(_leaves(error))
     lines = [scrubber.scrub_known(line) for leaf in leaves for line in _lines(leaf, debugging)]
     return CommandError(list(dict.fromkeys(lines)))
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether `error` is or contains Ctrl-C."""
+    return any(isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error))
 
 
 def is_defect(error: BaseException) -> bool:

@@ -302,7 +302,8 @@ def put_file(draft: Path, database: Path, kept: Path) -> None:
         for end in _BESIDE:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(f"{database}{end}", f"{kept}{end}")
-        os.rename(database, kept)
+        # Not renamed: if this process was killed now, the next command would create an empty store.
+        os.link(database, kept)
     os.rename(draft, database)
     descriptor = os.open(database.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
