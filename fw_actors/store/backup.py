@@ -404,13 +404,14 @@ class DatabaseRestore:
             schema = connection.execute("SELECT current_schema()").fetchone()[0]
             had_site = self._has_site(connection)
             if had_site:
-                connection.execute(f"ALTER SCHEMA {_quoted(schema)} RENAME TO {_quoted(kept)}")
-                connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+                with connection.transaction():
+                    connection.execute(f"ALTER SCHEMA {_quoted(schema)} RENAME TO {_quoted(kept)}")
+                    connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
         try:
             self._restore(file)
             yield
         except BaseException:
-            with self._connected() as connection:
+            with self._connected() as connection, connection.transaction():
                 connection.execute(f"DROP SCHEMA {_quoted(schema)} CASCADE")
                 if had_site:
                     connection.execute(f"ALTER SCHEMA {_quoted(kept)} RENAME TO {_quoted(schema)}")
