@@ -46,7 +46,7 @@ _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME: Final = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*\.?\Z")
 _NUMBERS_ONLY: Final = re.compile(r"[0-9.]+\Z")
 _URL_PATH: Final = re.compile(r"[A-Za-z0-9._~/%-]*\Z")
-_LOCAL: Final = r"(?!\.)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}(?<!\.)"
+_LOCAL: Final = r"(?!\.|[^@]*\.\.)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}(?<!\.)"
 _NAME: Final = r'(?:"[^"\\]*" *|[^<>()\[\],;:@"\\]*)'
 _SENDER: Final = re.compile(
     rf"(?:{_LOCAL}@(?P<only_host>[^\s<>@]+)|{_NAME}<{_LOCAL}@(?P<host>[^\s<>@]+)>)\Z"
@@ -159,7 +159,10 @@ def sender(text: str) -> str:
     form = _SENDER.match(text)
     if form is None or len(text) > _LONGEST_ADDRESS:
         raise UnusableValueError("must be one address, such as Desk <desk@example.org>")
-    host(form["host"] or form["only_host"])
+    domain = form["host"] or form["only_host"]
+    if ":" in domain or domain.endswith("."):  # a host, but not the domain of an address
+        raise UnusableValueError("must be an address at a domain, such as desk@example.org")
+    host(domain)
     return text
 
 
