@@ -5,6 +5,7 @@ Modules are imported on use, because a successful command needs none of them.
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
@@ -73,10 +74,19 @@ def _lines(error: BaseException, debugging: bool) -> list[str]:
     if known is not None:
         return known
     summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if not debugging and isinstance(error, OSError) and error.strerror:
+        return [_refusal_of_system(error)]
     if not debugging:
         return [f"internal error: {summary} (FW_LOG_LEVEL=debug shows where)"]
     trace = "".join(traceback.format_exception(error)).splitlines()
     return [f"internal error: {summary}", *(f"  | {line}" for line in trace)]
+
+
+def _refusal_of_system(error: OSError) -> str:
+    """Return the sentence for a full disk, a missing permission and the like."""
+    if error.filename is None:
+        return str(error.strerror)
+    return f"cannot use {os.fsdecode(error.filename)}: {error.strerror}"
 
 
 def _known(error: BaseException) -> list[str] | None:

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from fw_actors.documents.fields import iso
-from supervisors.service.site_files import ServeLock, SitePaths
+from fw_cli.context import CommandContext
+from fw_cli.exclusive import service_stopped
+from supervisors.service.background import RunState, status
+from supervisors.service.site_files import ServeLock, SitePaths, own_pid_file, write
 from tests.fw_cli.conftest import CommandLine
 from tests.postgres_cluster import PostgresCluster
 
@@ -102,6 +105,15 @@ def test_restore_refuses_running_service(fw: CommandLine) -> None:
         assert lock.acquire()
         assert "fw stop" in fw.refused("restore", "copy.db", "--replace", "--yes")
         assert "is intact" in fw.done("restore", "copy.db", "--dry-run")
+
+
+def test_command_that_holds_lock_is_no_running_service(fw: CommandLine) -> None:
+    """A killed service has left its pid file, which `fw start` and `fw status` would believe."""
+    paths = SitePaths(fw.folder)
+    paths.prepare()
+    write(paths.pid, own_pid_file("1.0", "http://127.0.0.1:1"))
+    with service_stopped(CommandContext(fw.environ, fw.folder), "a test"):
+        assert status(paths).state is RunState.STARTING
 
 
 def test_restore_detects_worker_by_its_connection(fw: CommandLine) -> None:
