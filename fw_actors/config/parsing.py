@@ -492,6 +492,12 @@ class Environment:
                     f"{file.label}: {name} is ignored; secrets are read from the process's "
                     "environment only"
                 )
+        for name in sorted(process.values):
+            if name.startswith("FW_SECRET_") and not _SECRET_NAME.match(name):
+                yield (
+                    f"{process.label}: {_shown(name)} is ignored; after FW_SECRET_ a name has only "
+                    "A-Z, 0-9 and _"
+                )
         if CONFIG_VARIABLE in file.values:
             yield f"{file.label}: {CONFIG_VARIABLE} is ignored; it tells where this file is"
         for source in (process, file):
