@@ -5,6 +5,7 @@ Modules are imported on use, because a successful command needs none of them.
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -72,12 +73,17 @@ def command_error(error: BaseException, *, debugging: bool, scrubber: Scrubber) 
     Exception groups, as trio raises them, are replaced by their members. `debugging` adds the
     traceback of a defect; `scrubber` removes the site's secrets from all output.
     """
-    leaves = list(_leaves(error))
-    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+    if is_interrupt(error):
         return click.Abort()
+    leaves = list(_leaves(error))
     lines = [scrubber.scrub_known(line) for leaf in leaves for line in _lines(leaf, debugging)]
     misused = all(isinstance(leaf, ArgumentRefused) for leaf in leaves)
     return (UsageRefused if misused else CommandError)(list(dict.fromkeys(lines)))
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether `error` is or contains Ctrl-C."""
+    return any(isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error))
 
 
 def is_defect(error: BaseException) -> bool:
@@ -100,10 +106,19 @@ def _lines(error: BaseException, debugging: bool) -> list[str]:
     if known is not None:
         return known
     summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if not debugging and isinstance(error, OSError) and error.strerror:
+        return [_refusal_of_system(error)]
     if not debugging:
         return [f"internal error: {summary} (FW_LOG_LEVEL=debug shows where)"]
     trace = "".join(traceback.format_exception(error)).splitlines()
     return [f"internal error: {summary}", *(f"  | {line}" for line in trace)]
+
+
+def _refusal_of_system(error: OSError) -> str:
+    """Return the sentence for a full disk, a missing permission and the like."""
+    if error.filename is None:
+        return str(error.strerror)
+    return f"cannot use {os.fsdecode(error.filename)}: {error.strerror}"
 
 
 def _known(error: BaseException) -> list[str] | None:

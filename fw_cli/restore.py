@@ -106,11 +106,14 @@ def _exists(context: CommandContext, *, dry_run: bool) -> bool:
 
 def _access_before(context: CommandContext) -> PresentAccess | None:
     """Return the access of the store that is replaced; None if it cannot be read."""
+    from fw_cli.errors import is_interrupt
     from fw_cli.restoration import present_access
 
     try:
         return context.read(lambda site, fw: present_access(fw))
-    except (Exception, BaseExceptionGroup):  # a damaged store is a reason to restore one
+    except (Exception, BaseExceptionGroup) as error:  # a damaged store is a reason to restore one
+        if is_interrupt(error):
+            raise
         return None
 
 

@@ -45,7 +45,7 @@ _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME: Final = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*\.?\Z")
 _NUMBERS_ONLY: Final = re.compile(r"[0-9.]+\Z")
 _URL_PATH: Final = re.compile(r"[A-Za-z0-9._~/%-]*\Z")
-_LOCAL: Final = r"(?!\.)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}(?<!\.)"
+_LOCAL: Final = r"(?!\.|[^@]*\.\.)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}(?<!\.)"
 _NAME: Final = r'(?:"[^"\\]*" *|[^<>()\[\],;:@"\\]*)'
 _SENDER: Final = re.compile(
     rf"(?:{_LOCAL}@(?P<only_host>[^\s<>@]+)|{_NAME}<{_LOCAL}@(?P<host>[^\s<>@]+)>)\Z"
@@ -158,7 +158,10 @@ def sender(text: str) -> str:
     form = _SENDER.match(text)
     if form is None or len(text) > _LONGEST_ADDRESS:
         raise UnusableValueError("must be one address, such as Desk <desk@example.org>")
-    host(form["host"] or form["only_host"])
+    domain = form["host"] or form["only_host"]
+    if ":" in domain or domain.endswith("."):  # a host, but not the domain of an address
+        raise UnusableValueError("must be an address at a domain, such as desk@example.org")
+    host(domain)
     return text
 
 
@@ -485,6 +488,12 @@ class Environment:
                 yield (
                     f"{file.label}: {name} is ignored; secrets are read from the process's "
                     "environment only"
+                )
+        for name in sorted(process.values):
+            if name.startswith("FW_SECRET_") and not _SECRET_NAME.match(name):
+                yield (
+                    f"{process.label}: {_shown(name)} is ignored; after FW_SECRET_ a name has only "
+                    "A-Z, 0-9 and _"
                 )
         if CONFIG_VARIABLE in file.values:
             yield (

@@ -10,6 +10,7 @@ TLS, AUTH, sender) is retried, since an operator may correct it (O-59).
 
 from __future__ import annotations
 
+import binascii
 import importlib
 import inspect
 import smtplib
@@ -141,24 +142,32 @@ def load_method(path: str) -> Method:
     return found
 
 
-_PERMANENT: Final = 500
+_PERMANENT: Final = range(500, 600)
+_VALID: Final = range(200, 600)
+_INVALID: Final = "the mail server sent an invalid reply."
 _SHOWN_CHARACTERS: Final = 200
 
 
 def fault_of(error: Exception) -> MailFault:
     """Return the mail error for an error of smtplib or of the socket."""
-    if isinstance(error, smtplib.SMTPException):
+    if isinstance(error, smtplib.SMTPException) and not _is_timeout(error.__context__):
         return _fault_of_reply(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return MailNotSent(f"tls: {_plain(error.verify_message)}.")
     if isinstance(error, ssl.SSLError):
         return MailNotSent(f"tls: {_plain(error.reason or 'the handshake failed')}.")
-    if isinstance(error, TimeoutError):
+    if _is_timeout(error) or _is_timeout(error.__context__):  # smtplib hides it behind its own
         return MailNotSent("timeout: the mail server did not answer in time.")
     if isinstance(error, UnicodeError):
         return MailNotSent("auth: FW_SMTP_USER and FW_SMTP_PASSWORD must be ASCII.")
+    if isinstance(error, binascii.Error):
+        return MailNotSent("auth: the mail server sent an invalid challenge.")
     reason = error.strerror if isinstance(error, OSError) else None
     return MailNotSent(f"connect: {_plain(reason or 'the connection failed')}.")
+
+
+def _is_timeout(error: BaseException | None) -> bool:
+    return isinstance(error, TimeoutError)
 
 
 def _fault_of_reply(error: smtplib.SMTPException) -> MailFault:
@@ -166,23 +175,26 @@ def _fault_of_reply(error: smtplib.SMTPException) -> MailFault:
         return _refused_recipient(error)
     if isinstance(error, smtplib.SMTPDataError):
         # Without the server's text, in which a filter may quote the link.
-        sentence = f"message: the mail server answered {error.smtp_code}."
-        refused = error.smtp_code >= _PERMANENT
-        return MailRefused(sentence) if refused else MailNotSent(sentence)
+        return _fault_of_code("message", error.smtp_code, b"")
     if isinstance(error, smtplib.SMTPAuthenticationError):
         return MailNotSent(f"auth: the mail server answered {error.smtp_code}.")
     if isinstance(error, smtplib.SMTPResponseException):
-        words = _plain(error.smtp_error)
-        return MailNotSent(f"smtp: the mail server answered {error.smtp_code} {words}.")
-    if isinstance(error, smtplib.SMTPNotSupportedError):
-        return MailNotSent(f"smtp: {_plain(str(error))}.")
-    return MailNotSent("smtp: the mail server closed the connection.")
+        return MailNotSent(str(_fault_of_code("smtp", error.smtp_code, error.smtp_error)))
+    if isinstance(error, smtplib.SMTPServerDisconnected):
+        return MailNotSent("smtp: the mail server closed the connection.")
+    return MailNotSent(f"smtp: {_plain(str(error))}.")  # smtplib's own words
+
+
+def _fault_of_code(kind: str, code: int, words: str | bytes) -> MailFault:
+    if code not in _VALID:
+        return MailNotSent(f"{kind}: {_INVALID}")
+    sentence = f"{kind}: the mail server answered {f'{code} {_plain(words)}'.rstrip()}."
+    return MailRefused(sentence) if code in _PERMANENT else MailNotSent(sentence)
 
 
 def _refused_recipient(error: smtplib.SMTPRecipientsRefused) -> MailFault:
-    for code, text in error.recipients.values():
-        sentence = f"recipient: the mail server answered {code} {_plain(text)}."
-        return MailRefused(sentence) if code >= _PERMANENT else MailNotSent(sentence)
+    for code, words in error.recipients.values():
+        return _fault_of_code("recipient", code, words)
     return MailNotSent("recipient: the mail server refused without a reason.")
 
 
@@ -195,6 +207,9 @@ def _plain(text: str | bytes) -> str:
 
 TIMEOUT_SECONDS: Final = 15.0
 """The time limit of the connection, and of each reply."""
+
+QUIT_SECONDS: Final = 2.0
+"""For the reply to QUIT: after the message is accepted, the attempt must not time out."""
 
 BeforeReply = Callable[[smtplib.SMTP], None]
 
@@ -233,12 +248,13 @@ class SmtpSession:
                 self._before_reply(smtp)
                 act(smtp)
                 with suppress(OSError):  # the message is accepted; a failing QUIT does not matter
+                    _open_socket(smtp).settimeout(QUIT_SECONDS)
                     smtp.quit()
             finally:
                 smtp.close()
         except MailFault:
             raise
-        except (OSError, UnicodeError) as error:  # smtplib's errors are OSErrors
+        except (OSError, UnicodeError, binascii.Error) as error:  # smtplib's are OSErrors
             raise fault_of(error) from None
 
     def _connect(self) -> smtplib.SMTP:

@@ -302,7 +302,8 @@ def put_file(draft: Path, database: Path, kept: Path) -> None:
         for end in _BESIDE:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(f"{database}{end}", f"{kept}{end}")
-        os.rename(database, kept)
+        # Not renamed: if this process was killed now, the next command would create an empty store.
+        os.link(database, kept)
     os.rename(draft, database)
     descriptor = os.open(database.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -403,13 +404,14 @@ class DatabaseRestore:
             schema = connection.execute("SELECT current_schema()").fetchone()[0]
             had_site = self._has_site(connection)
             if had_site:
-                connection.execute(f"ALTER SCHEMA {_quoted(schema)} RENAME TO {_quoted(kept)}")
-                connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+                with connection.transaction():
+                    connection.execute(f"ALTER SCHEMA {_quoted(schema)} RENAME TO {_quoted(kept)}")
+                    connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
         try:
             self._restore(file)
             yield
         except BaseException:
-            with self._connected() as connection:
+            with self._connected() as connection, connection.transaction():
                 connection.execute(f"DROP SCHEMA {_quoted(schema)} CASCADE")
                 if had_site:
                     connection.execute(f"ALTER SCHEMA {_quoted(kept)} RENAME TO {_quoted(schema)}")

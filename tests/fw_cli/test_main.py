@@ -66,6 +66,19 @@ def test_help_exists_as_command(fw: CommandLine, typed: list[str], asked: list[s
     assert fw.done(*typed) == fw.done(*asked)
 
 
+def test_command_in_deleted_folder_is_refused(tmp_path: Path) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir "$1" && exec "$2" -P -m fw_cli status', "sh", gone, sys.executable],
+        capture_output=True,
+        text=True,
+        cwd=gone,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "fw: the working directory cannot be used: No such file or directory\n"
+
+
 def test_misspelt_command_is_answered_with_nearest(fw: CommandLine) -> None:
     told = fw.run("webhoks", "list")
     assert told.exit_code == 2

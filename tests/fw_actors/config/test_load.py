@@ -326,6 +326,14 @@ def test_secrets_are_process_variables_by_lower_case_name(site: Path) -> None:
         assert secrets.get(name) is None
 
 
+def test_secret_with_other_name_is_ignored_with_warning(site: Path) -> None:
+    """It looks like a secret, and no app can read it (C-52)."""
+    warnings = load({"FW_SECRET_stripe": "x", "FW_SECRET_PAY": "y"}, site).warnings
+    assert warnings == (
+        "environment: FW_SECRET_stripe is ignored; after FW_SECRET_ a name has only A-Z, 0-9 and _",
+    )
+
+
 def test_vault_key_is_no_secret_of_apps(site: Path) -> None:
     """`fw.secret("key")` is refused (D-200)."""
     secrets = load({"FW_SECRET_KEY": "k" * 40}, site).secrets

@@ -160,7 +160,7 @@ def test_sender_is_one_address(text: str) -> None:
     "text",
     ["desk", "a@x.test, b@x.test", "a b@x.test", ".a@x.test", "a@x test", "A <a@x.test", "a@1.2",
      "A <a@x.test> B", "D, E <d@x.test>", "<>", "@x.test", "a@", "Desk", "a@x.test\nBcc: b@x.test",
-     "x" * 320 + "@x.test"],
+     "x" * 320 + "@x.test", "a@::1", "A <a@::1>", "a@x.test.", "a..b@x.test"],
 )  # fmt: skip
 def test_sender_refuses_other_text(text: str) -> None:
     refuses(parsing.sender, text)
