@@ -205,10 +205,14 @@ _UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, _COUNT
 def charge(
     tx: Tx, charge_id: str, key: bytes, budget: Budget, networks: Networks | None = None
 ) -> float | None:
-    """Charge an attempt. Returns None if it is admitted, else the seconds to wait.
+    """Charge an attempt. Returns None if it is admitted, otherwise the seconds to wait.
 
-    With `networks` the same row also counts for these, each with its own, larger budget; releasing
-    or settling the charge applies to all of them.
+    Args:
+        charge_id: a new id, by which the charge is settled or released.
+        key: the counter.
+        budget: the limit of the counter.
+        networks: the counters of an IPv6 client's wider networks, for which the same row counts,
+            each with its own, larger budget.
 
     In a full region an attempt at a new counter is charged to the shared counter, where it stays
     in flight: that counter does not distinguish failures.
@@ -263,10 +267,10 @@ def _read_tally(tx: Tx, statement: Statement, key: bytes, budget: Budget) -> Tal
 
 
 def wait_of(tx: Tx, key: bytes, budget: Budget, networks: Networks | None = None) -> float | None:
-    """Return the seconds an attempt has to wait, or None if the charge must decide.
+    """Return the seconds an attempt must wait, or None if the charge decides.
 
-    Reads only: an attempt that is certain to be rejected costs no write. Attempts in flight are
-    not counted here.
+    Arguments as in `charge`. Reads only: an attempt that is certain to be rejected costs no write.
+    Attempts in flight are not counted here.
     """
     waits = []
     for statement, counter, its_budget in _counters(key, budget, networks, budget):
@@ -350,7 +354,7 @@ class AddressBudget:
         return charge(tx, charge_id, counters.key, self._budget, counters.networks)
 
     def wait_of(self, tx: Tx, counters: AddressCounters) -> float | None:
-        """Return the seconds an attempt has to wait, or None. Reads only."""
+        """Return the seconds an attempt must wait, or None. Reads only."""
         return wait_of(tx, counters.key, self._budget, counters.networks)
 
     def settle_failure(self, tx: Tx, charge_id: str, counters: AddressCounters) -> None:

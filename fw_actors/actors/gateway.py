@@ -78,10 +78,16 @@ class Gateway:
         probe: Ref,
         dispatcher: Ref,
     ) -> None:
-        """`lockouts` has a LockoutActor per identifier; `attempts` logs refusals before it.
-
-        `readings` returns the numbers for `/metrics`; `probe` is a StoreProbe; `dispatcher` is the
-        Dispatcher, which knows the receivers.
+        """Args:
+        site: the open site.
+        sign_in, changes: the steps of sign-ins and password changes.
+        lockouts: the pool with a LockoutActor for each identifier.
+        attempts: logs attempts that are refused before they reach their LockoutActor.
+        keys, recovery, invitation, users, trial: operations that need more than one
+            transaction, or parts beside the site.
+        readings: returns the samples for `/metrics`.
+        probe: a StoreProbe.
+        dispatcher: the Dispatcher, which knows the receivers.
         """
         self._sign_in, self._changes = sign_in, changes
         self._lockouts, self._attempts = lockouts, attempts

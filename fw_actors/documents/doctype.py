@@ -268,7 +268,10 @@ def read_declaration(
     read_only: bool,
     permissions: Mapping[str, str],
 ) -> Meta:
-    """Return the Meta of a DocType class, with every error of its declaration in `problems`."""
+    """Return the Meta of a DocType class, with every error of its declaration in `problems`.
+
+    `name`: None for the name of the class. The other arguments are the options of the class.
+    """
     problems: list[str] = []
     doctype = str(name) if name is not None else cls.__name__
     most = MAX_IDENTIFIER - len(table_name(""))

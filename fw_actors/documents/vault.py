@@ -49,7 +49,12 @@ class VaultCipher:
         return self._key_id
 
     def seal(self, text: str, doctype: str, field: str, row: str) -> str:
-        """Return the encrypted text for the column. Raises: ValidationError without a key."""
+        """Return a text encrypted for the column of a field.
+
+        The result is bound to DocType, field and `row`, the random id of the row.
+
+        Raises: ValidationError without a key.
+        """
         if self._cipher is None:
             raise ValidationError(
                 f"{field} cannot be written: FW_SECRET_KEY is not set in the environment.",
@@ -60,7 +65,9 @@ class VaultCipher:
         return ":".join((VERSION, self._key_id, base64.b64encode(nonce + sealed).decode()))
 
     def open(self, stored: str | bytes, doctype: str, field: str, row: str) -> str:
-        """Return the text of a column; `stored` is bytes if raw SQL has written them (SQLite).
+        """Return the text that `seal` encrypted for the same DocType, field and row.
+
+        `stored` is bytes if raw SQL has written them (SQLite).
 
         Raises: UnreadableError.
         """

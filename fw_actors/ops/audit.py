@@ -141,7 +141,7 @@ class AuditLog:
         target: str,
         detail: Mapping[str, object] | None = None,
     ) -> None:
-        """Like `record`, for an actor without a handle."""
+        """Write one event as `record`, for an actor without a handle."""
         if tx not in self._suppressed:
             self._add(tx, actor, request_id, action, target, detail)
 

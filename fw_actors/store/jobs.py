@@ -217,7 +217,7 @@ SETTLED: Final = JsonRows("settled")
 
 
 def held_of(settled: JsonRows, **columns: ColumnElement[Any]) -> Subquery:
-    """The jobs of rows (job, token, …) whose lease is valid, locked until the transaction ends.
+    """Select the jobs of rows (job, token, …) with a valid lease, locked until the commit.
 
     They are locked by id, the order in which every transaction locks several jobs.
 
@@ -384,7 +384,9 @@ def claim(
 ) -> list[LeasedJob]:
     """Lease at most `limit` due jobs of one partition to the holder of `token`.
 
-    A row that still carries an expired lease is taken over, and that is counted as a death.
+    A row with an expired lease is taken over, which counts as a death. `lease_ms`: the duration of
+    the lease in ms, from now.
+
     Returns: the jobs, oldest id first.
     """
     rows = tx.rows(CLAIM, **_leasing(tx, queue, partition, limit, lease_ms, token))

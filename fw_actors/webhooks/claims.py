@@ -264,9 +264,13 @@ class DeliveryClaims:
         self.leased(tx, (), "")
 
     def claim(self, tx: Tx, limits: ClaimLimits, token: str) -> ClaimedBatch:
-        """Lease due deliveries within the limits, the Webhook that has waited longest first.
+        """Lease due deliveries, those of the Webhook that has waited longest first.
 
-        The due deliveries of a paused Webhook are not read, whatever their number.
+        The deliveries of a paused Webhook are not read.
+
+        Args:
+            limits: the number of deliveries of each Webhook that may start.
+            token: the fencing token of the leases.
         """
         heads = self.heads(tx)
         later = [head.next_at for head in heads if head.next_at > tx.now]
