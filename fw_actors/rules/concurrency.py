@@ -29,6 +29,8 @@ class ReceiverSlots:
     window: int = 1
     slow: bool = False
     in_flight: int = 0
+    yields: bool = False
+    """Whether the last quarter of all slots is closed to it, as to a slow receiver."""
     paused: bool = False
     """Whether an operator has paused the receiver: no attempt starts."""
     failures: int = 0
@@ -95,7 +97,7 @@ def startable(receiver: ReceiverSlots, free_slots: int, all_slots: int) -> int:
 
     `free_slots` of `all_slots`, the slots of all receivers, are free.
     """
-    if receiver.slow:
+    if receiver.slow or receiver.yields:
         free_slots -= all_slots // RESERVE
     return max(0, min(receiver.free, free_slots))
 

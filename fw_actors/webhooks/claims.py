@@ -562,10 +562,11 @@ class ClaimPlan:
 def new_receiver(origin: Origin | None, slots: int, per_receiver: int) -> ReceiverSlots:
     """Return the slots of a receiver without a state yet; `slots` is the total number of slots.
 
-    If nothing is sent (Webhook deleted or disabled), there is no receiver to protect.
+    If nothing is sent (Webhook deleted or disabled), there is no receiver to protect. But a million
+    such deliveries must not delay those that are sent.
     """
     if origin is None:
-        return ReceiverSlots(limit=slots, window=slots)
+        return ReceiverSlots(limit=slots, window=slots, yields=True)
     return ReceiverSlots(limit=per_receiver)
 
 

@@ -16,6 +16,7 @@ from fw_actors.actors.dispatcher import BATCH_SECONDS
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
+from fw_actors.store import Tx
 from fw_actors.webhooks.deliveries import Deliveries
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 
@@ -34,6 +35,23 @@ class HostReceivers(ScriptedReceiver):
     def at(self, host: str) -> list[float]:
         """Return the times of the posts to a host."""
         return [got.at for got in self.posts if f"//{host}" in got.url]
+
+
+async def waiting_jobs(post: DeliverySite) -> list[dict[str, Any]]:
+    return [job for job in await post.jobs() if job["next_at"] is not None]
+
+
+class CountingReceiver(ScriptedReceiver):
+    """Counts the deliveries that wait when it gets one."""
+
+    site: DeliverySite
+    waiting = 0
+
+    async def post(
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
+        self.waiting = len(await waiting_jobs(self.site))
+        return await super().post(target, body, make_headers, timeout=timeout)
 
 
 async def test_receiver_slots_double_per_answer_up_to_limit(
@@ -112,6 +130,37 @@ async def test_hanging_receivers_delay_no_healthy_receiver(
             await trio.sleep(1)
             assert len(town.at("good.example")) == second + 1
     assert town.most <= 64
+
+
+@pytest.mark.parametrize("ended", ["disabled", "deleted"])
+async def test_deliveries_of_ended_webhook_delay_no_healthy_receiver(
+    tmp_path: Path, autojump_clock: MockClock, ended: str
+) -> None:
+    """They fail without being sent, and may be a million (B-233)."""
+    receiver = CountingReceiver(["200"])
+    async with delivering(tmp_path, receiver, delivery_concurrency=32) as post:
+        receiver.site = post
+        webhook = await post.webhook("https://ended.test/hook", event="to.ended")
+        await post.webhook(event="to.healthy")
+        waiting = 600
+
+        def work(tx: Tx) -> None:
+            fw = post.site.handle(tx, "Administrator")
+            fw.webhooks.emit_many([{"name": "to.ended", "data": {}}] * waiting)
+            doc = fw.get_doc("Webhook", webhook)
+            if ended == "deleted":
+                doc.delete()
+            else:
+                doc.enabled = 0
+                doc.save()
+
+        await post.site.store.write(work)
+        while len(await waiting_jobs(post)) == waiting:  # until some of them have ended
+            await trio.sleep(0.001)
+        left = len(await waiting_jobs(post))
+        [delivery] = await post.emit("to.healthy")
+        await post.settled(delivery)
+        assert receiver.waiting > left - 4 * 32
 
 
 async def test_webhooks_of_same_receiver_share_slots(
