@@ -130,7 +130,8 @@ def database(text: str) -> str:
     parts = _split(text)
     if parts.scheme == "sqlite":
         path = text.removeprefix("sqlite:///")
-        if path == text or not path.strip("/") or path.startswith(":") or set(path) & set("?#"):
+        is_file = path != text and path.strip("/") and not path.endswith("/")
+        if not is_file or path.startswith(":") or set(path) & set("?#"):
             raise UnusableValueError("must name a file, such as sqlite:///data/fw.db")
         return text
     if parts.scheme == "postgresql" and "://" in text and parts.path.strip("/"):

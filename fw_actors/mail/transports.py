@@ -152,10 +152,9 @@ def fault_of(error: Exception) -> MailFault:
     """Return the mail error for an error of smtplib or of the socket."""
     if isinstance(error, smtplib.SMTPException) and not _is_timeout(error.__context__):
         return _fault_of_reply(error)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return MailNotSent(f"tls: {_plain(error.verify_message)}.")
     if isinstance(error, ssl.SSLError):
-        return MailNotSent(f"tls: {_plain(error.reason or 'the handshake failed')}.")
+        verified = getattr(error, "verify_message", None)
+        return MailNotSent(f"tls: {_plain(verified or error.reason or 'the handshake failed')}.")
     if _is_timeout(error) or _is_timeout(error.__context__):  # smtplib hides it behind its own
         return MailNotSent("timeout: the mail server did not answer in time.")
     if isinstance(error, UnicodeError):

@@ -79,6 +79,13 @@ def test_command_in_deleted_folder_is_refused(tmp_path: Path) -> None:
     assert done.stderr == "fw: the working directory cannot be used: No such file or directory\n"
 
 
+def test_unreadable_key_file_is_named(fw: CommandLine) -> None:
+    """The path is no secret, although its variable begins like one."""
+    del fw.environ["FW_SECRET_KEY"]
+    told = fw.refused("migrate", FW_SECRET_KEY_FILE="missing.key")
+    assert told == f"fw: {fw.folder / 'missing.key'} cannot be read: No such file or directory\n"
+
+
 def test_misspelt_command_is_answered_with_nearest(fw: CommandLine) -> None:
     told = fw.run("webhoks", "list")
     assert told.exit_code == 2

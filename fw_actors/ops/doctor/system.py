@@ -130,10 +130,11 @@ def evaluate_database(facts: DatabaseFacts) -> Section:
 
 
 def not_answering(reason: str) -> Section:
-    """Return the section of a database that is locked or does not answer; `reason` says why."""
+    """Return the section of a database that is locked, full or silent; `reason` says why."""
     finding = problem(
         f"the database does not answer: {reason}",
-        "End the process that locks it, or start its server: until then the service answers 503.",
+        "Free its disk, end the process that locks it, or start its server: until then the service "
+        "answers 503.",
     )
     return Section("database", "Database", (finding,))
 

@@ -140,7 +140,7 @@ def test_database_is_a_file_or_a_server(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "data/fw.db", "sqlite://data/fw.db", "sqlite:///", "sqlite:///:memory:", "sqlite:///a?b=c",
+        "data/fw.db", "sqlite://data/fw.db", "sqlite:///", "sqlite:///:memory:", "sqlite:///data/", "sqlite:///a?b=c",
         "mysql://x/y", "postgresql://db.test", "postgresql:fw", "postgresql://db:99999/fw",
         "sqlite:",
     ],

@@ -182,7 +182,7 @@ async def test_invalid_smtp_replies_are_retried(
 ) -> None:
     """Only a valid 5xx reply is final (O-59), and the error names the cause (O-145)."""
     monkeypatch.setattr(transports, "TIMEOUT_SECONDS", 1.0)
-    account = {} if len(replies) > 3 else {"user": "desk", "password": "s3cret"}
+    account: dict[str, Any] = {} if len(replies) > 3 else {"user": "desk", "password": "s3cret"}
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def reply() -> None:
