@@ -15,6 +15,7 @@ from fw_actors.store.statement import (
     StatementError,
     StoreError,
     UniqueViolation,
+    one_of,
     read_frames,
     rows_as_json,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Tx",
     "UniqueViolation",
     "installation_key",
+    "one_of",
     "open_sqlite",
     "read_frames",
     "rows_as_json",
