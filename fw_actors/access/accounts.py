@@ -96,10 +96,11 @@ class Accounts(Observer):
         found = tx.rows(self._rights, user=user) if is_name(user) else []
         if all(kind != _AN_ACCOUNT for kind, _, _ in found):
             raise NotFoundError(f"There is no enabled user {str(user)[:NAME_CHARACTERS]}.")
-        scopes: dict[str, frozenset[str]] = {}
+        named: dict[str, set[str]] = {}
         for kind, allow, value in found:
             if kind == _A_SCOPE:
-                scopes[allow] = scopes.get(allow, frozenset()) | {value}
+                named.setdefault(allow, set()).add(value)
+        scopes = {allow: frozenset(values) for allow, values in named.items()}
         roles = frozenset(value for kind, _, value in found if kind == _A_ROLE)
         return Rights(user, roles, MappingProxyType(scopes))
 

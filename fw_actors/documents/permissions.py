@@ -24,6 +24,7 @@ import sqlalchemy as sa
 from fw_actors.documents.fields import Link, Table
 from fw_actors.documents.handle import child_of, rows_of
 from fw_actors.errors import PermissionDeniedError
+from fw_actors.store import one_of
 
 if TYPE_CHECKING:
     from fw_actors.documents.doctype import Meta
@@ -219,7 +220,7 @@ def conditions(rights: Rights, registry: Registry, meta: Meta) -> Iterator[Any]:
     if scopes and meta.name == USER_PERMISSION:
         yield _is_own_scope(rights, table)
     if meta.name in scopes:
-        yield table.c.name.in_(sorted(scopes[meta.name]))
+        yield one_of(table.c.name, scopes[meta.name])
     for field, allowed in _limited(meta, scopes):
         yield _free_or_in(table.c[field.name], allowed)
     for held in meta.tables:
@@ -247,7 +248,7 @@ def _is_own_scope(rights: Rights, table: sa.Table) -> Any:
     users."""
     c = table.c
     held = (
-        sa.and_(c.allow == doctype, c.for_value.in_(sorted(names)))
+        sa.and_(c.allow == doctype, one_of(c.for_value, names))
         for doctype, names in sorted(rights.scopes.items())
     )
     return sa.and_(c.user == rights.user, sa.or_(*held))
@@ -260,7 +261,7 @@ def _limited(meta: Meta, scopes: Scopes) -> Iterator[tuple[Link, frozenset[str]]
 
 
 def _free_or_in(column: sa.Column[Any], allowed: frozenset[str]) -> Any:
-    return sa.or_(column.is_(None), column == "", column.in_(sorted(allowed)))
+    return sa.or_(column.is_(None), column == "", one_of(column, allowed))
 
 
 _PROFILE: Final = frozenset({"fullName", "language"})  # written by self-service (A-242)

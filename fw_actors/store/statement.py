@@ -23,14 +23,14 @@ database reads rows. The key after the text reveals a wrong size.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import BigInteger, Index, Insert, LargeBinary, Text, bindparam
+from sqlalchemy import BigInteger, Index, Insert, LargeBinary, Text, bindparam, select
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import Dialect
@@ -265,6 +265,19 @@ class JsonRows:
     def whole(self, type_: type) -> ColumnElement[Any]:
         """Return the row itself, for rows that are single values of type `int` or `str`."""
         return _Item(self.table.c.value, None, type_)
+
+
+FEW: Final = 500
+"""How many texts a condition binds one by one; a statement may bind 32,766 on SQLite."""
+
+
+def one_of(column: ColumnElement[Any], texts: Collection[str]) -> ColumnElement[bool]:
+    """Return the condition that a column is one of `texts`, of which there may be any number."""
+    if len(texts) <= FEW:
+        return column.in_(sorted(texts))
+    given = bindparam(None, value=rows_as_json(sorted(texts)), type_=Text(), unique=True)
+    elements = _Elements(given).table_valued("value", name="one_of")
+    return column.in_(select(_Item(elements.c.value, None, str)).select_from(elements))
 
 
 class AllRows(FunctionElement[str]):

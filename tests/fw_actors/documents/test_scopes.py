@@ -217,6 +217,21 @@ async def test_scopes_add_values_and_intersect_doctypes(scene: ShopSite) -> None
     assert names(await scene.do(lambda fw: fw.get_list(ORDER), "sam")) == [FAR]
 
 
+MANY_SCOPES = """
+    INSERT INTO doc_user_permission (name, "user", allow, for_value)
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 40000)
+    SELECT 'p' || i, 'sam', 'Customer', 'c' || i FROM n
+"""
+
+
+async def test_scopes_may_be_more_than_a_statement_has_parameters(scene: ShopSite) -> None:
+    await scene.do(lambda fw: fw.db.sql(MANY_SCOPES))
+    found = await scene.do(lambda fw: rest.list_documents(fw, ORDER, {"order_by": "name"}), "sam")
+    assert names(found["data"]) == [NEAR, NONE, LINES]
+    found = await scene.do(lambda fw: rest.list_documents(fw, "Customer", {}), "sam")
+    assert names(found["data"]) == ["Ada"]
+
+
 async def test_user_without_scopes_is_not_limited(scene: ShopSite) -> None:
     other = await scene.hire("Seller", name="other")
     assert len(await scene.do(lambda fw: fw.get_list(ORDER), other)) == 5
