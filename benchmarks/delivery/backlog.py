@@ -41,6 +41,9 @@ class _OneEach:
     def take(self, hook: StoredWebhook | None, count: int) -> None:
         pass
 
+    def turn(self, webhook: str) -> int:
+        return 0
+
     def may_read(self, hook: StoredWebhook) -> bool:
         return True
 

@@ -50,6 +50,7 @@ MIN_FREE_SLOTS: Final = (
 )
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
+MAX_TURNS: Final = 10_000
 _ORDER_SHOWN: Final = ("paused", "failing", "slow", "healthy")
 
 
@@ -115,6 +116,9 @@ class Dispatcher(Actor):
         self._more = True
         self._packed = True
         """Whether the next claim reads all rows as one; not after an unusable claim."""
+        self._turns: dict[str, int] = {}
+        """The number of the last claim that has leased deliveries of a Webhook."""
+        self._claims = 0
         self._paused = set() if paused is None else paused
         for receiver in list(self._paused):
             self._set_paused(receiver, paused=True, make=True)
@@ -164,6 +168,7 @@ class Dispatcher(Actor):
             self._slots,
             self._per_receiver,
             self._attempts.long_bytes,
+            self._turns,
         )
         claims = self._deliveries if self._packed else self._deliveries.row_by_row
         try:
@@ -183,6 +188,7 @@ class Dispatcher(Actor):
             await self._give_back_claim(batch)
             return
         self._packed = True
+        self._note_turns(batch)
         self._more = batch.more
         unstarted = self._start_all(due, plan)
         self._forget_idle_receivers()
@@ -329,6 +335,15 @@ class Dispatcher(Actor):
         if self._free >= max(self._per_receiver, self._slots // 2):
             return False
         return len(self._actors) > sum(each.in_flight for each in self._receivers.values())
+
+    def _note_turns(self, batch: ClaimedBatch) -> None:
+        if batch.leased is None:
+            return
+        if len(self._turns) > MAX_TURNS:
+            self._turns.clear()
+        self._claims += 1
+        for lease in batch.leased.leases:
+            self._turns[lease.webhook] = self._claims
 
     async def _give_back_claim(self, batch: ClaimedBatch) -> None:
         """Give back an unusable claim; the next one does without packed rows."""

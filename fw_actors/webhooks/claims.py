@@ -10,11 +10,12 @@ more than 500 lines because both ways share the statements and the forms of thei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -223,6 +224,9 @@ class ClaimedBatch(NamedTuple):
 class ClaimLimits(Protocol):
     """Limits how many deliveries of each Webhook a claim leases, and the bytes that it reads."""
 
+    def turn(self, webhook: str) -> int:
+        """Return a number that grows with the time at which a Webhook was last served."""
+
     def free(self, hook: StoredWebhook | None) -> int:
         """Return how many deliveries of a Webhook may start; None is a deleted Webhook."""
 
@@ -264,9 +268,11 @@ class DeliveryClaims:
         self.leased(tx, (), "")
 
     def claim(self, tx: Tx, limits: ClaimLimits, token: str) -> ClaimedBatch:
-        """Lease due deliveries, those of the Webhook that has waited longest first.
+        """Lease due deliveries within the limits.
 
-        The deliveries of a paused Webhook are not read.
+        Webhooks take turns, so that the backlog of some delays no event of others for long. Of
+        those whose turns are equal, the one that has waited longest comes first. The due deliveries
+        of a paused Webhook are not read, whatever their number.
 
         Args:
             limits: the number of deliveries of each Webhook that may start.
@@ -276,7 +282,8 @@ class DeliveryClaims:
         later = [head.next_at for head in heads if head.next_at > tx.now]
         leases: list[Lease] = []
         more = False
-        for head in sorted(head for head in heads if head.next_at <= tx.now):
+        due = (head for head in heads if head.next_at <= tx.now)
+        for head in sorted(due, key=lambda head: (limits.turn(head.webhook), head)):
             hook = head.hook
             if hook is not None and hook.paused_until > tx.now:
                 later.append(hook.paused_until)
@@ -508,9 +515,11 @@ class ClaimPlan:
         slots: int,
         per_receiver: int,
         held: int = 0,
+        turns: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`held`: the bytes of long payloads in flight."""
-        self._known, self._free = receivers, free
+        """`held`: the bytes of long payloads in flight. `turns`: the number of the last claim that
+        has leased deliveries of each Webhook."""
+        self._known, self._free, self._turns = receivers, free, turns
         self._slots, self._per_receiver = slots, per_receiver
         self._held, self._read = held, 0
         self._copies: dict[Origin | None, ReceiverSlots] = {}
@@ -524,6 +533,10 @@ class ClaimPlan:
         """Count leased deliveries of this Webhook."""
         self._copy(hook).take(count)
         self._free -= count
+
+    def turn(self, webhook: str) -> int:
+        """Return the number of the last claim for a Webhook, 0 without one."""
+        return self._turns.get(webhook, 0)
 
     def may_read(self, hook: StoredWebhook) -> bool:
         """Return whether a long payload may be read. Slow receivers may not take the last quarter

@@ -16,8 +16,11 @@ from tests.fw_actors.office import Office
 RUNS = ServiceState(running=True)
 
 
-class UnlimitedBodies:
-    """Limits of a claim that may read any number of bytes."""
+class EvenLimits:
+    """Limits of a claim that treats all Webhooks alike and may read any number of bytes."""
+
+    def turn(self, webhook: str) -> int:
+        return 0
 
     def may_read(self, hook: object) -> bool:
         return True
@@ -26,7 +29,7 @@ class UnlimitedBodies:
         pass
 
 
-class FreeSlots(UnlimitedBodies):
+class FreeSlots(EvenLimits):
     """Slots for so many deliveries of all Webhooks."""
 
     def __init__(self, most: int = 100) -> None:
@@ -128,7 +131,7 @@ class OutcomeDepot:
         )
 
 
-class UnlimitedSlots(UnlimitedBodies):
+class UnlimitedSlots(EvenLimits):
     """The same number of free slots for each Webhook; claims take none."""
 
     def __init__(self, most: int = 100) -> None:

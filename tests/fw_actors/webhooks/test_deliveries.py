@@ -25,7 +25,7 @@ from fw_actors.webhooks.claims import (
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, readable
 from tests.fw_actors.office import Office, open_office
-from tests.fw_actors.webhooks.claim_kit import UnlimitedBodies
+from tests.fw_actors.webhooks.claim_kit import EvenLimits
 from tests.site_kit import database_of
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 START = 1_800_000_000_000
 
 
-class SlotsPerWebhook(UnlimitedBodies):
+class SlotsPerWebhook(EvenLimits):
     """So many slots for each Webhook; it records which Webhooks took them."""
 
     def __init__(self, each: int = 100, closed: tuple[str | None, ...] = ()) -> None:
