@@ -12,7 +12,6 @@ from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.output import as_json, show_json
 
-
 ANSWER_SECONDS: Final = 10.0
 
 
