@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from fw_cli.context import CommandContext
 from fw_cli.errors import CommandFailed
 from fw_cli.output import as_json, show_json
+
+ANSWER_SECONDS: Final = 10.0
 
 
 @click.command()
@@ -32,7 +34,10 @@ def console(context: CommandContext, as_json: bool) -> None:
     async def view() -> Any:
         client = ConsoleClient(path)
         try:
-            return (await client.ask("view"))["view"]
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return (await client.ask("view"))["view"]
+        except TimeoutError:
+            raise CommandFailed("the service does not answer; its log may tell why") from None
         finally:
             await client.close()
 

@@ -30,6 +30,7 @@ from fw_cli.errors import CommandFailed
 from supervisors import open_supervisor
 from supervisors.service.console_socket import console_socket
 from supervisors.service.site_files import path_in
+from tests.fw_cli.conftest import CommandLine
 from tests.live_site import LiveReceiver, LiveSite, eventually
 
 SECONDS = 120.0
@@ -67,6 +68,20 @@ def asked(site: LiveSite, *lines: bytes) -> list[dict[str, Any]]:
         client.sendall(b"".join(line + b"\n" for line in lines))
         with client.makefile("rb") as answers:
             return [json.loads(answers.readline()) for _ in lines]
+
+
+def test_console_reports_service_that_hangs(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that runs `fw console --json` must not hang as well."""
+    monkeypatch.setattr("fw_cli.console.ANSWER_SECONDS", 0.2)
+    (fw.folder / "data").mkdir()
+    path = fw.folder / "data" / "s"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.relpath(path))
+        listening.listen()
+        (fw.folder / "data" / "console.address").write_text(os.path.relpath(path))
+        assert "the service does not answer" in fw.refused("console", "--json")
 
 
 def test_console_socket_and_folder_are_private_to_owner(site: LiveSite) -> None:
