@@ -1,4 +1,4 @@
-"""The suite `flows`: how many functions, files and hand-overs one request passes through.
+"""The suite `flows`: the number of functions, files and hand-overs that a request passes.
 
 Two flows of the real service (`fw serve` on SQLite, real sockets, a real receiver), each repeated
 until it is warm: a sign-in, and a Note from its POST until the outcome of its delivery is stored.
@@ -39,7 +39,7 @@ WARM: Final = 5  # so many of each before the first that counts
 READY_SECONDS: Final = 60.0
 OUTCOME_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.01
-SETTLE_SECONDS: Final = 0.05  # what ends a flow after its client has the answer
+SETTLE_SECONDS: Final = 0.05  # the rest of a flow after its client has the response
 PASSWORD: Final = "correct horse battery staple"
 BEFORE: Final = "c3497b0"  # the commit before modules were merged, by this same counter
 LIMIT: Final = "the limit"
@@ -94,7 +94,7 @@ class Flow:
     calls: Sequence[RecordedCall]
 
     def figures(self) -> dict[str, int]:
-        """Return what there is to count, by its name."""
+        """Return the figures by name."""
         calls = self.calls
         return {
             "calls": len(calls),
@@ -119,7 +119,7 @@ class Flow:
                 yield f"   {file}: {', '.join(call.function for call in within)}"
 
     def stretches(self) -> list[tuple[str, int]]:
-        """Return each file with its number of stretches; those to which most changes lead first."""
+        """Return each file with its number of stretches, in descending order."""
         return Counter(file for file, _ in groupby(call.file for call in self.calls)).most_common()
 
 
@@ -177,12 +177,12 @@ class RecordedService:
         return answer, response.headers
 
     def _recorded(self, work: Callable[[], object]) -> Flow:
-        self._tell("begin")
+        self._command("begin")
         work()
         time.sleep(SETTLE_SECONDS)
-        return Flow([RecordedCall(*each) for each in self._tell("end")])
+        return Flow([RecordedCall(*each) for each in self._command("end")])
 
-    def _tell(self, word: str) -> Any:
+    def _command(self, word: str) -> Any:
         self._lines.write(f"{word}\n")
         self._lines.flush()
         return json.loads(self._lines.readline())
@@ -209,7 +209,7 @@ class _Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager

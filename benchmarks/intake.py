@@ -1,7 +1,7 @@
-"""The suite `intake`: how fast events are recorded, over HTTP and by the library.
+"""The suite `intake`: the rate at which events are recorded, over HTTP and by the library.
 
-A Webhook subscribes to the events. Its receiver takes the connection and never answers, so that the
-one delivery in flight waits while the others are recorded.
+A Webhook subscribes to the events. Its receiver accepts the connection and never responds, so that
+the one delivery in flight waits while the others are recorded.
 """
 
 from __future__ import annotations

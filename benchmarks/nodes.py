@@ -1,8 +1,8 @@
 """The suite `nodes`: deliveries per second of several processes on one database, to a receiver
-that answers at once and to one that takes its time.
+that responds at once and to a slow one.
 
 The reference is one process on SQLite with the same work. All run on this machine, the receiver
-and PostgreSQL too: where these fill the cores, more nodes can't show more.
+and PostgreSQL too: where these occupy the cores, more nodes show no more.
 """
 
 from __future__ import annotations

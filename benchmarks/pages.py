@@ -1,4 +1,4 @@
-"""The suite `pages`: how long pages of the desk take beside many deliveries, on both stores.
+"""The suite `pages`: the duration of the pages of the desk beside many deliveries, on both stores.
 
 The deliveries are written by SQL: one Webhook has nearly all of them, one in 33 has failed. A page
 is read from one snapshot and rendered, as for a browser; the figure is the median of its rounds.

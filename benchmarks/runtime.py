@@ -1,7 +1,7 @@
-"""The suite `runtime`: what messages between actors cost, against trio's own channels and tasks.
+"""The suite `runtime`: the cost of messages between actors, against trio's own channels and tasks.
 
 The references do the least that moves a message or answers a question: no failure handling, no
-counters, no deadline; so `ask` and `ask_100` set none either. Ours keeps every other promise.
+counters, no deadline; so `ask` and `ask_100` set none either. Ours has all other guarantees.
 """
 
 from __future__ import annotations

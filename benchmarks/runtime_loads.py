@@ -1,4 +1,4 @@
-"""The rows of the suite `runtime` with many actors, or with actors in trouble.
+"""The rows of the suite `runtime` with many actors, or with failing actors.
 
 As in `benchmarks.runtime`, the references do the least that moves a message.
 """

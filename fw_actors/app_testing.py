@@ -49,7 +49,7 @@ class AppSite:
     async def write(self, function: Callable[[Fw], T], user: str = ADMINISTRATOR) -> T:
         """Call `function` with `fw` as `user` in a transaction, and commit it.
 
-        Raises: what the function raises; nothing is written then.
+        Raises: the errors of the function; nothing is written then.
         """
         return await self.site.write(user, function)
 
@@ -83,9 +83,10 @@ class AppSite:
         return [json.loads(row["payload"]) for row in rows]
 
     async def run_jobs(self) -> int:
-        """Run what `fw.enqueue` has recorded, and what that records; return how many there were.
+        """Run the jobs that `fw.enqueue` has recorded, and those that they record in turn.
 
-        Raises: what a job raises; that job is not done then.
+        Returns: the number of jobs.
+        Raises: the errors of a job, which is then not done.
         """
         done = 0
         while leased := await self.site.store.write(_lease_one):

@@ -242,7 +242,7 @@ class InternalError(FwError):
 
 
 class ConfigurationError(Exception):
-    """Raised when the site can't be opened as configured; reports all problems at once.
+    """Raised when the site cannot be opened as configured; reports all problems at once.
 
     Not a response to a request: the command line prints one problem per line and exits with 1.
     """

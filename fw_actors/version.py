@@ -1,4 +1,4 @@
-"""The project's version: `RELEASE` is written here alone, the rest is noted by the build."""
+"""The project's version: `RELEASE` is written here only; the build adds the commit."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 RELEASE: Final = "0.2.0"
-"""The last released version at its tag, and the next one everywhere else. CONTRIBUTING.md says how
-it is raised."""
+"""The last released version at its tag, and the next one everywhere else. CONTRIBUTING.md describes
+how it is raised."""
 
 
 class Build(NamedTuple):

@@ -15,7 +15,7 @@ from fw_cli.values import UTF8, WEBHOOK, AnyCase, WholeNumber, require_known
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
-    from fw_actors.webhooks.attempt_list import AttemptPlace, ListedAttempt
+    from fw_actors.webhooks.attempt_list import AttemptFilter, AttemptPlace, ListedAttempt
 
 _RESULTS: Final = ("Sent", "Failed")
 _DEFAULT_LIMIT: Final = 50
@@ -75,12 +75,7 @@ def attempts(
     """
 
     def read(site: Site, fw: Fw) -> tuple[list[dict[str, Any]], bool]:
-        from fw_actors.webhooks.attempt_list import (
-            MAX_LIMIT,
-            AttemptFilter,
-            AttemptResult,
-            attempt_page,
-        )
+        from fw_actors.webhooks.attempt_list import AttemptFilter, AttemptResult
 
         now = site.clock.now()
         if since is not None and until is not None and since(now) > until(now):
@@ -93,30 +88,48 @@ def attempts(
             since=None if since is None else since(now),
             until=None if until is None else until(now),
         )
-        found: list[dict[str, Any]] = []
-        before: AttemptPlace | None = None
-        while True:
-            page = attempt_page(fw, wanted, min(limit - len(found), MAX_LIMIT), before)
-            found += map(_row, page.attempts)
-            before = page.next
-            if before is None or len(found) >= limit:
-                break
-        if webhook is not None and not found:  # a deleted Webhook may have attempts
-            require_known(fw, "Webhook", webhook)
-        return found, page.newest_only
+        return _read(fw, wanted, limit)
 
     rows, newest_only = context.read(read)
-    if not as_json:
-        from fw_actors.webhooks.attempts import trigger_in_words
-        from fw_actors.webhooks.health import labels_of
-
-        labels = context.read(lambda site, fw: labels_of(fw.tx, {row["webhook"] for row in rows}))
-        for row in rows:
-            row["webhook"] = labels.get(row["webhook"], row["webhook"])
-            row["trigger"] = trigger_in_words(row["trigger"], row["error"], None)
-    show(rows, _COLUMNS, json=as_json)
+    show(rows if as_json else _in_words(context, rows), _COLUMNS, json=as_json)
     if newest_only:
         click.echo("Only the newest 5,000 were searched; give --since or --until.", err=True)
+
+
+def _read(fw: Fw, wanted: AttemptFilter, limit: int) -> tuple[list[dict[str, Any]], bool]:
+    """Return the rows of up to `limit` attempts, and whether only the newest were searched.
+
+    Raises: CommandFailed if there is neither an attempt at the Webhook nor the Webhook.
+    """
+    from fw_actors.webhooks.attempt_list import MAX_LIMIT, attempt_page
+
+    found: list[dict[str, Any]] = []
+    before: AttemptPlace | None = None
+    while True:
+        page = attempt_page(fw, wanted, min(limit - len(found), MAX_LIMIT), before)
+        found += map(_row, page.attempts)
+        before = page.next
+        if before is None or len(found) >= limit:
+            break
+    if wanted.webhook is not None and not found:  # a deleted Webhook may have attempts
+        require_known(fw, "Webhook", wanted.webhook)
+    return found, page.newest_only
+
+
+def _in_words(context: CommandContext, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with labels of Webhooks and triggers for people."""
+    from fw_actors.webhooks.attempts import trigger_in_words
+    from fw_actors.webhooks.health import labels_of
+
+    labels = context.read(lambda site, fw: labels_of(fw.tx, {row["webhook"] for row in rows}))
+    return [
+        {
+            **row,
+            "webhook": labels.get(row["webhook"], row["webhook"]),
+            "trigger": trigger_in_words(row["trigger"], row["error"], None),
+        }
+        for row in rows
+    ]
 
 
 def _row(attempt: ListedAttempt) -> dict[str, Any]:

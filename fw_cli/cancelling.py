@@ -11,7 +11,7 @@ from fw_cli.context import ADMINISTRATOR, CommandContext
 from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
-from fw_cli.values import DELIVERY, UTF8, WEBHOOK, require_selection_on_record
+from fw_cli.values import DELIVERY, require_selection_on_record, selection_options
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -25,14 +25,7 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("delivery", required=False, type=DELIVERY)
-@click.option("--webhook", type=WEBHOOK, help="Cancel the waiting deliveries of this Webhook.")
-@click.option(
-    "--reference",
-    nargs=2,
-    type=UTF8,
-    metavar="DOCTYPE NAME",
-    help="Cancel the waiting deliveries about this document.",
-)
+@selection_options("Cancel the waiting deliveries")
 @yes_option
 @as_json
 @click.pass_obj
@@ -51,7 +44,7 @@ def cancel(
     """
     if (delivery is None) == (webhook is None and reference is None):
         raise click.UsageError("Give one DELIVERY, or select many with --webhook or --reference.")
-    require_selection_on_record(context, webhook, reference)
+    require_selection_on_record(context, delivery, webhook, reference)
     confirm(
         f"Cancel {delivery}?" if delivery else "Cancel all waiting deliveries that match?", yes=yes
     )

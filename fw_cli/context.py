@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from fw_cli.own_environment import PREFIX
+from fw_cli.own_environment import is_secret
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -84,7 +84,7 @@ class CommandContext:
             return self._config.scrubber
         from fw_actors.rules.safe_output import Scrubber
 
-        return Scrubber(v for name, v in self.environ.items() if name.startswith(PREFIX))
+        return Scrubber(v for name, v in self.environ.items() if is_secret(name))
 
     def logger(self, *, service: bool) -> FilteringBoundLogger:
         """Set up the process's log on stderr.

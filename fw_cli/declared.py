@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,12 +148,25 @@ def _decoded(file: Path) -> Any:
         content = file.read_bytes()
         if ending == ".toml":
             return tomllib.loads(content.decode())
-        return msgspec.json.decode(content)
+        decoded = msgspec.json.decode(content)
+        # msgspec takes the last of two values.
+        json.loads(content, object_pairs_hook=partial(_unique_keys, file))
+        return decoded
     except OSError as error:
         raise CommandFailed(f"{file} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:  # of TOML, JSON and UTF-8
         kind = "TOML" if ending == ".toml" else "JSON"
         raise CommandFailed(f"{file} is not valid {kind}: {error}.") from None
+
+
+def _unique_keys(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises: CommandFailed for a key that occurs twice, as in TOML."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise CommandFailed(f"{file}: the key {twice[:60]} occurs twice in one object.")
+    return found
 
 
 def _as_json(plan: Plan) -> dict[str, Any]:

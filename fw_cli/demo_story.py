@@ -131,7 +131,7 @@ async def _demo(keep: bool) -> bool:
                         await nursery.start(receiver.serve)
                     async with open_service(config, log=structlog.get_logger()) as service:
                         async with _until(ending):
-                            await _tell(service, secret, receivers, story)
+                            await _run_story(service, secret, receivers, story)
                         if keep and _is_as_expected(story, receivers) and not ending.is_set():
                             limit.deadline = inf
                             _print_use(console, service.url)
@@ -168,7 +168,7 @@ async def _until(ending: trio.Event) -> AsyncIterator[None]:
         nursery.cancel_scope.cancel()
 
 
-async def _tell(
+async def _run_story(
     service: RunningService, secret: str, receivers: tuple[DemoReceiver, ...], story: Story
 ) -> None:
     """Run the story; show it live on a terminal."""

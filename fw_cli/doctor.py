@@ -46,24 +46,37 @@ def doctor(context: CommandContext, as_json: bool) -> None:
 
 
 def _examine(context: CommandContext) -> Sequence[Section]:
-    from fw_actors.errors import ConfigurationError
-    from fw_actors.ops.doctor import evaluate_configuration, evaluate_front, examine, not_opened
+    from fw_actors.errors import ConfigurationError, OverloadedError
+    from fw_actors.ops.doctor import (
+        evaluate_configuration,
+        evaluate_front,
+        examine,
+        not_answering,
+        not_opened,
+    )
     from fw_actors.version import __version__
     from fw_cli.service_state import service_state
     from supervisors.service.examination import evaluate_service, service_facts
+    from supervisors.service.site_files import UnusableDataFolder
 
+    opened: Sequence[Section]
     try:
         config = context.config
         service = service_state(config)
-        opened = context.on_site(lambda site: examine(site, service))
+        try:
+            opened = context.on_site(lambda site: examine(site, service))
+        except OverloadedError as error:
+            opened = [not_answering(error.message)]
+        return [
+            evaluate_configuration(config),
+            evaluate_front(config),
+            *opened,
+            evaluate_service(service_facts(config, __version__)),
+        ]
     except ConfigurationError as error:
         return [not_opened(error.problems)]
-    return [
-        evaluate_configuration(config),
-        evaluate_front(config),
-        *opened,
-        evaluate_service(service_facts(config, __version__)),
-    ]
+    except UnusableDataFolder as error:
+        return [not_opened([str(error)])]
 
 
 def _show(section: Section) -> None:

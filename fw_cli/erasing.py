@@ -13,7 +13,7 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, show
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
-from fw_cli.values import DELIVERY, UTF8, WEBHOOK, require_selection_on_record
+from fw_cli.values import DELIVERY, require_selection_on_record, selection_options
 
 if TYPE_CHECKING:
     from fw_actors.ops.site import Site
@@ -29,14 +29,7 @@ _PAUSE_SECONDS: Final = 0.05  # keeps the waits of a running service's writers s
     )
 )
 @click.argument("delivery", required=False, type=DELIVERY)
-@click.option("--webhook", type=WEBHOOK, help="Erase the deliveries of this Webhook.")
-@click.option(
-    "--reference",
-    nargs=2,
-    type=UTF8,
-    metavar="DOCTYPE NAME",
-    help="Erase the deliveries about this document.",
-)
+@selection_options("Erase the deliveries")
 @click.option(
     "--until",
     type=SINCE,
@@ -64,7 +57,7 @@ def erase(
         raise click.UsageError(
             "Give one DELIVERY, or select many with --webhook, --reference or --until."
         )
-    require_selection_on_record(context, webhook, reference)
+    require_selection_on_record(context, delivery, webhook, reference)
     confirm("Erase the bodies permanently?", yes=yes)
 
     async def use(site: Site) -> list[str]:

@@ -1,12 +1,14 @@
-"""Reports the errors of a command: one line per problem on stderr, and exit code 1.
+"""Reports the errors of a command: one line per problem on stderr, and the exit code.
 
 Modules are imported on use, because a successful command needs none of them.
 """
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -17,6 +19,30 @@ if TYPE_CHECKING:
 
 class CommandFailed(Exception):
     """Raised by a command for its own errors; the message is for users."""
+
+
+class ArgumentRefused(CommandFailed):
+    """Raised for a value that an argument or option does not take, like one that the parser
+    refuses: wrong usage (C-100)."""
+
+
+@contextmanager
+def judged_arguments(environment: str = "") -> Iterator[None]:
+    """Make the site's refusal of a value wrong usage, while it acts on values of arguments.
+
+    A refusal because of the site's state is none: a name that does not exist or is taken. Nor is
+    one of the field `environment`, whose values the process's environment defines.
+
+    Raises: ArgumentRefused.
+    """
+    from fw_actors.errors import BadRequestError, ValidationError
+
+    try:
+        yield
+    except (BadRequestError, ValidationError) as error:
+        if environment and error.extra.get("field") == environment:
+            raise
+        raise ArgumentRefused(str(error)) from None
 
 
 class CommandError(click.ClickException):
@@ -35,17 +61,29 @@ class CommandError(click.ClickException):
             click.echo(f"fw: {escaped(line)}", file=file, err=file is None)
 
 
+class UsageRefused(CommandError):
+    """The end of a command that was used wrongly."""
+
+    exit_code = 2
+
+
 def command_error(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exception:
     """Return the exception that ends a command after `error`: a `CommandError`, or an Abort.
 
     Exception groups, as trio raises them, are replaced by their members. `debugging` adds the
     traceback of a defect; `scrubber` removes the site's secrets from all output.
     """
-    leaves = list(_leaves(error))
-    if any(isinstance(leaf, KeyboardInterrupt) for leaf in leaves):
+    if is_interrupt(error):
         return click.Abort()
+    leaves = list(_leaves(error))
     lines = [scrubber.scrub_known(line) for leaf in leaves for line in _lines(leaf, debugging)]
-    return CommandError(list(dict.fromkeys(lines)))
+    misused = all(isinstance(leaf, ArgumentRefused) for leaf in leaves)
+    return (UsageRefused if misused else CommandError)(list(dict.fromkeys(lines)))
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether `error` is or contains Ctrl-C."""
+    return any(isinstance(leaf, KeyboardInterrupt) for leaf in _leaves(error))
 
 
 def is_defect(error: BaseException) -> bool:
@@ -68,10 +106,19 @@ def _lines(error: BaseException, debugging: bool) -> list[str]:
     if known is not None:
         return known
     summary = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if not debugging and isinstance(error, OSError) and error.strerror:
+        return [_refusal_of_system(error)]
     if not debugging:
         return [f"internal error: {summary} (FW_LOG_LEVEL=debug shows where)"]
     trace = "".join(traceback.format_exception(error)).splitlines()
     return [f"internal error: {summary}", *(f"  | {line}" for line in trace)]
+
+
+def _refusal_of_system(error: OSError) -> str:
+    """Return the sentence for a full disk, a missing permission and the like."""
+    if error.filename is None:
+        return str(error.strerror)
+    return f"cannot use {os.fsdecode(error.filename)}: {error.strerror}"
 
 
 def _known(error: BaseException) -> list[str] | None:

@@ -23,6 +23,7 @@ def service_stopped(context: CommandContext, purpose: str) -> Iterator[None]:
         LOCK_EVERY_SECONDS,
         ServeLock,
         SitePaths,
+        remove,
         running_workers,
     )
 
@@ -38,6 +39,7 @@ def service_stopped(context: CommandContext, purpose: str) -> Iterator[None]:
                 f"the service of {paths.folder} is running: stop it with `fw stop`, and every "
                 f"worker, before {purpose}"
             )
+        remove(paths.pid)  # of a killed service: the lock would make it valid again
         if workers := running_workers(paths):
             pids = ", ".join(str(worker.process.pid) for worker in workers)
             raise CommandFailed(

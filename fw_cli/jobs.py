@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import ADMINISTRATOR, CommandContext
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, counted, say, show, show_json
-from fw_cli.values import USER, AnyCase, WholeNumber, user_on_record
+from fw_cli.values import USER, UTF8, AnyCase, WholeNumber, suggestion, user_on_record
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -77,7 +79,9 @@ def _filters(command: F) -> F:
     options = (
         click.option("--queue", type=AnyCase(_QUEUES), help="Only jobs of this queue."),
         click.option("--state", type=AnyCase(_STATES), help="Only jobs in this state."),
-        click.option("--function", help="Only jobs of this function, or mails of this template."),
+        click.option(
+            "--function", type=UTF8, help="Only jobs of this function, or mails of this template."
+        ),
         click.option("--user", type=USER, help="Only jobs of this user."),
     )
     for option in reversed(options):
@@ -85,10 +89,53 @@ def _filters(command: F) -> F:
     return command
 
 
-def _asked(given: dict[str, str | None]) -> JobFilter:
+def _asked(context: CommandContext, given: dict[str, str | None]) -> JobFilter:
+    """Return the options as a filter.
+
+    A user is found by name or e-mail. Raises: CommandFailed for a user or a function that neither
+    exists nor has jobs.
+    """
     from fw_actors.ops.queued_jobs import JobFilter
 
-    return JobFilter(**{name: value for name, value in given.items() if value is not None})
+    asked = JobFilter(**{name: value for name, value in given.items() if value is not None})
+    if not asked.user and not asked.function:
+        return asked
+    return context.on_site(partial(_on_record, asked))
+
+
+async def _on_record(asked: JobFilter, site: Site) -> JobFilter:
+    import msgspec
+
+    from fw_actors.ops.queued_jobs import JobFilter
+
+    def has_jobs(fw: Fw, of: JobFilter) -> bool:
+        return bool(site.jobs.listed(fw, of, 1))
+
+    def user(fw: Fw) -> str:  # a deleted user may have jobs
+        on_record = has_jobs(fw, JobFilter(user=asked.user))
+        return user_on_record(site, fw, asked.user, on_record=on_record)
+
+    if asked.user:
+        name = await site.read(ADMINISTRATOR, user)
+        asked = msgspec.structs.replace(asked, user=name)
+    if asked.function:
+        of_function = JobFilter(function=asked.function)
+        if not await site.read(ADMINISTRATOR, lambda fw: has_jobs(fw, of_function)):
+            await _require_function(site, asked.function)
+    return asked
+
+
+async def _require_function(site: Site, name: str) -> None:
+    """Check that an app has a function, or mails a template. Raises: CommandFailed."""
+    from fw_actors.mail import Template
+    from fw_actors.ops.queued_jobs import app_functions, is_app_function
+
+    apps = site.config.apps
+    if name in list(Template) or is_app_function(apps, name):
+        return
+    queued = await site.read(ADMINISTRATOR, site.jobs.functions)
+    near = suggestion(name, [*Template, *queued, *app_functions(apps)])
+    raise CommandFailed(f"There is no function or mail template {name[:140]}.{near}")
 
 
 @jobs.command("list", epilog=examples("fw jobs list --state failed", "fw jobs list --queue mail"))
@@ -104,23 +151,8 @@ def list_jobs(context: CommandContext, /, limit: int, as_json: bool, **given: st
 
     Deliveries are listed by fw webhooks list. The values of arguments are not shown.
     """
-    asked = _asked(given)
-
-    def read(site: Site, fw: Fw) -> list[JobFacts]:
-        import msgspec
-
-        from fw_actors.ops.queued_jobs import JobFilter
-
-        user = given["user"]
-        found = site.jobs.listed(fw, asked, limit)
-        if user is not None and not found:  # a deleted user may have jobs
-            on_record = bool(site.jobs.listed(fw, JobFilter(user=user), 1))
-            name = user_on_record(site, fw, user, on_record=on_record)
-            if name != user:
-                found = site.jobs.listed(fw, msgspec.structs.replace(asked, user=name), limit)
-        return found
-
-    found = context.read(read)
+    asked = _asked(context, given)
+    found = context.read(lambda site, fw: site.jobs.listed(fw, asked, limit))
     show([_row(job) for job in found], _JOB_COLUMNS, json=as_json)
 
 
@@ -147,11 +179,11 @@ def retry(context: CommandContext, /, job: int | None, as_json: bool, **given: s
     _one_or_many(job, given)
     if job is not None:
         context.write(lambda site, fw: site.jobs.retry(fw, job))
-        _tell({"retried": 1}, f"retried job {job}", as_json=as_json)
+        _show_result({"retried": 1}, f"retried job {job}", as_json=as_json)
         return
-    asked = _asked(given)
+    asked = _asked(context, given)
     done = _repeated(context, lambda site, fw: site.jobs.retry_matching(fw, asked))
-    _tell({"retried": done}, f"retried {counted(done, 'job')}", as_json=as_json)
+    _show_result({"retried": done}, f"retried {counted(done, 'job')}", as_json=as_json)
 
 
 @jobs.command(epilog=examples("fw jobs cancel 4711", "fw jobs cancel --function shop.sync --yes"))
@@ -172,12 +204,12 @@ def cancel(
         found = context.read(lambda site, fw: site.jobs.job(fw, job))
         confirm(f"Cancel job {job}, {found.function} of {found.user}?", yes=yes)
         context.write(lambda site, fw: site.jobs.cancel(fw, job))
-        _tell({"cancelled": 1}, f"cancelled job {job}", as_json=as_json)
+        _show_result({"cancelled": 1}, f"cancelled job {job}", as_json=as_json)
         return
-    asked = _asked(given)
+    asked = _asked(context, given)
     confirm("Cancel all jobs that the options select?", yes=yes)
     done = _repeated(context, lambda site, fw: site.jobs.cancel_matching(fw, asked))
-    _tell({"cancelled": done}, f"cancelled {counted(done, 'job')}", as_json=as_json)
+    _show_result({"cancelled": done}, f"cancelled {counted(done, 'job')}", as_json=as_json)
 
 
 def _one_or_many(job: int | None, given: dict[str, str | None]) -> None:
@@ -204,7 +236,7 @@ def _repeated(context: CommandContext, act: Callable[[Site, Fw], int]) -> int:
     return context.on_site(use)
 
 
-def _tell(result: dict[str, int], sentence: str, *, as_json: bool) -> None:
+def _show_result(result: dict[str, int], sentence: str, *, as_json: bool) -> None:
     if as_json:
         show_json(result)
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import posix
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,4 +114,8 @@ def main() -> None:
     start must not see them (C-84).
     """
     environ, gone = take_secrets(os.environ, posix.environ)
-    cli.main(prog_name="fw", obj=CommandContext(environ, Path.cwd(), exposed=not gone))
+    try:
+        cwd = Path.cwd()
+    except OSError as error:  # another process has deleted it
+        sys.exit(f"fw: the working directory cannot be used: {error.strerror}")
+    cli.main(prog_name="fw", obj=CommandContext(environ, cwd, exposed=not gone))

@@ -16,8 +16,14 @@ STAT: Final = Path("/proc/self/stat")
 _MEMORY: Final = Path("/proc/self/mem")
 _ENV_START, _ENV_END = 50 - 3, 51 - 3  # proc(5): the fields after the name start at number 3
 PREFIX: Final = "FW_SECRET_"
+_KEY_FILE: Final = "FW_SECRET_KEY_FILE"  # a path
 # These may contain a password.
 _FURTHER: Final = ("FW_DATABASE", "FW_SMTP_PASSWORD", "FW_OUTGOING_PROXY_AUTH")
+
+
+def is_secret(variable: str) -> bool:
+    """Return whether the value of an environment variable is a secret of the site."""
+    return variable.startswith(PREFIX) and variable != _KEY_FILE
 
 
 def take_secrets(

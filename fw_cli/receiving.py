@@ -24,7 +24,7 @@ from fw_cli.values import WEBHOOK, WholeNumber, require_known
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
-    from fw_actors.rules.signing import Judgement, SavedRequest
+    from fw_actors.rules.signing import SavedRequest, Verification
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -95,7 +95,12 @@ def verify(
         raise click.UsageError("stdin cannot be both the request and the secret.")
     if tolerance is not None and math.isnan(tolerance):  # no range excludes NaN
         raise click.UsageError("--tolerance must be a number of seconds.")
-    from fw_actors.rules.signing import UnreadableRequest, UnusableSecretError, judge, parse_saved
+    from fw_actors.rules.signing import (
+        UnreadableRequest,
+        UnusableSecretError,
+        parse_saved,
+        verify_request,
+    )
     from fw_actors.runtime import SystemClock
 
     content = _read(context.cwd, file)
@@ -103,24 +108,26 @@ def verify(
     if secret is None:
         raise click.UsageError("Give the secret with --webhook, --secret-stdin or --secret-env.")
     try:
-        judgement = judge(secret, parse_saved(content), SystemClock().now(), tolerance)
+        verification = verify_request(secret, parse_saved(content), SystemClock().now(), tolerance)
     except (UnreadableRequest, UnusableSecretError) as error:
         raise CommandFailed(str(error)) from None
     if as_json:
-        show_json(_as_json(judgement))
-    elif judgement.verified:
-        say(f"{judgement.delivery}: the signature is valid; signed {judgement.age:,.0f} s ago")
-    if not judgement.verified:
-        raise CommandFailed(" ".join(judgement.faults))
+        show_json(_as_json(verification))
+    elif verification.verified:
+        say(
+            f"{verification.delivery}: the signature is valid; signed {verification.age:,.0f} s ago"
+        )
+    if not verification.verified:
+        raise CommandFailed(" ".join(verification.faults))
 
 
-def _as_json(judgement: Judgement) -> dict[str, Any]:
-    age = None if judgement.age is None else round(judgement.age, 1)
+def _as_json(verification: Verification) -> dict[str, Any]:
+    age = None if verification.age is None else round(verification.age, 1)
     return {
-        "verified": judgement.verified,
-        "delivery": judgement.delivery,
+        "verified": verification.verified,
+        "delivery": verification.delivery,
         "ageSeconds": age,
-        "faults": list(judgement.faults),
+        "faults": list(verification.faults),
     }
 
 
@@ -270,21 +277,21 @@ class _ReceivedRequests:
             self.server.shutdown()  # called in another thread than the serving one
 
     def _take(self, request: SavedRequest, handler: BaseHTTPRequestHandler) -> None:
-        from fw_actors.rules.signing import event_type_of, judge
+        from fw_actors.rules.signing import event_type_of, verify_request
         from fw_actors.runtime import SystemClock
 
         self.received += 1
-        judgement = None
+        verification = None
         if self._secret is not None:
-            judgement = judge(self._secret, request, SystemClock().now())
-            self.refused += not judgement.verified
+            verification = verify_request(self._secret, request, SystemClock().now())
+            self.refused += not verification.verified
         saved = None if self._folder is None else _save(self._folder, self.received, request)
         event = event_type_of(request.body)
         if self._as_json:
             result = {
                 "event": event,
                 "path": handler.path,
-                **({} if judgement is None else _as_json(judgement)),
+                **({} if verification is None else _as_json(verification)),
                 "headers": dict(request.headers),
                 "body": request.body.decode("utf-8", "replace"),
                 "file": None if saved is None else str(saved),
@@ -292,8 +299,8 @@ class _ReceivedRequests:
             click.echo(json_text(result))
             return
         verdict = "not verified: no secret was given"
-        if judgement is not None:
-            verdict = "verified" if judgement.verified else " ".join(judgement.faults)
+        if verification is not None:
+            verdict = "verified" if verification.verified else " ".join(verification.faults)
         say(f"{request.headers.get('webhook-id', '-')} {event or '-'} {handler.path}: {verdict}")
         text = request.body.decode("utf-8", "replace")
         say(f"  {text[:_MAX_SHOWN]}{' …' if len(text) > _MAX_SHOWN else ''}")

@@ -15,7 +15,15 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.progress import progress
 from fw_cli.since import SINCE
-from fw_cli.values import DELIVERY, UTF8, WEBHOOK, AnyCase, WholeNumber, require_webhook_on_record
+from fw_cli.values import (
+    DELIVERY,
+    UTF8,
+    WEBHOOK,
+    AnyCase,
+    WholeNumber,
+    require_known,
+    require_webhook_on_record,
+)
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -85,7 +93,9 @@ def replay(
 
     async def use(site: Site) -> ReplayedMany:
         if delivery is not None:
-            name = await site.read(ADMINISTRATOR, partial(_known, delivery))
+            name = await site.read(
+                ADMINISTRATOR, lambda fw: require_known(fw, "Webhook Delivery", delivery)
+            )
             if dry_run:
                 return ReplayedMany([{"delivery": name}])
             return ReplayedMany([_row(delivery, await _replay_one(site, delivery))])
@@ -119,12 +129,6 @@ def _filters(webhook: str | None, status: str | None, since: int | None) -> list
     if since is not None:
         filters.append(["creation", ">=", iso(since)])
     return filters
-
-
-def _known(delivery: str, fw: Fw) -> str:
-    """Return the delivery's name. Raises: NotFoundError."""
-    name: str = fw.get_doc("Webhook Delivery", delivery).name
-    return name
 
 
 async def _replay_one(site: Site, delivery: str) -> Replayed:
@@ -184,7 +188,7 @@ def replays(context: CommandContext, run: str | None, as_json: bool) -> None:
     elif run is None:
         show(rows, _RUN_COLUMNS, json=False)
     else:
-        _tell(rows[0])
+        _show_result(rows[0])
 
 
 def _run_row(fw: Fw, run: ReplayRun) -> dict[str, Any]:
@@ -211,7 +215,7 @@ def _run_row(fw: Fw, run: ReplayRun) -> dict[str, Any]:
     }
 
 
-def _tell(row: dict[str, Any]) -> None:
+def _show_result(row: dict[str, Any]) -> None:
     selected = ", ".join(" ".join(map(str, each)) for each in row["filters"])
     say(f"{row['id']}: {row['state']}. Begun by {row['user']} at {row['begun']}: {selected}.")
     if row["error"]:

@@ -1,7 +1,7 @@
 """Ends the access that a restored backup revives, and reports its other consequences.
 
-A backup has the sessions, links, keys and accounts of its moment. Access that ended since then must
-not come back to life: a session of a lost laptop, the key of a contractor.
+A backup has the sessions, links, keys and accounts of its time. Access that was ended since then
+must not be restored: a session of a lost laptop, the key of a contractor.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Restored:
     Args:
         sessions: the number of valid sessions that ended; `links` likewise.
         keys_ended: the number of ended API keys: those missing in the replaced store, or all.
-        keys: how many are valid again.
+        keys: the number of API keys that are valid again.
         users_revived: enabled accounts that the replaced store had disabled or deleted; empty
             where that store could not be read.
         waiting: by queue the jobs that the service will do, once more if they were done before.

@@ -86,7 +86,7 @@ def restore(
     else:
         if contents is not None:
             _tell_contents(contents)
-        _tell(restored, result["kept"], file, dry_run=dry_run)
+        _show_result(restored, result["kept"], file, dry_run=dry_run)
 
 
 def _exists(context: CommandContext, *, dry_run: bool) -> bool:
@@ -106,11 +106,14 @@ def _exists(context: CommandContext, *, dry_run: bool) -> bool:
 
 def _access_before(context: CommandContext) -> PresentAccess | None:
     """Return the access of the store that is replaced; None if it cannot be read."""
+    from fw_cli.errors import is_interrupt
     from fw_cli.restoration import present_access
 
     try:
         return context.read(lambda site, fw: present_access(fw))
-    except (Exception, BaseExceptionGroup):  # a damaged store is a reason to restore one
+    except (Exception, BaseExceptionGroup) as error:  # a damaged store is a reason to restore one
+        if is_interrupt(error):
+            raise
         return None
 
 
@@ -247,7 +250,7 @@ def _tell_dump(context: CommandContext, file: Path, *, as_json: bool) -> None:
     say(f"{file} can be restored by pg_restore")
 
 
-def _tell(restored: Restored, kept: str | None, file: Path, *, dry_run: bool) -> None:
+def _show_result(restored: Restored, kept: str | None, file: Path, *, dry_run: bool) -> None:
     say(f"{file} is intact; nothing was replaced" if dry_run else f"restored {file}")
     verb = "would end" if dry_run else "ended"
     say(

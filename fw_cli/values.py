@@ -8,10 +8,11 @@ names.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
 
+C = TypeVar("C", bound=Callable[..., Any])
+
 _MAX_COMPARED: Final = 10_000
+_MAX_DELIVERIES: Final = 1_000  # their ids are long and alike, so that each comparison takes longer
+_ALIKE: Final = 0.6
+_ALIKE_IDS: Final = 0.9  # two ids of the same hour have a third of their characters in common
 _MAX_SUGGESTED: Final = 3
 _MAX_SHOWN: Final = 140
 MAX_NAMES: Final = 100
@@ -157,10 +163,28 @@ def _statement(table: str, placeholder: str) -> str:
 def require_known(fw: Fw, doctype: str, name: str) -> str:
     """Return the name of an existing document. Raises: CommandFailed suggesting the nearest."""
     if fw.exists(doctype, name) is None:
-        rows = fw.get_all(doctype, fields=["name"], order_by="name desc", limit=_MAX_COMPARED)
-        near = suggestion(name, [row["name"] for row in rows])
+        deliveries = doctype == "Webhook Delivery"
+        fields = ["name", "title"] if doctype == "Webhook" else ["name"]
+        most = _MAX_DELIVERIES if deliveries else _MAX_COMPARED
+        rows = fw.get_all(doctype, fields=fields, order_by="name desc", limit=most)
+        called = [(row["name"], row["name"]) for row in rows]
+        titled = [row for row in rows if row.get("title")]
+        called += [(row["title"], f"{row['name']} ({row['title']})") for row in titled]
+        near = _suggestion(name, called, _ALIKE_IDS if deliveries else _ALIKE)
         raise CommandFailed(f"There is no {doctype} {name[:140]}.{near}")
     return name
+
+
+def require_webhook(fw: Fw, given: str) -> str:
+    """Return the name of the Webhook that has the given name, or else alone the given title.
+
+    Raises: CommandFailed suggesting the nearest.
+    """
+    if fw.exists("Webhook", given) is None:
+        titled = fw.get_all("Webhook", {"title": given}, ["name"], limit=2)
+        if len(titled) == 1:
+            return str(titled[0]["name"])
+    return require_known(fw, "Webhook", given)
 
 
 def require_webhook_on_record(fw: Fw, name: str) -> None:
@@ -177,25 +201,58 @@ def require_doctype_on_record(fw: Fw, doctype: str) -> None:
 
     Raises: CommandFailed suggesting the nearest.
     """
+    if fw.exists("Webhook Delivery", {"reference_doctype": doctype}) is None:
+        require_doctype(fw, doctype)
+
+
+def require_doctype(fw: Fw, doctype: str) -> None:
+    """Check that a DocType exists. Raises: CommandFailed suggesting the nearest."""
     known = fw.documents.registry.metas
-    if doctype in known or fw.exists("Webhook Delivery", {"reference_doctype": doctype}):
-        return
-    near = suggestion(doctype, list(known))
-    raise CommandFailed(f"There is no DocType {doctype[:140]}.{near}")
+    if doctype not in known:
+        near = suggestion(doctype, [name for name, meta in known.items() if not meta.child])
+        raise CommandFailed(f"There is no DocType {doctype[:140]}.{near}")
+
+
+def selection_options(act: str) -> Callable[[C], C]:
+    """Add --webhook and --reference, by which a command selects many deliveries.
+
+    `act` is what the command does to them, such as "Erase the deliveries".
+    """
+
+    def add(command: C) -> C:
+        reference = click.option(
+            "--reference",
+            nargs=2,
+            type=UTF8,
+            metavar="DOCTYPE NAME",
+            help=f"{act} about this document.",
+        )
+        webhook = click.option("--webhook", type=WEBHOOK, help=f"{act} of this Webhook.")
+        return webhook(reference(command))
+
+    return add
 
 
 def require_selection_on_record(
-    context: CommandContext, webhook: str | None, reference: tuple[str, str] | None
+    context: CommandContext,
+    delivery: str | None,
+    webhook: str | None,
+    reference: tuple[str, str] | None,
 ) -> None:
-    """Check the Webhook and the DocType by which deliveries are selected. Raises: CommandFailed."""
+    """Check the delivery, or the Webhook and the DocType by which deliveries are selected.
+
+    Raises: CommandFailed suggesting the nearest.
+    """
 
     def check(_site: Site, fw: Fw) -> None:
+        if delivery is not None:
+            require_known(fw, "Webhook Delivery", delivery)
         if webhook is not None:
             require_webhook_on_record(fw, webhook)
         if reference is not None:
             require_doctype_on_record(fw, reference[0])
 
-    if webhook is not None or reference is not None:
+    if (delivery, webhook, reference) != (None, None, None):
         context.read(check)
 
 
@@ -226,6 +283,14 @@ def user_on_record(site: Site, fw: Fw, who: str, *, on_record: bool) -> str:
 def suggestion(given: str, known: list[str]) -> str:
     """Return a sentence with the known names that resemble `given`, after a space; empty if there
     is none."""
-    lower = {each.lower(): each for each in known}
-    near = get_close_matches(given.lower(), lower, n=_MAX_SUGGESTED, cutoff=0.6)
-    return f" Did you mean {' or '.join(lower[each] for each in near)}?" if near else ""
+    return _suggestion(given, [(each, each) for each in known])
+
+
+def _suggestion(given: str, known: list[tuple[str, str]], cutoff: float = _ALIKE) -> str:
+    """Return a suggestion; each known name is given with the text that the sentence shows."""
+    shown: dict[str, list[str]] = {}
+    for name, text in known:
+        shown.setdefault(name.lower(), []).append(text)
+    near = get_close_matches(given.lower(), shown, n=_MAX_SUGGESTED, cutoff=cutoff)
+    texts = dict.fromkeys(text for each in near for text in shown[each])
+    return f" Did you mean {' or '.join(list(texts)[:_MAX_SUGGESTED])}?" if near else ""

@@ -6,18 +6,28 @@ running service use the change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import CommandContext
-from fw_cli.errors import CommandFailed
+from fw_cli.errors import ArgumentRefused, CommandFailed, judged_arguments
 from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.secret_input import secret_options, taken_secret, warn_of_short
-from fw_cli.values import UTF8, WEBHOOK, AnyCase, WholeNumber, require_known, suggestion
+from fw_cli.values import (
+    UTF8,
+    WEBHOOK,
+    AnyCase,
+    WholeNumber,
+    require_doctype,
+    require_known,
+    require_webhook,
+    suggestion,
+)
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
@@ -145,7 +155,8 @@ def add(
         values["secret"] = new_secret(site.entropy) if secret is None else secret
 
         def insert(fw: Fw) -> tuple[str, str | None]:
-            stored = rest.insert(fw, DOCTYPE, values)
+            with _judged(fw, values):
+                stored = rest.insert(fw, DOCTYPE, values)
             return stored["name"], _doubt(fw, stored)
 
         return await site.write(ADMINISTRATOR, insert)
@@ -158,7 +169,7 @@ def add(
     result: dict[str, Any] = {"name": made}
     if secret is None:
         result["secret"] = values["secret"]
-    _tell(context, result, f"created the Webhook {made}", as_json=as_json)
+    _show_result(context, result, f"created the Webhook {made}", as_json=as_json)
 
 
 def _warn_of_refused_address(context: CommandContext, url: str) -> None:
@@ -192,7 +203,10 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _assignment(text: str) -> tuple[str, Any]:
-    """Return field and value of `--set`; a value that is no JSON is text."""
+    """Return field and value of `--set`; a value that is no JSON is text.
+
+    Raises: click.UsageError; ArgumentRefused for an unknown field.
+    """
     import msgspec
 
     from fw_actors.documents.core import Webhook
@@ -204,7 +218,7 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise click.UsageError(f"--set does not take {field}: {_SET_OTHERWISE[field]}.")
     if field not in Webhook.meta.fields:
         near = suggestion(field, list(Webhook.meta.fields))
-        raise CommandFailed(f"{DOCTYPE} has no field {field[:60]}.{near}")
+        raise ArgumentRefused(f"{DOCTYPE} has no field {field[:60]}.{near}")
     try:
         return field, msgspec.json.decode(value)
     except msgspec.DecodeError:
@@ -216,7 +230,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 @as_json
 @click.pass_obj
 def show_webhooks(context: CommandContext, webhook: str | None, as_json: bool) -> None:
-    """Show WEBHOOK with its state, or a table of all Webhooks.
+    """Show WEBHOOK, given by name or title, with its state; or a table of all Webhooks.
 
     The state is that of its outcomes: working, untried, slow, failing, paused or disabled. Waiting
     deliveries are counted up to 1,000. Secrets are never shown.
@@ -232,7 +246,7 @@ def show_webhooks(context: CommandContext, webhook: str | None, as_json: bool) -
         if webhook is None:
             names = [row["name"] for row in fw.get_list(DOCTYPE, order_by="name asc")]
         else:
-            names = [require_known(fw, DOCTYPE, webhook)]
+            names = [require_webhook(fw, webhook)]
         health = health_of(fw.tx, names, service)
         return [_shown(rest.read(fw, DOCTYPE, name), health[name]) for name in names]
 
@@ -290,7 +304,7 @@ def edit(context: CommandContext, /, webhook: str, as_json: bool, **options: Any
     values = _fields(options)
     if not values:
         raise click.UsageError("Give at least one option for a field to change.")
-    _save(context, webhook, values, "changed", as_json=as_json)
+    _save(context, webhook, values, "changed", as_json=as_json, given=True)
 
 
 @click.command()
@@ -311,16 +325,37 @@ def disable(context: CommandContext, webhook: str, as_json: bool) -> None:
     _save(context, webhook, {"enabled": 0}, "disabled", as_json=as_json)
 
 
+@contextmanager
+def _judged(fw: Fw, values: Mapping[str, Any]) -> Iterator[None]:
+    """Judge the fields of a Webhook as values of options.
+
+    Raises: ArgumentRefused; CommandFailed for an unknown DocType.
+    """
+    if values.get("webhook_doctype"):
+        require_doctype(fw, values["webhook_doctype"])
+    with judged_arguments(environment="client_certificate"):
+        yield
+
+
 def _save(
-    context: CommandContext, webhook: str, values: Mapping[str, Any], done: str, *, as_json: bool
+    context: CommandContext,
+    webhook: str,
+    values: Mapping[str, Any],
+    done: str,
+    *,
+    as_json: bool,
+    given: bool = False,
 ) -> None:
+    """Save fields of a Webhook; `given`: their values are those of options."""
     from fw_actors.documents import rest
 
     def write(_site: Site, fw: Fw) -> str | None:
-        return _doubt(fw, rest.save(fw, DOCTYPE, require_known(fw, DOCTYPE, webhook), values))
+        name = require_known(fw, DOCTYPE, webhook)
+        with _judged(fw, values) if given else nullcontext():
+            return _doubt(fw, rest.save(fw, DOCTYPE, name, values))
 
     _warn(context.write(write))
-    _tell(context, {"name": webhook}, f"{done} the Webhook {webhook}", as_json=as_json)
+    _show_result(context, {"name": webhook}, f"{done} the Webhook {webhook}", as_json=as_json)
 
 
 @click.command(
@@ -379,7 +414,7 @@ def rotate_secret(
         result["secret"] = made[0]
     if secret is not None:
         warn_of_short(secret)
-    _tell(context, result, f"replaced the signing secret of {webhook}", as_json=as_json)
+    _show_result(context, result, f"replaced the signing secret of {webhook}", as_json=as_json)
 
 
 @click.command()
@@ -394,7 +429,7 @@ def delete(context: CommandContext, webhook: str, yes: bool, as_json: bool) -> N
     from fw_actors.documents import rest
 
     context.write(lambda site, fw: rest.delete(fw, DOCTYPE, webhook))
-    _tell(context, {"name": webhook}, f"deleted the Webhook {webhook}", as_json=as_json)
+    _show_result(context, {"name": webhook}, f"deleted the Webhook {webhook}", as_json=as_json)
 
 
 COMMANDS: Final[Sequence[click.Command]] = (
@@ -409,18 +444,9 @@ COMMANDS: Final[Sequence[click.Command]] = (
 
 
 def _doubt(fw: Fw, stored: Mapping[str, Any]) -> str | None:
-    """Return a sentence about events of a stored Webhook that never occur.
+    from fw_actors.webhooks.subscriptions import never_occurring
 
-    They are no reason to refuse it (B-16): the DocType may become submittable later.
-    """
-    meta = fw.documents.registry.metas.get(stored["webhook_doctype"] or "")
-    if stored["event_type"] != "Document" or meta is None or meta.submittable:
-        return None
-    never = [field for field in ("on_submit", "on_cancel") if stored[field]]
-    if not never:
-        return None
-    verb = "occurs" if len(never) == 1 else "occur"
-    return f"{meta.name} is not submittable: {' and '.join(never)} never {verb}."
+    return never_occurring(fw.documents.registry, stored)
 
 
 def _warn(doubt: str | None) -> None:
@@ -428,7 +454,9 @@ def _warn(doubt: str | None) -> None:
         click.echo(f"fw: warning: {doubt}", err=True)
 
 
-def _tell(context: CommandContext, result: dict[str, Any], sentence: str, *, as_json: bool) -> None:
+def _show_result(
+    context: CommandContext, result: dict[str, Any], sentence: str, *, as_json: bool
+) -> None:
     """Report a change, and whether the running service uses it."""
     used = in_use(context)
     if as_json:

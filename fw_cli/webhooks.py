@@ -169,7 +169,7 @@ def explain(context: CommandContext, delivery: str, as_json: bool) -> None:
     from fw_cli.service_state import service_state
 
     def read(site: Site, fw: Fw) -> tuple[DeliveryReport, str]:
-        report = delivery_report(fw, delivery)
+        report = delivery_report(fw, require_known(fw, "Webhook Delivery", delivery))
         webhook = fw.get_doc("Webhook Delivery", delivery).webhook
         return report, _called(webhook, labels_of(fw.tx, [webhook]).get(webhook))
 

@@ -1,6 +1,6 @@
 """A client of fw, sync and async, and tools for receivers of its webhooks (`receiver`).
 
-It imports nothing else of the project, and only httpx: `pip install 'fw-actors[client]'`.
+It imports nothing else of the project, and one library, httpx, which the extra `client` installs.
 """
 
 from __future__ import annotations

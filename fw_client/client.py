@@ -58,7 +58,7 @@ class FwClient:
         http: an httpx.Client to send with, for a proxy or your own certificates; it is not
             closed.
 
-    Raises: ValueError for a URL or a combination that can't work.
+    Raises: ValueError for a URL or a combination that cannot work.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class FwClient:
     def close(self) -> None:
         """End the session, if the client has one, and close its connections.
 
-        A service that can't be reached keeps the session until it expires.
+        A service that cannot be reached keeps the session until it expires.
         """
         session, self._session = self._session, None
         try:

@@ -102,8 +102,8 @@ class EmitInterrupted(FwClientError):
 def batches(events: Iterable[Event]) -> Iterator[EventBatch]:
     """Yield events in batches of at most 1,000 and 4 MiB, in order.
 
-    Raises: TypeError, ValueError for data that JSON can't express, after the batches before it were
-        yielded.
+    Raises: TypeError, ValueError for data that JSON cannot express, after the batches before it
+        were yielded.
     """
     gathered: list[Event] = []
     encoded: list[bytes] = []

@@ -23,7 +23,7 @@ _UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, h
 class ClientSettings:
     """The service, the caller, timeouts and retries; see the arguments of FwClient.
 
-    Raises: ValueError for a URL or a combination that can't work.
+    Raises: ValueError for a URL or a combination that cannot work.
     """
 
     url: str
@@ -70,7 +70,7 @@ def _is_loopback(host: str) -> bool:
 def _agent() -> str:
     try:
         return f"fw-client/{version('fw-actors')}"
-    except PackageNotFoundError:  # a checkout that isn't installed
+    except PackageNotFoundError:  # a checkout that is not installed
         return "fw-client"
 
 

@@ -48,7 +48,7 @@ install_by() {
 # the next begins again.
 make_venv() (
   if ! { exec 9>"$root/.venv.lock"; } 2>/dev/null; then
-    printf 'fw: %s is not ready and can not be written; its owner runs %s/scripts/fw version\n' \
+    printf 'fw: %s is not ready and cannot be written; its owner runs %s/scripts/fw version\n' \
       "$root/.venv" "$root" >&2
     exit 1
   fi
@@ -114,8 +114,8 @@ has_other_key() {
 }
 
 # Has malloc ask for huge pages, with which a password's hash takes a tenth less time; in one arena,
-# since those of further threads don't get any. It can be said only before a process starts; what
-# is set already stays, and other C libraries than glibc don't look at it.
+# since those of further threads do not get any. It can be said only before a process starts; what
+# is set already stays, and other C libraries than glibc do not look at it.
 use_huge_pages() {
   export GLIBC_TUNABLES="${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1:glibc.malloc.arena_max=1}"
 }

@@ -1,4 +1,4 @@
-"""The kinds of children (actor, pool, task): how to run one and how to stop it."""
+"""The kinds of children (actor, pool, task), and how each is run and stopped."""
 
 from __future__ import annotations
 
@@ -60,8 +60,13 @@ class Child(Protocol):
 class ChildSpec:
     """One child as data. Made by `actor_child`, `pool_child`, `task_child`, `supervisor_child`.
 
-    `start_seconds`: a start that takes longer is a failure. `significant`: a normal end of the
-    child shuts the supervisor down, unless it is permanent.
+    Args:
+        id: the child's name, unique within its supervisor.
+        make: creates the child.
+        restart: the ends after which it is restarted.
+        shutdown_seconds: the time that an orderly stop may take; then the child is cancelled.
+        significant: whether a normal end shuts the supervisor down, unless it is permanent.
+        start_seconds: the time that a start may take; then it has failed.
     """
 
     id: str
@@ -98,7 +103,7 @@ def actor_child(
 ) -> ActorSpec[ActorT]:
     """Return the spec of a single actor with the address `runtime.ref(id)`.
 
-    `make` creates each instance. `mailbox` replaces the policy of its class.
+    `make` creates each instance. `mailbox` replaces the policy of its class. Others: `ChildSpec`.
     """
     return ActorSpec(
         id,
@@ -113,7 +118,10 @@ def actor_child(
 def pool_child(
     id: str, pool: KeyedPool, *, shutdown_seconds: float = SHUTDOWN_SECONDS
 ) -> ChildSpec:
-    """Return the spec of a keyed pool, which is open already: the supervisor closes it."""
+    """Return the spec of a keyed pool, which is open already; the supervisor closes it.
+
+    The pool has `shutdown_seconds` for the messages of its actors.
+    """
     return ChildSpec(id, lambda _: PoolChild(pool), Restart.PERMANENT, shutdown_seconds)
 
 
@@ -127,7 +135,11 @@ def task_child(
     significant: bool = False,
     start_seconds: float = START_SECONDS,
 ) -> ChildSpec:
-    """Return the spec of a task. `stop()` asks it to end; without `stop` it is cancelled."""
+    """Return the spec of a task.
+
+    `run` is called with `task_status`. `stop()` requests its end; without `stop` the task is
+    cancelled. Others: `ChildSpec`.
+    """
     return ChildSpec(
         id,
         lambda _: TaskChild(run, stop),

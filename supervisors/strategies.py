@@ -79,11 +79,19 @@ def decide(
     now: float,
     entropy: Entropy,
 ) -> Decision:
-    """Return what to do with the children now that the one with the id `ended` has ended.
+    """Return the decision about the children after one of them has ended.
 
-    `children` are in the order of start; `now` is on trio's clock. Only failures count, including
-    failures to start. A permanent child that ended normally is restarted after the shortest
-    backoff, so that a child that exits immediately cannot spin.
+    Only failures count, including failures to start. A permanent child that ended normally is
+    restarted after the shortest backoff, so that a child that exits immediately cannot spin.
+
+    Args:
+        strategy, intensity: those of the supervisor.
+        children: the children in the order of their start.
+        ended: the id of the child that has ended.
+        failed: whether it ended by a failure.
+        history: the failures so far.
+        now: the time, on trio's clock.
+        entropy: the source of the backoff's jitter.
     """
     child = next(child for child in children if child.id == ended)
     wanted = child.restart is Restart.PERMANENT or (failed and child.restart is Restart.TRANSIENT)

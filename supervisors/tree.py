@@ -33,9 +33,19 @@ async def open_supervisor(
 ) -> AsyncIterator[Supervisor]:
     """Run a supervisor for the time of the block. See docs/runtime.md.
 
-    Leaving the block, also by cancellation, stops the children in reverse, within `stop_seconds` in
-    total. `limit` is the maximum number of children from `start_child` at a time. If a child fails
-    to start, or fails too often, the block is cancelled and raises SupervisorFailed.
+    Leaving the block, also by cancellation, stops the children in reverse order.
+
+    Args:
+        runtime: the runtime of the actors.
+        name: the supervisor's name in the tree.
+        children: the static children, in the order of their start.
+        strategy: the siblings that are restarted with a child.
+        intensity: the failures that are tolerated, and the backoff; None: the defaults.
+        stop_seconds: the time in which all children together must stop.
+        limit: the maximum number of children from `start_child` at a time.
+
+    Raises: SupervisorFailed if a child failed to start, or failed too often; the block is
+        cancelled.
     """
     async with open_nested(
         runtime, name, children, strategy, intensity, stop_seconds, limit
@@ -60,7 +70,8 @@ def supervisor_child(
 ) -> ChildSpec:
     """Return the spec of a nested supervisor; its escalation is a failure of this child.
 
-    `start_seconds` limits the start of all its children together, in addition to the limit of each.
+    `start_seconds` and `shutdown_seconds` limit the start and the stop of all its children
+    together, in addition to the limits of each. Others: `open_supervisor` and `ChildSpec`.
     """
     return ChildSpec(
         id,
@@ -225,7 +236,10 @@ async def open_nested(
     stop_seconds: float,
     limit: int,
 ) -> AsyncIterator[Supervisor]:
-    """Run a supervisor for the time of the block, as a part of a child."""
+    """Run a supervisor for the time of the block, outside of the runtime's list of nodes.
+
+    Arguments and errors as in `open_supervisor`.
+    """
     with unwrap_single_error(causes=(SupervisorFailed,)):
         async with trio.open_nursery() as nursery:
             supervisor = Supervisor(

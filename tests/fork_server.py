@@ -5,7 +5,7 @@ and the imports are nine tenths of what such a process computes. So each process
 a server that has imported the service and does nothing but fork. A fork gets its own arguments,
 folder, environment and streams, and runs `fw_cli.main` to its end.
 
-What a fork can't show, a process of `subprocess` has to: the interpreter's options, which modules
+A fork cannot show these, which are tested by `subprocess`: the interpreter's options, which modules
 a command imports, and /proc/PID/environ, where the kernel shows the server's environment.
 """
 

@@ -31,9 +31,10 @@ class InstalledWheel:
         return {name: os.environ[name] for name in _KEPT if name in os.environ} | given
 
 
-def build_wheel(sources: Path, to: Path) -> Path:
-    """Build the wheel of `sources` into the folder `to`."""
-    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(to), cwd=sources)
+def build_wheel(sources: Path, to: Path, *, version: str = "") -> Path:
+    """Build the wheel of `sources` into the folder `to`; `version` is for sources without git."""
+    command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(to))
+    _run(*command, cwd=sources, **({"FW_BUILD": version} if version else {}))
     (made,) = to.glob("*.whl")
     return made
 
@@ -71,6 +72,8 @@ def installed_wheel(folder: Path) -> InstalledWheel:
     return InstalledWheel(wheel, venv)
 
 
-def _run(*command: str, cwd: Path) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+def _run(*command: str, cwd: Path, **environ: str) -> None:
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **environ}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr

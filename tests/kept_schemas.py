@@ -22,7 +22,8 @@ BEGIN
         WHERE relkind = 'r' AND relnamespace = {schema}::regnamespace AND relname <> 'fw_meta'
     LOOP EXECUTE 'DELETE FROM ' || one; END LOOP;
     IF to_regclass({schema} || '.fw_meta') IS NOT NULL THEN
-        EXECUTE 'DELETE FROM ' || {schema} || '.fw_meta WHERE key = ''vault_rotation''';
+        EXECUTE 'DELETE FROM ' || {schema}
+            || '.fw_meta WHERE key NOT IN (''schema_version'', ''installation_key'')';
     END IF;
     FOR one IN SELECT oid::regclass FROM pg_class
         WHERE relkind = 'S' AND relnamespace = {schema}::regnamespace

@@ -163,7 +163,12 @@ async def mail_site(
                 actor_child(
                     "mailer",
                     lambda: Mailer(
-                        site.store, composer, made.postbox, backoff, site.config.scrubber
+                        site.store,
+                        composer,
+                        made.postbox,
+                        backoff,
+                        site.config.scrubber,
+                        tracer=site.tracer,
                     ),
                 ),
                 actor_child(

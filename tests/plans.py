@@ -1,4 +1,4 @@
-"""How a database would carry out the statements that the service itself runs.
+"""The plans of a database for the statements that the service itself runs.
 
 The statements are recorded while a function of the service runs in a transaction, so that a test
 explains what production asks, and not a copy of it. On PostgreSQL whole scans, hashes and merges
@@ -81,7 +81,7 @@ def unsought(found: Iterable[Access], **columns: str) -> list[str]:
     """Return the steps into a named table that no index over its column(s) answers.
 
     `columns`: for each table (or alias), the columns of which one has to be sought, in words. A
-    table that is in no plan is one more entry, so that a test can't pass by asking for nothing.
+    table that is in no plan is one more entry, so that a test cannot pass by asking for nothing.
     """
     found = list(found)
     faults = [

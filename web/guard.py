@@ -45,7 +45,8 @@ async def admit(exchange: Exchange, route: Route, gateway: Gateway) -> Operation
     request = exchange.request
     operation = _operation(exchange, route)
     limit = LARGE if operation.body is None else operation.body.limit
-    if (request.content_length or 0) > limit:
+    received = cast("LimitedBody", request.body).received  # a chunked body declares no length
+    if max(request.content_length or 0, received) > limit:
         raise PayloadTooLargeError(limit)
     key = api_key_of(request)
     if key is None:

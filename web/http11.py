@@ -123,6 +123,9 @@ class DateLine:
 
 
 MAX_RECEIVED: Final = 64 * 1024
+CHUNKED_PART: Final = 2 * 1024
+"""The bytes of a chunked body that are parsed before other tasks run. A chunk of one byte takes as
+long as kilobytes of content."""
 REQUESTS_PER_CONNECTION: Final = 10_000
 LINGER_SECONDS: Final = 1.0
 CLOSE: Final = (b"connection", b"close")
@@ -248,7 +251,7 @@ class Http11Connection:
             disconnects.
         """
         body = request.body
-        if self._take(body):  # in most cases it came with the head
+        if await self._take(body):  # in most cases it came with the head
             return
         limit = self._front.body_limit(request)
         if limit == NONE_READ or self._rest + body.received > limit:
@@ -269,10 +272,10 @@ class Http11Connection:
                 return
             if not self._received:
                 raise trio.ClosedResourceError
-            if self._take(body):
+            if await self._take(body):
                 return
 
-    def _take(self, body: LimitedBody) -> bool:
+    async def _take(self, body: LimitedBody) -> bool:
         """Take the received bytes of the body; return whether it is complete.
 
         Raises: RemoteProtocolError, _RejectedRequest.
@@ -288,13 +291,18 @@ class Http11Connection:
                 return True
             elif not self._feed():
                 return False
+            elif self._chunk_heads is not None:
+                await trio.lowlevel.checkpoint()
 
     def _feed(self) -> bool:
         """Pass more of the body to h11; return whether there was any. Raises: _RejectedRequest."""
         if not self._received:
             return False
         if self._chunk_heads is not None:
-            part, self._received = self._received, b""
+            part, self._received = (
+                self._received[:CHUNKED_PART],
+                self._received[CHUNKED_PART:],
+            )
             if self._chunk_heads.has_lone_cr(part):
                 self._must_close = True
                 raise _RejectedRequest(400)
@@ -310,8 +318,9 @@ class Http11Connection:
 
         h11 accepts a lone LF as the end of the trailer section; this server does not.
         """
-        self._received, _ = self._h11.trailing_data
-        if not self._tail[: len(self._tail) - len(self._received)].endswith(LAST_CHUNK_END):
+        beyond, _ = self._h11.trailing_data
+        self._received = beyond + self._received
+        if not self._tail[: len(self._tail) - len(beyond)].endswith(LAST_CHUNK_END):
             self._must_close = True
             raise _RejectedRequest(400)
 
@@ -326,7 +335,7 @@ class Http11Connection:
                 self._received = await self._receive()
                 if not self._received:
                     return False
-                self._take(body)
+                await self._take(body)
         if not self._received and not self._closing:
             self._received = await self._receive()
             if not self._received:

@@ -219,11 +219,11 @@ _PARAMETERS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         },
         "order_by": {"description": 'The order, such as "creation desc".'},
         "limit": {
-            "description": "The most rows to return.",
+            "description": "The maximum number of rows to return.",
             "schema": {"type": "integer", "minimum": 1, "maximum": 500},
         },
         "start": {
-            "description": "How many rows to skip.",
+            "description": "The number of rows to skip.",
             "schema": {"type": "integer", "minimum": 0},
         },
         "path": {"description": "The dotted path of an app's function."},

@@ -148,7 +148,7 @@ ALWAYS: Final[Headers] = (
     (CACHE_CONTROL, "no-store"),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
-    # Strict for pages; a response in JSON can't be rendered or executed by a browser.
+    # Strict for pages; a response in JSON cannot be rendered or executed by a browser.
     (
         "Content-Security-Policy",
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "

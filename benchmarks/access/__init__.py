@@ -1,1 +1,1 @@
-"""How fast people are signed in, turned away and served."""
+"""Sign-ins, refusals and requests per second."""

@@ -1,4 +1,4 @@
-"""A million identifiers under attack: what the counters take, and that no lock is forgotten."""
+"""A million identifiers under attack: the memory of their counters, and that no lock is lost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Asks an HTTP server the same things over and over on kept connections, as cheaply as can be.
+"""Repeats the same requests to an HTTP server on kept connections, at the lowest cost.
 
-The client shares its cores with what it measures, so it is one loop over bare sockets: an asking
-takes it about 20 µs.
+The client shares its cores with the measured server. Therefore it is one loop over bare sockets,
+which takes about 20 µs for a request.
 """
 
 from __future__ import annotations

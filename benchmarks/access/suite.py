@@ -1,4 +1,4 @@
-"""The suite `access`: signing in, being turned away, and what others feel of it."""
+"""The suite `access`: sign-ins, refusals, and their effect on other requests."""
 
 from __future__ import annotations
 

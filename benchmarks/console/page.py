@@ -1,4 +1,4 @@
-"""The console's page in Debian's Chromium: how evenly its frames come, and what its thread does."""
+"""The console's page in Debian's Chromium: its frame intervals, and its thread's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite `console`: what it takes to look at a busy service, there and in the browser."""
+"""The suite `console`: the cost of watching a busy service, for the service and in the browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The busy service as a process, what it takes of a core, and one console that watches it."""
+"""The busy service as a process, its share of a core, and one console that watches it."""
 
 from __future__ import annotations
 

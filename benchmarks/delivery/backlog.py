@@ -41,6 +41,15 @@ class _OneEach:
     def take(self, hook: StoredWebhook | None, count: int) -> None:
         pass
 
+    def turn(self, webhook: str) -> int:
+        return 0
+
+    def may_read(self, hook: StoredWebhook) -> bool:
+        return True
+
+    def hold(self, size: int) -> None:
+        pass
+
 
 def fill(folder: Path, finished: int, due: int, dead: str) -> None:
     """Make a site with so many deliveries, half of the finished ones Sent and half Failed.

@@ -1,4 +1,4 @@
-"""How soon an event is on its way: from its commit to the first byte that its receiver gets."""
+"""The latency of an event, from its commit to the first byte at its receiver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an actor for each delivery costs: instructions of the processor, with and without actors.
+"""The cost of an actor for each delivery: instructions of the processor, with and without actors.
 
 `python -m benchmarks.delivery.plain_tasks FOLDER URL EVENTS HOW` delivers so many events and prints
 the instructions of a delivery, in user mode, of all threads. HOW is `actors` for the service as it
@@ -78,7 +78,7 @@ class PlainPool(KeyedPool):
 
 
 class _PlainContext:
-    """What a DeliveryActor uses of its context."""
+    """The part of a context that a DeliveryActor uses."""
 
     time = staticmethod(trio.current_time)
 

@@ -1,4 +1,4 @@
-"""Receivers that nobody wants: one that hangs, one that refuses, one that takes 2 seconds."""
+"""Faulty receivers: one that hangs, one that refuses, one that takes 2 seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How late retries go out that fall due in one second: all that a receiver's outage has left."""
+"""The delay of retries that fall due within one second, as after a receiver's outage."""
 
 from __future__ import annotations
 

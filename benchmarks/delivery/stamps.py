@@ -1,7 +1,7 @@
-"""A receiver that notes when the first byte of each request came, in a process of its own.
+"""A receiver that records the time of the first byte of each request, in a process of its own.
 
-`python -m benchmarks.delivery.stamps` says its port, and at the end of its input the times: a line
-of JSON, nanoseconds of the machine's monotonic clock, which all processes share.
+`python -m benchmarks.delivery.stamps` prints its port and, at the end of its input, the times: a
+line of JSON, nanoseconds of the machine's monotonic clock, which all processes share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The suite `delivery`: how fast recorded events reach a receiver and are known to have."""
+"""The suite `delivery`: the rate from recorded events to recorded outcomes."""
 
 from __future__ import annotations
 

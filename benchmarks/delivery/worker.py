@@ -1,6 +1,6 @@
 """A second process on a site: `python -m benchmarks.delivery.worker FOLDER`.
 
-It says `ready`, begins to deliver at the first line that it reads, and ends with its input.
+It prints `ready`, begins to deliver at the first line that it reads, and ends with its input.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The nodes are the real service of the simulation (`tests.simulation.node`): Dispatcher,
 DeliveryActors, OutcomeWriter and their statements run as they are, on one SQLite file in memory
-that does what PostgreSQL's rows do. What is modelled is time: processors of the nodes and of the
-database, the way between them, syncs, connections, and the locks of the rows of a Webhook's
+that does what PostgreSQL's rows do. Only time is modelled: processors of the nodes and of the
+database, the network between them, syncs, connections, and the locks of the rows of a Webhook's
 health, which all nodes update. Costs are measured (`benchmarks.scaling.costs`).
 
 Not modelled: other waits inside the server (its own locks, its buffers, autovacuum, checkpoints),
@@ -176,9 +176,9 @@ class ModelStore(Store):
         """See `Store.on_external_commit`."""
         return self._inner.on_external_commit(callback)
 
-    def tell_others(self) -> None:
-        """See `Store.tell_others`."""
-        self._inner.tell_others()
+    def notify_others(self) -> None:
+        """See `Store.notify_others`."""
+        self._inner.notify_others()
 
     def poll(self) -> None:
         """See `Store.poll`."""

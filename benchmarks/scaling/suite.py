@@ -1,8 +1,8 @@
-"""The suite `scaling`: what an event costs PostgreSQL, and simulated fleets of nodes.
+"""The suite `scaling`: the cost of an event for PostgreSQL, and simulated fleets of nodes.
 
-Rows `cost_*` and `room_*`: what one delivery uses; the reference is its payload, or one second of
-a processor. Rows `model_*`: simulated nodes on the processors of this machine, against as many
-real ones. Rows `fleet_*`: simulated nodes on machines of their own, against as many times one.
+Rows `cost_*` and `room_*`: the resources of one delivery; the reference is its payload, or one
+second of a processor. Rows `model_*`: simulated nodes on the processors of this machine, against as
+many real ones. Rows `fleet_*`: simulated nodes on machines of their own, against as many times one.
 """
 
 from __future__ import annotations
@@ -127,18 +127,18 @@ def _fleet_rows(costs: Costs, effort: Effort) -> Iterator[BenchmarkRow]:
     away = Costs(costs.node, costs.row, costs.statement, NETWORK_WAY, costs.sync)
     for receivers in (1, RECEIVERS):
         one = simulate_fleet(Fleet(1, 4000, receivers), away)
-        _tell(effort, 1, receivers, one)
+        _report(effort, 1, receivers, one)
         for count in NODES:
             events = count * (EVENTS_A_NODE if count < MANY else EVENTS_A_NODE // 2)
             many = simulate_fleet(Fleet(count, events, receivers), away)
-            _tell(effort, count, receivers, many)
+            _report(effort, count, receivers, many)
             yield _row(
                 f"fleet_{count}_receivers_{receivers}", "requests/s", many.rate,
                 one.rate * count, f"{count} times one node",
             )  # fmt: skip
 
 
-def _tell(effort: Effort, nodes: int, receivers: int, result: FleetResult) -> None:
+def _report(effort: Effort, nodes: int, receivers: int, result: FleetResult) -> None:
     effort.tell(
         f"scaling: {nodes} nodes, {receivers} receivers: {figure(result.rate)}/s, database "
         f"{result.database:.0%}, {result.commits:.3f} commits and {result.statements:.2f} "

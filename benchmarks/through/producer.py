@@ -1,7 +1,7 @@
 """A process that emits events beside the service: `python -m benchmarks.through.producer FOLDER
 EVENTS A_TRANSACTION`.
 
-It says `ready`, begins at the first line that it reads, and ends when all events are recorded.
+It prints `ready`, begins at the first line that it reads, and ends when all events are recorded.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Minutes(
     def on_submit(self, fw: Any) -> None:
         """Tell who listens that the minutes hold; what is told is undone with a refused submit."""
         if not self.decisions:
-            raise ValidationError("Minutes without a decision can't be approved.")
+            raise ValidationError("Minutes without a decision cannot be approved.")
         fw.webhooks.emit(
             "minutes.approved",
             {"meeting": self.meeting, "decisions": [row.text for row in self.decisions]},

@@ -199,16 +199,20 @@ _CLEAR: Final = Statement(
         )
     )
 )
-_UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY))
+_UNLOCK: Final = Statement(sa.delete(LOGIN_ATTEMPT).where(_T.key == _KEY, _COUNTS_AS_FAILURE))
 
 
 def charge(
     tx: Tx, charge_id: str, key: bytes, budget: Budget, networks: Networks | None = None
 ) -> float | None:
-    """Charge an attempt. Returns None if it is admitted, else the seconds to wait.
+    """Charge an attempt. Returns None if it is admitted, otherwise the seconds to wait.
 
-    With `networks` the same row also counts for these, each with its own, larger budget; releasing
-    or settling the charge applies to all of them.
+    Args:
+        charge_id: a new id, by which the charge is settled or released.
+        key: the counter.
+        budget: the limit of the counter.
+        networks: the counters of an IPv6 client's wider networks, for which the same row counts,
+            each with its own, larger budget.
 
     In a full region an attempt at a new counter is charged to the shared counter, where it stays
     in flight: that counter does not distinguish failures.
@@ -263,10 +267,10 @@ def _read_tally(tx: Tx, statement: Statement, key: bytes, budget: Budget) -> Tal
 
 
 def wait_of(tx: Tx, key: bytes, budget: Budget, networks: Networks | None = None) -> float | None:
-    """Return the seconds an attempt has to wait, or None if the charge must decide.
+    """Return the seconds an attempt must wait, or None if the charge decides.
 
-    Reads only: an attempt that is certain to be rejected costs no write. Attempts in flight are
-    not counted here.
+    Arguments as in `charge`. Reads only: an attempt that is certain to be rejected costs no write.
+    Attempts in flight are not counted here.
     """
     waits = []
     for statement, counter, its_budget in _counters(key, budget, networks, budget):
@@ -306,12 +310,14 @@ def clear(tx: Tx, charge_id: str, key: bytes, address_charge: str = "") -> None:
 
 
 def unlock(tx: Tx, key: bytes) -> None:
-    """Delete all attempts of an identifier."""
-    tx.run(_UNLOCK, key=key)
+    """Delete the failures of an identifier and the lock that they started; keep attempts in
+    flight."""
+    tx.lock(key.hex())  # a concurrent failure must not start a lock that this leaves
+    tx.run(_UNLOCK, key=key, stale=tx.now - IN_FLIGHT_MS)
 
 
 def unlock_account(tx: Tx, installation_key: bytes, *, name: str, email: str) -> None:
-    """Delete all attempts at an account, by its name and by its e-mail (A-76)."""
+    """Unlock an account's name and its e-mail (A-76)."""
     for spelling in {canonical(name): None, canonical(email): None}:
         unlock(tx, counter_key(installation_key, IDENTIFIER, spelling))
 
@@ -348,7 +354,7 @@ class AddressBudget:
         return charge(tx, charge_id, counters.key, self._budget, counters.networks)
 
     def wait_of(self, tx: Tx, counters: AddressCounters) -> float | None:
-        """Return the seconds an attempt has to wait, or None. Reads only."""
+        """Return the seconds an attempt must wait, or None. Reads only."""
         return wait_of(tx, counters.key, self._budget, counters.networks)
 
     def settle_failure(self, tx: Tx, charge_id: str, counters: AddressCounters) -> None:

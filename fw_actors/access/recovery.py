@@ -70,7 +70,7 @@ class RecoveryThrottle:
         return self._count(tx, self._address_key(address), self._addresses)
 
     def address_wait(self, tx: Tx, address: str) -> float | None:
-        """Return the seconds an address has to wait, or None. Reads only."""
+        """Return the seconds an address must wait, or None. Reads only."""
         return attempts.wait_of(tx, self._address_key(address), self._addresses)
 
     def count_mail(self, tx: Tx, identifier: str | None, typed: str) -> float | None:
@@ -146,6 +146,14 @@ class LinkUse:
         request_id: str,
     ) -> None:
         """Spend a token: set the password, end sessions and API keys, and run `on_redeemed`.
+
+        Args:
+            kind: the kind that the link must have.
+            token: the secret of the link.
+            password: the new password.
+            address: the client's address, which is throttled.
+            on_redeemed: called in the same transaction.
+            request_id: the id of the request, for the Audit Event.
 
         Raises: TooManyRequestsError, InvalidTokenError, PasswordPolicyError, OverloadedError,
             and the errors of `on_redeemed`. The token stays valid after any of them.

@@ -153,6 +153,14 @@ def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str,
     """Create a session for a locked account; return its expiry in ms.
 
     If the account has more than `MAX_OF_A_USER`, the least recently used sessions end.
+
+    Args:
+        handle: the public name of the session.
+        sid: the secret, of which only the hash is stored.
+        user: the account.
+        ip: the client's address.
+        user_agent: the client's User-Agent, which is cut.
+        days: the lifetime.
     """
     expires = tx.now + days * MS_PER_DAY
     tx.run(
@@ -240,7 +248,7 @@ _FORGET: Final = Statement(sa.delete(KNOWN_DEVICE).where(_D.user == _USER))
 
 
 def device_key(installation_key: bytes, address: str, user_agent: str) -> bytes:
-    """Return the HMAC of a device; it does not change when the browser is updated."""
+    """Return the HMAC of a device: of its User-Agent without versions, and its network."""
     kind = _VERSION.sub("", user_agent[:_AGENT_CHARACTERS])
     return counter_key(installation_key, "known device", f"{sharing_network(address)}\n{kind}")
 

@@ -159,14 +159,14 @@ class SignIn(CountedAttempts):
         return Identified(key, form, self._addresses.counters(address), known)
 
     async def address_wait(self, address: str) -> float | None:
-        """Return the seconds an address has to wait, or None. Reads only."""
+        """Return the seconds an address must wait, or None. Reads only."""
         counters = self._addresses.counters(address)
         return await self._store.read(
             lambda tx: self._addresses.wait_of(tx, counters), reserved=True
         )
 
     async def known_address_wait(self, attempt: SignInAttempt, known: Identified) -> float | None:
-        """Return the seconds that an address has to wait according to a read, or None (A-82).
+        """Return the seconds that an address must wait according to a read, or None (A-82).
 
         Reads only for addresses that were rejected recently; the charge decides for others.
         """

@@ -235,7 +235,7 @@ class ScopeRules(Observer):
         meta = self._registry.metas.get(doctype)
         if meta is None or meta.child:
             raise ValidationError(f"allow: there is no DocType {doctype}.", field="allow")
-        if not self._registry.tables[doctype].holds(fw.tx, value):
+        if not self._registry.tables[doctype].lock_shared(fw.tx, value):
             raise ValidationError(f"for_value: there is no {doctype} {value}.", field="for_value")
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
+from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.hooks import NoteDefect
 from fw_actors.errors import FwError, OverloadedError, refuse_coroutine
@@ -24,10 +24,9 @@ from fw_actors.ops.queued_jobs import (
 )
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.safe_output import Scrubber, raised_at, text_of
-from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
-from fw_actors.tracing import Span, Tracer, stored_context
+from fw_actors.tracing import Tracer
 
 LEASE_SECONDS: Final = 60.0
 APP_JOB_SLOTS: Final = 2  # one runs, the next is ready when it ends
@@ -39,10 +38,7 @@ Handle = Callable[[Tx, str, str], Fw]
 class AppJobs(QueueWorker):
     """Works on the queue of app jobs."""
 
-    # One more than its slots: an actor that is full of work would not take the Drain.
-    mailbox = MailboxPolicy(
-        capacity=1024, overflow=Overflow.REFUSE, max_work=APP_JOB_SLOTS + 1, max_timers=4
-    )
+    mailbox = worker_mailbox(APP_JOB_SLOTS)
 
     def __init__(
         self,
@@ -53,24 +49,11 @@ class AppJobs(QueueWorker):
         scrubber: Scrubber,
         tracer: Tracer | None = None,
     ) -> None:
-        """`note_defect` is called with every exception of a function that is not an FwError. With
-        a `tracer` a job runs in the trace in which it was queued (B-429).
-        """
+        """`note_defect` is called with every exception of a function that is not an FwError."""
         super().__init__(
-            store, QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff), scrubber
+            store, QueuePolicy(APP_QUEUE, APP_JOB_SLOTS, LEASE_SECONDS, backoff), scrubber, tracer
         )
-        self._handle, self._note_defect, self._tracer = handle, note_defect, tracer
-
-    def begin_span(self, job: LeasedJob) -> Span | None:
-        """Return the span of an attempt. See `QueueWorker.begin_span`."""
-        context = None if self._tracer is None else stored_context(job.trace_context)
-        if self._tracer is None or context is None:
-            return None
-        span = self._tracer.consumer(job.function, context)
-        if span.is_recorded:
-            queued_ms = self.context.clock.now() - job.created
-            span.note({"fw.job": job.id, "fw.attempt": job.attempts + 1, "fw.queued_ms": queued_ms})
-        return span
+        self._handle, self._note_defect = handle, note_defect
 
     async def carry_out(self, job: LeasedJob) -> None:
         """Run the function and finish the job."""

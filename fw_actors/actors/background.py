@@ -1,4 +1,4 @@
-"""Small actors that work without a caller: Replayer, ErrorWriter and SubscriptionWatch.
+"""Small actors of the process: Replayer, ErrorWriter, SubscriptionWatch and StoreProbe.
 
 Replayer carries out bulk replays in batches, with pauses between them as Sweeper. ErrorWriter
 writes queued defects to the Error Log.
@@ -8,21 +8,36 @@ running service does not use a change that was made outside it: by another serve
 command with `--commit`, or raw SQL (B-42). Comparing the subscriptions in use with the stored ones
 makes such a change visible. Rows are compared and not a counter of changes, so that raw SQL is
 seen too and a save costs nothing more.
+
+StoreProbe reads with a deadline, for readiness checks and `/metrics`. A read of the store cannot be
+cancelled once it has begun, and a frozen or unreachable database server blocks it indefinitely: the
+actor waits, and its callers leave at the deadline.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from fw_actors.actors.queue_worker import REST_SECONDS, WakeUp
 from fw_actors.actors.sweeper import PAUSE_SECONDS, RETRY_SECONDS
 from fw_actors.errors import QUERY_TIMEOUT, FwError, OverloadedError
 from fw_actors.ops.error_log import ErrorRecorder
 from fw_actors.ops.site import Site
-from fw_actors.runtime import Actor, Log, MailboxPolicy, Message, Overflow, handles
-from fw_actors.store import Store
+from fw_actors.runtime import (
+    Actor,
+    ActorError,
+    Log,
+    MailboxPolicy,
+    Message,
+    Overflow,
+    Ref,
+    Request,
+    handles,
+)
+from fw_actors.store import Store, StoreError, Tx
 from fw_actors.webhooks.replay import ReplayRun
 from fw_actors.webhooks.subscriptions import (
     REFRESH_SECONDS,
@@ -168,10 +183,10 @@ class SubscriptionWatch(Actor):
         except OverloadedError:
             pass
         else:
-            self._tell(stale)
+            self._log_stale(stale)
         self.context.after(self._every, CompareSubscriptions())
 
-    def _tell(self, stale: tuple[str, ...]) -> None:
+    def _log_stale(self, stale: tuple[str, ...]) -> None:
         """Log the changed Webhooks, once for each set of them.
 
         A set that is found only once was a save in progress, and is not logged.
@@ -184,3 +199,56 @@ class SubscriptionWatch(Actor):
             if stale:
                 log.warning("subscriptions.stale", webhooks=names, changed=len(stale))
         self._before = stale
+
+
+class ReadSnapshot(Request[Any | None], frozen=True):
+    """Request to run `fn` against a snapshot; answered with its result, None on failure."""
+
+    fn: Callable[[Tx], Any]
+
+
+class StoreProbe(Actor):
+    """Reads one snapshot at a time; requests whose callers have left are skipped."""
+
+    mailbox = MailboxPolicy(capacity=64, overflow=Overflow.REFUSE)
+
+    def __init__(self, store: Store, *, reserved: bool = False) -> None:
+        """`reserved` is passed to `Store.read`."""
+        self._store, self._reserved = store, reserved
+
+    @handles(ReadSnapshot)
+    async def read(self, message: ReadSnapshot) -> Any | None:
+        """Run the read, however long it takes."""
+        try:
+            return await self._store.read(message.fn, reserved=self._reserved)
+        except (OverloadedError, StoreError):
+            return None
+        except Exception as defect:  # repeated on each probe, it must not stop the actor
+            self.context.log.error("probe.failed", error=self.context.one_line(defect))
+            return None
+
+
+async def read_with_deadline(probe: Ref, fn: Callable[[Tx], Any], seconds: float) -> Any | None:
+    """Return the result of `fn` (never None), or None if the store does not answer within
+    `seconds`."""
+    try:
+        return await probe.ask(ReadSnapshot(fn), deadline=seconds)
+    except ActorError:
+        return None
+
+
+async def store_answers(probe: Ref, seconds: float) -> bool:
+    """Return whether the store's threads answer within `seconds`.
+
+    A refusal is an answer: a database that is away is no reason to end the process, since service
+    resumes by itself when it is back (O-14).
+    """
+    try:
+        await probe.ask(ReadSnapshot(_nothing), deadline=seconds)
+    except ActorError:
+        return False
+    return True
+
+
+def _nothing(tx: Tx) -> None:
+    """Read nothing: the transaction itself is the question."""

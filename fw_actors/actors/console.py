@@ -114,7 +114,8 @@ class Console:
     ) -> None:
         """Take a sample every ten seconds, also without an open console (O-224).
 
-        What is due in the store is counted so seldom that it takes at most a fortieth of the time.
+        The due jobs in the store are counted so seldom that it takes at most a fortieth of the
+        time.
         """
         task_status.started()
         waiting, waiting_due = 0, trio.current_time()

@@ -30,7 +30,9 @@ from fw_actors.http import (
 )
 from fw_actors.http.exchange import MakeHeaders
 from fw_actors.rules.delivery import (
+    DEFECT_ERROR,
     MAX_CONSECUTIVE_DEATHS,
+    WORKER_LOST_ERROR,
     DeliveryStatus,
     Ending,
     ending_of,
@@ -54,7 +56,7 @@ from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import Store
 from fw_actors.tracing import Span, Tracer, stored_context
 from fw_actors.webhooks.attempts import shown_url
-from fw_actors.webhooks.claims import LeasedDelivery
+from fw_actors.webhooks.claims import SHORT, LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.signing_keys import NoSigningKey, SigningKeys
 
@@ -90,7 +92,7 @@ class SlotFreed(NamedTuple):
     """A receiver's slot is free.
 
     `head_seconds` is the time until the response's head, if any. `error` is that of a failed
-    attempt, empty after a success; None says nothing about the receiver.
+    attempt, empty after a success, None if the attempt does not depend on the receiver.
     """
 
     origin: Origin | None
@@ -114,8 +116,10 @@ class AttemptsInFlight:
     def __init__(self, dispatcher: Ref) -> None:
         self._dispatcher = dispatcher
         self._begun: dict[int, Attempt] = {}
+        self.long_bytes = 0
+        """The bytes of the long payloads of these attempts."""
         self._freed: list[SlotFreed] = []
-        self._told = False
+        self._notified = False
         """Whether an `AttemptsEnded` is in the Dispatcher's mailbox."""
         self._last_number = 0
 
@@ -123,24 +127,27 @@ class AttemptsInFlight:
         """Return a new attempt, which uses a slot of its receiver until it ends."""
         self._last_number = number = self._last_number + 1
         attempt = self._begun[number] = Attempt(due, target, number)
+        self.long_bytes += _long_bytes(attempt)
         return attempt
 
     def withdraw(self, attempt: Attempt) -> None:
         """Forget an attempt that was not started."""
         del self._begun[attempt.number]
+        self.long_bytes -= _long_bytes(attempt)
 
     def end(self, attempt: Attempt, freed: SlotFreed) -> None:
-        """Free the slot of an attempt, and tell the Dispatcher, once for all slots that wait."""
+        """Free the slot of an attempt, and notify the Dispatcher, once for all freed slots."""
         if self._begun.pop(attempt.number, None) is None:
             return
+        self.long_bytes -= _long_bytes(attempt)
         self._freed.append(freed)
-        if not self._told:
-            self._told = self._dispatcher.tell(AttemptsEnded())
+        if not self._notified:
+            self._notified = self._dispatcher.tell(AttemptsEnded())
 
     def take_freed(self) -> Sequence[SlotFreed]:
         """Return the slots that were freed since the last call."""
         freed, self._freed = self._freed, []
-        self._told = False
+        self._notified = False
         return freed
 
     def begun_before(self, deliveries: Set[str]) -> Mapping[Origin | None, int]:
@@ -150,7 +157,14 @@ class AttemptsInFlight:
         """
         self.take_freed()
         self._begun = {n: a for n, a in self._begun.items() if a.due.delivery in deliveries}
+        self.long_bytes = sum(map(_long_bytes, self._begun.values()))
         return Counter(attempt.origin for attempt in self._begun.values())
+
+
+def _long_bytes(attempt: Attempt) -> int:
+    """Return the bytes of the attempt's payload; 0 for a short one."""
+    size = len(attempt.due.payload)
+    return size if size > SHORT else 0
 
 
 class RetryDue(Message, frozen=True):
@@ -168,7 +182,7 @@ class OutcomeRecorded(Message, frozen=True):
 
 
 class NotSent(Exception):
-    """Raised if nothing is to be sent; the message becomes the delivery's `error`."""
+    """Raised if nothing can be sent; the message becomes the delivery's `error`."""
 
     def __init__(self, ending: Ending, error: str) -> None:
         super().__init__(error)
@@ -260,7 +274,7 @@ class DeliveryActor(Actor):
             self._deps.dispatcher.tell(RetryDue(recorded.next_at))
 
     def _report(self, due: LeasedDelivery, ended: AttemptOutcome, status: DeliveryStatus) -> None:
-        """Count and log an attempt; the first one also tells how long its event had waited."""
+        """Count and log an attempt; for the first one, also measure the wait of its event."""
         meter = self._deps.meter
         meter.add(status)
         meter.took.observe(ended.duration_ms / MS_PER_SECOND)
@@ -311,8 +325,7 @@ class DeliveryActor(Actor):
         except Exception as defect:  # counted as a failure, so that it cannot loop
             log, error = self._deps.log, self._deps.scrubber.scrub_known(repr(defect))[:200]
             log.error("delivery.defect", delivery=due.delivery, error=error)
-            error = "internal: the attempt failed inside the service; its log says more."
-            return self._ended(began, Ending.TRANSIENT, error), SlotFreed(origin)
+            return self._ended(began, Ending.TRANSIENT, DEFECT_ERROR), SlotFreed(origin)
         ended, seconds = self._outcome_of(began, answer), answer.times.answer / MS_PER_SECOND
         return ended, SlotFreed(origin, seconds, error=ended.error)
 
@@ -320,7 +333,7 @@ class DeliveryActor(Actor):
         """Return where to send, the signing key and the timeout. Raises: NotSent, LeaseOver."""
         due = message.due
         if due.job.deaths > MAX_CONSECUTIVE_DEATHS:
-            raise NotSent(Ending.TRANSIENT, "worker_lost: its workers died, one after another.")
+            raise NotSent(Ending.TRANSIENT, WORKER_LOST_ERROR)
         if due.hook is None:
             raise NotSent(Ending.WITHDRAWN, "deleted: the webhook was deleted; nothing was sent.")
         if not due.hook.enabled:
@@ -410,7 +423,7 @@ def end_attempt(span: Span, message: Attempt, ended: AttemptOutcome) -> None:
 
 
 def _recorded(answer: Outcome[Recorded]) -> Recorded:
-    """Return the OutcomeWriter's answer; an error of the runtime says that there is none."""
+    """Return the OutcomeWriter's answer; an error of the runtime becomes its error."""
     try:
         return answer.unwrap()
     except ActorError as fault:

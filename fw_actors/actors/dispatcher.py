@@ -50,6 +50,7 @@ MIN_FREE_SLOTS: Final = (
 )
 TOKEN_BYTES: Final = 12
 RECEIVERS_SHOWN: Final = 100
+MAX_TURNS: Final = 10_000
 _ORDER_SHOWN: Final = ("paused", "failing", "slow", "healthy")
 
 
@@ -73,7 +74,7 @@ class Resume(Request[bool], frozen=True):
 async def receiver_health(dispatcher: Ref, seconds: float) -> Mapping[str, str]:
     """Return the health of each receiver by its origin; nothing if the Dispatcher is busy.
 
-    `seconds`: how long to wait for it.
+    `seconds`: the time to wait for it.
     """
     try:
         described = (await dispatcher.inspect(seconds)).described
@@ -86,8 +87,8 @@ async def receiver_health(dispatcher: Ref, seconds: float) -> Mapping[str, str]:
 class Dispatcher(Actor):
     """Claims due deliveries, and limits the attempts in flight per receiver and in all."""
 
-    # While a poll waits for the store, a `RetryDue` of each slot may arrive. None is needed: the
-    # next poll finds what they say, and the freed slots too.
+    # While a poll waits for the store, a `RetryDue` of each slot may arrive. A lost one does no
+    # harm: the next poll finds the retries and the freed slots.
     mailbox = MailboxPolicy(capacity=8192, overflow=Overflow.REFUSE, max_timers=4)
 
     def __init__(
@@ -113,6 +114,11 @@ class Dispatcher(Actor):
         self._receivers: dict[Origin | None, ReceiverSlots] = {}
         self._batching = False  # a poll is planned for several slots that come free
         self._more = True
+        self._packed = True
+        """Whether the next claim reads all rows as one; not after an unusable claim."""
+        self._turns: dict[str, int] = {}
+        """The number of the last claim that has leased deliveries of a Webhook."""
+        self._claims = 0
         self._paused = set() if paused is None else paused
         for receiver in list(self._paused):
             self._set_paused(receiver, paused=True, make=True)
@@ -153,15 +159,23 @@ class Dispatcher(Actor):
     async def poll(self, message: Poll) -> None:
         """Lease the deliveries that can start now, start them, and sleep until the next is due."""
         self._batching = False
-        self._take_freed_slots()  # also those of which no message has told
+        self._take_freed_slots()  # also those without a message
         self._polls.begin()
         # Works on copies: a failed transaction leaves this actor's state unchanged.
-        plan = ClaimPlan(self._receivers, self._free, self._slots, self._per_receiver)
+        plan = ClaimPlan(
+            self._receivers,
+            self._free,
+            self._slots,
+            self._per_receiver,
+            self._attempts.long_bytes,
+            self._turns,
+        )
+        claims = self._deliveries if self._packed else self._deliveries.row_by_row
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
             token = record_id(self.context.entropy.bytes(TOKEN_BYTES))
             batch = await self._store.write(
-                lambda tx: self._deliveries.claim(tx, plan, token),
+                lambda tx: claims.claim(tx, plan, token),
                 durable=False,  # a lease lost in a power failure is taken again
             )
         except OverloadedError:
@@ -169,17 +183,20 @@ class Dispatcher(Actor):
             return
         try:
             due = batch.due
-        except StatementError as error:  # nothing is sent; the leases expire
+        except StatementError as error:  # nothing is sent
             self.context.log.error("delivery.claim_unusable", error=str(error))
-            self._more = True
-            self._polls.after(UNAVAILABLE_SECONDS)
+            await self._give_back_claim(batch)
             return
+        self._packed = True
+        self._note_turns(batch)
         self._more = batch.more
         unstarted = self._start_all(due, plan)
         self._forget_idle_receivers()
         self._polls.after(UNAVAILABLE_SECONDS if unstarted else self._seconds_until(batch))
         if self._more and self._slots_await_outcomes:
             self._polls.within(RECORDED_SECONDS)
+        if plan.read_most:
+            self._polls.soon()
         if unstarted:
             self._more = True
             await self._give_back(unstarted)
@@ -318,6 +335,27 @@ class Dispatcher(Actor):
         if self._free >= max(self._per_receiver, self._slots // 2):
             return False
         return len(self._actors) > sum(each.in_flight for each in self._receivers.values())
+
+    def _note_turns(self, batch: ClaimedBatch) -> None:
+        if batch.leased is None:
+            return
+        if len(self._turns) > MAX_TURNS:
+            self._turns.clear()
+        self._claims += 1
+        for lease in batch.leased.leases:
+            self._turns[lease.webhook] = self._claims
+
+    async def _give_back_claim(self, batch: ClaimedBatch) -> None:
+        """Give back an unusable claim; the next one does without packed rows."""
+        leased, self._packed, self._more = batch.leased, False, True
+        self._polls.soon()
+        try:
+            if leased is not None:
+                await self._store.write(
+                    lambda tx: self._deliveries.give_back_claim(tx, leased), durable=False
+                )
+        except OverloadedError:  # the leases expire
+            self._polls.after(UNAVAILABLE_SECONDS)
 
     async def _give_back(self, unstarted: Sequence[LeasedDelivery]) -> None:
         with suppress(OverloadedError):  # their leases expire

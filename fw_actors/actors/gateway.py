@@ -15,9 +15,10 @@ from fw_actors.access.passwords import PasswordChange, PasswordChanged, Password
 from fw_actors.access.recovery import Invitation, Recovery
 from fw_actors.access.sessions import SEEN_EVERY_MS, Caller, LiveSession, Sessions
 from fw_actors.access.sign_in import SignedIn, SignIn, SignInAttempt
+from fw_actors.actors.background import read_with_deadline
 from fw_actors.actors.dispatcher import receiver_health
 from fw_actors.actors.lockout import AttemptLog, AttemptPasswordChange, AttemptSignIn
-from fw_actors.actors.metrics import Reading, read_with_deadline
+from fw_actors.actors.metrics import Reading
 from fw_actors.documents import rest
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.registry import Whitelisted
@@ -49,7 +50,7 @@ T = TypeVar("T")
 
 ATTEMPT_SECONDS: Final = 60.0
 HEALTH_SECONDS: Final = 0.5
-"""How long a page waits for the health of receivers from the Dispatcher."""
+"""The time for which a page waits for the health of receivers from the Dispatcher."""
 READY_SECONDS: Final = 2.0
 """The deadline of the store for a readiness check (H-102)."""
 
@@ -77,10 +78,16 @@ class Gateway:
         probe: Ref,
         dispatcher: Ref,
     ) -> None:
-        """`lockouts` has a LockoutActor per identifier; `attempts` logs refusals before it.
-
-        `readings` returns the numbers for `/metrics`; `probe` is a StoreProbe; `dispatcher` is the
-        Dispatcher, which knows the receivers.
+        """Args:
+        site: the open site.
+        sign_in, changes: the steps of sign-ins and password changes.
+        lockouts: the pool with a LockoutActor for each identifier.
+        attempts: logs attempts that are refused before they reach their LockoutActor.
+        keys, recovery, invitation, users, trial: operations that need more than one
+            transaction, or parts beside the site.
+        readings: returns the samples for `/metrics`.
+        probe: a StoreProbe.
+        dispatcher: the Dispatcher, which knows the receivers.
         """
         self._sign_in, self._changes = sign_in, changes
         self._lockouts, self._attempts = lockouts, attempts
@@ -157,7 +164,7 @@ class Gateway:
 
         session, roles, now = await self._site.store.read(work, reserved=True)
         if not 0 <= now - session.last_seen < SEEN_EVERY_MS:  # ahead if the clock was set back
-            with suppress(OverloadedError):  # a read must not fail because a note can't be written
+            with suppress(OverloadedError):  # a read must not fail because a note cannot be written
                 await self._site.store.write(lambda tx: sessions.seen(tx, session.id))
         return Caller(session.user, frozenset(roles), session=session.id)
 
@@ -292,10 +299,8 @@ class Gateway:
         """Say whether requests can be served: not while starting, draining or without a store."""
         if not self._ready:
             return False
-        row = await read_with_deadline(
-            self._probe, installation_key, READY_SECONDS
-        )  # always exists
-        return row is not None
+        key = await read_with_deadline(self._probe, installation_key, READY_SECONDS)
+        return key is not None  # every store has one
 
     def open(self) -> None:
         """Report readiness from now on."""

@@ -79,7 +79,20 @@ def _outcome(answer: object) -> str:
 R = TypeVar("R")
 
 IN_FLIGHT_SECONDS: Final = 1.0
-MAX_VERIFYING: Final = 256  # at once per identifier; the hasher rejects long before
+WAITING: Final = 128  # attempts in the mailbox of an identifier, or the limit if it is higher
+VERIFYING: Final = 256  # at once per identifier, or the limit; the hasher rejects long before
+
+
+def lockout_mailbox(limit: int) -> MailboxPolicy:
+    """Return the mailbox of a LockoutActor under `limit`, the policy's `maxLoginAttempts`.
+
+    An attempt that finds it full has at least `limit` others before it: its answer is 429 (A-68).
+    """
+    return MailboxPolicy(
+        capacity=max(WAITING, limit),
+        overflow=Overflow.REFUSE,
+        max_work=max(VERIFYING, limit) + 1,  # and one check of the lock
+    )
 
 
 class AttemptSignIn(Request[SignedIn | FwError], frozen=True):
@@ -117,9 +130,11 @@ class LockoutActor(Actor):
     The rows of the store decide (A-82): another process may lock or unlock the identifier at any
     time. `_locked_until` only indicates that a rejection is likely, which justifies a read before a
     charge is written; one read answers all attempts that arrived before it began.
+
+    Its pool gives it the mailbox of `lockout_mailbox`.
     """
 
-    mailbox = MailboxPolicy(capacity=128, overflow=Overflow.REFUSE, max_work=MAX_VERIFYING + 1)
+    mailbox = lockout_mailbox(0)
 
     def __init__(
         self, key: str, sign_in: SignIn, changes: PasswordChanges, attempts: AttemptLog
@@ -269,8 +284,8 @@ class LockoutActor(Actor):
     ) -> None:
         """Verify, report, and answer the caller that still waits.
 
-        Runs beside the actor, whose state it leaves alone: a lock is told by a message, which
-        comes before the next attempt of the caller. A defect fails this one attempt alone.
+        Runs concurrently with the actor and does not access its state: a lock is reported by a
+        message, which arrives before the caller's next attempt. A defect fails only this attempt.
         """
         answer: R | FwError
         try:

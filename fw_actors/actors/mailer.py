@@ -10,15 +10,15 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker
+from fw_actors.actors.queue_worker import JobFailed, QueuePolicy, QueueWorker, worker_mailbox
 from fw_actors.mail import MailFault, MailMessage, Transport
 from fw_actors.ops import mail_queue
 from fw_actors.ops.mail_queue import MailComposer
 from fw_actors.rules.delivery import Backoff, Verdict
 from fw_actors.rules.safe_output import Scrubber
-from fw_actors.runtime import MailboxPolicy, Overflow
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
+from fw_actors.tracing import Tracer
 
 MAIL_SLOTS: Final = 4
 MAIL_SECONDS: Final = 30.0
@@ -28,10 +28,7 @@ LEASE_SECONDS: Final = 60.0
 class Mailer(QueueWorker):
     """Works on the queue `mail`."""
 
-    # One more than its slots: an actor that is full of work would not take the Drain.
-    mailbox = MailboxPolicy(
-        capacity=1024, overflow=Overflow.REFUSE, max_work=MAIL_SLOTS + 1, max_timers=4
-    )
+    mailbox = worker_mailbox(MAIL_SLOTS)
 
     def __init__(
         self,
@@ -40,11 +37,15 @@ class Mailer(QueueWorker):
         transport: Transport,
         backoff: Backoff,
         scrubber: Scrubber,
+        tracer: Tracer | None = None,
     ) -> None:
-        super().__init__(
-            store, QueuePolicy(mail_queue.QUEUE, MAIL_SLOTS, LEASE_SECONDS, backoff), scrubber
-        )
+        policy = QueuePolicy(mail_queue.QUEUE, MAIL_SLOTS, LEASE_SECONDS, backoff)
+        super().__init__(store, policy, scrubber, tracer)
         self._composer, self._transport = composer, transport
+
+    def span_name(self, job: LeasedJob) -> str:
+        """Return the name of the span of an attempt, which contains the template."""
+        return f"mail {job.function}"
 
     async def carry_out(self, job: LeasedJob) -> None:
         """Prepare a message, send it, and record it as sent."""

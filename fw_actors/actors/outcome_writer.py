@@ -162,7 +162,7 @@ class OutcomeWriter(Actor):
     async def _settled(
         self, group: Sequence[Waiting]
     ) -> tuple[OutcomeBatch, Sequence[DeliveryStatus | None]]:
-        """Write a group; a store that can't take it is asked again while a lease holds.
+        """Write a group; retry while the store is unavailable and a lease is valid.
 
         Raises: OverloadedError if all leases have ended.
         """

@@ -22,13 +22,31 @@ from outcome import Error, Outcome
 
 from fw_actors.actors.metrics import Counter
 from fw_actors.errors import OverloadedError
-from fw_actors.rules.delivery import MAX_CONSECUTIVE_DEATHS, Backoff, Ending, Verdict, decide
+from fw_actors.rules.delivery import (
+    DEFECT_ERROR,
+    MAX_CONSECUTIVE_DEATHS,
+    WORKER_LOST_ERROR,
+    Backoff,
+    Ending,
+    Verdict,
+    decide,
+)
 from fw_actors.rules.identifiers import record_id
 from fw_actors.rules.safe_output import Scrubber, raised_at, storable
-from fw_actors.runtime import Actor, Context, Log, Message, Ref, Timer, handles
+from fw_actors.runtime import (
+    Actor,
+    Context,
+    Log,
+    MailboxPolicy,
+    Message,
+    Overflow,
+    Ref,
+    Timer,
+    handles,
+)
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store import LeasedJob, Store, Tx, jobs
-from fw_actors.tracing import Span, in_trace
+from fw_actors.tracing import Span, Tracer, in_trace, stored_context
 
 MAX_ATTEMPTS: Final = 10
 
@@ -104,7 +122,7 @@ class ClockSkewRepair:
 
 
 def _nothing() -> None:
-    """Tell nobody that a wake-up is being handled."""
+    """Do nothing when a wake-up is handled."""
 
 
 class WakeUp(Message, frozen=True):
@@ -112,7 +130,7 @@ class WakeUp(Message, frozen=True):
 
     A lost wake-up does no harm: queues are polled once a second anyway. `elsewhere`: the commit was
     another process's, and its work may be that of another queue. A handler calls `taken` before it
-    looks for work.
+    polls.
     """
 
     elsewhere: bool = False
@@ -263,6 +281,15 @@ class JobEnded(Message, frozen=True):
     defect: str | None
 
 
+def worker_mailbox(slots: int) -> MailboxPolicy:
+    """Return the mailbox policy of a queue worker that runs `slots` jobs at once.
+
+    It allows one more work than slots, because an actor with the maximum of work handles no
+    messages, and would not handle the Drain.
+    """
+    return MailboxPolicy(capacity=1024, overflow=Overflow.REFUSE, max_work=slots + 1, max_timers=4)
+
+
 class QueueWorker(Actor, ABC):
     """Leases and runs the jobs of one queue.
 
@@ -270,9 +297,13 @@ class QueueWorker(Actor, ABC):
     unattempted.
     """
 
-    def __init__(self, store: Store, policy: QueuePolicy, scrubber: Scrubber) -> None:
-        """`scrubber` removes the site's secrets from the logged and stored errors."""
-        self._store, self._policy, self._scrubber = store, policy, scrubber
+    def __init__(
+        self, store: Store, policy: QueuePolicy, scrubber: Scrubber, tracer: Tracer | None = None
+    ) -> None:
+        """`scrubber` removes the site's secrets from the logged and stored errors. With a `tracer`
+        each attempt runs in the trace in which its job was queued (B-429).
+        """
+        self._store, self._policy, self._scrubber, self._tracer = store, policy, scrubber, tracer
         self._free = policy.slots
         self._repair = ClockSkewRepair(policy.queue, policy.backoff.cap)
         self._scopes: set[trio.CancelScope] = set()
@@ -287,9 +318,9 @@ class QueueWorker(Actor, ABC):
     def write_failure(self, tx: Tx, job: LeasedJob, verdict: Verdict, error: str) -> bool:
         """Write the result of a failed attempt. Returns False if the lease is lost."""
 
-    def begin_span(self, job: LeasedJob) -> Span | None:
-        """Return the span of an attempt, in whose trace it runs; None if it is in no trace."""
-        return None
+    def span_name(self, job: LeasedJob) -> str:
+        """Return the name of the span of an attempt."""
+        return job.function
 
     async def started(self) -> None:
         """Poll at once: there may be jobs from before the start."""
@@ -396,7 +427,7 @@ class QueueWorker(Actor, ABC):
         )
 
     async def _process(self, job: LeasedJob) -> None:
-        span = self.begin_span(job)
+        span = self._begin_span(job)
         with nullcontext() if span is None else in_trace(span.context):
             error = "cancelled"
             try:
@@ -404,6 +435,17 @@ class QueueWorker(Actor, ABC):
             finally:
                 if span is not None:
                     span.end(error)
+
+    def _begin_span(self, job: LeasedJob) -> Span | None:
+        """Return the span of an attempt, in whose trace it runs; None if it is in no trace."""
+        context = None if self._tracer is None else stored_context(job.trace_context)
+        if self._tracer is None or context is None:
+            return None
+        span = self._tracer.consumer(self.span_name(job), context)
+        if span.is_recorded:
+            queued_ms = self.context.clock.now() - job.created
+            span.note({"fw.job": job.id, "fw.attempt": job.attempts + 1, "fw.queued_ms": queued_ms})
+        return span
 
     async def _process_leased(self, job: LeasedJob) -> str:
         """Process one job from its lease to its end; return the kind of its error, else nothing."""
@@ -435,7 +477,7 @@ class QueueWorker(Actor, ABC):
     async def _attempt(self, job: LeasedJob) -> JobFailed | None:
         try:
             if job.deaths > MAX_CONSECUTIVE_DEATHS:
-                return JobFailed("worker_lost: its workers died, one after another.")
+                return JobFailed(WORKER_LOST_ERROR)
             await self.carry_out(job)
         except JobFailed as failure:
             return failure
@@ -443,7 +485,7 @@ class QueueWorker(Actor, ABC):
             raise
         except Exception as defect:  # counted as a failure, so that it cannot loop
             self.context.log.error("job.defect", job=job.id, error=raised_at(defect))
-            return JobFailed("internal: the attempt failed inside the service; see its log.")
+            return JobFailed(DEFECT_ERROR)
         return None
 
     async def _fail(self, job: LeasedJob, failure: JobFailed) -> None:

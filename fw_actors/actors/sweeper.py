@@ -44,7 +44,7 @@ BATCH: Final = 1000
 _BEFORE: Final[sa.BindParameter[Any]] = sa.bindparam("before")
 
 Batch = Callable[[Tx], int]
-"""Deletes at most a batch of rows and returns how many; fewer than `BATCH` ends the sweep."""
+"""Deletes at most a batch of records and returns how many; fewer than `BATCH` ends the sweep."""
 
 
 def _oldest(
@@ -63,14 +63,25 @@ _LOCK_IS_OVER: Final = sa.or_(
 _ATTEMPTS: Final = _oldest(LOGIN_ATTEMPT, LOGIN_ATTEMPT.c.at, _LOCK_IS_OVER)
 
 
-def _oldest_known(table: sa.Table) -> Statement:
-    old = sa.select(table.c.key).where(table.c.seen <= _BEFORE)
-    first = old.order_by(table.c.seen).limit(BATCH).scalar_subquery()
-    return Statement(sa.delete(table).where(table.c.seen <= _BEFORE, table.c.key.in_(first)))
+def _known(table: sa.Table, days: int) -> Batch:
+    """Return the step for addresses or devices that were not seen for `days`.
 
+    Many users may share a key (an office, a browser in the network of a mobile provider).
+    """
+    user, key, seen = table.c.user, table.c.key, table.c.seen
+    old = sa.select(user, key).where(seen <= _BEFORE).order_by(seen).limit(BATCH)
+    find = Statement(old.with_for_update(skip_locked=True))
+    forget = Statement(
+        sa.delete(table).where(user == sa.bindparam("of"), key == sa.bindparam("its_key"))
+    )
 
-_ADDRESSES: Final = _oldest_known(KNOWN_ADDRESS)
-_DEVICES: Final = _oldest_known(KNOWN_DEVICE)
+    def batch(tx: Tx) -> int:
+        rows = tx.rows(find, before=tx.now - days * MS_PER_DAY)
+        if rows:
+            tx.run_many(forget, [{"of": user, "its_key": key} for user, key in rows])
+        return len(rows)
+
+    return batch
 
 
 def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
@@ -85,8 +96,8 @@ def auth_batches(lockout_minutes: int) -> tuple[Batch, ...]:
         lambda tx: tx.run(_SESSIONS, before=tx.now),
         lambda tx: tx.run(_TOKENS, before=tx.now),
         lambda tx: tx.run(_ATTEMPTS, before=tx.now - kept, now=tx.now),
-        lambda tx: tx.run(_ADDRESSES, before=tx.now - KNOWN_DAYS * MS_PER_DAY),
-        lambda tx: tx.run(_DEVICES, before=tx.now - DEVICE_DAYS * MS_PER_DAY),
+        _known(KNOWN_ADDRESS, KNOWN_DAYS),
+        _known(KNOWN_DEVICE, DEVICE_DAYS),
     )
 
 

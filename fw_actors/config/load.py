@@ -39,19 +39,19 @@ _CAPITAL: Final = re.compile(r"[A-Z]")
 
 
 class _UnreadableError(Exception):
-    """Raised for a file that can't be read as text; the message is the rest of a sentence."""
+    """Raised for a file that cannot be read as text; the message ends a sentence."""
 
 
 def site_file(environ: Mapping[str, str], cwd: Path) -> Path:
-    """Return the policy file that `environ` names, else the one in `cwd`, there or not.
+    """Return the policy file that `environ` names, otherwise the one in `cwd`; it may be missing.
 
-    The site is its folder (C-10).
+    Its folder is the site (C-10).
     """
     return cwd / (environ.get(CONFIG_VARIABLE) or DEFAULT_FILE)
 
 
 def load(environ: Mapping[str, str], cwd: Path) -> Config:
-    """Return the configuration of the site that `environ` names, else of the one in `cwd`.
+    """Return the configuration of the site that `environ` names, otherwise of that in `cwd`.
 
     `environ`: the process's environment. `cwd`: absolute; a relative FW_CONFIG is relative to it.
 
@@ -97,7 +97,7 @@ def _read_policy(file: Path) -> tuple[ParsedPolicy, list[str]]:
 
 
 def _section(values: Mapping[str, object], kind: type[T]) -> T:
-    """Return validated values as a section of the model: fileNames become field_names."""
+    """Return validated values as a section of the model, with its names in snake_case."""
     return msgspec.convert(_with_field_names(values), kind)
 
 
@@ -111,7 +111,7 @@ def _with_field_names(values: object) -> object:
 
 
 def _read_dotenv(file: Path) -> DotEnv:
-    """Read `.env`; a site may do without."""
+    """Read `.env`, which is optional."""
     try:
         return parse_dotenv(_read(file)) if file.exists() else DotEnv({}, ())
     except _UnreadableError as error:
@@ -205,7 +205,8 @@ def read_mail(env: Environment) -> Mail:
 def read_login(env: Environment, file: LoginPolicy) -> LoginPolicy:
     """Return the content of the sign-in page: the environment takes precedence per field (A-343).
 
-    An empty value, here or there, switches a field off; `\\n` in the notice is a line break.
+    An empty value, in the file or the environment, switches a field off; `\\n` in the notice is a
+    line break.
     """
     notice = _login(env, "FW_LOGIN_NOTICE", "notice", file.notice)
     if notice is not None and env.given("FW_LOGIN_NOTICE"):

@@ -209,25 +209,25 @@ class Secrets:
     def __init__(self, values: Mapping[str, str], key_file: Path | None = None) -> None:
         """`values`: by the name in lower case, without the prefix; `key` is FW_SECRET_KEY's.
 
-        `key_file`: the file that the key was read from; None where the environment held it.
+        `key_file`: the file that the key was read from; None if the environment has it.
         """
         self._values = dict(values)
         self.key_file = key_file
 
     @property
     def key(self) -> str | None:
-        """The key that encrypts Vault fields, None when it is unset or empty."""
+        """The key that encrypts Vault fields; None if it is unset or empty."""
         return self._values.get(VAULT_KEY) or None
 
     def get(self, name: str) -> str | None:
-        """Return an integration secret by its name in lower case, None when it is unset or empty.
+        """Return an integration secret by its name in lower case; None if it is unset or empty.
 
-        The site's own key is not an integration secret: `key` gives None (C-83).
+        The site's own key is not an integration secret: for `key` the result is None (C-83).
         """
         return None if name == VAULT_KEY else self._values.get(name) or None
 
     def hidden(self) -> tuple[str, ...]:
-        """All values; no log may hold one."""
+        """All values, which no log may contain."""
         return tuple(value for value in self._values.values() if value)
 
     def names_of_short(self, characters: int) -> tuple[str, ...]:
@@ -261,13 +261,13 @@ class Config:
     client_certificates: Mapping[str, ClientCertificate] = field(default_factory=dict)
     """By name, as Webhooks name them."""
     place: ProcessPlace = ProcessPlace()
-    """The process that this configuration is for, if the service has several: `for_process`."""
+    """The process for which `for_process` made this configuration."""
 
     @property
     def processes(self) -> int:
-        """The number of processes of the service: `ops.processes`, with `auto` one per core.
+        """The number of processes of the service: `ops.processes`; with `auto` one per core.
 
-        No more than the limits that they share, because each needs a part of them.
+        `auto` does not exceed the limits that the processes share, since each needs a part.
         """
         if self.ops.processes != "auto":
             return self.ops.processes
@@ -282,7 +282,7 @@ class Config:
 
     @property
     def egress_proxy(self) -> EgressProxy | None:
-        """The proxy that deliveries go through, if any."""
+        """The proxy for deliveries; None: send directly."""
         given = self.ops.outgoing
         if given.proxy is None:
             return None
@@ -327,15 +327,15 @@ class Config:
 
     @property
     def sqlite_file(self) -> Path | None:
-        """The database's file; None where a server holds the database."""
+        """The database's file; None if the database is on a server."""
         path = self.deployment.database.removeprefix(_SQLITE)
         return None if path == self.deployment.database else self.folder / path
 
     def hidden(self) -> tuple[str, ...]:
-        """All secrets of the configuration, which no log, column or message may hold.
+        """All secrets of the configuration, which no log, column or message may contain.
 
-        FW_SECRET_KEY, every FW_SECRET_<NAME>, and the passwords of SMTP and of the database. The
-        demo account's password is none: the sign-in page shows it to anyone.
+        These are FW_SECRET_KEY, every FW_SECRET_<NAME>, and the passwords of SMTP, of the database
+        and of the proxy, but not the demo account's, which the sign-in page shows.
         """
         mail = (self.mail.password,) if self.mail.password else ()
         database = _passwords_in(self.deployment.database)
@@ -363,12 +363,12 @@ class Config:
 
     @cached_property
     def scrubber(self) -> Scrubber:
-        """Removes `hidden` from texts; the one that every part of the process uses."""
+        """Removes the values of `hidden` from texts; shared by all parts of the process."""
         return Scrubber(self.hidden())
 
 
 def _passwords_in(url: str) -> Iterator[str]:
-    """Yield the passwords in a database URL, as they stand there and decoded."""
+    """Yield the passwords in a database URL, encoded and decoded."""
     if url.startswith(_SQLITE):
         return
     parts = urlsplit(url)

@@ -1,19 +1,18 @@
 """Environment variables, the `.env` file and key files: their sources and parsers.
 
-An empty value counts as unset and takes precedence over `.env`, so that a variable can be switched
-off. Each error is one sentence with the variable's name; it shows a value only if it is one of a
-few words to choose from.
+An empty variable counts as unset and takes precedence over `.env`, so that a variable can be
+switched off. Each error is one sentence with the variable's name; it shows a value only if the
+value must be one of a few words. Parsers raise UnusableValueError with the text that follows the
+variable's name.
 
-All raise UnusableValueError with the rest of a sentence that begins with the variable's name.
+In `.env`, text between quotes is read literally. Without quotes, outer white space is removed, and
+a `#` after white space begins a comment. Nothing is expanded, and each name may occur once.
 
-Text between quotes is taken as it is; without quotes, white space around the value falls
-away, and a `#` after white space begins a comment. Nothing is expanded, and a name stands once.
+A key file keeps the key out of the environment, which `ps` shows to its user. The file is, in this
+order: that of FW_SECRET_KEY_FILE; systemd's credential `fw_secret_key`; `secret.key` beside
+fw.json.
 
-A file keeps the key out of the environment, which `ps` shows to its user. In order: the file that
-FW_SECRET_KEY_FILE names; systemd's credential `fw_secret_key`; `secret.key` beside fw.json.
-
-The module has more than 500 lines because it has one parser for each of many variables, and they
-are read side by side with the sources they share.
+The module has more than 500 lines because it has a parser for each of many variables.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _LABEL: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME: Final = re.compile(rf"(?!.{{254}}){_LABEL}(?:\.{_LABEL})*\.?\Z")
 _NUMBERS_ONLY: Final = re.compile(r"[0-9.]+\Z")
 _URL_PATH: Final = re.compile(r"[A-Za-z0-9._~/%-]*\Z")
-_LOCAL: Final = r"(?!\.)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}(?<!\.)"
+_LOCAL: Final = r"(?!\.|[^@]*\.\.)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}(?<!\.)"
 _NAME: Final = r'(?:"[^"\\]*" *|[^<>()\[\],;:@"\\]*)'
 _SENDER: Final = re.compile(
     rf"(?:{_LOCAL}@(?P<only_host>[^\s<>@]+)|{_NAME}<{_LOCAL}@(?P<host>[^\s<>@]+)>)\Z"
@@ -58,7 +57,7 @@ _MAX_OFFSET_SECONDS: Final = 100 * 366 * 86_400  # a century; the clock of the r
 
 
 class UnusableValueError(ValueError):
-    """Raised for a value that can't be used; the text follows the variable's name."""
+    """Raised for an invalid value; the message follows the variable's name in a sentence."""
 
 
 def validate_characters(text: str) -> None:
@@ -131,7 +130,8 @@ def database(text: str) -> str:
     parts = _split(text)
     if parts.scheme == "sqlite":
         path = text.removeprefix("sqlite:///")
-        if path == text or not path.strip("/") or path.startswith(":") or set(path) & set("?#"):
+        is_file = path != text and path.strip("/") and not path.endswith("/")
+        if not is_file or path.startswith(":") or set(path) & set("?#"):
             raise UnusableValueError("must name a file, such as sqlite:///data/fw.db")
         return text
     if parts.scheme == "postgresql" and "://" in text and parts.path.strip("/"):
@@ -159,7 +159,10 @@ def sender(text: str) -> str:
     form = _SENDER.match(text)
     if form is None or len(text) > _LONGEST_ADDRESS:
         raise UnusableValueError("must be one address, such as Desk <desk@example.org>")
-    host(form["host"] or form["only_host"])
+    domain = form["host"] or form["only_host"]
+    if ":" in domain or domain.endswith("."):  # a host, but not the domain of an address
+        raise UnusableValueError("must be an address at a domain, such as desk@example.org")
+    host(domain)
     return text
 
 
@@ -241,7 +244,7 @@ _COMMENT: Final = re.compile(r"\s#.*", re.DOTALL)
 
 @dataclass(frozen=True)
 class DotEnv:
-    """The values by name, and a sentence for each line that can't be read."""
+    """The values by name, and a sentence for each line that cannot be read."""
 
     values: dict[str, str]
     problems: tuple[str, ...]
@@ -291,7 +294,7 @@ class UnusableKeyFileError(Exception):
 
 
 def credential_file(environ: Mapping[str, str]) -> Path | None:
-    """Return the file of systemd's credential, None when the process was given none."""
+    """Return the file of systemd's credential; None if the process has none."""
     folder = environ.get(CREDENTIALS_VARIABLE)
     file = Path(folder, CREDENTIAL) if folder else None
     return file if file is not None and file.exists() else None
@@ -300,8 +303,8 @@ def credential_file(environ: Mapping[str, str]) -> Path | None:
 def read_key(file: Path, *, guarded: bool = True) -> str:
     """Return the key in a file: its text without trailing line ends.
 
-    `guarded`: refuse a file that others may read, or its group may write. Its group may read it,
-    since that is how containers hand out files; systemd guards its credentials itself.
+    `guarded`: refuse a file that other users may read, or its group may write. The group may read
+    it, as in containers. systemd protects its credentials itself.
 
     Raises: UnusableKeyFileError.
     """
@@ -371,19 +374,19 @@ class Environment:
     """The variables of a site, read one by one; collects their problems."""
 
     def __init__(self, process: Mapping[str, str], file: Source) -> None:
-        """`process` is the process's environment; `file` holds the variables of `.env`."""
+        """`process` is the process's environment; `file` has the variables of `.env`."""
         self._sources = (Source("environment", process), file)
         self.problems: list[str] = []
 
     def given(self, name: str) -> str | None:
-        """Return a variable's value as it stands, "" when it is switched off, None when unset."""
+        """Return a variable's unparsed value: "" if it is switched off, None if it is unset."""
         source = self._source_of(name)
         return None if source is None else source.values[name]
 
     def take(self, name: str, parse: Callable[[str], T], default: D) -> T | D:
-        """Return a variable's value as `parse` reads it, `default` when it is unset or unusable.
+        """Return the parsed value of a variable; `default` if it is unset or invalid.
 
-        `parse` raises UnusableValueError; that becomes a problem.
+        An UnusableValueError of `parse` is recorded as a problem.
         """
         value = self.given(name)
         if not value:
@@ -396,7 +399,7 @@ class Environment:
             return default
 
     def take_verbatim(self, name: str, kind: Kind) -> str | None:
-        """Return a variable's value exactly as it stands, None when it is unset or unusable."""
+        """Return a variable's value unchanged; None if it is unset or not of this kind."""
         value = self.given(name)
         if not value:
             return None
@@ -412,16 +415,16 @@ class Environment:
         self.problems.append(f"{source.label}: {name} {sentence}")
 
     def secrets(self, folder: Path) -> Secrets:
-        """Return FW_SECRET_* of the process; those in `.env` are ignored (C-80).
+        """Return the variables FW_SECRET_* of the process, but not of `.env` (C-80).
 
-        `folder`: the site; the key of Vault fields may come from a file, see `key_file`.
+        `folder` is the site's; the key of Vault fields may be in a file there.
         """
         values = {}
         for name, value in self._sources[0].values.items():
             secret = _SECRET_NAME.match(name)
             if secret is None or name == KEY_FILE_VARIABLE:
                 continue
-            if _encodes(value):
+            if _is_utf_8(value):
                 values[secret[1].lower()] = value
             else:
                 self.refuse(name, "must be valid UTF-8")
@@ -445,7 +448,7 @@ class Environment:
             if named is None or not path:
                 continue
             kind, name = named[1], named[2]
-            if "\0" in path or not _encodes(path):
+            if "\0" in path or not _is_utf_8(path):
                 self.refuse(variable, "must be a path")
             elif kind == "CERT":
                 key = given.get(f"FW_CLIENT_KEY_{name}") or path
@@ -455,9 +458,7 @@ class Environment:
         return found
 
     def _key_file(self, folder: Path) -> Path | None:
-        """Return the file to read the key from; None when the environment has the key, or there is
-        none.
-        """
+        """Return the file that has the key; None if the environment has it, or there is none."""
         process = self._sources[0].values
         named, credential = process.get(KEY_FILE_VARIABLE), credential_file(process)
         given = {
@@ -481,7 +482,7 @@ class Environment:
         return own if KEY_VARIABLE not in process and own.exists() else None
 
     def warnings(self) -> Iterator[str]:
-        """Yield a sentence for each variable of ours that is ignored, in a fixed order."""
+        """Yield a sentence for each ignored variable FW_*, in a fixed order."""
         process, file = self._sources
         for name in sorted(file.values):
             if name.startswith("FW_SECRET_"):
@@ -489,8 +490,17 @@ class Environment:
                     f"{file.label}: {name} is ignored; secrets are read from the process's "
                     "environment only"
                 )
+        for name in sorted(process.values):
+            if name.startswith("FW_SECRET_") and not _SECRET_NAME.match(name):
+                yield (
+                    f"{process.label}: {_shown(name)} is ignored; after FW_SECRET_ a name has only "
+                    "A-Z, 0-9 and _"
+                )
         if CONFIG_VARIABLE in file.values:
-            yield f"{file.label}: {CONFIG_VARIABLE} is ignored; it tells where this file is"
+            yield (
+                f"{file.label}: {CONFIG_VARIABLE} is ignored; set it in the environment, since it "
+                "locates this file"
+            )
         for source in (process, file):
             for name in sorted(source.values):
                 if name.startswith(_PREFIX) and not _is_known(name):
@@ -508,8 +518,8 @@ def _is_known(name: str) -> bool:
     )
 
 
-def _encodes(value: str) -> bool:
-    """Say whether a value came as UTF-8: other bytes arrive as lone surrogates (PEP 383)."""
+def _is_utf_8(value: str) -> bool:
+    """Return whether a value was UTF-8: Python decodes other bytes to surrogates (PEP 383)."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -79,9 +79,9 @@ class UserPermission(DocType, name="User Permission", naming="random"):
 
 
 class APIKey(DocType, name="API Key", naming="given"):
-    """Created only by `core.services.api_keys.createMyAPIKey`; its name is the key's public part.
+    """Created only by `core.services.api_keys.createMyAPIKey` and `fw key create`.
 
-    If a System Manager deletes a key, it ends at once.
+    Its name is the key's public part. If a System Manager deletes a key, it ends at once.
     """
 
     service_columns: ClassVar = ("last_used",)

@@ -3,8 +3,9 @@
 Errors of a declaration are collected on the class, not raised, so that a start reports all of them
 at once.
 
-PostgreSQL refuses a row whose columns don't fit into a page of 8 KiB, and an entry of an index over
-2,704 bytes; SQLite accepts both. A declaration that could exceed either limit is refused at start.
+PostgreSQL refuses a row whose columns do not fit into a page of 8 KiB, and an entry of an index of
+over 2,704 bytes; SQLite accepts both. A declaration that could exceed either limit is refused at
+start.
 """
 
 from __future__ import annotations
@@ -267,7 +268,10 @@ def read_declaration(
     read_only: bool,
     permissions: Mapping[str, str],
 ) -> Meta:
-    """Return the Meta of a DocType class, with every error of its declaration in `problems`."""
+    """Return the Meta of a DocType class, with every error of its declaration in `problems`.
+
+    `name`: None for the name of the class. The other arguments are the options of the class.
+    """
     problems: list[str] = []
     doctype = str(name) if name is not None else cls.__name__
     most = MAX_IDENTIFIER - len(table_name(""))

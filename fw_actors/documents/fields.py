@@ -199,7 +199,7 @@ class Password(_Textual):
 
 
 class Vault(_Textual):
-    """A secret that is encrypted at rest and can't be read through the API."""
+    """A secret that is encrypted at rest and cannot be read through the API."""
 
     type = "Vault"
     secret = True

@@ -226,7 +226,7 @@ refused."""
 Enqueue = Callable[["Fw", object, dict[str, object]], int]
 """Records a job that runs a function of an app later; returns its number.
 
-Raises: ValidationError for a function that can't run later.
+Raises: ValidationError for a function that cannot run later.
 """
 
 
@@ -295,7 +295,20 @@ class Fw:
         *,
         ignore_permissions: bool = False,
     ) -> list[dict[str, Any]]:
-        """Return rows that the user may list, as dicts."""
+        """Return rows that the user may list, as dicts.
+
+        Args:
+            doctype: the DocType.
+            filters: triples `[field, operator, value]`, or a dict of equalities; all must match.
+            fields: the fields of the rows; None: the standard fields.
+            order_by: fields separated by commas, each with an optional `asc` or `desc`; None:
+                `creation desc`.
+            limit, start: the maximum number of rows, None for all, and the number to skip.
+            ignore_permissions: also return rows and fields that the user may not see.
+
+        Raises: NotFoundError for an unknown DocType; BadRequestError for invalid filters, fields or
+            order; PermissionDeniedError.
+        """
         return self.documents.lists.rows(
             self, doctype, filters, fields, order_by, limit, start, ignore_permissions
         )
@@ -308,7 +321,10 @@ class Fw:
         order_by: str | None = None,
         limit: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Return rows without checking permissions, except the scope of Webhook and deliveries."""
+        """Return rows as `get_list`, without permissions.
+
+        DocTypes that the user's access scopes exclude, such as Webhook, have no rows.
+        """
         return self.get_list(doctype, filters, fields, order_by, limit, ignore_permissions=True)
 
     def count(self, doctype: str, filters: Filters = ()) -> int:
@@ -316,8 +332,11 @@ class Fw:
         return self.documents.lists.count(self, doctype, filters)
 
     def get_value(self, doctype: str, name_or_filters: str | Filters | None, field: str) -> Any:
-        """Return one field of the first matching row; None if there is none, or for the name
-        None."""
+        """Return one field of the first matching row, without checking permissions.
+
+        `name_or_filters`: a document's name, or filters as in `get_list`. None if there is no such
+        row, or for the name None.
+        """
         if name_or_filters is None:  # such as the value of an empty link
             return None
         if isinstance(name_or_filters, str):
@@ -326,8 +345,7 @@ class Fw:
         return found[0][field] if found else None
 
     def exists(self, doctype: str, name_or_filters: str | Filters | None) -> str | None:
-        """Return the name of the first matching row; None if there is none, or for the name
-        None."""
+        """Return the name of the first matching row; arguments and None as in `get_value`."""
         found: str | None = self.get_value(doctype, name_or_filters, "name")
         return found
 

@@ -58,7 +58,7 @@ def check_name(doc: DocType) -> None:
 def run_after_commit(fw: Fw, doc: DocType, note_defect: NoteDefect) -> None:
     """Call the hook `after_commit`, which the class has, once the change is durable.
 
-    The handle can't be used then, and the hook can't undo the change: its errors are recorded as
+    The handle cannot be used then, and the hook cannot undo the change: its errors are recorded as
     defects.
     """
 

@@ -232,12 +232,12 @@ class Documents:
         """Delete a document and its child rows."""
         with atomic(fw, doc):
             authorize_action(fw, doc, "delete", ignore_permissions)
-            self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
+            self.registry.table(doc.doctype).lock_exclusive(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
             if stored.docstatus == SUBMITTED:
                 raise ConflictError(f"{doc.doctype} {doc.name} is submitted; cancel it first.")
             permissions.require_removal(fw, stored)
-            rows.restore(doc, stored)  # unsaved changes of the object don't count
+            rows.restore(doc, stored)  # unsaved changes of the object do not count
             observers = self._observers[doc.doctype]
             observers.changing(fw, "on_trash", doc)
             run_hook(fw, doc, "on_trash")
@@ -252,7 +252,7 @@ class Documents:
         """Rename a document and all references to it. No hooks, no events."""
         with atomic(fw, doc):
             authorize_action(fw, doc, "write", ignore_permissions)
-            self.registry.table(doc.doctype).take(fw.tx, str(doc.name))
+            self.registry.table(doc.doctype).lock_exclusive(fw.tx, str(doc.name))
             stored = self._stored(fw, doc, ignore_permissions)
             permissions.require_removal(fw, stored, name)
             old = str(doc.name)
@@ -267,7 +267,7 @@ class Documents:
         """Write one column directly: no hooks and no events, but observers apply their rules.
 
         They check the stored document with the new value, not other changes on `doc`.
-        `modified` changes, so that a save of an earlier read can't write the old value back.
+        `modified` changes, so that a save of an earlier read cannot write the old value back.
         """
         with atomic(fw, doc):
             authorize_action(fw, doc, "write", ignore_permissions)

@@ -5,10 +5,10 @@ documents of its DocType, and if every link of it and of its child rows to a Doc
 leads to a named document. An empty link limits nothing (A-311). Of User Permission, only the user's
 own rows are within the scopes (A-319).
 
-A user with access scopes can't grant or withdraw more than they have. Therefore such a user, even a
-System Manager, is refused every write that creates, removes or takes over a System Manager: writes
-of the account, of its API keys, and of the role itself (A-321). The refusal is part of the scopes,
-so `ignore_permissions` does not lift it.
+A user with access scopes cannot grant or withdraw more than they have. Therefore such a user, even
+a System Manager, is refused every write that creates, removes or takes over a System Manager:
+writes of the account, of its API keys, and of the role itself (A-321). The refusal is part of the
+scopes, so `ignore_permissions` does not lift it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Rights:
     def require_reach(self, meta: Meta) -> None:
         """Refuse a DocType that scopes exclude. Raises: PermissionDeniedError."""
         if self.excludes(meta):
-            raise PermissionDeniedError(f"Your access scopes don't include {meta.name}.")
+            raise PermissionDeniedError(f"Your access scopes do not include {meta.name}.")
 
     def require_document(self, meta: Meta, name: object) -> None:
         """Refuse a document by its name before it is looked up, so that the refusal does not tell
@@ -132,7 +132,7 @@ class Rights:
         """
         if self.scoped:
             raise PermissionDeniedError(
-                "Your access scopes don't let you create, change or sign out a System Manager."
+                "Your access scopes do not let you create, change or sign out a System Manager."
             )
 
     def refuse_own_record(self, meta: Meta, name: str | None) -> None:
@@ -176,6 +176,16 @@ def administering_error(rights: Rights, act: str) -> PermissionDeniedError | Non
     return PermissionDeniedError(f"{act} requires the role System Manager without access scopes.")
 
 
+def require_administering(rights: Rights, act: str) -> None:
+    """Refuse users other than System Managers without access scopes; `act` as above.
+
+    Raises: PermissionDeniedError.
+    """
+    error = administering_error(rights, act)
+    if error is not None:
+        raise error
+
+
 Scopes = Mapping[str, frozenset[str]]
 
 
@@ -187,7 +197,7 @@ def require_within(rights: Rights, doc: DocType) -> None:
         return
     named = scopes.get(doc.doctype)
     if (named is not None and doc.name not in named) or _is_foreign_scope(rights, doc):
-        raise PermissionDeniedError(f"Your access scopes don't include this {doc.doctype}.")
+        raise PermissionDeniedError(f"Your access scopes do not include this {doc.doctype}.")
     for each in (doc, *(row for table in doc.meta.tables for row in rows_of(doc, table))):
         for field, _ in _limited(each.meta, scopes):
             require_link_within(scopes, field, each.__dict__[field.name])
@@ -198,7 +208,9 @@ def require_link_within(scopes: Scopes, field: Field, value: Any) -> None:
     if not isinstance(field, Link) or not value:
         return
     if field.options in scopes and value not in scopes[field.options]:
-        raise PermissionDeniedError(f"Your access scopes don't include what {field.name} links to.")
+        raise PermissionDeniedError(
+            f"Your access scopes do not include what {field.name} links to."
+        )
 
 
 def conditions(rights: Rights, registry: Registry, meta: Meta) -> Iterator[Any]:

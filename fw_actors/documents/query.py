@@ -76,7 +76,7 @@ class Lists:
         start: int,
         ignore_permissions: bool,
     ) -> list[dict[str, Any]]:
-        """Return the matching rows. Raises: BadRequestError, PermissionDeniedError."""
+        """Return the matching rows; arguments and errors as in `Fw.get_list`."""
         meta = fw.documents.registry.meta(doctype)
         if not ignore_permissions:
             fw.rights.require_reach(meta)
@@ -86,7 +86,7 @@ class Lists:
         return wanted.rows(fields, order_by, limit, start)
 
     def count(self, fw: Fw, doctype: str, filters: Filters) -> int:
-        """Return the number of matching rows, regardless of permissions."""
+        """Return the number of matching rows, without permissions. Raises: BadRequestError."""
         meta = fw.documents.registry.meta(doctype)
         return Query(fw, meta, filters, ignore_permissions=True).count()
 
@@ -109,7 +109,7 @@ class Query:
     ) -> None:
         """`also`: further conditions, by the service, on the columns of the table.
 
-        Raises: BadRequestError for filters that can't be understood or aren't allowed.
+        Raises: BadRequestError for filters that cannot be understood or are not allowed.
         """
         self._fw, self._meta = fw, meta
         self._free = ignore_permissions

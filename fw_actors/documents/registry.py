@@ -92,7 +92,7 @@ class Whitelisted:
         except msgspec.ValidationError as error:
             text = str(error).replace("`", "")[:_LONGEST_SHOWN]  # it may quote the value
             raise BadRequestError(f"{name} is of a wrong type: {text}.", field=name) from None
-        except TypeError:  # a union that msgspec can't distinguish
+        except TypeError:  # a union that msgspec cannot distinguish
             return
 
 
@@ -333,7 +333,7 @@ def _missing_import(error: BaseException) -> str:
 def declared_in(modules: Iterable[ModuleType]) -> tuple[list[type[DocTypeBase]], list[Whitelisted]]:
     """Return the DocTypes and whitelisted functions of the modules, in their order.
 
-    A package declares those of its own modules that it imports; objects from elsewhere don't count.
+    A package declares those of its own modules that it imports, and nothing from elsewhere.
     """
     doctypes: list[type[DocTypeBase]] = []
     functions: list[Whitelisted] = []

@@ -281,7 +281,7 @@ def delete(fw: Fw, doctype: str, name: str) -> dict[str, Any]:
     """Delete a document."""
     meta = _open(fw, doctype)
     fw.rights.require(meta, "delete")
-    fw.documents.registry.tables[doctype].take(fw.tx, name)
+    fw.documents.registry.tables[doctype].lock_exclusive(fw.tx, name)
     fw.get_doc(doctype, name).delete()
     return {"ok": True}
 
@@ -296,7 +296,7 @@ def rename(fw: Fw, doctype: str, name: str, body: Mapping[str, Any]) -> dict[str
     if not isinstance(new, str):
         raise BadRequestError("name must be text.", field="name")
     fw.rights.require(meta, "write")
-    fw.documents.registry.tables[doctype].take(fw.tx, name)
+    fw.documents.registry.tables[doctype].lock_exclusive(fw.tx, name)
     return shown(fw, fw.get_doc(doctype, name).rename(new))
 
 

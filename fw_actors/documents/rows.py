@@ -7,7 +7,7 @@ updated by observers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -246,7 +246,10 @@ class RowInserter:
         select: Callable[[Sequence[sa.ColumnElement[Any]]], sa.Select[Any]],
         **found: sa.ColumnElement[Any],
     ) -> sa.Insert:
-        """Return an insert that reads values from another row, for `insert_by`.
+        """Return an insert that reads values from another row.
+
+        Its parameters are `name`, those of `standard_columns`, the other fields, and those of the
+        query.
 
         Args:
             select: makes the query for that row; if there is none, nothing is inserted.
@@ -258,28 +261,7 @@ class RowInserter:
 
     def insert(self, tx: Tx, name: str, owner: str, **values: Any) -> None:
         """Write a row for `owner`; `values` as the columns hold them. Raises: UniqueViolation."""
-        tx.run(self._insert, name=name, **_standard(tx, owner), **values)
-
-    def insert_by(
-        self, statement: Statement, tx: Tx, name: str, owner: str, values: Mapping[str, Any]
-    ) -> int:
-        """Insert a row as `insert` does, by a statement from `reading`.
-
-        `values` also has the other parameters of the statement. Returns the number of written rows.
-        """
-        return tx.run(statement, name=name, **_standard(tx, owner), **values)
-
-    def defer_insert_by(
-        self,
-        statement: Statement,
-        tx: Tx,
-        name: str,
-        owner: str,
-        values: Mapping[str, Any],
-        missed: Callable[[], object],
-    ) -> None:
-        """Insert like `insert_by`, deferred; if no row is written, call `missed` (`Tx.defer`)."""
-        tx.defer(statement, missed, name=name, **_standard(tx, owner), **values)
+        tx.run(self._insert, name=name, **standard_columns(tx, owner), **values)
 
     def insert_many(
         self, tx: Tx, owner: str, written: Sequence[tuple[str, dict[str, Any]]]
@@ -288,12 +270,12 @@ class RowInserter:
         if len(written) == 1:
             self.insert(tx, written[0][0], owner, **written[0][1])
             return
-        standard = _standard(tx, owner)
+        standard = standard_columns(tx, owner)
         tx.run_many(self._insert, [{"name": name, **standard, **row} for name, row in written])
 
 
-def _standard(tx: Tx, owner: str) -> dict[str, Any]:
-    """Return the standard columns of a new row, except its name."""
+def standard_columns(tx: Tx, owner: str) -> dict[str, Any]:
+    """Return the standard columns of a new row, except its name; `owner` is the writing user."""
     return {
         "owner": owner,
         "creation": tx.now,

@@ -13,7 +13,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, DropIndex
 from fw_actors.documents.doctype import MAX_IDENTIFIER, ROW_ID, Meta
 from fw_actors.documents.fields import Check, Field, Int, Link, Vault, type_problems
 from fw_actors.errors import ConfigurationError
-from fw_actors.store import Statement, Tx, UniqueViolation
+from fw_actors.store import Statement, Tx, UniqueViolation, partial_index
 from fw_actors.store.migrations import AddColumn
 
 _DIGEST_BYTES: Final = 4
@@ -47,9 +47,8 @@ def indexes_of(meta: Meta) -> Iterator[sa.Index]:
 def _partial_index(
     kind: str, meta: Meta, columns: Sequence[str], filled: str, *, unique: bool = False
 ) -> sa.Index:
-    where = sa.text(f"{filled} IS NOT NULL")
     name = _index_name(kind, meta, *columns)
-    return sa.Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+    return partial_index(name, *columns, unique=unique, where=f"{filled} IS NOT NULL")
 
 
 def _index_name(kind: str, meta: Meta, *columns: str) -> str:
@@ -119,8 +118,8 @@ class DocTable:
         self._select, self._exists = Statement(found), Statement(named)
         # Row locks; SQLite ignores them, since it has one writer.
         self._select_locked = Statement(found.with_for_update(key_share=True))
-        self._held = Statement(named.with_for_update(read=True, key_share=True))
-        self._taken = Statement(named.with_for_update())
+        self._select_shared = Statement(named.with_for_update(read=True, key_share=True))
+        self._select_exclusive = Statement(named.with_for_update())
         self._delete = Statement(sa.delete(self.table).where(c.name == sa.bindparam("key")))
         if meta.child:
             parent = sa.and_(
@@ -167,18 +166,19 @@ class DocTable:
         return None if row is None else dict(zip(self.names, row, strict=True))
 
     def exists(self, tx: Tx, name: str) -> bool:
-        """Whether a row of this name exists."""
+        """Return whether a row of this name exists."""
         return tx.one(self._exists, key=name) is not None
 
-    def holds(self, tx: Tx, name: str) -> bool:
-        """Whether a row of this name exists; if so, lock it against removal until the transaction
-        ends.
-        """
-        return tx.one(self._held, key=name) is not None
+    def lock_shared(self, tx: Tx, name: str) -> bool:
+        """Lock a row against removal and renaming until the transaction ends.
 
-    def take(self, tx: Tx, name: str) -> None:
-        """Take the exclusive row lock before a removal or rename; conflicts with `holds`."""
-        tx.run(self._taken, key=name)
+        Returns: whether the row exists.
+        """
+        return tx.one(self._select_shared, key=name) is not None
+
+    def lock_exclusive(self, tx: Tx, name: str) -> None:
+        """Lock a row before its removal or renaming; conflicts with `lock_shared`."""
+        tx.run(self._select_exclusive, key=name)
 
     def delete(self, tx: Tx, name: str) -> None:
         """Delete a row by its name."""
@@ -209,6 +209,11 @@ def table_of(doctype: type) -> DocTable:
     return DocTable(meta)
 
 
+def stored_number(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
+    """Return the number in a column, in which SQLite may have text or bytes: 0 then."""
+    return sa.cast(column, sa.BigInteger)
+
+
 def valid_number(doctype: type, name: str) -> sa.ColumnElement[int]:
     """Return the value of an Int field, in which raw SQL may have stored anything.
 
@@ -218,8 +223,7 @@ def valid_number(doctype: type, name: str) -> sa.ColumnElement[int]:
     table = table_of(doctype)
     field = table.meta.fields[name]
     assert isinstance(field, Int)
-    # SQLite stores text in a column of numbers; cast, it is 0.
-    number = sa.cast(table.table.c[name], sa.BigInteger)
+    number = stored_number(table.table.c[name])
     return sa.case(
         (number > field.maximum, field.maximum),
         (number >= field.minimum, number),

@@ -142,7 +142,7 @@ def check_value(documents: Documents, tx: Tx, doc: DocType, field: Field) -> Non
         for row in rows_of(doc, field):
             check_values(documents, tx, row)
     elif isinstance(field, Link) and value:
-        if not documents.registry.table(field.options).holds(tx, value):
+        if not documents.registry.table(field.options).lock_shared(tx, value):
             # The same refusal as for a document beyond the scopes: it must not tell what exists.
             require_link_within(doc._fw.rights.scopes, field, value)
             raise ValidationError(
@@ -183,7 +183,7 @@ def fields_linking_to(documents: Documents, doctype: str) -> Iterator[tuple[str,
 
 def changed_columns(before: DocType, doc: DocType) -> list[Field]:
     """Return the columns that a write has changed. Stored values are compared, because documents
-    don't show whether a secret has changed.
+    do not show whether a secret has changed.
     """
     old, new = before._stored or {}, doc._stored or {}
     if old is new:

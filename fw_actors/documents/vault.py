@@ -1,8 +1,8 @@
 """Values encrypted at rest with a key derived from FW_SECRET_KEY (AES-256-GCM, HKDF-SHA-256).
 
-A value is bound to its DocType, field and row, so that a ciphertext that was copied elsewhere can't
-be decrypted. It begins with an id of its key, which distinguishes a changed key from a damaged
-value.
+A value is bound to its DocType, field and row, so that a ciphertext that was copied elsewhere
+cannot be decrypted. It begins with an id of its key, which distinguishes a changed key from a
+damaged value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEY_ID_CHARACTERS: Final = 8
 
 
 class UnreadableError(Exception):
-    """Raised when a stored value can't be decrypted: no key, another key, or damage."""
+    """Raised when a stored value cannot be decrypted: no key, another key, or damage."""
 
 
 class VaultCipher:
@@ -49,7 +49,12 @@ class VaultCipher:
         return self._key_id
 
     def seal(self, text: str, doctype: str, field: str, row: str) -> str:
-        """Return the encrypted text for the column. Raises: ValidationError without a key."""
+        """Return a text encrypted for the column of a field.
+
+        The result is bound to DocType, field and `row`, the random id of the row.
+
+        Raises: ValidationError without a key.
+        """
         if self._cipher is None:
             raise ValidationError(
                 f"{field} cannot be written: FW_SECRET_KEY is not set in the environment.",
@@ -59,10 +64,17 @@ class VaultCipher:
         sealed = self._cipher.encrypt(nonce, text.encode(), _binding(doctype, field, row))
         return ":".join((VERSION, self._key_id, base64.b64encode(nonce + sealed).decode()))
 
-    def open(self, stored: str, doctype: str, field: str, row: str) -> str:
-        """Return the text. Raises: UnreadableError."""
+    def open(self, stored: str | bytes, doctype: str, field: str, row: str) -> str:
+        """Return the text that `seal` encrypted for the same DocType, field and row.
+
+        `stored` is bytes if raw SQL has written them (SQLite).
+
+        Raises: UnreadableError.
+        """
         if self._cipher is None:
             raise UnreadableError("FW_SECRET_KEY is not set")
+        if not isinstance(stored, str):
+            raise UnreadableError("the stored value is damaged")
         version, _, rest = stored.partition(":")
         key_id, _, text = rest.partition(":")
         if version != VERSION or key_id != self._key_id:

@@ -1,8 +1,8 @@
 """Looks passwords up in a local file of breached ones, without reading it into memory.
 
-The file is written by the downloader of Have I Been Pwned: lines `SHA-1:count` in the order of the
-hashes, 40 GB for all of them. Hashes may be cut to their first 16 digits or more, and counts may be
-missing, which makes it a third of that. Nothing is asked over the network (A-360 to A-362).
+The downloader of Have I Been Pwned writes the file: lines `SHA-1:count` in the order of the hashes,
+40 GB in all. Hashes may be cut to their first 16 digits or more, and counts may be missing, which
+reduces the size to a third. Nothing is sent over the network (A-360 to A-362).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fw_actors.errors import ConfigurationError, OverloadedError, PasswordPolicy
 MAX_LINE: Final = 80
 SAMPLES: Final = 64
 _LINE: Final = re.compile(rb"([0-9A-Fa-f]{16,40})(?::[0-9]{1,20})?\r?\Z")
-_WHAT_TO_DO: Final = (
+_REMEDY: Final = (
     "Download the file of SHA-1 hashes with the haveibeenpwned-downloader (a single file, ordered "
     "by hash), or remove auth.breachedPasswords"
 )
 
 
 class BreachedPasswords:
-    """A sorted file of hashes, searched by halves: about 35 small reads in the largest one."""
+    """A sorted file of hashes; a binary search takes about 35 small reads in the largest one."""
 
     def __init__(self, path: Path) -> None:
-        """Open a file and look at some of its lines.
+        """Open a file and check a sample of its lines.
 
         Raises: ConfigurationError for a file that cannot be read or is no sorted list of hashes.
         """
@@ -54,7 +54,7 @@ class BreachedPasswords:
     def refuse(self, password: str) -> None:
         """Refuse a password that the file lists. Reads the disk: call it in a thread.
 
-        Raises: PasswordPolicyError; OverloadedError if the file can't be read any more.
+        Raises: PasswordPolicyError; OverloadedError if the file can no longer be read.
         """
         try:
             listed = self.lists(password)
@@ -84,7 +84,7 @@ class BreachedPasswords:
         return False
 
     def _line_around(self, at: int) -> tuple[int, int, bytes]:
-        """Return where the line that holds a byte begins and ends, and its hash."""
+        """Return the begin and the end of the line around a byte, and the line's hash."""
         begin = max(0, at - MAX_LINE)
         block = os.pread(self._file, 2 * MAX_LINE + 2, begin)
         place = at - begin
@@ -98,7 +98,7 @@ class BreachedPasswords:
         return begin + first, begin + last + 1, line[1].upper()
 
     def _examine(self) -> None:
-        """Look at lines all over the file: each must be a hash, and they must ascend."""
+        """Check that lines from all parts of the file are hashes in ascending order."""
         if self._size == 0:
             raise self._unusable("is empty")
         places = (self._size * number // SAMPLES for number in range(SAMPLES))
@@ -107,4 +107,4 @@ class BreachedPasswords:
             raise self._unusable("is not ordered by hash")
 
     def _unusable(self, why: str) -> ConfigurationError:
-        return ConfigurationError([f"auth.breachedPasswords: {self._path} {why}. {_WHAT_TO_DO}."])
+        return ConfigurationError([f"auth.breachedPasswords: {self._path} {why}. {_REMEDY}."])

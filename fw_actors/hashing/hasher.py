@@ -1,17 +1,16 @@
 """Hashes and verifies passwords with argon2 in a bounded pool of threads.
 
-Passwords are hashed as they come: no trimming, no normalising.
+Passwords are hashed as typed, without trimming or normalisation.
 Rules: A-110, A-111, A-112, A-130, A-44, A-49.
 
-There are as many slots as cores, divided among the processes of the service; a slot is held until
-its thread ends, also when the caller has gone. The queues are served in turn, so that a flood of
-sign-ins does not starve recovery; each queue is shared fairly by the networks that ask. A thread
-that has finished one hash begins the next by itself: going by way of trio's thread would leave a
-core idle for each wake-up.
+There are as many slots as cores, divided among the processes of the service. A slot is occupied
+until its thread has finished, even if the caller was cancelled. The queues alternate, so that a
+flood of sign-ins does not starve recovery; each queue is shared fairly by the networks of its
+requesters. A thread that has finished a hash takes the next job itself, because a core would be
+idle while trio's thread is woken.
 Rules: A-112, A-113, A-114, A-115, A-116.
 
-The module has more than 500 lines because a thread serves both: it runs the hash of a job, and
-takes the next job from the queues.
+The module has more than 500 lines because hashing and queues share the threads.
 """
 
 from __future__ import annotations
@@ -121,8 +120,8 @@ class HashQueue(Enum):
     RECOVERY = 16
 
 
-KEPT_FOR_KNOWN: Final = {HashQueue.SIGN_IN: 16, HashQueue.RECOVERY: 0}
-"""How many entries of a queue are kept for requesters from known addresses."""
+RESERVED_FOR_KNOWN: Final = {HashQueue.SIGN_IN: 16, HashQueue.RECOVERY: 0}
+"""The entries of a queue that are reserved for requesters from known addresses."""
 ANONYMOUS: Final = Requester("")
 """The requester of work that no network request asked for."""
 
@@ -147,20 +146,20 @@ class HashSlots:
     """A bounded number of hashing threads, and the queues for them."""
 
     def __init__(self, count: int, place: ProcessPlace = _ALONE) -> None:
-        """`place`: the queues get this process's part of their capacities."""
+        """`count` is the number of slots; `place` determines this process's part of the queues."""
         self._count = count
-        self._lock = threading.Lock()  # over all that follows
+        self._lock = threading.Lock()  # guards the following fields
         self._running = 0
         self._begun = 0
         self._waiting: dict[HashQueue, FairQueue[HashJob]] = {
-            queue: FairQueue(place.share(queue.value), KEPT_FOR_KNOWN[queue] // place.count)
+            queue: FairQueue(place.share(queue.value), RESERVED_FOR_KNOWN[queue] // place.count)
             for queue in HashQueue
         }
-        self._turn = HashQueue.SIGN_IN
+        self._last_served = HashQueue.SIGN_IN
 
     @property
     def running(self) -> int:
-        """The number of slots that are taken."""
+        """The number of occupied slots."""
         return self._running
 
     @property
@@ -178,10 +177,11 @@ class HashSlots:
     ) -> T:
         """Run `work` in a thread once a slot is free, and return its result.
 
-        Cancelled while it waits, it is never begun; once begun it is waited for.
+        A call that is cancelled while it waits for a slot does not begin; later it waits for the
+        result of `work`.
 
-        Raises: OverloadedError when the queue is full, also later while `requester` has more than
-            its share of a full queue; what `work` raises.
+        Raises: OverloadedError if the queue is full, or becomes full while `requester` has more
+            than its share of it; the errors of `work`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         job, displaced = HashJob(work, requester), None
@@ -208,14 +208,14 @@ class HashSlots:
         return result
 
     def run_here(self, work: Callable[[], T]) -> T:
-        """Run `work` at once on the caller's own thread, beside the slots."""
+        """Run `work` at once on the caller's thread, without a slot."""
         with self._lock:
             self._begun += 1
         return work()
 
     def start(self, first: HashJob) -> None:
-        """Begin to serve jobs, `first` before those of the queues, on the slot just taken."""
-        # Not one of trio's own threads: they are lent to others, and a priority can't be raised.
+        """Start a thread for the slot that was just occupied; it runs `first`, then queued jobs."""
+        # Not one of trio's threads, which are reused: a lowered priority cannot be raised again.
         thread = threading.Thread(target=self._serve, args=(first,), name=_THREAD_NAME, daemon=True)
         try:
             thread.start()
@@ -226,31 +226,35 @@ class HashSlots:
             raise OverloadedError("The system cannot start another thread.") from None
 
     def _serve(self, first: HashJob) -> None:
-        """The thread: one job after the other, until none waits."""
+        """Run jobs until none waits: the body of a thread."""
         _lower_priority()
         job: HashJob | None = first
         while job is not None:
             result = outcome.capture(job.work)
-            following = self.next_job()  # before the answer: its receiver must find the slot free
+            following = (
+                self.next_job()
+            )  # before the answer: the slot is free when the caller resumes
             job.answer(result)
             job = following
 
     def next_job(self) -> HashJob | None:
-        """Take a job from the other queue, else from the same one, else free the slot."""
+        """Return the next job, of the other queue if it has one; without a job free the slot."""
         with self._lock:
-            other = HashQueue.RECOVERY if self._turn is HashQueue.SIGN_IN else HashQueue.SIGN_IN
-            for queue in (other, self._turn):
+            other = (
+                HashQueue.RECOVERY if self._last_served is HashQueue.SIGN_IN else HashQueue.SIGN_IN
+            )
+            for queue in (other, self._last_served):
                 waiting = self._waiting[queue]
                 job = waiting.pop() if waiting.length else None
                 if job is not None:
-                    self._turn = queue
+                    self._last_served = queue
                     self._begun += 1
                     return job
             self._running -= 1
             return None
 
     def _withdraw(self, queue: HashQueue, job: HashJob) -> bool:
-        with self._lock:  # False: it was begun or displaced in the same moment
+        with self._lock:  # False: it has begun, or was displaced
             return self._waiting[queue].remove(job, job.requester)
 
 
@@ -287,7 +291,7 @@ _HASH_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class HasherStatistics:
-    """Counters since the start, and how many hashes wait now."""
+    """Counters since the start, and the numbers of running and waiting hashes."""
 
     hashes: int  # verifications and new hashes, decoys too
     running: int
@@ -329,10 +333,15 @@ class Hasher:
         place: ProcessPlace | None = None,
         inline: bool = False,
     ) -> None:
-        """`minimum` and `refuse_common` are the policy's `minPasswordLength` and
-        `refuseCommonPasswords`, `breached` the file of `breachedPasswords`;
-        `place` is the process's, for its part of slots and queues;
-        `inline` hashes on the caller's task, for tests whose clock does not see threads."""
+        """Args:
+        parameters: the cost of new hashes (FW_ARGON2).
+        minimum, refuse_common: the policy's `minPasswordLength` and `refuseCommonPasswords`.
+        entropy: creates the decoy.
+        breached: the file of the policy's `breachedPasswords`.
+        slots: the number of threads; None: the process's part of the cores.
+        place: the place of the process in its service; determines its part of the limits.
+        inline: hash on the caller's task, for tests whose clock does not see threads.
+        """
         self.argon2_hasher = argon2.PasswordHasher(
             time_cost=parameters.time,
             memory_cost=parameters.memory_kib,
@@ -345,7 +354,7 @@ class Hasher:
         count = slots or place.share(len(os.sched_getaffinity(0)))
         self.slots = InlineSlots(count, place) if inline else HashSlots(count, place)
         self._lock = threading.Lock()  # guards the next fields
-        self._withheld = 0  # begun, and then not computed: it was too late
+        self._withheld = 0  # jobs that began, but were too late to be computed
         self._cost = parameters
         self._live = argon2.Parameters(
             type=argon2.Type.ID,
@@ -356,14 +365,14 @@ class Hasher:
             memory_cost=parameters.memory_kib,
             parallelism=parameters.parallelism,
         )
-        # A digest that was never computed: no password fits it, at any cost.
+        # A random digest, which matches no password at any cost.
         self._decoy_parts = (
             f"{_base64(entropy.bytes(_SALT_BYTES))}${_base64(entropy.bytes(_HASH_BYTES))}"
         )
 
     @classmethod
     def of(cls, config: Config, entropy: Entropy, *, inline: bool = False) -> Hasher:
-        """Return the hasher that a site's configuration asks for.
+        """Return the hasher for a site's configuration.
 
         Raises: ConfigurationError for an unusable file of breached passwords.
         """
@@ -381,7 +390,7 @@ class Hasher:
     async def hash(
         self, password: str, *, name: str, email: str, requester: Requester = ANONYMOUS
     ) -> str:
-        """Validate a new password and return its hash. The queue is shared by `requester`s.
+        """Validate a new password and return its hash; `requester` shares the queue with others.
 
         Raises: PasswordPolicyError; OverloadedError when too many wait.
         """
@@ -411,7 +420,7 @@ class Hasher:
         return self.argon2_hasher.hash(_bytes(password))
 
     def validate(self, password: str, *, name: str, email: str) -> None:
-        """Refuse a password that breaks the policy, breached ones aside, which need the disk.
+        """Refuse a password that breaks the policy; breached passwords are checked by `hash`.
 
         Raises: PasswordPolicyError.
         """
@@ -430,11 +439,17 @@ class Hasher:
     ) -> PasswordCheck:
         """Verify a password with exactly one hash, in every case.
 
-        A missing or damaged hash costs `decoy` (None: the cost of a new hash), and an over-long
-        password the cost of the stored hash, so that the time tells nothing. `may_begin` is
-        called on the thread right before. The queue is shared by `requester`s.
+        The time must not reveal whether the account exists, or has a usable hash.
 
-        Raises: OverloadedError when the queue is full, or `may_begin` returns False; nothing was
+        Args:
+            stored: the stored hash; None or a damaged one is replaced by a decoy.
+            password: as typed; one that is too long is refused at the cost of the stored hash.
+            queue: the queue that waits for a slot.
+            decoy: the cost of a decoy; None: that of a new hash.
+            requester: shares the queue with others.
+            may_begin: called in the thread immediately before the hash.
+
+        Raises: OverloadedError if the queue is full or `may_begin` returns False; nothing was
             computed then.
         """
 
@@ -467,14 +482,14 @@ class Hasher:
         except argon2.exceptions.VerifyMismatchError:
             return PasswordCheck(False)
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
-            # A damaged hash fails at once, and that would show.
+            # A damaged hash fails at once, which the response time would reveal.
             return self._refuse(decoy, password)
         return PasswordCheck(True, outdated=asked != self._live)
 
     def _verify_imported(
         self, stored: ImportedHash, password: str, decoy: HashCost
     ) -> PasswordCheck:
-        """Verify by the scheme of another system; a hash that fits is to be made anew."""
+        """Verify by the scheme of another system; a matching hash is outdated."""
         if len(password) > MAX_RUNES:
             return self._refuse(stored.cost, password)
         try:
@@ -484,7 +499,7 @@ class Hasher:
         return PasswordCheck(fits, outdated=fits)
 
     def _refuse(self, cost: HashCost, password: str) -> PasswordCheck:
-        """Spend one run of this cost on a hash that no password fits."""
+        """Compute one hash of this cost, and return a failure."""
         if isinstance(cost, ImportedCost):
             with suppress(ModuleNotFoundError, ValueError):
                 cost.spend(_bytes(password))
@@ -504,5 +519,5 @@ def _bytes(password: str) -> bytes:
 
 
 def _base64(data: bytes) -> str:
-    """Return base64 as it stands in a hash: without padding."""
+    """Return base64 without padding, as in an argon2 hash."""
     return base64.b64encode(data).decode().rstrip("=")

@@ -1,6 +1,6 @@
 """Password hashes of other systems: bcrypt, scrypt and PBKDF2, as common libraries write them.
 
-They are verified until their owner's next sign-in, at which the hash is made anew with argon2.
+They are used until their owner's next sign-in, which replaces them by an argon2 hash.
 
 | Scheme | Forms |
 |---|---|
@@ -57,7 +57,7 @@ class ImportedCost:
         return f"{self.scheme} {','.join(map(str, self.parameters))}"
 
     def spend(self, password: bytes) -> None:
-        """Compute one hash of this cost that no password fits. Raises: ModuleNotFoundError."""
+        """Compute one hash of this cost that matches no password. Raises: ModuleNotFoundError."""
         if self.scheme in (_BCRYPT, _BCRYPT_SHA256):
             salt = b"$2b$%02d$%s" % (self.parameters[0], b"." * 22)
             _bcrypt(self.scheme, password, salt)

@@ -1,18 +1,18 @@
-"""Opens connections: DNS in bounded threads, all allowed addresses in turn, the proxy, TLS.
+"""Opens connections: DNS in bounded threads, all allowed addresses, the egress proxy, TLS.
 
-`getaddrinfo` can't be interrupted: a look-up that nobody waits for any more keeps its thread until
-the resolver gives up. So there are at most 32 such threads, at most two for one name, and none of
-them come from trio's own limit, which the rest of the service shares (B-149). A quarter of the
-threads is reserved for names that recently resolved quickly, so that unresponsive names do not
-delay healthy receivers.
+`getaddrinfo` cannot be interrupted: an abandoned look-up keeps its thread until the resolver gives
+up. Therefore there are at most 32 such threads, at most two for one name, and they do not count
+against trio's own limit, which the rest of the service shares (B-149). A quarter of the threads is
+reserved for names that recently resolved quickly, so that unresponsive names do not delay healthy
+receivers.
 
-Each address is checked when it is dialled, so that a name whose answer changes between two look-ups
-(DNS rebinding) gains nothing. Therefore names, addresses and connections are one module, which has
-more than 500 lines.
+Each address is checked when it is dialled, so that DNS rebinding (other addresses at the next
+look-up) cannot circumvent the policy. Therefore names, addresses and connections are one module,
+which has more than 500 lines.
 
 The egress proxy opens a tunnel to a receiver by HTTP CONNECT (B-156, RFC 9110 9.3.6). TLS runs
-inside the tunnel, end to end, so that the proxy sees only a host and a port. It resolves the names
-of receivers, and checks their addresses; addresses in URLs are checked here as well.
+inside the tunnel, end to end, so that the proxy sees only a host and a port. The proxy resolves the
+names of receivers and checks their addresses; addresses in URLs are checked here as well.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fw_actors.http.exchange import (
     Progress,
 )
 from fw_actors.http.response import ConnectError, DnsError, ForbiddenAddress, TlsError
-from fw_actors.http.tls import ClientContexts, SessionCache, secure
+from fw_actors.http.tls import ClientContexts, SessionCache, start_tls
 from fw_actors.http.url import Origin, is_address, is_loopback
 from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
 from fw_actors.runtime.clock import MS_PER_SECOND
@@ -51,14 +51,14 @@ Lookup = Callable[[str, int], Sequence[Address]]
 
 MAX_THREADS: Final = 32
 MAX_PER_HOST: Final = 2
-PROMPT_SECONDS: Final = 1.0  # an older look-up may hang: the next caller begins a second
-MAX_PROMPT: Final = 4096  # names remembered as prompt; the one asked for longest ago goes first
+PROMPT_SECONDS: Final = 1.0  # an older look-up may hang: the next caller begins another one
+MAX_PROMPT: Final = 4096  # remembered names; beyond it, the least recently used is dropped
 
 
 def system_lookup(host: str, port: int) -> Sequence[Address]:
-    """All addresses of a name in the system's order of preference. Blocks.
+    """Return all addresses of a name in the system's order of preference. Blocks.
 
-    Raises: OSError (socket.gaierror), or UnicodeError for what can't be a name.
+    Raises: OSError (socket.gaierror); UnicodeError for text that cannot be a name.
     """
     addresses: dict[Address, None] = {}
     for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -69,11 +69,11 @@ def system_lookup(host: str, port: int) -> Sequence[Address]:
 
 @dataclass(frozen=True, slots=True)
 class ResolverStatistics:
-    """Counters of the resolver.
+    """The resolver's current numbers.
 
     Args:
-        threads: threads taken, those of abandoned look-ups too.
-        waiting: callers that wait for an answer.
+        threads: threads in use, including those of abandoned look-ups.
+        waiting: callers that wait for a result.
         hosts: names that are being looked up.
     """
 
@@ -84,7 +84,7 @@ class ResolverStatistics:
 
 @dataclass(eq=False, slots=True)
 class _RunningLookup:
-    """A running look-up and its waiters, who may want other ports than the first one."""
+    """A running look-up and its waiters, which may need other ports than the first one."""
 
     port: int
     began: float
@@ -99,9 +99,9 @@ class Resolver:
     """Resolves names; simultaneous callers for one name share a look-up.
 
     Args:
-        nursery: holds the look-ups, which outlive the callers that give up.
+        nursery: runs the look-ups, which may outlive their callers.
         lookup: the blocking function that is run in a thread.
-        threads: how many of them at once.
+        threads: the maximum number of look-ups at once.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class Resolver:
     async def resolve(self, host: str, port: int) -> Sequence[Address]:
         """Return all addresses of a name, the preferred ones first; at least one.
 
-        Cancelled, it leaves the look-up to others who wait for it; where nobody does and no thread
-        has begun it yet, it never begins.
+        After a cancellation the look-up continues for its other waiters. It never begins if there
+        are none, and no thread has begun it.
 
         Raises: DnsError.
         """
@@ -137,7 +137,7 @@ class Resolver:
         return [_with_port(address, port) for address in running.addresses]
 
     def statistics(self) -> ResolverStatistics:
-        """Counts of now."""
+        """Return the current numbers."""
         return ResolverStatistics(
             threads=self._limiter.borrowed_tokens,
             waiting=sum(r.waiting for each in self._running.values() for r in each),
@@ -181,7 +181,7 @@ class Resolver:
                 self._lookup,
                 host,
                 running.port,
-                abandon_on_cancel=True,  # cancelled by the end of the sender alone
+                abandon_on_cancel=True,  # only the end of the sender cancels it
                 limiter=trio.CapacityLimiter(1),  # `_limiter` was acquired already
             )
         except (OSError, UnicodeError):
@@ -213,11 +213,10 @@ _REASONS: Final = {
 
 
 def system_trust() -> ssl.SSLContext:
-    """Make the one TLS context of a process, which takes tens of milliseconds.
+    """Return a TLS context that verifies certificate and host name by the system's trust store.
 
-    It verifies certificate and host name against the system's trust store. Python reads
-    `SSL_CERT_FILE` in its place; here the file adds to it (B-129), so that the system's own file is
-    loaded as well.
+    It takes tens of milliseconds, so a process creates one. `SSL_CERT_FILE` adds to the trust store
+    (B-129): Python would read it instead of the system's file, which is therefore loaded as well.
     """
     context = ssl.create_default_context()
     paths = ssl.get_default_verify_paths()
@@ -232,13 +231,13 @@ class Dialler:
     """Opens connections; the caller limits how many.
 
     Args:
-        resolver: for names; an address is dialled as it stands.
-        context: how TLS verifies a receiver; by default `system_trust()`, made for the first one,
-            so that a service without such receivers starts sooner.
-        policy: which addresses may be connected to.
-        proxy: through which receivers are reached, if any.
+        resolver: resolves names; an address in a URL needs no look-up.
+        context: the TLS context that verifies receivers; None: `system_trust()`, created for the
+            first receiver that needs it, so that a service without one starts sooner.
+        policy: the addresses that may be connected to.
+        proxy: the proxy for connections to receivers; None: connect directly.
         certificates: client certificates by name.
-        fast_path: as of `secure`.
+        fast_path: as in `start_tls`.
     """
 
     def __init__(
@@ -257,22 +256,22 @@ class Dialler:
         self.sessions = SessionCache()
         self._resolver = resolver
         self._context = context
-        self._turn = trio.Lock()
+        self._handshaking = trio.Lock()
 
     @property
     def is_busy(self) -> bool:
-        """Whether so many handshakes wait for their turn that a further one would take long."""
-        return self._turn.statistics().tasks_waiting >= BUSY_HANDSHAKES
+        """Whether so many handshakes are in progress that a further one would take long."""
+        return self._handshaking.statistics().tasks_waiting >= BUSY_HANDSHAKES
 
     async def dial(self, origin: Origin, progress: Progress, *, anew: bool = False) -> Connection:
-        """Return a new connection to `origin`, its TLS handshake done; `progress` is kept.
+        """Return a new connection to `origin`, after the TLS handshake; `progress` is updated.
 
-        With `anew` the handshake resumes no session.
+        Addresses that the policy refuses are not dialled. A cancellation leaves no socket open.
 
-        Addresses that the policy refuses are left out, whether they were looked up or are the
-        URL's own.
-
-        Cancelled at any instant, it leaves no socket open.
+        Args:
+            origin: the receiver.
+            progress: gets the steps, their durations, and the address.
+            anew: do a full TLS handshake, without resuming a session.
 
         Raises: DnsError, ForbiddenAddress, ConnectError, TlsError.
         """
@@ -280,9 +279,9 @@ class Dialler:
         times.dns = times.connect = times.tls = 0.0
         began = progress.enter(ExchangeStep.LOOK_UP)
         if self._proxy is not None and self._proxy.carries(origin.host):
-            sock = await self._through(self._proxy, origin, progress)
+            sock = await self._connect_through(self._proxy, origin, progress)
         else:
-            sock = await self._directly(origin, progress)
+            sock = await self._connect_directly(origin, progress)
         connected = progress.enter(ExchangeStep.HANDSHAKE)
         times.connect = (connected - began) * MS_PER_SECOND - times.dns
         if origin.scheme == "http":
@@ -292,8 +291,8 @@ class Dialler:
         except TlsError:
             sock.close()
             raise
-        connection = await secure(
-            origin, sock, context, self.sessions, self._turn,
+        connection = await start_tls(
+            origin, sock, context, self.sessions, self._handshaking,
             address=progress.address, anew=anew, fast_path=self._fast_path,
         )  # fmt: skip
         times.tls = (progress.now() - connected) * MS_PER_SECOND
@@ -306,7 +305,7 @@ class Dialler:
             self._context = system_trust()
         return self._context
 
-    async def _directly(self, origin: Origin, progress: Progress) -> socket.socket:
+    async def _connect_directly(self, origin: Origin, progress: Progress) -> socket.socket:
         """Return a connection to one of the receiver's own addresses."""
         began = progress.now()
         addresses = await self._addresses(origin)
@@ -314,24 +313,24 @@ class Dialler:
         allowed = self._allowed(origin, addresses)
         progress.address = shown_address(allowed[0][1])  # unless another one takes the connection
         sock = await _connect(origin, allowed)
-        with suppress(OSError):  # it broke at once; the exchange tells
+        with suppress(OSError):  # it broke at once; the exchange fails then
             progress.address = shown_address(sock.getpeername())
             self._refuse_own_machine(origin, sock)
         return sock
 
-    async def _through(
+    async def _connect_through(
         self, proxy: EgressProxy, origin: Origin, progress: Progress
     ) -> socket.socket:
-        """Return a connection to the proxy that leads on to the receiver."""
-        way = Origin("http", proxy.host, proxy.port)
+        """Return a connection to the receiver through the proxy."""
+        proxy_origin = Origin("http", proxy.host, proxy.port)
         if is_address(origin.host):
             self._allowed(origin, await self._addresses(origin))
         try:
             began = progress.now()
-            addresses = await self._addresses(way)
+            addresses = await self._addresses(proxy_origin)
             progress.times.dns = (progress.enter(ExchangeStep.CONNECT) - began) * MS_PER_SECOND
             progress.address = shown_address(addresses[0][1])
-            sock = await _connect(way, addresses)
+            sock = await _connect(proxy_origin, addresses)
         except (DnsError, ConnectError) as error:
             raise type(error)(f"The proxy: {error.sentence}") from None
         progress.enter(ExchangeStep.TUNNEL)
@@ -355,9 +354,11 @@ class Dialler:
         return allowed
 
     def _refuse_own_machine(self, origin: Origin, sock: socket.socket) -> None:
-        """Close a connection to this machine itself unless it may be sent to.
+        """Close a connection to this machine, unless the policy allows it.
 
-        Its public addresses lead to its own listeners, past every firewall before it.
+        The machine's public addresses reach its own listeners without passing any firewall.
+
+        Raises: ForbiddenAddress.
         """
         own, (peer, port, *_) = sock.getsockname()[0], sock.getpeername()
         if (own == peer or is_loopback(peer)) and self._policy.refuses_own_machine(peer, port):
@@ -375,13 +376,13 @@ class Dialler:
 
 
 def shown_address(name: tuple[Any, ...]) -> str:
-    """Return an address and its port as a URL would hold them."""
+    """Return an address and its port as in a URL."""
     host, port = name[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _interleaved(addresses: Sequence[Address]) -> list[Address]:
-    """The families in turn, beginning with the resolver's first choice (RFC 8305 4)."""
+    """Alternate between the address families, the resolver's first choice first (RFC 8305 4)."""
     first = [address for address in addresses if address[0] == addresses[0][0]]
     others = [address for address in addresses if address[0] != addresses[0][0]]
     pairs = chain.from_iterable(zip_longest(first, others))
@@ -389,7 +390,10 @@ def _interleaved(addresses: Sequence[Address]) -> list[Address]:
 
 
 async def _connect(origin: Origin, addresses: Sequence[Address]) -> socket.socket:
-    """The first connection that one of the addresses takes; a new one is tried each 250 ms."""
+    """Return the first connection that an address accepts; a further one is tried every 250 ms.
+
+    Raises: ConnectError.
+    """
     if len(addresses) == 1:
         connected: list[socket.socket] = []
         failures = [await _connect_to(addresses[0], connected)]
@@ -397,7 +401,7 @@ async def _connect(origin: Origin, addresses: Sequence[Address]) -> socket.socke
         connected, failures = await _race(addresses)
     if connected:
         return connected[0]
-    # The first is the resolver's first choice, and so the one that an administrator knows.
+    # The first failure is that of the resolver's first choice, the best known address.
     reason = _REASONS.get(failures[0] or 0, "cannot be connected to")
     where = f"{origin.host} port {origin.port}"
     tried = f" (and {len(addresses) - 1} more)" if len(addresses) > 1 else ""
@@ -405,9 +409,9 @@ async def _connect(origin: Origin, addresses: Sequence[Address]) -> socket.socke
 
 
 async def _race(addresses: Sequence[Address]) -> tuple[list[socket.socket], list[int | None]]:
-    """Try each address as soon as the one before failed or took 250 ms; the first to connect wins.
+    """Try each address when the previous one has failed or taken 250 ms; the first connection wins.
 
-    Returns: the winner alone, or nothing with the failures in the order in which they came.
+    Returns: the connection alone, or no connection and the failures in the order of time.
     """
     connected: list[socket.socket] = []
     failures: list[int | None] = []
@@ -435,7 +439,7 @@ async def _race(addresses: Sequence[Address]) -> tuple[list[socket.socket], list
 
 
 async def _connect_to(address: Address, connected: list[socket.socket]) -> int | None:
-    """Connect to one address; put the socket into `connected`, or close it and return the errno."""
+    """Connect to an address: append the socket to `connected`, or close it and return the errno."""
     family, name = address
     try:
         sock = socket.socket(family, socket.SOCK_STREAM)
@@ -461,15 +465,15 @@ async def _connect_to(address: Address, connected: list[socket.socket]) -> int |
     return None
 
 
-MAX_HEAD: Final = 16 * 1024  # bytes of the proxy's answer
-_READ: Final = 4096  # bytes of it at a time
-_UNAUTHORIZED: Final = (401, 407)  # 407 by RFC 9110 15.5.8; tinyproxy says 401
+MAX_HEAD: Final = 16 * 1024  # bytes of the head of the proxy's response
+_READ: Final = 4096  # bytes
+_UNAUTHORIZED: Final = (401, 407)  # 407 by RFC 9110 15.5.8; tinyproxy sends 401
 
 
 async def open_tunnel(connection: Connection, to: Origin, proxy: EgressProxy) -> None:
-    """Have the proxy connect to `to`; afterwards `connection` leads there.
+    """Have the proxy connect to `to`; `connection` is then a tunnel to it.
 
-    Raises: ConnectError, if the proxy refuses, or does not answer as one.
+    Raises: ConnectError if the proxy refuses, or does not respond as an HTTP proxy.
     """
     client = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
     request = client.send(_request(to, proxy))
@@ -498,14 +502,14 @@ def _request(to: Origin, proxy: EgressProxy) -> h11.Request:
 
 
 async def _status(client: h11.Connection, connection: Connection, proxy: EgressProxy) -> int:
-    """Return the status of the proxy's final answer. Raises: ConnectError."""
+    """Return the status of the proxy's final response. Raises: ConnectError."""
     fault = ConnectError(f"The proxy {proxy.host} did not answer as an HTTP proxy.")
     try:
         while True:
             event = client.next_event()
             if isinstance(event, h11.Response):
                 if event.status_code < 300 and _trailing(client):
-                    raise fault  # the receiver cannot have spoken before it was spoken to
+                    raise fault  # a receiver sends nothing before it gets a request
                 return event.status_code
             if event is h11.NEED_DATA:
                 data = await connection.receive(_READ)

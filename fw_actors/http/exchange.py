@@ -1,9 +1,10 @@
 """A connection to a receiver, and one exchange on it: the request out, the response in.
 
-The bytes of a request are made from parts that were checked (B-121, RFC 9112 3).
+A request is written from validated parts (B-121, RFC 9112 3).
 
-The errors of the kernel and of OpenSSL end here. A broken connection is no error while sending:
-what the receiver said before it broke is still to be read and decides, so only reading raises.
+Errors of the kernel and of OpenSSL are translated here. A connection that breaks while sending
+raises no error: the receiver may have responded before, so the response is read, and only reading
+raises.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ class BrokenConnection(Exception):
 class Connection(Protocol):
     """A connection to one origin, used for one exchange at a time.
 
-    Cancelled in `start`, `send` or `receive`, it is of no further use but to be closed. It may be
-    closed while they wait, which breaks it for them: so a deadline can end an exchange.
+    After a cancellation in `start`, `send` or `receive` it can only be closed. It may be closed
+    while they wait, which raises BrokenConnection in them; a deadline ends an exchange this way.
     """
 
     origin: Origin
     address: str  # of the peer, with its port
-    idle_since: float  # trio's time; meaningful in the pool only
+    idle_since: float  # trio's time; set by the pool
     broken: bool  # a send failed
 
     async def start(self, data: bytes) -> int:
@@ -60,13 +61,11 @@ class Connection(Protocol):
         ...
 
     async def receive_ready(self, limit: int) -> bytes:
-        """Return bytes that have arrived; empty when there are none, or nothing more will come."""
+        """Return the bytes that have arrived, without waiting; empty if there are none."""
         ...
 
     def is_reusable(self) -> bool:
-        """Whether the connection can take another exchange: nothing, not even an end, came after
-        the last response.
-        """
+        """Return whether the connection is open and nothing has arrived after the last response."""
         ...
 
     def close(self) -> None:
@@ -75,10 +74,10 @@ class Connection(Protocol):
 
 
 class PlainConnection:
-    """A TCP connection, straight on its socket.
+    """A TCP connection on a socket of its own.
 
-    `trio.SocketStream` adds a checkpoint to each send and locks against misuse, which took a
-    quarter of a POST's time when measured; here one wait for readability is the only checkpoint.
+    `trio.SocketStream` adds a checkpoint to each send, and locks against misuse; together they took
+    a quarter of a POST's time when measured. Here the wait for the response is the only checkpoint.
     """
 
     __slots__ = ("_poll", "_socket", "address", "broken", "idle_since", "origin")
@@ -89,7 +88,7 @@ class PlainConnection:
         self.idle_since = 0.0
         self.broken = False
         self._socket = sock
-        self._poll = select.poll()  # made once: asked before each use
+        self._poll = select.poll()  # created once, used before each exchange
         self._poll.register(sock, select.POLLIN)
 
     async def start(self, data: bytes | bytearray | memoryview) -> int:
@@ -97,7 +96,7 @@ class PlainConnection:
 
     async def send(self, data: memoryview) -> None:
         while data and not self.broken:
-            if self._socket.fileno() >= 0:  # else it is found out below
+            if self._socket.fileno() >= 0:  # else `_send_nowait` finds the socket closed
                 with suppress(trio.ClosedResourceError):
                     await trio.lowlevel.wait_writable(self._socket)
             data = data[self._send_nowait(data) :]
@@ -117,7 +116,7 @@ class PlainConnection:
                 await trio.lowlevel.wait_readable(self._socket)
                 return self._socket.recv(limit)
             except BlockingIOError:
-                continue  # epoll may be wrong: a segment with a bad checksum, say
+                continue  # epoll may be wrong, for example after a segment with a bad checksum
             except (OSError, trio.ClosedResourceError):
                 break
         raise BrokenConnection
@@ -126,7 +125,7 @@ class PlainConnection:
         return self.receive_nowait(limit)
 
     def receive_nowait(self, limit: int) -> bytes:
-        """Like `receive_ready`, without waiting."""
+        """Return as `receive_ready`, from a synchronous function."""
         try:
             return self._socket.recv(limit)
         except OSError:
@@ -142,7 +141,7 @@ class PlainConnection:
 
 
 class ExchangeStep(Enum):
-    """Steps of an exchange; the value is the sentence for a timeout in it."""
+    """The steps of an exchange; each value is the error message of a timeout in that step."""
 
     WAIT = "No connection to {host} was free within {seconds:g} s."
     LOOK_UP = "The address of {host} was not resolved within {seconds:g} s."
@@ -150,13 +149,13 @@ class ExchangeStep(Enum):
     TUNNEL = "The proxy did not connect to {host} within {seconds:g} s."
     HANDSHAKE = "{host} did not finish the TLS handshake within {seconds:g} s."
     SEND = "{host} did not take the whole request within {seconds:g} s."
-    ANSWER = "{host} did not answer within {seconds:g} s."
+    RESPONSE = "{host} did not answer within {seconds:g} s."
 
 
 class Progress(msgspec.Struct):
-    """The step that a POST is at, and how long those before it took; `now` is trio's clock.
+    """The current step of a POST, and the durations of the previous ones.
 
-    `address` is the one that it goes to, with its port; empty until it is known.
+    `now` returns trio's time. `address` is the destination with its port; empty until it is known.
     """
 
     now: Callable[[], float] = trio.current_time
@@ -170,7 +169,7 @@ class Progress(msgspec.Struct):
         return self.now()
 
     def overdue(self, host: str, seconds: float) -> str:
-        """The sentence for a deadline that passed in this step."""
+        """Return the error message for a deadline of `seconds` that passed in this step."""
         return self.step.value.format(host=host, seconds=seconds)
 
 
@@ -186,19 +185,19 @@ async def run_exchange(
     *,
     kept: bool,
 ) -> bool:
-    """Send a request and read its response into `reader`, as far as it must be waited for.
+    """Send a request, and read the response into `reader` until `ResponseReader.feed` returns True.
 
-    An answer that comes before the request is sent whole counts, and ends the sending.
+    A response that arrives before the whole request is sent is accepted, and ends the sending.
 
     Args:
-        connection: in no other use; useless after an exception or a cancellation.
-        kept: whether it answered before, and so may be stale.
+        connection: used by nobody else; unusable after an exception or a cancellation.
+        kept: whether the connection was used before, and so may be stale.
 
     Returns: whether the connection may be used again.
 
     Raises:
-        StaleConnection: a kept connection broke or ended before one byte came.
-        TlsError, ProtocolError: there was no answer.
+        StaleConnection: a kept connection broke or ended before one byte arrived.
+        TlsError, ProtocolError: there was no response.
     """
     began = progress.enter(ExchangeStep.SEND)
     sent = await connection.start(request)
@@ -206,7 +205,7 @@ async def run_exchange(
         rest = request[sent:]
         whole = await _read_while_sending(connection, rest, reader, progress, began, kept=kept)
         return whole and reader.reusable and not connection.broken
-    progress.step = ExchangeStep.ANSWER
+    progress.step = ExchangeStep.RESPONSE
     await _read(connection, reader, progress, began, kept=kept)
     return reader.reusable and not connection.broken
 
@@ -220,7 +219,7 @@ async def _read_while_sending(
     *,
     kept: bool,
 ) -> bool:
-    """Read like `_read` while a task sends the rest; return whether everything was sent."""
+    """Read as `_read` while a task sends the rest; return whether everything was sent."""
     whole = False
     fault: Exception | None = None
 
@@ -229,13 +228,13 @@ async def _read_while_sending(
         await connection.send(memoryview(rest))
         if not connection.broken:
             whole = True
-            progress.step = ExchangeStep.ANSWER
+            progress.step = ExchangeStep.RESPONSE
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send)
         try:
             await _read(connection, reader, progress, began, kept=kept)
-        except Exception as error:  # raised below, without the nursery's group around it
+        except Exception as error:  # raised below, outside the nursery's exception group
             fault = error
         nursery.cancel_scope.cancel()
     if fault is not None:
@@ -272,7 +271,7 @@ async def _read(
         reader.feed(data)
 
 
-MAX_KEPT: Final = 16  # sets of header names kept as valid; others are validated at each use
+MAX_KEPT: Final = 16  # cached heads; other sets of header names are validated at each use
 
 _BEGIN: Final = (
     b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
@@ -280,12 +279,12 @@ _BEGIN: Final = (
 
 MakeHeaders = Callable[[], Sequence[tuple[bytes, bytes]]]
 
-# RFC 9110 5.1 and 5.6.2: a field name is a token; we send lower case alone.
+# RFC 9110 5.1 and 5.6.2: a field name is a token; ours are in lower case.
 _NAME: Final = re.compile(rb"[a-z0-9!#$%&'*+.^_`|~-]+")
 # RFC 9110 5.5, stricter: printable ASCII, no white space at either end, never empty. A space at the
 # end of webhook-signature breaks the official verifier (B-124).
 _VALUE: Final = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-# Headers that we write ourselves, and those that change the framing or the recipient.
+# Headers that RequestWriter adds, and those that change the framing or the recipient.
 _RESERVED: Final = frozenset(
     {b"host", b"content-type", b"content-length", b"user-agent", b"accept"}
     | {b"transfer-encoding", b"connection", b"expect", b"te", b"trailer", b"upgrade"}
@@ -296,13 +295,13 @@ class RequestWriter:
     """Writes requests of one user agent.
 
     Args:
-        version: of the service, for `user-agent: fw-webhooks/<version>`.
+        version: the service's version, for `user-agent: fw-webhooks/<version>`.
     """
 
     def __init__(self, version: str) -> None:
         agent = f"fw-webhooks/{version}".encode("ascii")
         if not _VALUE.fullmatch(agent):
-            raise ValueError(f"The version {version!r} cannot stand in a header.")
+            raise ValueError(f"The version {version!r} must be printable ASCII.")
         self._fixed = b"user-agent: " + agent + b"\r\naccept: */*\r\n"
         self._heads: dict[tuple[bytes, ...], bytes] = {}
 
@@ -314,15 +313,16 @@ class RequestWriter:
     def write(
         self, endpoint: Endpoint, body: bytes, headers: Sequence[tuple[bytes, bytes]]
     ) -> bytes:
-        """Return head and body of one POST.
+        """Return the head and the body of one POST.
 
         Args:
-            endpoint: made by `parse_endpoint`, which checked its parts.
-            body: JSON, sent as it is.
-            headers: this attempt's own, lower-case names first; no name twice, none of ours.
+            endpoint: from `parse_endpoint`, which validates its parts.
+            body: JSON, sent as these bytes.
+            headers: this attempt's own headers: names in lower case, none twice, none that the
+                writer adds.
 
         Raises:
-            ValueError: when a header can't be sent so; a defect of the caller.
+            ValueError: a header is malformed or reserved; a defect of the caller.
         """
         names, values = zip(*headers, strict=True) if headers else ((), ())
         head = self._heads.get(names) or self._head(names)
@@ -350,6 +350,6 @@ class RequestWriter:
 
 
 def _unprintable(headers: Sequence[tuple[bytes, bytes]]) -> ValueError:
-    """Tell which header it is; its value may be a signature, and is not shown."""
+    """Return the error that names the header, but not its value, which may be a signature."""
     names = ", ".join(repr(name) for name, value in headers if not _VALUE.fullmatch(value))
-    return ValueError(f"The value of the header {names} isn't printable ASCII.")
+    return ValueError(f"The value of the header {names} must be printable ASCII.")

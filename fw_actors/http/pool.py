@@ -26,7 +26,7 @@ WAIT_SECONDS: Final = 0.25
 
 @dataclass(slots=True, eq=False)
 class PendingCheckout:
-    """A POST that waits for a connection in use, and the connection that it was given."""
+    """A POST that waits for a connection in use, and the connection that it has received."""
 
     given: trio.Event = field(default_factory=trio.Event)
     connection: Connection | None = None
@@ -34,12 +34,12 @@ class PendingCheckout:
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """Limits of idle connections; callers bound the connections in use.
+    """The limits of idle connections; callers limit the connections in use.
 
     Args:
-        idle: idle connections in all; the one that is idle longest goes first.
-        idle_per_origin: idle connections to one origin; what comes back above that is closed.
-        idle_seconds: how long one may lie idle.
+        idle: the maximum of idle connections; beyond it, the one that is idle longest is closed.
+        idle_per_origin: the maximum to one origin; further ones are closed when they are returned.
+        idle_seconds: the time after which an idle connection is closed.
     """
 
     idle: int = 512
@@ -49,15 +49,15 @@ class PoolLimits:
 
 @dataclass(frozen=True, slots=True)
 class PoolStatistics:
-    """Connections held now, and counters since the start.
+    """The current connections, and counters since the start.
 
     Args:
-        in_use: connections that an exchange holds.
-        idle: connections that wait for one.
-        origins: origins that have idle connections.
-        opened: connections ever dialled.
-        reused: exchanges that took an idle one.
-        closed: connections closed again, for any reason.
+        in_use: connections with an exchange in progress.
+        idle: connections without one.
+        origins: origins with idle connections.
+        opened: connections that were dialled.
+        reused: exchanges on a connection that was used before.
+        closed: connections that were closed, for any reason.
     """
 
     in_use: int
@@ -69,11 +69,11 @@ class PoolStatistics:
 
 
 class Pool:
-    """Idle connections by origin, the last one that came back given first.
+    """The idle connections by origin; the most recently used one is reused first.
 
     Args:
-        limits: how much may lie idle.
-        current_time: trio's clock.
+        limits: the limits of idle connections.
+        current_time: returns trio's time.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Pool:
     ) -> None:
         self.limits = limits
         self._current_time = current_time
-        # Both in the order in which they became idle; a dict, because it forgets any key at once.
+        # Both in the order in which they became idle; dicts, because they delete any key in O(1).
         self._idle: dict[Connection, None] = {}
         self._by_origin: dict[Origin, dict[Connection, None]] = {}
         self._in_use = self._opened = self._reused = self._closed = 0
@@ -91,7 +91,7 @@ class Pool:
         self._waiting: dict[Origin, deque[PendingCheckout]] = {}
 
     def take(self, origin: Origin, now: float | None = None) -> Connection | None:
-        """Reserve an idle connection that is still good; None when a new one must be dialled.
+        """Take an idle connection that is still usable; None if a new one must be dialled.
 
         `now` is trio's time, if the caller has just read it.
         """
@@ -107,7 +107,7 @@ class Pool:
         return None
 
     def is_in_use(self, origin: Origin) -> bool:
-        """Whether a TLS connection to the origin is with an exchange, and may come back soon."""
+        """Return whether a TLS connection to the origin is in use, and may be free soon."""
         return origin in self._secure_in_use
 
     async def wait(self, origin: Origin) -> Connection | None:
@@ -129,7 +129,7 @@ class Pool:
                 del self._waiting[origin]
         return waiter.connection
 
-    def adopt(self, connection: Connection) -> None:
+    def add(self, connection: Connection) -> None:
         """Count a new connection, in use by its caller."""
         self._begin(connection)
         self._opened += 1
@@ -137,7 +137,7 @@ class Pool:
     def give_back(self, connection: Connection) -> None:
         """End the use of a connection after a whole response.
 
-        A POST that waits for one gets it; else it is kept if there is room.
+        A waiting POST gets it; otherwise it is kept within the limits, or closed.
         """
         if self._waiting and self._pass_on(connection):
             return
@@ -155,16 +155,17 @@ class Pool:
         if not self._idle:
             self._filled.set()
         self._idle[connection] = None
-        # Looked up anew: the oldest may have been this origin's only one.
+        # Not `own`: the oldest may have been this origin's only connection.
         self._by_origin.setdefault(connection.origin, {})[connection] = None
 
     def discard(self, connection: Connection) -> None:
-        """End the use of a connection that can't be used again."""
+        """End the use of a connection that cannot be used again."""
         self._end(connection)
         self._close(connection)
 
     def sweep(self) -> None:
-        """Close connections that are idle too long, or that the receiver has closed or sent to."""
+        """Close connections that are idle too long, and those on which the receiver has sent
+        something, or has closed its side."""
         oldest = self._current_time() - self.limits.idle_seconds
         for connection in list(self._idle):
             if connection.idle_since <= oldest or not connection.is_reusable():
@@ -172,20 +173,20 @@ class Pool:
                 self._close(connection)
 
     async def filled(self) -> None:
-        """Wait until something is idle."""
+        """Wait until a connection is idle."""
         if not self._idle:
             self._filled = trio.Event()
             await self._filled.wait()
 
     def close_all(self) -> None:
-        """Close all idle connections, and from now on every connection that is given back."""
+        """Close all idle connections now, and further connections when they are returned."""
         self._is_closed = True
         for connection in list(self._idle):
             self._forget(connection)
             self._close(connection)
 
     def statistics(self) -> PoolStatistics:
-        """Counts of now and since the start."""
+        """Return the current connections, and the counters since the start."""
         return PoolStatistics(
             in_use=self._in_use,
             idle=len(self._idle),
@@ -208,7 +209,7 @@ class Pool:
                 del self._secure_in_use[connection.origin]
 
     def _pass_on(self, connection: Connection) -> bool:
-        """Give a connection to the POST that has waited longest for one; return whether any did."""
+        """Give a connection to the POST that has waited longest; return False if none waits."""
         line = self._waiting.get(connection.origin)
         if not line or self._is_closed or not connection.is_reusable():
             return False

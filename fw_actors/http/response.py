@@ -1,20 +1,18 @@
-"""The end of an attempt: the response of a receiver, or the network error instead; no I/O here.
+"""The result of an attempt: a receiver's response, or a network error. No I/O happens here.
 
-Once a whole head is in, its status decides: what is wrong with the other lines of the head, or
-with the body after it, only shortens the body and ends the use of the connection (B-141, B-142).
+Once the head is complete, its status decides. A malformed header line or body only shortens the
+body, and ends the use of the connection (B-141, B-142). h11 reports no status if a header line is
+malformed or the body's length is contradictory. Therefore such a head is replaced by one with the
+same status and the usable header lines.
 
-A receiver that sent a status line and a whole head has answered, whatever its header lines say
-(B-141). h11 hands out no status where a header line is malformed or the body's length is
-contradictory, so such a head is replaced by one of the same status that keeps only what matters.
+A plain response is read without a state machine (B-130): it has arrived completely, is HTTP/1.1,
+has the length of its content-length or the status 204, and its head changes neither its framing,
+nor the use of the connection, nor the fields that a delivery keeps. h11 reads all others; a
+property test verifies that h11 reads a plain response in the same way.
 
-A plain response is read without a state machine (B-130): all of it is there at once, as HTTP/1.1,
-with a body of the length that content-length says or with status 204, and nothing in its head
-changes how it is framed, how the connection goes on, or what a delivery keeps of it. h11 reads
-everything else; a property test holds that h11 reads a plain response the same way.
-
-There is one class of network error for each network `kind` of B-168. Its sentence names the
-receiver by host and port at most: no path, query, header or body is ever in it, so that it may be
-stored on a delivery and written to a log.
+Each network `kind` of B-168 has one class of errors. The message names the receiver by host and
+port at most, never a path, query, header or body, so that it may be stored on a delivery and
+written to a log.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ import msgspec
 class Times(msgspec.Struct):
     """The durations of the steps of a POST in milliseconds; 0 for a step that was not needed.
 
-    `answer` runs from the first byte sent to the head of the answer.
+    `answer` is the time from the first sent byte to the complete head of the response.
     """
 
     dns: float = 0.0
@@ -44,12 +42,13 @@ class ReceiverResponse(msgspec.Struct, frozen=True):
     """A receiver's response to one POST; its status is 200 to 999.
 
     Args:
-        status: as in the answer's head, which alone decides (B-141).
-        body: its first bytes, at most 512, undecoded; shorter where the receiver stalled or broke.
-        location: of a redirect, without user info, query and fragment; None where there is none.
-        retry_after: the header as sent, for the caller to evaluate; None where there is none.
-        times: how long the steps took.
-        address: where the request went, with its port.
+        status: the status in the head (B-141).
+        body: the first bytes of the body, at most 512, undecoded; fewer if the receiver stalled or
+            broke the connection.
+        location: the target of a redirect without user info, query and fragment; None without one.
+        retry_after: the header as sent, for the caller to evaluate; None without one.
+        times: the durations of the steps.
+        address: the destination of the request, with its port.
     """
 
     status: int
@@ -61,7 +60,7 @@ class ReceiverResponse(msgspec.Struct, frozen=True):
 
 
 class NetworkError(Exception):
-    """An attempt that ended without the head of a response. Raise one of its children.
+    """Raised when an attempt ends without the head of a response; it is abstract.
 
     `kind` is the word before the colon in a delivery's `error`, `sentence` the text after it.
     """
@@ -69,7 +68,7 @@ class NetworkError(Exception):
     kind: ClassVar[str]
 
     times: Times | None = None
-    """How long the steps before it took; set by the sender."""
+    """The durations of the steps before the error; set by the sender."""
     address: str = ""
     """The destination of the request, sent or not, as address and port; empty if unknown."""
 
@@ -84,13 +83,13 @@ class NetworkError(Exception):
 
 
 class DnsError(NetworkError):
-    """Raised when the receiver's name has no address, or none could be found out."""
+    """Raised when the receiver's name could not be resolved to an address."""
 
     kind = "dns"
 
 
 class ConnectError(NetworkError):
-    """Raised when no address of the receiver takes a connection."""
+    """Raised when no address of the receiver accepts a connection."""
 
     kind = "connect"
 
@@ -100,7 +99,7 @@ class ForbiddenAddress(ConnectError):
 
 
 class TlsError(NetworkError):
-    """Raised when TLS can't be agreed on, or the receiver's certificate isn't to be trusted."""
+    """Raised when the TLS handshake fails, or the receiver's certificate cannot be trusted."""
 
     kind = "tls"
 
@@ -130,20 +129,19 @@ _PRINTABLE: Final = re.compile(
 _KEPT: Final = (b"location", b"retry-after")
 
 
-def rewritten(answer: bytes | bytearray) -> bytes | None:
+def rewritten(received: bytes | bytearray) -> bytes | None:
     """Return the bytes of a response with its head rewritten in a form that h11 accepts.
 
-    The body's framing is taken from the head as far as it can be used: a last transfer coding of
-    `chunked`, else the smallest Content-Length that is a number, else the body lasts until the
-    connection ends. The new head says `connection: close`: where the next answer would begin is
-    not known for certain.
+    The body's framing is that of the head: a last transfer coding of `chunked`, otherwise the
+    smallest Content-Length that is a number, otherwise the body ends with the connection. The new
+    head has `connection: close`, because the begin of a next response is not known for certain.
 
     Args:
-        answer: all bytes from the beginning of a head on.
+        received: all bytes from the beginning of a head on.
 
-    Returns: None when the head is not whole or has no valid status line; also for status 101.
+    Returns: None if the head is incomplete or has no valid status line; also for status 101.
     """
-    data = bytes(answer)
+    data = bytes(received)
     end = _END_OF_HEAD.search(data)
     if end is None:
         return None
@@ -159,7 +157,7 @@ def rewritten(answer: bytes | bytearray) -> bytes | None:
 
 
 def _fields(lines: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Names in lower case, and values; folded lines are joined, lines without a colon left out."""
+    """Yield names in lower case and values; join folded lines, and skip lines without a colon."""
     unfolded: list[bytes] = []
     for line in lines:
         if line[:1] in (b" ", b"\t") and unfolded:
@@ -177,7 +175,7 @@ def _framing(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
     if codings and codings[-1].lower() == b"chunked":
         return [b"transfer-encoding: chunked"]
     lengths = [int(each) for each in _members(fields, b"content-length") if _LENGTH.fullmatch(each)]
-    # A coding that is not known may make the body longer or shorter than its Content-Length.
+    # An unknown coding may make the body longer or shorter than its Content-Length.
     known = all(coding.lower() == b"identity" for coding in codings)
     return [b"content-length: %d" % min(lengths)] if lengths and known else []
 
@@ -197,7 +195,7 @@ def _kept(fields: list[tuple[bytes, bytes]]) -> list[bytes]:
     ]
 
 
-MAX_RESPONSE: Final = 64 * 1024  # bytes read of one answer, 1xx answers and heads included
+MAX_RESPONSE: Final = 64 * 1024  # bytes read of a response, with heads and interim responses
 MAX_BODY: Final = 512  # bytes kept of its body
 MAX_INFORMATIONAL: Final = 20
 MAX_HEADER: Final = 2048  # characters kept of a header's value
@@ -217,11 +215,11 @@ class ResponseReader(msgspec.Struct, eq=False):
     """Reads the response to one POST from pieces of any size.
 
     Args:
-        status: None until the whole head of the final answer is in.
-        room: how many bytes are still taken.
-        ended: nothing more will be taken.
-        reusable: the connection stands at the beginning of a next answer (RFC 9112 9.3).
-        fast_path: parse the plainest answers without h11; False in the test that compares both.
+        status: None until the head of the final response is complete.
+        room: the number of bytes that may still be read.
+        ended: whether no more bytes are read.
+        reusable: whether the next byte of the connection begins the next response (RFC 9112 9.3).
+        fast_path: read plain responses without h11; False in the test that compares both.
     """
 
     status: int | None = None
@@ -240,11 +238,11 @@ class ResponseReader(msgspec.Struct, eq=False):
         return f"<ResponseReader status={self.status} room={self.room} ended={self.ended}>"
 
     def feed(self, data: bytes) -> bool:
-        """Take the next bytes of the connection, at most `room`; none means that it ended.
+        """Read the next bytes of the connection, at most `room`; none if it has ended.
 
-        Returns: whether nothing more has to be waited for.
+        Returns: whether the caller need not wait for more bytes.
 
-        Raises: ProtocolError, where no head is in yet and none can come any more.
+        Raises: ProtocolError if the head is incomplete and cannot become complete.
         """
         self.room -= len(data)
         if self._h11 is None:
@@ -261,14 +259,21 @@ class ResponseReader(msgspec.Struct, eq=False):
     def break_off(self) -> None:
         """Finish after the connection broke: the bytes read so far are the response.
 
-        Raises: ProtocolError, where no head is in.
+        Raises: ProtocolError if the head is incomplete.
         """
         self._stop(_BROKEN)
 
-    def answer(self, times: Times, address: str = "") -> ReceiverResponse:
-        """Return the response read so far; `status` must be set."""
+    def response(self, times: Times, address: str = "") -> ReceiverResponse:
+        """Return the response that was read so far.
+
+        Args:
+            times: the durations of the steps.
+            address: the destination of the request, with its port.
+
+        Raises: ValueError while `status` is None.
+        """
         if self.status is None:
-            raise ValueError("There is no response before its head is complete.")
+            raise ValueError("The head of the response is incomplete.")
         return make_response(self.status, self._body[:MAX_BODY], self._headers, times, address)
 
     def _stop(self, otherwise: str) -> None:
@@ -317,7 +322,11 @@ class ResponseReader(msgspec.Struct, eq=False):
 def make_response(
     status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]], times: Times, address: str
 ) -> ReceiverResponse:
-    """Build a response; `headers` have lower-case names."""
+    """Return a response with the fields of `headers` that a delivery keeps.
+
+    Args:
+        headers: names in lower case, and values.
+    """
     location = retry_after = None
     for name, value in headers:
         if name == b"location" and location is None:
@@ -334,7 +343,7 @@ def _without_secrets(location: str) -> str:
 
 
 def _client_state() -> h11.Connection:
-    """An h11 client that has sent a POST; the request's bytes are written elsewhere."""
+    """Return an h11 client that has sent a POST; RequestWriter writes the request's bytes."""
     connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE)
     connection.send(_POST)
     connection.send(_END)
@@ -357,10 +366,10 @@ _PLAIN_LENGTH: Final = re.compile(rb"\ncontent-length: ?([0-9]{1,5})\r")
 _UNUSUAL: Final = re.compile(rb"\n(?:transfer-encoding|location|retry-after|upgrade):")
 _KEPT_ALIVE: Final = b"\nconnection: keep-alive\r\n"
 _NO_CONTENT: Final = 204
-# Within a second receivers give many answers that are the same byte by byte, their date included.
+# Within a second, receivers send many identical responses, with the same date.
 _REMEMBERED: Final = 256
 _REMEMBERED_BYTES: Final = 2048
-_NOT_MODIFIED: Final = 304  # its content-length speaks of a body that isn't there
+_NOT_MODIFIED: Final = 304  # its content-length is that of a body that is not sent
 
 
 class PlainResponse(NamedTuple):
@@ -374,7 +383,7 @@ def read_plain(data: bytes) -> PlainResponse | None:
     """Read a complete plain response; return None for any other bytes.
 
     Args:
-        data: all that came since the request was sent.
+        data: all bytes that have arrived since the request was sent.
     """
     return _remembered(data) if len(data) <= _REMEMBERED_BYTES else _read_plain(data)
 
@@ -396,7 +405,7 @@ def _read_plain(data: bytes) -> PlainResponse | None:
 
 
 def _is_complete(status: int, fields: bytes, size: int) -> bool:
-    """Whether the response ends exactly where its head says (RFC 9112 6.3)."""
+    """Return whether the body has the length that the head announces (RFC 9112 6.3)."""
     lengths = fields.count(b"\ncontent-length:")
     if status == _NO_CONTENT and (size or not lengths):
         return not size

@@ -36,7 +36,7 @@ from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
 from fw_actors.runtime.clock import Deadlines
 from fw_actors.version import __version__
 
-SWEEP_SECONDS: Final = 5.0  # how long a connection that its receiver closed may hold a descriptor
+SWEEP_SECONDS: Final = 5.0  # a connection that its receiver closed may hold a descriptor so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class SenderStatistics:
 
 
 class _Post(msgspec.Struct, eq=False):
-    """One POST under way; `late` when its deadline has passed, or the sender is closed.
+    """A POST in progress; `late`: its deadline has passed, or the sender is closed.
 
     The deadline closes the connection, which ends the exchange on it. A cancel scope for each POST
-    would cost 10 % of it more.
+    would take 10 % more time.
     """
 
     endpoint: Endpoint
@@ -71,7 +71,7 @@ class _Post(msgspec.Struct, eq=False):
 
 
 class Sender:
-    """Sends POSTs. Made by `open_sender`; any number may be under way at once.
+    """Sends POSTs. Made by `open_sender`; any number may be in progress at once.
 
     Concurrency is bounded by the caller; the sender delays a POST only if look-ups occupy all
     threads.
@@ -95,28 +95,29 @@ class Sender:
         timeout: float,
         anew: bool = False,
     ) -> ReceiverResponse:
-        """Send one POST and return the response; no redirect is followed, nothing is retried or
-        decoded.
+        """Send one POST and return the response. Redirects are not followed, a failed POST is not
+        repeated, and the body is not decoded.
 
-        A kept connection that turns out dead before one byte of an answer is replaced once, by a
-        new one; `make_headers` is then called again. Cancelled at any instant, the connection is
-        closed and nothing is left behind; the receiver may have got the request.
+        A reused connection that is closed before one byte of a response has arrived is replaced
+        once, by a new one; `make_headers` is then called again. If the call is cancelled, the
+        connection is closed; the receiver may have received the request.
 
         Args:
             endpoint: the receiver; from `parse_endpoint`.
             body: JSON, sent as these bytes.
-            make_headers: called when the connection is ready, gives this attempt's own headers;
-                what it raises is raised here, with nothing sent.
-            timeout: seconds over everything: DNS, connect, TLS, sending and the answer.
-            anew: over a new connection, to see how long each step takes.
+            make_headers: returns this attempt's own headers; called when the connection is ready.
+                Its exceptions are raised here, and nothing is sent.
+            timeout: seconds for all steps together: DNS, connect, TLS, request and response.
+            anew: use a new connection, so that the duration of each step can be measured.
 
         Raises:
-            DnsError, ConnectError, TlsError, ProtocolError: there was no answer, and why.
+            DnsError, ConnectError, TlsError, ProtocolError: there was no response; the message has
+                the reason.
             ForbiddenAddress: nothing was sent; a retry would be refused too.
-            ResponseTimeout: the deadline passed before the head of an answer was in.
+            ResponseTimeout: the deadline passed before the head of a response was complete.
             ValueError: `make_headers` returned an invalid header.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()  # else a kept connection would be sent on
+        await trio.lowlevel.checkpoint_if_cancelled()  # before anything is sent
         route, now = endpoint.route, self._deadlines.now()
         progress = Progress(self._deadlines.now)
         post = _Post(endpoint, body, make_headers, progress, ResponseReader())
@@ -139,10 +140,10 @@ class Sender:
             late = ResponseTimeout(progress.overdue(route.host, timeout))
             late.times, late.address = progress.times, progress.address
             raise late
-        return post.reader.answer(progress.times, progress.address)
+        return post.reader.response(progress.times, progress.address)
 
     def statistics(self) -> SenderStatistics:
-        """Counts of now, for the console and `/metrics`."""
+        """Return the current counts, for the console and `/metrics`."""
         return SenderStatistics(
             self._pool.statistics(),
             self._resolver.statistics(),
@@ -150,27 +151,27 @@ class Sender:
         )
 
     def _should_wait(self, origin: Origin) -> bool:
-        """Whether a new connection would take longer than to wait for one that is in use."""
+        """Return whether waiting for a connection in use is faster than opening a new one."""
         return self._dialler.is_busy and self._pool.is_in_use(origin)
 
     async def _dial(self, post: _Post, deadline: float, *, anew: bool) -> Connection | None:
         """Return a new connection, or None after the deadline (trio's clock)."""
         with trio.CancelScope(deadline=deadline):
             connection = await self._dialler.dial(post.endpoint.route, post.progress, anew=anew)
-            self._pool.adopt(connection)  # no await between, so that it is always counted
+            self._pool.add(connection)  # no await in between, so that it is always counted
             return connection
         post.late = True
         return None
 
     async def _exchange(self, connection: Connection, post: _Post, *, kept: bool) -> bool:
-        """Send over a connection; return whether that was all, and no new one is needed."""
+        """Send over a connection; return False if the POST needs a new one."""
         post.connection, post.progress.address = connection, connection.address
         reusable = True
         try:
             if post.late:  # the sender was closed meanwhile
                 return True
             request = self._writer.write(post.endpoint, post.body, post.make_headers())
-            reusable = False  # from here on bytes may be under way
+            reusable = False  # bytes may have been sent from here on
             reusable = await run_exchange(
                 connection, request, post.reader, post.progress, kept=kept
             )
@@ -201,18 +202,18 @@ async def open_sender(
 ) -> AsyncIterator[Sender]:
     """Open a sender; leaving the block closes idle connections and abandons look-ups.
 
-    POSTs that are under way then end at once, as if they were late, and those that still connect
-    end on their own; their connections are closed.
+    POSTs in progress then end at once, as at their deadline; those that are still connecting end
+    when they have connected. Their connections are closed.
 
     Args:
-        limits: how much may lie idle.
-        context: how receivers are verified; by default `system_trust()`, made for the first of
-            them. One for the process.
-        lookup: names to addresses; run in threads.
-        policy: which addresses may be connected to.
-        proxy: through which receivers are reached, if any.
-        certificates: client certificates by name, for the endpoints that ask for one.
-        version: for the header `user-agent`.
+        limits: the limits of idle connections.
+        context: the TLS context that verifies receivers, shared by all connections of a process;
+            None: `system_trust()`, created for the first receiver that needs it.
+        lookup: resolves names to addresses; run in threads.
+        policy: the addresses that may be connected to.
+        proxy: the proxy for connections to receivers; None: connect directly.
+        certificates: client certificates by name, for the endpoints that name one.
+        version: the version in the header `user-agent`.
         fast_path: TLS on our own sockets; False in the tests that compare it with trio's.
     """
     deadlines = Deadlines()
@@ -226,7 +227,7 @@ async def open_sender(
             nursery.start_soon(deadlines.run)
             try:
                 yield Sender(pool, resolver, dialler, deadlines, version)
-            except Exception as error:  # raised below, without the nursery's group around it
+            except Exception as error:  # raised below, outside the nursery's exception group
                 failure = error
             finally:
                 deadlines.expire_all()

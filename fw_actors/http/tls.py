@@ -1,11 +1,12 @@
-"""A connection over TLS, and the client certificates with which a receiver knows the service.
+"""Connections over TLS, sessions that later handshakes resume, and client certificates.
 
-trio's own stream passes the scheduler and takes a lock at each send and each receive, so that any
-tasks may share it; here two may, one that sends and one that receives, and nothing is waited for
-but the socket. `StreamConnection` is the same over trio's own stream; tests run with both.
+trio's own TLS stream takes a lock and passes the scheduler at each send and each receive, so that
+any number of tasks can share it. `TlsConnection` may be used by two tasks, one that sends and one
+that receives, and waits only for the socket. `StreamConnection` is the same over trio's own stream;
+tests run with both.
 
-Client certificates are files that the environment names. A renewed file is used by the next new
-connection, without a restart (B-370 to B-373).
+The environment names the files of client certificates. The next new connection uses a renewed file,
+without a restart (B-370 to B-373).
 
 The module has more than 500 lines because both kinds of connections share contexts, sessions and
 certificates.
@@ -33,23 +34,23 @@ Stamp = tuple[int, int, int, int]
 
 
 class UnusableCertificateError(ValueError):
-    """Raised for files that are no certificate with its key; the text is a whole sentence."""
+    """Raised for files that are no certificate with its key; the message is a sentence."""
 
 
 class ClientContexts:
-    """The TLS contexts of the certificates, each made for its first connection."""
+    """The TLS contexts of the client certificates, each created for its first connection."""
 
     def __init__(
         self, certificates: Mapping[str, ClientCertificate], trust: Callable[[], ssl.SSLContext]
     ) -> None:
-        """`trust` makes a context that verifies receivers."""
+        """`certificates` are by name; `trust` creates a context that verifies receivers."""
         self._certificates, self._trust = certificates, trust
         self._made: dict[str, tuple[Stamp, ssl.SSLContext]] = {}
 
     def of(self, name: str) -> ssl.SSLContext:
-        """Return the context of a certificate, made anew when its files have changed.
+        """Return the context of a certificate; a new one if its files have changed.
 
-        Raises: TlsError if there is no such certificate, or its files can't be used.
+        Raises: TlsError if there is no such certificate, or its files cannot be used.
         """
         certificate = self._certificates.get(name)
         if certificate is None:
@@ -70,7 +71,7 @@ class ClientContexts:
 
 
 def load_certificate(context: ssl.SSLContext, certificate: ClientCertificate) -> None:
-    """Give a context a certificate and its key. Raises: UnusableCertificateError."""
+    """Load a certificate and its key into a context. Raises: UnusableCertificateError."""
     name = certificate.name
     try:
         context.load_cert_chain(certificate.chain, certificate.key, password=_no_password)
@@ -85,7 +86,7 @@ def load_certificate(context: ssl.SSLContext, certificate: ClientCertificate) ->
 
 
 def check_certificate(certificate: ClientCertificate) -> None:
-    """Refuse files that no connection could use. Raises: UnusableCertificateError."""
+    """Refuse files that a connection could not use. Raises: UnusableCertificateError."""
     load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate)
 
 
@@ -104,7 +105,7 @@ def end_of(certificate: ClientCertificate) -> int:
     Raises: UnusableCertificateError, OSError.
     """
     check_certificate(certificate)
-    from cryptography import x509  # doctor alone asks
+    from cryptography import x509  # imported only for `fw doctor`
 
     own = x509.load_pem_x509_certificates(certificate.chain.read_bytes())[0]
     return round(own.not_valid_after_utc.timestamp() * MS_PER_SECOND)
@@ -112,9 +113,9 @@ def end_of(certificate: ClientCertificate) -> int:
 
 MAX_SESSIONS: Final = 1024
 VERIFIED_SECONDS: Final = 3600.0
-"""How long after a certificate was verified connections may resume its session."""
+"""The time for which connections may resume a session after its certificate was verified."""
 
-# A new socket's send buffer always takes this without the receiver's help (Linux: 16 KiB).
+# The send buffer of a new socket always has room for this much (Linux: 16 KiB).
 _SURELY_BUFFERED: Final = 8 * 1024
 _RECORD_HEADER: Final = 5  # bytes: type, version, length (RFC 8446 5.1)
 _CHUNK: Final = 64 * 1024
@@ -122,10 +123,10 @@ _CHUNK: Final = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class VerifiedSession:
-    """A session that a new connection to the same origin may resume, by the same context.
+    """A session that a new connection to the same origin may resume with the same context.
 
-    `verified_at` (trio's time) is when the origin's certificate was verified: at the full handshake
-    from which this session descends, by any number of resumptions.
+    `verified_at` (trio's time) is when the origin's certificate was verified: at the last full
+    handshake before this session, over any number of resumptions.
     """
 
     session: ssl.SSLSession
@@ -135,7 +136,7 @@ class VerifiedSession:
 
 @dataclass(slots=True)
 class TlsStatistics:
-    """Counts of handshakes since the start; those that resumed a session are among them."""
+    """The number of handshakes since the start, and of those among them that resumed a session."""
 
     handshakes: int = 0
     resumed: int = 0
@@ -144,10 +145,10 @@ class TlsStatistics:
 class SessionCache:
     """The last session of each origin.
 
-    A resumed handshake checks no certificate: that was done for the same host and port, by the same
-    context and at most an hour ago. A renewed client certificate has a new context. After any
-    failure the next handshake is a full one. At most 1,024 origins are kept; the one used longest
-    ago is forgotten.
+    A resumed handshake verifies no certificate: it was verified for the same host and port, with
+    the same context, and at most an hour ago. A renewed client certificate has a new context. After
+    any failure the next handshake is a full one. At most 1,024 origins are kept; beyond it, the
+    least recently used is dropped.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class SessionCache:
         if found is None:
             return None
         expired = self._now() - found.verified_at >= VERIFIED_SECONDS
-        if expired or found.context is not context:  # OpenSSL refuses another context's session
+        if expired or found.context is not context:  # OpenSSL refuses a session of another context
             self.drop(origin)
             return None
         self._sessions.move_to_end(origin)
@@ -182,7 +183,7 @@ class SessionCache:
         return resumed.verified_at
 
     def keep(self, origin: Origin, tls: ssl.SSLObject, verified_at: float) -> None:
-        """Keep the session of a connection, once its peer has sent something."""
+        """Keep the session of a connection whose peer has sent something."""
         session = tls.session
         if session is None or not session.has_ticket:
             return
@@ -192,12 +193,12 @@ class SessionCache:
             self._sessions.popitem(last=False)
 
     def drop(self, origin: Origin) -> None:
-        """Have the next connection do a full handshake."""
+        """Forget the session: the next connection does a full handshake."""
         self._sessions.pop(origin, None)
 
 
 class TlsConnection:
-    """A TLS connection after its handshake; made by `secure`."""
+    """A TLS connection after its handshake; made by `start_tls`."""
 
     __slots__ = (
         "_records",
@@ -258,15 +259,15 @@ class TlsConnection:
             except ssl.SSLWantReadError:
                 pass
             except (ssl.SSLEOFError, ssl.SSLSyscallError):
-                if not self._session_kept:  # it ended without an answer
+                if not self._session_kept:  # it ended without a response
                     self._sessions.drop(self.origin)
-                return b""  # no close_notify: an answer's length tells where it ends
+                return b""  # no close_notify: the length of a response shows where it ends
             except ssl.SSLError:
                 self._sessions.drop(self.origin)
                 raise BrokenConnection(tls=True) from None
             else:
-                if not self._session_kept:  # its ticket comes before the first answer
-                    self._keep_session(answered=bool(data))
+                if not self._session_kept:  # its ticket arrives before the first response
+                    self._keep_session(responded=bool(data))
                 return data
             try:
                 if not self._sending:  # else the sending task flushes TLS's own records
@@ -276,29 +277,22 @@ class TlsConnection:
                 self._sessions.drop(self.origin)
                 raise BrokenConnection from None
 
-    def _keep_session(self, *, answered: bool) -> None:
-        if answered:
+    def _keep_session(self, *, responded: bool) -> None:
+        if responded:
             self._session_kept = True
             self._sessions.keep(self.origin, self._tls.session, self._verified_at)
-        else:  # a close_notify in place of an answer
+        else:  # a close_notify instead of a response
             self._sessions.drop(self.origin)
 
     async def receive_ready(self, limit: int) -> bytes:
-        # Whether a record holds bytes of an answer is known only when it is read.
-        self._records.waits = False
-        try:
-            return await self.receive(limit)
-        except (NothingReady, BrokenConnection):
-            return b""
-        finally:
-            self._records.waits = True
+        return await _receive_ready(self, self._records, limit)
 
     def is_reusable(self) -> bool:
-        # A late session ticket looks like a byte too: that connection is given up for nothing.
+        # A late session ticket counts as a byte: that connection is closed although it is usable.
         return not self.broken and not self._tls.session.pending() and self._records.is_reusable()
 
     def close(self) -> None:
-        self._records.close()  # no close_notify: a whole answer needs none, and it could block
+        self._records.close()  # no close_notify: a complete response needs none, and it could block
 
 
 class StreamConnection:
@@ -328,13 +322,7 @@ class StreamConnection:
             raise BrokenConnection(tls=isinstance(error.__cause__, ssl.SSLError)) from None
 
     async def receive_ready(self, limit: int) -> bytes:
-        self._records.waits = False
-        try:
-            return await self.receive(limit)
-        except (NothingReady, BrokenConnection):
-            return b""
-        finally:
-            self._records.waits = True
+        return await _receive_ready(self, self._records, limit)
 
     def is_reusable(self) -> bool:
         return not self.broken and not self._stream.pending() and self._records.is_reusable()
@@ -343,8 +331,21 @@ class StreamConnection:
         self._records.close()
 
 
+async def _receive_ready(
+    connection: TlsConnection | StreamConnection, records: RecordStream, limit: int
+) -> bytes:
+    """Read without waiting: only reading a record shows whether it has bytes of a response."""
+    records.waits = False
+    try:
+        return await connection.receive(limit)
+    except (NothingReady, BrokenConnection):
+        return b""
+    finally:
+        records.waits = True
+
+
 class Tls:
-    """OpenSSL's side of a connection: records go in and out by buffers."""
+    """The TLS state of a connection, whose records pass through buffers in memory."""
 
     __slots__ = ("_incoming", "_outgoing", "session")
 
@@ -356,14 +357,14 @@ class Tls:
             self._incoming, self._outgoing, server_hostname=host, session=session
         )
 
-    async def shake_hands(self, records: RecordStream, turn: trio.Lock) -> None:
-        """Do the handshake, each step of it in `turn`.
+    async def do_handshake(self, records: RecordStream, handshaking: trio.Lock) -> None:
+        """Do the handshake; each of its computations holds the lock `handshaking`.
 
-        Raises: ssl.SSLError; trio.BrokenResourceError, when the connection breaks.
+        Raises: ssl.SSLError; trio.BrokenResourceError when the connection breaks.
         """
         while True:
             try:
-                async with turn:  # which passes the scheduler once: all other tasks run between two
+                async with handshaking:  # a checkpoint: all other tasks run in between
                     self.session.do_handshake()
             except ssl.SSLWantReadError:
                 await self.flush(records)
@@ -372,12 +373,15 @@ class Tls:
                 return await self.flush(records)
 
     async def flush(self, records: RecordStream) -> None:
-        """Send what OpenSSL has to say. Raises: trio.BrokenResourceError."""
+        """Send the records that OpenSSL has written. Raises: trio.BrokenResourceError."""
         while data := self._outgoing.read():
             await records.send_all(data)
 
     async def take_in(self, records: RecordStream) -> None:
-        """Wait for a record, or for the end. Raises: trio.BrokenResourceError, NothingReady."""
+        """Wait for a record or the end of the stream.
+
+        Raises: trio.BrokenResourceError; NothingReady, see `RecordStream.waits`.
+        """
         record = await records.receive_some()
         if record:
             self._incoming.write(record)
@@ -386,28 +390,30 @@ class Tls:
 
 
 class NothingReady(Exception):
-    """Raised through TLS by `RecordStream` that are not to wait, when they would have to."""
+    """Raised by a `RecordStream` that must not wait and has no bytes."""
 
 
 class RecordStream(trio.abc.Stream):
-    """The stream below TLS: passes up one record at a time.
+    """The stream below TLS; it returns one TLS record at a time.
 
-    OpenSSL takes all it is given, and doesn't say whether something is left of it. A record that
-    came right behind an answer would lie there unseen, and be read as the answer to the next POST.
+    OpenSSL accepts all bytes that it is given, and does not show whether some are left. A record
+    that follows a response would stay there, and be read as the response to the next POST.
+
+    `waits`: whether a receive waits for the peer; otherwise it raises NothingReady.
     """
 
     def __init__(self, raw: PlainConnection) -> None:
         self._raw = raw
         self.waits = True
-        self._ahead = b""  # received, not handed up
-        self._left = 0  # bytes of the present record that were not handed up; 0 between records
+        self._ahead = b""  # received, but not returned yet
+        self._left = 0  # bytes of the current record that were not returned; 0 between records
 
     def is_reusable(self) -> bool:
-        """Whether nothing lies here or in the socket."""
+        """Return whether no bytes are left here or in the socket."""
         return not self._ahead and self._raw.is_reusable()
 
     def close(self) -> None:
-        """Close at once, in one plain step."""
+        """Close at once, synchronously."""
         self._raw.close()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
@@ -449,26 +455,31 @@ class RecordStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
 
-async def secure(
+async def start_tls(
     origin: Origin,
     sock: socket.socket,
     context: ssl.SSLContext,
     sessions: SessionCache,
-    turn: trio.Lock,
+    handshaking: trio.Lock,
     *,
     address: str = "",
     anew: bool = False,
     fast_path: bool = True,
 ) -> TlsConnection | StreamConnection:
-    """Do the handshake on a connected socket, which is closed where it fails or is cancelled.
+    """Do the handshake on a connected socket; return the connection.
+
+    The socket is closed if the handshake fails or is cancelled.
 
     Args:
-        sessions: kept from earlier connections.
-        turn: of the process: a step of a handshake computes for up to half a millisecond, and a
-            hundred at once would delay all that is under way by fifty.
-        address: of the peer, for people to read.
-        anew: do a full handshake, whatever session is known.
-        fast_path: False in the tests that run over trio's own stream too.
+        origin: the receiver, whose host the certificate must have.
+        sock: the socket, connected to the receiver or tunnelled to it.
+        context: verifies the receiver.
+        sessions: the sessions of earlier connections.
+        handshaking: one lock for the process: a step of a handshake computes for up to half a
+            millisecond, and a hundred at once would delay all exchanges by fifty.
+        address: the peer's address, for people to read.
+        anew: do a full handshake, even if a session is known.
+        fast_path: False in the tests that also run over trio's own stream.
 
     Raises: TlsError.
     """
@@ -478,11 +489,11 @@ async def secure(
         if not fast_path:
             return await _by_stream(origin, records, context, address)
         tls = Tls(context, origin.host, None if known is None else known.session)
-        await tls.shake_hands(records, turn)
+        await tls.do_handshake(records, handshaking)
     except (ssl.SSLError, trio.BrokenResourceError) as error:
         sessions.drop(origin)
         records.close()
-        cause = error.__cause__  # by which trio's stream broke
+        cause = error.__cause__  # the reason why trio's stream broke
         raise TlsError(
             _sentence(origin, cause if isinstance(cause, ssl.SSLError) else error)
         ) from None

@@ -1,7 +1,7 @@
 """Validates and parses the URL of a receiver (B-12, B-13).
 
-A parsed URL is in one canonical form, so that two spellings of one receiver are one `Origin`, and
-no byte of a URL can end a header line. Nothing is looked up here.
+A parsed URL is in canonical form, so that two spellings of one receiver are one `Origin`, and no
+byte of a URL can end a header line. No name is resolved here.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 # RFC 3986, appendix B, for a URL with an authority and without a fragment.
 _URL: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?]*)(?P<rest>.*)")
-# RFC 3986 3.2.2 and 3.2.3: an IPv6 literal stands in brackets, and a port may be empty.
+# RFC 3986 3.2.2 and 3.2.3: an IPv6 literal is in brackets, and a port may be empty.
 _AUTHORITY: Final = re.compile(
     r"(?:\[(?P<ipv6>[^\]]*)\]|(?P<host>[^:\[\]]*))(?::(?P<port>[0-9]*))?"
 )
-# RFC 1123 2.1, and the underscore, which names inside of clusters have.
+# RFC 1123 2.1, and the underscore, which names in clusters have.
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# getaddrinfo takes these for addresses, too: 127.1, 0x7f000001, 2130706433
+# getaddrinfo accepts these as addresses too: 127.1, 0x7f000001, 2130706433
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 # White space and control characters (C0, C1), line and paragraph separator, surrogates.
 _UNPRINTABLE: Final = re.compile(
@@ -37,10 +37,10 @@ _VISIBLE: Final = "".join(map(chr, range(0x21, 0x7F)))
 
 
 class Origin(NamedTuple):
-    """A receiver, however many Webhooks point there: scheme, host and port (B-230).
+    """A receiver: scheme, host and port (B-230). Several Webhooks may have the same one.
 
-    `host` is lower case ASCII: a name, or an address without brackets. `certificate` names the
-    client certificate of a connection; counts of a receiver are kept without it.
+    `host` is lower-case ASCII: a name, or an address without brackets. `certificate` names the
+    client certificate of a connection; the key of a receiver's slots has none.
     """
 
     scheme: str
@@ -54,12 +54,12 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The destination of a POST. `parse_endpoint` makes it, so that its parts are safe to send.
+    """The destination of a POST, made by `parse_endpoint`, so that its parts are safe to send.
 
     Args:
         origin: scheme, host and port.
-        authority: the value of the header `host`; the port stands in it unless it is the default.
-        path: path and query as they stand in the request line. Secret: it may hold a token.
+        authority: the value of the header `host`; without the port if that is the default.
+        path: path and query as in the request line. Secret, because it may contain a token.
         certificate: the name of the client certificate; empty for none.
     """
 
@@ -68,7 +68,7 @@ class Endpoint:
     path: str
     certificate: str = ""
     route: Origin = field(init=False, compare=False)
-    """The key of the connection pool: the receiver and the client certificate shown to it."""
+    """The key of the connection pool: the receiver and the client certificate."""
 
     def __post_init__(self) -> None:
         route = self.origin
@@ -85,17 +85,20 @@ class Endpoint:
         return f"Endpoint({self.display!r})"
 
 
-def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
+def parse_endpoint(url: str | bytes, *, development: bool = False) -> Endpoint:
     """Validate and parse a receiver's URL.
 
     Args:
-        url: as an administrator wrote it. A name outside of ASCII is taken to IDNA 2008 (UTS 46),
-            a path outside of it to percent-encoded UTF-8; everything else is sent as written.
-        development: whether http may go to hosts other than a literal loopback one.
+        url: as an administrator wrote it. A host name that is not ASCII is converted by IDNA 2008
+            (UTS 46), such a path to percent-encoded UTF-8; everything else is sent as written.
+            Bytes, which raw SQL can store on SQLite, are refused.
+        development: whether http is allowed for hosts other than literal loopback ones.
 
     Raises:
         ValidationError: with field `url` and a sentence that states the necessary change (B-13).
     """
+    if not isinstance(url, str):
+        raise _invalid("The URL must be text.")
     if len(url) > MAX_URL:
         raise _invalid(f"The URL must have at most {MAX_URL} characters.")
     if _UNPRINTABLE.search(url):
@@ -122,9 +125,9 @@ def parse_endpoint(url: str, *, development: bool = False) -> Endpoint:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, as in `Origin`, is a literal loopback one (B-12).
+    """Return whether a host, as in `Origin`, is a literal loopback host (B-12).
 
-    `localhost`, 127.0.0.0/8 in dotted form and `::1`; a name that merely resolves there is not.
+    These are `localhost`, 127.0.0.0/8 in dotted form, and `::1`, but no name that resolves to one.
     """
     address = _address(host)
     if address is None:
@@ -135,7 +138,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(host: str) -> bool:
-    """Whether a host, as in `Origin`, is an IP address, which needs no look-up."""
+    """Return whether a host, as in `Origin`, is an IP address, which needs no look-up."""
     return _address(host) is not None
 
 

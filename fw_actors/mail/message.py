@@ -1,7 +1,7 @@
 """Mail messages: safe headers, MIME, and the templates of the service.
 
-`EmailMessage` stops CR and LF but lets NUL pass, and a recipient that holds a comma would be two
-(O-60).
+`EmailMessage` refuses CR and LF, but accepts NUL, and reads a recipient with a comma as two
+recipients (O-60).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fw_actors.runtime.clock import HOURS_PER_DAY, MINUTES_PER_HOUR, MS_PER_SECO
 
 # Controls, lone surrogates, line and paragraph separators (U+2028, U+2029).
 _REFUSED_CATEGORIES: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
-# One address and no list, comment, quoted part or name around it (RFC 5322 3.4.1, dot-atom only).
+# One address without list, comment, quoted part or name (RFC 5322 3.4.1, dot-atom only).
 _ADDRESS: Final = re.compile(r"[^\s@<>()\[\]\\,;:\"]+@[^\s@<>()\[\]\\,;:\"]+\Z")
 
 
 class UnsafeHeaderError(ValueError):
-    """Raised when a text can't stand in a header; names the part, never shows the text."""
+    """Raised for a text that cannot be in a header; the message names the part, not the text."""
 
     def __init__(self, part: str) -> None:
         super().__init__(f"{part} contains a character that a mail header cannot contain.")
@@ -40,9 +40,9 @@ class UnsafeHeaderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MailMessage:
-    """A message for a transport. `link` is that of the two link templates, else None.
+    """A message for a transport; `link` is None unless the template has a link.
 
-    Raises: UnsafeHeaderError when recipient or subject would break out of their header.
+    Raises: UnsafeHeaderError if recipient or subject cannot be in a header.
     """
 
     template: str
@@ -71,12 +71,12 @@ class MailMessage:
 
 
 def validate_header(part: str, text: str) -> None:
-    """Refuse a text that holds a control character of any kind. Raises: UnsafeHeaderError."""
+    """Refuse a text with a control character. Raises: UnsafeHeaderError naming `part`."""
     if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in text):
         raise UnsafeHeaderError(part)
 
 
-# 7-bit bodies (quoted-printable where needed): no server has to know 8BITMIME.
+# 7-bit bodies (quoted-printable if necessary): servers need not support 8BITMIME.
 _POLICY: Final = SMTP.clone(cte_type="7bit")
 
 
@@ -86,7 +86,12 @@ def envelope_sender(sender: str) -> str:
 
 
 def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> EmailMessage:
-    """Return the mail. `now` in ms; `unique` makes its Message-ID.
+    """Return a message in MIME, with a text and an HTML part.
+
+    Args:
+        sender: the address of the header From, with or without a display name.
+        now: the time of the header Date, in ms since the epoch.
+        unique: the first part of the Message-ID.
 
     Raises: UnsafeHeaderError.
     """
@@ -97,7 +102,7 @@ def as_email(message: MailMessage, *, sender: str, now: int, unique: str) -> Ema
     mail["Subject"] = message.subject
     mail["Date"] = format_datetime(datetime.fromtimestamp(now // MS_PER_SECOND, UTC))
     mail["Message-ID"] = f"<{unique}@{envelope_sender(sender).rpartition('@')[2]}>"
-    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: no out-of-office answers to it
+    mail["Auto-Submitted"] = "auto-generated"  # RFC 3834: prevents out-of-office replies
     mail.set_content(message.text)
     mail.add_alternative(message.html, subtype="html")
     return mail
@@ -175,7 +180,7 @@ class TemplateValues:
 
 
 Paragraphs = Callable[[TemplateValues], list[str | None]]
-"""The paragraphs below the greeting; None is where the link stands."""
+"""The paragraphs below the greeting; None stands for the link."""
 
 
 def _recovery(values: TemplateValues) -> list[str | None]:

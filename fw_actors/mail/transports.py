@@ -1,15 +1,16 @@
 """Mail transports: their interface, and the transports `log`, `method` and `smtp`.
 
-`smtp` uses smtplib in a bounded number of threads. STARTTLS that fails ends the connection for
-good; AUTH in clear text goes to a loopback peer only, decided by the connected address, which
-smtplib leaves to its caller.
+`smtp` uses smtplib in a bounded number of threads. A failed STARTTLS ends the connection. AUTH
+without TLS is allowed only to a loopback peer, by the connected address; smtplib leaves this check
+to its caller.
 
-5xx to the recipient is final, and so is 5xx to the message itself; what concerns the deployment
-(connection, TLS, AUTH, sender) is tried again, since an operator may mend it (O-59).
+A 5xx response to the recipient or to the message is final. An error of the deployment (connection,
+TLS, AUTH, sender) is retried, since an operator may correct it (O-59).
 """
 
 from __future__ import annotations
 
+import binascii
 import importlib
 import inspect
 import smtplib
@@ -38,8 +39,10 @@ from fw_actors.runtime import Clock, Entropy, Log
 
 
 class MailFault(Exception):
-    """A message that was not sent. The text is the `error` of an Email Delivery: it begins with the
-    kind and a colon, and holds no part of the message. Raise one of its children.
+    """Raised for a message that was not sent; it is abstract.
+
+    The text is the `error` of an Email Delivery: it begins with the kind and a colon, and contains
+    no part of the message.
     """
 
     final: ClassVar[bool] = False
@@ -50,7 +53,7 @@ class MailNotSent(MailFault):
 
 
 class MailRefused(MailFault):
-    """Raised if no retry can succeed: the recipient is permanently refused, or sending is
+    """Raised if a retry cannot succeed: the recipient is refused permanently, or sending is
     forbidden.
     """
 
@@ -58,13 +61,12 @@ class MailRefused(MailFault):
 
 
 class Transport(Protocol):
-    """A way that mail leaves the site."""
+    """Sends mail from the site."""
 
     async def send(self, message: MailMessage) -> None:
-        """Send one message; it is out of our hands when this returns.
+        """Send one message; when this returns, another system is responsible for it.
 
-        Cancelled, the message may or may not have gone out; nothing is left running that could
-        send it much later.
+        After a cancellation it is unknown whether the message was sent, but it is not sent later.
 
         Raises: MailNotSent, MailRefused.
         """
@@ -96,7 +98,7 @@ Method = Callable[[Any, dict[str, str | None]], object]
 
 
 RunWithFw = Callable[[Callable[[Any], None]], Awaitable[None]]
-"""Runs a function with the handle `fw` on a thread where it may take its time (O-57)."""
+"""Runs a function with the handle `fw` in a thread that it may block (O-57)."""
 
 
 class MethodTransport:
@@ -120,7 +122,7 @@ class MethodTransport:
         except UnawaitedCoroutineError as error:
             raise MailNotSent(f"method: {error}.") from None
         except (Exception, SystemExit) as error:
-            # Its text is the app's and may hold the link; where it was raised helps as well.
+            # Not its text, which the app composes and which may contain the link.
             raise MailNotSent(f"method: {self._path} raised {raised_at(error)}.") from None
 
 
@@ -134,72 +136,85 @@ def load_method(path: str) -> Method:
         raise ConfigurationError([problem]) from error
     if not callable(method):
         raise ConfigurationError([f"FW_MAIL_METHOD: {module} has no function {name}."])
-    if inspect.iscoroutinefunction(method):  # called like this it would send nothing, and say so
+    if inspect.iscoroutinefunction(method):  # a call would only create a coroutine
         raise ConfigurationError([f"FW_MAIL_METHOD: {path} must be a plain function, not async."])
     found: Method = method
     return found
 
 
-_PERMANENT: Final = 500
+_PERMANENT: Final = range(500, 600)
+_VALID: Final = range(200, 600)
+_INVALID: Final = "the mail server sent an invalid reply."
 _SHOWN_CHARACTERS: Final = 200
 
 
 def fault_of(error: Exception) -> MailFault:
     """Return the mail error for an error of smtplib or of the socket."""
-    if isinstance(error, smtplib.SMTPException):
+    if isinstance(error, smtplib.SMTPException) and not _is_timeout(error.__context__):
         return _fault_of_reply(error)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return MailNotSent(f"tls: {_plain(error.verify_message)}.")
     if isinstance(error, ssl.SSLError):
-        return MailNotSent(f"tls: {_plain(error.reason or 'the handshake failed')}.")
-    if isinstance(error, TimeoutError):
+        verified = getattr(error, "verify_message", None)
+        return MailNotSent(f"tls: {_plain(verified or error.reason or 'the handshake failed')}.")
+    if _is_timeout(error) or _is_timeout(error.__context__):  # smtplib hides it behind its own
         return MailNotSent("timeout: the mail server did not answer in time.")
     if isinstance(error, UnicodeError):
         return MailNotSent("auth: FW_SMTP_USER and FW_SMTP_PASSWORD must be ASCII.")
+    if isinstance(error, binascii.Error):
+        return MailNotSent("auth: the mail server sent an invalid challenge.")
     reason = error.strerror if isinstance(error, OSError) else None
     return MailNotSent(f"connect: {_plain(reason or 'the connection failed')}.")
+
+
+def _is_timeout(error: BaseException | None) -> bool:
+    return isinstance(error, TimeoutError)
 
 
 def _fault_of_reply(error: smtplib.SMTPException) -> MailFault:
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         return _refused_recipient(error)
     if isinstance(error, smtplib.SMTPDataError):
-        # Without the server's words: a filter may quote the link in them.
-        sentence = f"message: the mail server answered {error.smtp_code}."
-        refused = error.smtp_code >= _PERMANENT
-        return MailRefused(sentence) if refused else MailNotSent(sentence)
+        # Without the server's text, in which a filter may quote the link.
+        return _fault_of_code("message", error.smtp_code, b"")
     if isinstance(error, smtplib.SMTPAuthenticationError):
         return MailNotSent(f"auth: the mail server answered {error.smtp_code}.")
     if isinstance(error, smtplib.SMTPResponseException):
-        words = _plain(error.smtp_error)
-        return MailNotSent(f"smtp: the mail server answered {error.smtp_code} {words}.")
-    if isinstance(error, smtplib.SMTPNotSupportedError):
-        return MailNotSent(f"smtp: {_plain(str(error))}.")
-    return MailNotSent("smtp: the mail server closed the connection.")
+        return MailNotSent(str(_fault_of_code("smtp", error.smtp_code, error.smtp_error)))
+    if isinstance(error, smtplib.SMTPServerDisconnected):
+        return MailNotSent("smtp: the mail server closed the connection.")
+    return MailNotSent(f"smtp: {_plain(str(error))}.")  # smtplib's own words
+
+
+def _fault_of_code(kind: str, code: int, words: str | bytes) -> MailFault:
+    if code not in _VALID:
+        return MailNotSent(f"{kind}: {_INVALID}")
+    sentence = f"{kind}: the mail server answered {f'{code} {_plain(words)}'.rstrip()}."
+    return MailRefused(sentence) if code in _PERMANENT else MailNotSent(sentence)
 
 
 def _refused_recipient(error: smtplib.SMTPRecipientsRefused) -> MailFault:
-    for code, text in error.recipients.values():
-        sentence = f"recipient: the mail server answered {code} {_plain(text)}."
-        return MailRefused(sentence) if code >= _PERMANENT else MailNotSent(sentence)
+    for code, words in error.recipients.values():
+        return _fault_of_code("recipient", code, words)
     return MailNotSent("recipient: the mail server refused without a reason.")
 
 
 def _plain(text: str | bytes) -> str:
-    """Return words from outside as one short line without control characters or a final dot."""
+    """Return a server's text as a short line without control characters or a final dot."""
     words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     shown = "".join(c if unicodedata.category(c)[0] not in "CZ" else " " for c in words)
     return " ".join(shown.split())[:_SHOWN_CHARACTERS].rstrip(".")
 
 
 TIMEOUT_SECONDS: Final = 15.0
-"""For the connection, and for each of the server's replies."""
+"""The time limit of the connection, and of each reply."""
+
+QUIT_SECONDS: Final = 2.0
+"""For the reply to QUIT: after the message is accepted, the attempt must not time out."""
 
 BeforeReply = Callable[[smtplib.SMTP], None]
 
 
 class SmtpSession:
-    """Used once. `deliver` and `greet` block; another thread may call `abort` meanwhile."""
+    """One SMTP session. `deliver` and `greet` block; another thread may call `abort`."""
 
     def __init__(self, mail: Mail, context: ssl.SSLContext) -> None:
         self._mail, self._context = mail, context
@@ -207,20 +222,20 @@ class SmtpSession:
         self._aborted = False
 
     def deliver(self, mail: EmailMessage, sender: str, recipient: str) -> None:
-        """Connect, secure, authenticate, send. Raises: MailNotSent, MailRefused."""
+        """Connect, start TLS, authenticate and send. Raises: MailNotSent, MailRefused."""
         self._run(lambda smtp: smtp.send_message(mail, sender, [recipient]))
 
     def greet(self) -> None:
-        """Do all but send. Raises: MailNotSent, MailRefused."""
+        """Do all steps of `deliver` but sending. Raises: MailNotSent, MailRefused."""
         self._run(lambda smtp: smtp.noop())
 
     def abort(self) -> None:
-        """Break the connection off, so that `deliver` ends soon and sends nothing more."""
+        """Break the connection, so that `deliver` ends soon and sends nothing more."""
         self._aborted = True
         connected = None if self._smtp is None else self._smtp.sock
         if connected is not None:
             with suppress(OSError):
-                # Not SSLSocket.shutdown: that lets the other thread go on in clear text.
+                # Not SSLSocket.shutdown, after which the other thread would continue without TLS.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     def _run(self, act: Callable[[smtplib.SMTP], object]) -> None:
@@ -232,12 +247,13 @@ class SmtpSession:
                 self._before_reply(smtp)
                 act(smtp)
                 with suppress(OSError):  # the message is accepted; a failing QUIT does not matter
+                    _open_socket(smtp).settimeout(QUIT_SECONDS)
                     smtp.quit()
             finally:
                 smtp.close()
         except MailFault:
             raise
-        except (OSError, UnicodeError) as error:  # smtplib's errors are OSErrors
+        except (OSError, UnicodeError, binascii.Error) as error:  # smtplib's are OSErrors
             raise fault_of(error) from None
 
     def _connect(self) -> smtplib.SMTP:
@@ -328,7 +344,7 @@ class SmtpTransport:
     def __init__(
         self, mail: Mail, clock: Clock, entropy: Entropy, *, context: ssl.SSLContext | None = None
     ) -> None:
-        """`context`: how certificates are verified; None takes the system's trust store."""
+        """`context` verifies certificates; None: by the system's trust store."""
         self._mail, self._clock, self._entropy = mail, clock, entropy
         self._context = context or ssl.create_default_context()
         self._limiter = trio.CapacityLimiter(SMTP_AT_ONCE)

@@ -25,9 +25,11 @@ from fw_actors.documents.core import DOCUMENT
 from fw_actors.documents.fields import Field, Table
 from fw_actors.documents.handle import DocType, Fw, rows_of
 from fw_actors.documents.hooks import CHANGES, DELETION, Observer
+from fw_actors.documents.permissions import administering_error
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.rows import SystemRows
 from fw_actors.documents.validation import changed_columns
+from fw_actors.errors import PermissionDeniedError
 from fw_actors.rules.lockout import RECORDED_PER_MINUTE, minute_of, more_refused
 from fw_actors.rules.safe_output import is_secret
 from fw_actors.runtime import Entropy
@@ -99,8 +101,7 @@ class Action(StrEnum):
 class AuditLog:
     """Writes Audit Events in the transaction of the operation.
 
-    A denial is recorded in a transaction of its own, because that of the denied operation is rolled
-    back.
+    The transaction of a denied operation therefore ends normally (see `denial`).
     """
 
     def __init__(self, registry: Registry, entropy: Entropy) -> None:
@@ -140,7 +141,7 @@ class AuditLog:
         target: str,
         detail: Mapping[str, object] | None = None,
     ) -> None:
-        """Like `record`, for an actor without a handle."""
+        """Write one event as `record`, for an actor without a handle."""
         if tx not in self._suppressed:
             self._add(tx, actor, request_id, action, target, detail)
 
@@ -179,6 +180,21 @@ class AuditLog:
             self._add(tx, actor, "", Action.DENIED, None, {MORE: more})
         else:
             tx.run(self._count, event=counting[0], content=json.dumps({MORE: more}), now=tx.now)
+
+    def denial(self, fw: Fw, act: str, target: str) -> PermissionDeniedError | None:
+        """Return an error unless the user is a System Manager without access scopes; record it.
+
+        The record requires a commit: the operation returns the error instead of raising it, and its
+        caller raises it after the commit.
+
+        Args:
+            act: the operation as the subject of a sentence, such as "Erasing a delivery".
+            target: as in `record`.
+        """
+        error = administering_error(fw.rights, act)
+        if error is not None:
+            self.deny(fw, target)
+        return error
 
     def _add(
         self,

@@ -115,8 +115,8 @@ def pending(tx: Tx, registry: Registry) -> list[PendingMigration]:
 async def run_pending(site: Site) -> AsyncIterator[PendingMigration]:
     """Run the site's pending migrations, and yield each one when it is done.
 
-    Each migration, or each batch of one, is a transaction that also records it: what was done
-    before an end of the process is not done again. Two processes at once run each once.
+    Each migration, or each batch of one, is a transaction that also records it, so that work which
+    was committed before the process ended is not repeated. Two processes at once run each once.
 
     Raises: DataMigrationFailed; the transaction is undone, and later migrations are not run.
     """

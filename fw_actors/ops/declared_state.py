@@ -24,6 +24,7 @@ from fw_actors.documents.fields import ShapeError
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import ConfigurationError, ConflictError, FwError, ValidationError
+from fw_actors.webhooks.subscriptions import never_occurring
 
 T = TypeVar("T")
 StructT = TypeVar("StructT", bound=msgspec.Struct)
@@ -204,7 +205,7 @@ class DeclaredStates:
         """Carry out a plan that was shown before.
 
         Raises: ConflictError if the site has changed since; ValidationError naming the document
-            whose values break a rule; what else the writes of documents raise.
+            whose values break a rule; other errors of the writes of documents.
         """
         if self.plan(fw, state, prune=prune) != plan:
             raise ConflictError("The site has changed since the plan was shown; run it again.")
@@ -247,6 +248,11 @@ class DeclaredStates:
             for key, value in _webhook_values(declared).items()
             if not exists or not _is_same(meta.fields[key], value, stored[key], place)
         ]
+        doubt = never_occurring(
+            fw.documents.registry, {**stored, **{each.field: each.new for each in fields}}
+        )
+        if doubt is not None:
+            notes.append(f"{place}: {doubt}")
         secret = self._secret(declared, place)
         if secret is None and "secret" in declared:
             if not exists:
@@ -420,7 +426,7 @@ def _scope_change(kind: str, user: str, scope: DeclaredScope, name: str = "") ->
 
 
 def _name_of(change: Change) -> str:
-    """Return the name, or of a scope, which gets one when it is made, what it is."""
+    """Return the document's name; a scope without one is described by its values."""
     return change.name or " ".join(str(each.new) for each in change.fields)
 
 

@@ -1,7 +1,8 @@
 """The mail queue: messages are enqueued in the writer's transaction and composed when sent.
 
 A message and its job are written in the request's transaction (O-51). A job contains user and
-template; the link is created when first needed and stored nowhere (O-52).
+template; the link is created when first needed and stored nowhere (O-52). It keeps the trace of
+its cause (B-429).
 
 Plain functions inside the Mailer's transactions. Mail goes to the stored address, never to a typed
 one (A-217); each attempt creates a link, which ends the previous one (O-62).
@@ -38,6 +39,7 @@ from fw_actors.runtime import Entropy
 from fw_actors.store import LeasedJob, Statement, Tx, jobs
 from fw_actors.store.schema import IDENTIFIER
 from fw_actors.store.statement import KEPT
+from fw_actors.tracing import Tracer, written_context
 
 QUEUE: Final = "mail"
 _WRITTEN: Final = ("recipient", "template", "subject", "status", "attempts", "sent")
@@ -58,12 +60,19 @@ class Outbox:
     """Enqueues messages. `owner` is the user whose request causes the message."""
 
     def __init__(
-        self, registry: Registry, entropy: Entropy, site: str, queued: Callable[[], None]
+        self,
+        registry: Registry,
+        entropy: Entropy,
+        site: str,
+        queued: Callable[[], None],
+        tracer: Tracer | None = None,
     ) -> None:
         """`site` is the site's name.
 
-        `queued` is called on trio's thread after each commit that contains a message."""
-        self._entropy, self._site, self._queued = entropy, site, queued
+        `queued` is called on trio's thread after each commit that contains a message. With a
+        `tracer` messages keep the trace context in which they were queued.
+        """
+        self._entropy, self._site, self._queued, self._tracer = entropy, site, queued, tracer
         self._address = _address(registry.tables["User"].table)
         self._deliveries = RowInserter(registry, "Email Delivery", _WRITTEN)
 
@@ -117,14 +126,16 @@ class Outbox:
     def _enqueue(
         self, tx: Tx, delivery: str, template: Template, *, user: str = "", arguments: str = ""
     ) -> None:
-        jobs.enqueue(
-            tx,
-            queue=QUEUE,
-            subject=delivery,
-            function=template.value,
-            arguments=arguments,
-            user=user,
-        )
+        job: jobs.JobFields = {
+            "queue": QUEUE,
+            "subject": delivery,
+            "function": template.value,
+            "arguments": arguments,
+            "user": user,
+        }
+        if self._tracer is not None:
+            job["trace_context"] = written_context(self._tracer.context_of(tx))
+        jobs.enqueue(tx, **job)
         tx.after_commit(self._queued, once=True)
 
 

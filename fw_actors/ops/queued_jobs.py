@@ -81,7 +81,11 @@ def function_of(job: LeasedJob) -> AppFunction:
 
     This may import a module: do not call it in a transaction. Raises: UnknownFunctionError.
     """
-    module, _, name = job.function.rpartition(".")
+    return _function_at(job.function)
+
+
+def _function_at(path: str) -> AppFunction:
+    module, _, name = path.rpartition(".")
     try:
         found: object = getattr(importlib.import_module(module), name, None)
     except Exception as error:  # the app's top level may raise anything
@@ -93,6 +97,32 @@ def function_of(job: LeasedJob) -> AppFunction:
     return found
 
 
+def app_functions(apps: Sequence[str]) -> list[str]:
+    """Return the dotted paths of the functions of loaded apps, each in its own module."""
+    found: list[str] = []
+    for name, module in list(sys.modules.items()):
+        if _is_of(apps, name):
+            for attribute, value in vars(module).items():
+                if _is_plain(value) and getattr(value, "__module__", None) == name:
+                    found.append(f"{name}.{attribute}")
+    return found
+
+
+def is_app_function(apps: Sequence[str], path: str) -> bool:
+    """Return whether an app has a function, also in a module that it does not import by itself.
+
+    This may import a module: do not call it in a transaction.
+    """
+    try:
+        return _is_of(apps, path.rpartition(".")[0]) and _is_plain(_function_at(path))
+    except UnknownFunctionError:
+        return False
+
+
+def _is_of(apps: Sequence[str], module: str) -> bool:
+    return any(module == app or module.startswith(f"{app}.") for app in apps)
+
+
 def arguments_of(job: LeasedJob) -> dict[str, Any]:
     """Return the keyword arguments of a job, as they were recorded."""
     arguments: dict[str, Any] = json.loads(job.arguments)
@@ -101,8 +131,7 @@ def arguments_of(job: LeasedJob) -> dict[str, Any]:
 
 def _path_of(function: object) -> str:
     """Return the dotted path by which another process imports a function."""
-    plain = isinstance(function, FunctionType | Whitelisted)
-    if not plain or inspect.iscoroutinefunction(inspect.unwrap(function)):  # type: ignore[arg-type]
+    if not _is_plain(function) or inspect.iscoroutinefunction(inspect.unwrap(function)):  # type: ignore[arg-type]
         raise ValidationError("A job must be a plain function of an app's module.")
     module, name = str(function.__module__), str(function.__name__)  # type: ignore[attr-defined]
     home = sys.modules.get(module)
@@ -112,6 +141,10 @@ def _path_of(function: object) -> str:
             "level of an app's module, under its own name."
         )
     return f"{module}.{name}"
+
+
+def _is_plain(function: object) -> bool:
+    return isinstance(function, FunctionType | Whitelisted)
 
 
 def _validate_call(function: Any, arguments: dict[str, Any]) -> None:
@@ -136,6 +169,9 @@ QUEUES: Final = (APP_QUEUE, mail_queue.QUEUE)
 MAX_LISTED: Final = 500
 MAX_AT_ONCE: Final = 500
 """The maximum number of jobs that one `retry_matching` or `cancel_matching` changes."""
+
+
+_MAX_FUNCTIONS: Final = 1000
 
 
 class JobState(StrEnum):
@@ -204,7 +240,7 @@ class JobControl:
         self, registry: Registry, audit: AuditLog, recorded: Callable[[str], None]
     ) -> None:
         """`recorded` is called on trio's thread with a queue's name after each commit that makes
-        jobs of it due."""
+        its jobs due."""
         mail = registry.tables["Email Delivery"].table
         self._audit, self._recorded = audit, recorded
         self._requeue_mails = Statement(
@@ -235,6 +271,14 @@ class JobControl:
         if not 1 <= limit <= MAX_LISTED:
             raise BadRequestError(f"limit must be between 1 and {MAX_LISTED}.", field="limit")
         return _found(fw.tx, asked, limit, before, lock=False)
+
+    def functions(self, fw: Fw) -> list[str]:
+        """Return the functions of jobs and the templates of mails in the queues, at most 1,000.
+
+        Raises: PermissionDeniedError.
+        """
+        _require_administrator(fw)
+        return [str(name) for (name,) in fw.tx.rows(_FUNCTIONS)]
 
     def job(self, fw: Fw, number: int) -> JobFacts:
         """Return a job. Raises: PermissionDeniedError; NotFoundError."""
@@ -336,6 +380,9 @@ _COLUMNS: Final = (
     _J.id, _J.queue, _J.next_at, _J.lease, _J.function, _J.subject, _J.user, _J.attempts,
     _J.created, sa.func.coalesce(_J.error, ""),
 )  # fmt: skip
+_FUNCTIONS: Final = Statement(
+    sa.select(_J.function).where(_J.queue.in_(QUEUES)).distinct().limit(_MAX_FUNCTIONS)
+)
 _OF_ONE: Final = sa.select(*_COLUMNS).where(_J.id == sa.bindparam("number"), _J.queue.in_(QUEUES))
 _ONE: Final = Statement(_OF_ONE)
 _ONE_LOCKED: Final = Statement(_OF_ONE.with_for_update(key_share=True))

@@ -151,10 +151,10 @@ async def open_site(
 
     `inline` runs store and hasher on the caller's task, for tests under trio's MockClock.
     `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
-    and with `errors` for each queued defect; without it, the processes that serve the site are told
-    of the commit. `rekeying` also opens a site whose Vault values are being moved from one key to
-    another. `shared`: the subscriptions that the processes of a service have in common. `tracer`:
-    what records traces, where `ops.traceContext` is on.
+    and with `errors` for each queued defect; without it, the processes that serve the site are
+    notified of the commit. `rekeying` also opens a site whose Vault values are being moved from one
+    key to another. `shared`: the subscriptions that the processes of a service share. `tracer`
+    records traces if `ops.traceContext` is on.
 
     Raises: ConfigurationError, with all problems of apps and DocTypes at once.
     """
@@ -166,7 +166,7 @@ async def open_site(
     async with open_store(config, clock, entropy, inline=inline) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
-        notify = recorded or (lambda queue: store.tell_others())
+        notify = recorded or (lambda queue: store.notify_others())
         site = _assembled(
             config, store, clock, entropy, registry, hasher, key, notify, shared, tracer
         )
@@ -211,7 +211,8 @@ def _assembled(
     accounts = Accounts(registry)
     subscriptions = SubscriptionCache(registry, shared)
     audit = AuditLog(registry, entropy)
-    outbox = Outbox(registry, entropy, config.site.name, partial(recorded, mail_queue.QUEUE))
+    mail_queued = partial(recorded, mail_queue.QUEUE)
+    outbox = Outbox(registry, entropy, config.site.name, mail_queued, tracer)
     api_keys = ApiKeys(registry, entropy, audit)
     passwords = Passwords(registry, outbox, api_keys, audit, key, config.auth.session_idle_days)
     new_passwords = NewPasswords(hasher, passwords, audit)

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from fw_actors.ops.site import Site
 
 BATCH: Final = 500
-"""How many values one transaction decrypts, and how many of each field a start examines."""
+"""The values that one transaction decrypts, and that a start examines of each field."""
 MOVED_BATCH: Final = 200
-"""How many values one transaction moves: it keeps other writers waiting."""
+"""The values that one transaction moves; other writers wait for it."""
 META_KEY: Final = "vault_rotation"
 
 _GET: Final = Statement(sa.select(META.c.value).where(META.c.key == META_KEY))

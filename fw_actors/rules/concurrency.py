@@ -29,6 +29,8 @@ class ReceiverSlots:
     window: int = 1
     slow: bool = False
     in_flight: int = 0
+    yields: bool = False
+    """Whether the last quarter of all slots is closed to it, as to a slow receiver."""
     paused: bool = False
     """Whether an operator has paused the receiver: no attempt starts."""
     failures: int = 0
@@ -75,14 +77,14 @@ class ReceiverSlots:
         self.in_flight -= 1
 
     def failed(self, error: str, now: int) -> None:
-        """Note that an attempt failed; its slot is freed by another method."""
+        """Count a failed attempt at `now` (ms); another method frees its slot."""
         if not self.failures:
             self.failing_since = now
         self.failures += 1
         self.last_error = error
 
     def succeeded(self) -> None:
-        """Note that an attempt was successful: earlier failures are over."""
+        """Reset the failures after a successful attempt."""
         self.failures, self.failing_since, self.last_error = 0, None, ""
 
     def _slow_down(self) -> None:
@@ -91,8 +93,11 @@ class ReceiverSlots:
 
 
 def startable(receiver: ReceiverSlots, free_slots: int, all_slots: int) -> int:
-    """Return how many attempts may start at a receiver, with `free_slots` of `all_slots` free."""
-    if receiver.slow:
+    """Return the number of attempts that may start at a receiver.
+
+    `free_slots` of `all_slots`, the slots of all receivers, are free.
+    """
+    if receiver.slow or receiver.yields:
         free_slots -= all_slots // RESERVE
     return max(0, min(receiver.free, free_slots))
 
@@ -102,7 +107,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """The owner of a share of a queue, such as a network; entries are kept for `known` ones."""
+    """The owner of a share of a queue, such as a network; `known` ones have reserved entries."""
 
     name: str
     known: bool = False
@@ -113,7 +118,7 @@ class QueueFull(Exception):
 
 
 class FairQueue(Generic[T]):
-    """A queue of `capacity` items, shared by requesters; `kept` entries are for known ones."""
+    """A queue of `capacity` items, shared by requesters; `kept` are reserved for known ones."""
 
     def __init__(self, capacity: int, kept: int = 0) -> None:
         self._capacity, self._kept = capacity, kept
@@ -143,7 +148,7 @@ class FairQueue(Generic[T]):
         return displaced
 
     def pop(self) -> T | None:
-        """Take the next item: the oldest of the next line in turn; None when the queue is empty."""
+        """Take the oldest item of the requester that was served longest ago; None if empty."""
         if not self._lines:
             return None
         requester = next(iter(self._lines))
@@ -153,7 +158,7 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, item: T, requester: Requester) -> bool:
-        """Take an item out before its turn. False when it does not wait any more."""
+        """Remove a waiting item; return False if it no longer waits."""
         line = self._lines.get(requester)
         if line is None or item not in line:
             return False
@@ -164,7 +169,7 @@ class FairQueue(Generic[T]):
     def _line_to_shorten(self, newcomer: Requester) -> Requester | None:
         """Return the line that must give up an entry for a newcomer, or None."""
         spares_known = not newcomer.known and self._known <= self._kept
-        claims = newcomer.known and self._known < self._kept  # an entry that is kept for it
+        claims = newcomer.known and self._known < self._kept  # an entry is reserved for it
         open_to_it = [
             requester
             for requester in self._lines

@@ -1,7 +1,7 @@
 """State transitions of a delivery (outcome of an attempt, backoff, Retry-After), and why it waits.
 
-A receiver's answer is untrusted: whatever it says is clamped before it is used, and what can't be
-read is ignored.
+A receiver's response is untrusted: its values are limited before they are used, and unreadable ones
+are ignored.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ def wait_seconds(
 
 MAX_CONSECUTIVE_DEATHS: Final = 5  # the next one counts as a failed attempt (B-195)
 LEASE_MARGIN_SECONDS: Final = 30  # a lease lasts the timeout and this much longer (B-210)
+
+
+DEFECT_ERROR: Final = "internal: the attempt failed inside the service; see its log."
+WORKER_LOST_ERROR: Final = "worker_lost: its workers died, one after another."
+"""The error of an attempt that is not made, after `MAX_CONSECUTIVE_DEATHS`."""
 
 
 class DeliveryStatus(StrEnum):
@@ -184,11 +189,11 @@ _DATE: Final = re.compile(r"[A-Za-z]{3,9},? [ -~]{15,40}\Z")
 
 
 def retry_after_seconds(status: int, value: str | None, now: int) -> float:
-    """Return the wait in seconds that a response asks for: 0 to 3600, 0 without a request.
+    """Return the wait that a response requests: 0 to 3,600 seconds, 0 without a request.
 
     Args:
-        status: of the answer.
-        value: of its header `Retry-After`; None where there is none.
+        status: the status of the response.
+        value: the value of its header `Retry-After`; None without one.
         now: milliseconds since the epoch.
     """
     if value is None or status not in HONOURED:

@@ -19,7 +19,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about the site; `todo` says what to do, and is empty where all is well."""
+    """One sentence about the site; `todo` is the remedy, empty if none is needed."""
 
     level: Level
     text: str

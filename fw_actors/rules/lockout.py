@@ -1,7 +1,7 @@
 """Limits: of sign-in attempts at an identifier, and of denials that are recorded.
 
 A single statement of the store admits an attempt while fewer than `limit` count; this module
-decides which count, and how long a refused attempt has to wait (A-63, A-71, A-68).
+decides which count, and the wait after a refused attempt (A-63, A-71, A-68).
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ def is_locked(tally: Tally, budget: Budget, now: int) -> bool:
 def refusal_seconds(tally: Tally, budget: Budget, now: int) -> float:
     """Return the seconds from `now` that a refused attempt has to wait.
 
-    Locked: until the lock ends, which refused attempts never move. Over the limit only because of
-    attempts in flight: a moment. A limit reached by charges that a crash left: as if the last one
-    had locked. A budget that never locks opens when its oldest failure leaves the window.
+    While locked, it is the rest of the lock, which refused attempts do not extend. If only attempts
+    in flight exceed the limit, it is a moment. If charges that a crash has left reach the limit, it
+    is as if the last one had locked. A budget that never locks opens when its oldest failure leaves
+    the window.
     """
     if tally.locked_until is not None and tally.locked_until > now:
         return (tally.locked_until - now) / MS_PER_SECOND

@@ -1,7 +1,7 @@
 """Decides which addresses deliveries may be sent to, and through which proxy (B-150, B-155, B-156).
 
-An address is judged when it is about to be connected to, whatever name led to it: a name that
-resolves to a public address when a Webhook is saved may resolve to another one later.
+An address is checked immediately before each connection to it, because a name that resolves to a
+public address when a Webhook is saved may resolve to another one later.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")  # RFC 6052 2.1: a gateway sends it on as IPv4
-# Global for `ipaddress`, and no host of the public internet all the same.
+# Global by `ipaddress`, but no hosts of the public internet.
 _NOT_PUBLIC: Final = (
-    IPv4Network("168.63.129.16/32"),  # Azure's platform, as each of its machines sees it
+    IPv4Network("168.63.129.16/32"),  # Azure's platform, for its virtual machines
     IPv4Network("192.88.99.0/24"),  # RFC 7526: relays of 6to4, deprecated
     IPv6Network("3fff::/20"),  # RFC 9637: documentation
 )
@@ -27,8 +27,8 @@ Network = IPv4Network | IPv6Network
 class OutgoingPolicy:
     """Section `ops.outgoing`: where deliveries may go.
 
-    `private` is "allow" or "deny"; networks in `allow` may be sent to in any case, but for
-    link-local addresses, which never may. `own_port` is the port of the service itself.
+    `private` is "allow" or "deny". The networks in `allow` are always permitted, and link-local
+    addresses never. `own_port` is the port of the service itself.
     """
 
     private: str = "allow"
@@ -37,14 +37,14 @@ class OutgoingPolicy:
 
     @property
     def denies_private(self) -> bool:
-        """Whether only public addresses, and the listed networks, may be sent to."""
+        """Whether only public addresses and the networks in `allow` are permitted."""
         return self.private == "deny"
 
     def refusal(self, address: str) -> str | None:
-        """Return why an address must not be connected to, as the end of a sentence; None if it may.
+        """Return why an address is not permitted, as the end of a sentence; None if it is.
 
-        `address` is as a socket takes it, with or without a zone (`fe80::1%eth0`).
-        Raises ValueError for a text that is no address.
+        `address` may have a zone (`fe80::1%eth0`). Raises: ValueError for a text that is no
+        address.
         """
         if is_link_local(address):
             return "is a link-local address, which is never connected to"
@@ -53,7 +53,7 @@ class OutgoingPolicy:
         return None
 
     def refuses_own_machine(self, address: str, port: int) -> bool:
-        """Return whether a port of an address of this machine must not be connected to."""
+        """Return whether a port of an address of this machine is not permitted."""
         return self.denies_private and (port == self.own_port or not self._is_listed(address))
 
     def _is_listed(self, address: str) -> bool:
@@ -64,9 +64,9 @@ class OutgoingPolicy:
 
 @dataclass(frozen=True)
 class EgressProxy:
-    """The proxy that connections go through, but for those to `exceptions`.
+    """The proxy for all connections except those to `exceptions`.
 
-    `credentials` are `user:password`. An exception is a host, a domain with a dot before it, or a
+    `credentials` are `user:password`. An exception is a host, a domain that begins with a dot, or a
     network.
     """
 
@@ -76,7 +76,7 @@ class EgressProxy:
     exceptions: tuple[str, ...] = ()
 
     def carries(self, host: str) -> bool:
-        """Return whether connections to a host, a name or an address, go through the proxy."""
+        """Return whether connections to a host (a name or an address) use the proxy."""
         return not any(_matches(host.lower(), each.lower()) for each in self.exceptions)
 
 
@@ -96,18 +96,19 @@ ALLOW_ALL: Final = OutgoingPolicy()
 def is_link_local(address: str) -> bool:
     """Return whether an address is in 169.254.0.0/16 or fe80::/10, or leads to 169.254.0.0/16.
 
-    Raises ValueError for a text that is no address.
+    Raises: ValueError for a text that is no address.
     """
     parsed = _parsed(address)
     return parsed.is_link_local or _destination(parsed).is_link_local
 
 
 def is_public(address: str) -> bool:
-    """Return whether an address, and one that it leads to, is of a host on the public internet.
+    """Return whether an address, and an IPv4 address embedded in it, is one of the public internet.
 
-    No private, shared, loopback, link-local, multicast, reserved or documentation address is, nor
-    that of a cloud's own services.
-    Raises ValueError for a text that is no address.
+    Private, shared, loopback, link-local, multicast, reserved and documentation addresses are not
+    public, nor are those of a cloud's own services.
+
+    Raises: ValueError for a text that is no address.
     """
     parsed = _parsed(address)
     destination = _destination(parsed)
@@ -123,7 +124,7 @@ def _parsed(address: str) -> IpAddress:
 
 
 def _destination(address: IpAddress) -> IpAddress:
-    """Return the IPv4 address that an IPv6 one leads to: mapped, translated (NAT64) or 6to4."""
+    """Return an IPv4 address embedded in an IPv6 one (mapped, NAT64 or 6to4), or the address."""
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:

@@ -1,7 +1,6 @@
 """The password policy (A-130 to A-136).
 
-There are no rules of composition. That a password is not one of the most common ones is no such
-rule; a site may ask for it (ASVS 6.2.4).
+There are no rules of composition. A site may refuse the most common passwords (ASVS 6.2.4).
 """
 
 from __future__ import annotations

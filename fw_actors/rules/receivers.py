@@ -1,9 +1,9 @@
 """The rules of a Webhook's receiver: pauses, requests a second, and consequences of failures.
 
-A limit of requests is a bucket that fills as time passes. It is kept as one number, the time up to
-which the requests that time allows have been used; so a process that has it locked knows all of it,
-and a limit that changes has no state to convert. At most a tenth of a second can be unused: more
-would let a Webhook that was idle exceed its limit. Rules: B-300 to B-326.
+A limit of requests is a token bucket, stored as one number: the time up to which its requests have
+been used. Therefore the lock of one row covers it, and a changed limit needs no conversion. The
+bucket holds the requests of at most a tenth of a second, so that a Webhook that was idle does not
+exceed its limit. Rules: B-300 to B-326.
 
 An outage is announced, its end is announced, or the Webhook is disabled (B-340 to B-346). An outage
 is identified by its first failure since the last success; the actions taken for it are stored, so
@@ -58,11 +58,11 @@ class RateAllowance:
         return max(0, (self.now - self.used_until) // self.interval)
 
     def used_after(self, requests: int) -> int:
-        """Return the time up to which the limit is used after so many requests."""
+        """Return the time (µs) up to which the limit is used after `requests` more."""
         return self.used_until + requests * self.interval
 
     def next_at(self, requests: int) -> int:
-        """Return when more may start after so many requests, in ms: one, or a batch of them."""
+        """Return the time (ms) when more may start after `requests`: one, or a batch."""
         at = self.used_after(requests) + max(self.interval, BATCH_US)
         return -(-at // US_PER_MS)
 
@@ -70,9 +70,9 @@ class RateAllowance:
 def rate_allowance(rate: int, used_until: int, now: int) -> RateAllowance:
     """Return the requests that a limit of `rate` requests a second allows at `now` (ms).
 
-    `used_until`: as it was stored, 0 at first. One that lies ahead by more than clocks of nodes
-    may differ is of a clock that was set back since. Then one request may start at once, whose
-    claim stores a time of the present clock: without one the stored time would stay.
+    `used_until` (µs) is the stored time, 0 at first. If it is ahead by more than the clocks of
+    nodes may differ, the clock was set back since. Then one request may start at once; its claim
+    stores a time of the current clock, and otherwise the stored time would stay.
     """
     interval, moment = _US // rate, now * US_PER_MS
     if used_until > moment + MAX_SKEW_US:

@@ -1,12 +1,12 @@
-"""Makes output safe and readable: removes secrets from payloads and texts, escapes what does not
-print, and writes numbers with their unit.
+"""Makes output safe and readable: removes secrets from payloads and texts, escapes unprintable
+characters, and writes numbers with their unit.
 
 Secrets are removed from event payloads by field, and from free text by value and by pattern. The
-latter is for messages of exceptions, into which an app may put anything: no password, token,
-`sid`, key or secret, nor the query string of any URL (O-101).
+patterns are for messages of exceptions, which an app may compose: they must show no password,
+token, `sid`, key or secret, nor the query string of any URL (O-101).
 
-What does not print is escaped in texts for terminals and logs (O-100). A line break would start a
-second entry, an escape sequence would control the terminal, invisible or direction-changing
+Unprintable characters are escaped in texts for terminals and logs (O-100). A line break would start
+a second entry, an escape sequence would control the terminal, invisible or direction-changing
 characters would disguise the text, and the effect of private or unassigned characters depends on
 the terminal.
 """
@@ -108,11 +108,11 @@ class Scrubber:
         self._pattern = re.compile("|".join(map(re.escape, self.forms)))
 
     def scrub_known(self, text: str) -> str:
-        """Return `text` without the secrets of the site, whatever else is in it.
+        """Return `text` without the secrets of the site.
 
-        Call it before a text is cut: half of a secret is found no more.
+        Call it before a text is cut, because a part of a secret is not found.
         """
-        # The search by itself is ten times as fast as the pattern, and seldom finds anything.
+        # The search alone is ten times as fast as the pattern, and rarely finds anything.
         found = any(map(text.__contains__, self.forms))
         return self._pattern.sub(SCRUBBED, text) if found else text
 

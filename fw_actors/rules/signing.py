@@ -1,8 +1,7 @@
 """Standard Webhooks 1.0: signatures, their verification, and the grammar of event names (B-124).
 
-All of it is pure: the key, the headers, the body and the time are given. A body that was changed
-on its way is recognised by the usual changes: a line end more or less, or JSON that was written
-anew.
+Verification also detects usual changes of a body on its way: an added or removed line end, and
+reformatted JSON.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}\Z")
 
 
 class UnusableSecretError(ValueError):
-    """Raised when a secret can't be a signing key; the message states the broken rule."""
+    """Raised when a secret cannot be a signing key; the message states the rule."""
 
 
 def key_of(secret: str) -> bytes:
     """Return the key bytes: `whsec_<base64>` decoded, any other secret as its UTF-8 bytes.
 
-    Raises: UnusableSecretError when what follows `whsec_` is no standard base64 of a byte or more.
+    Raises: UnusableSecretError if `whsec_` is not followed by standard base64 of at least one byte.
     """
     if not secret.startswith(PREFIX):
         return secret.encode()
@@ -64,7 +63,7 @@ def validate_secret(secret: str) -> None:
 
 
 def mac_of(key: bytes) -> hmac.HMAC:
-    """Return the common beginning of all signatures by a key, which is half of their cost."""
+    """Return the initial state of an HMAC-SHA256, which is half of the cost of a signature."""
     return hmac.new(key, digestmod=hashlib.sha256)
 
 
@@ -93,9 +92,13 @@ def signed_headers(
 def sign(key: hmac.HMAC, delivery: bytes, timestamp: bytes, body: bytes) -> bytes:
     """Return the value of `webhook-signature`: HMAC-SHA256 over `<id>.<timestamp>.<body>`.
 
-    `key`: from `mac_of`; it stays as it is.
+    Args:
+        key: from `mac_of`; it is not changed.
+        delivery: the value of `webhook-id`.
+        timestamp: seconds since the epoch, in decimal digits.
+        body: the request's body.
     """
-    # Not hmac.digest: it gives up the interpreter's lock, and waits for it beside busy threads.
+    # Not hmac.digest, which releases the interpreter's lock and then waits for busy threads.
     mac = key.copy()
     mac.update(b"%b.%b.%b" % (delivery, timestamp, body))
     return SCHEME + binascii.b2a_base64(mac.digest(), newline=False)
@@ -110,11 +113,11 @@ DOCUMENT_EVENTS: Final = ("on_insert", "on_update", "on_submit", "on_cancel", "o
 
 
 class UnusableEventNameError(ValueError):
-    """Raised for a name that no app can emit; the message says why."""
+    """Raised for a name that no app can emit; the message states the rule."""
 
 
 def validate_event_name(name: str) -> None:
-    """Refuse a name that an app can't emit.
+    """Refuse a name that an app cannot emit.
 
     Raises: UnusableEventNameError.
     """
@@ -141,7 +144,7 @@ class SavedRequest:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Verification:
     """Whether a receiver should accept a request; `faults` are sentences, none if it should.
 
     `age` is the age of its timestamp in seconds, None without a usable one.
@@ -153,10 +156,12 @@ class Judgement:
     age: float | None
 
 
-def judge(
+def verify_request(
     secret: str, request: SavedRequest, now: int, tolerance: float | None = TOLERANCE_SECONDS
-) -> Judgement:
-    """Judge a request at the time `now` (ms); without a tolerance (s) its age does not matter.
+) -> Verification:
+    """Return whether a receiver should accept a request at the time `now` (ms).
+
+    `tolerance` (s) is the maximum difference between `now` and its timestamp; None: any.
 
     Raises: UnusableSecretError.
     """
@@ -177,7 +182,7 @@ def judge(
         faults.append("webhook-timestamp must be seconds since 1970.")
     if not any(fault.startswith("The header") for fault in faults):
         faults += _faults_of_signature(secret, request)
-    return Judgement(not faults, tuple(faults), delivery, age)
+    return Verification(not faults, tuple(faults), delivery, age)
 
 
 def _faults_of_signature(secret: str, request: SavedRequest) -> Iterator[str]:
@@ -214,11 +219,11 @@ def _likely_bodies(body: bytes) -> Iterator[tuple[bytes, str]]:
     except (ValueError, RecursionError):
         return
     anew = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    yield anew.encode("utf-8", "surrogatepass"), "its JSON was written anew, with white space"
+    yield anew.encode("utf-8", "surrogatepass"), "its JSON was reformatted, with white space"
 
 
 class UnreadableRequest(ValueError):
-    """Raised for a file that is no saved request; the message says why."""
+    """Raised for a file that is no saved request; the message states the rule."""
 
 
 def parse_saved(content: bytes) -> SavedRequest:
@@ -230,7 +235,7 @@ def parse_saved(content: bytes) -> SavedRequest:
     """
     if content.lstrip()[:1] == b"{":
         return _from_json(content)
-    head, found, body = _parted(content)
+    head, found, body = _split(content)
     if not found:
         raise UnreadableRequest("There must be header lines, an empty line, and the body.")
     headers: dict[str, str] = {}
@@ -243,8 +248,8 @@ def parse_saved(content: bytes) -> SavedRequest:
     return SavedRequest(headers, body)
 
 
-def _parted(content: bytes) -> tuple[bytes, bytes, bytes]:
-    """Part a request at its first empty line, whatever its line ends."""
+def _split(content: bytes) -> tuple[bytes, bytes, bytes]:
+    """Split a request at its first empty line, with any line ends."""
     at = [(content.find(mark), mark) for mark in (b"\r\n\r\n", b"\n\n")]
     first = min((each for each in at if each[0] >= 0), default=None)
     return (content, b"", b"") if first is None else content.partition(first[1])

@@ -129,7 +129,7 @@ def path_between(
     """Return the names of the actors on a shortest path; empty if there is none.
 
     A pool leads to the goal if each of its workers does. In the search from a worker its pool is in
-    `assumed`, that is, it is taken to lead to the goal: a worker that waits for its own pool can't
+    `assumed`, that is, it is taken to lead to the goal: a worker that waits for its own pool cannot
     serve the pool.
     """
     came_from: dict[WaitNode, WaitNode | None] = {start: None}

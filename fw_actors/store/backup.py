@@ -34,7 +34,7 @@ def new_file(target: Path) -> Iterator[Path]:
     The file is synced to the disk before it gets its name. If the block raises, the draft is
     removed.
 
-    Raises: ConfigurationError when `target` exists or can't be written.
+    Raises: ConfigurationError when `target` exists or cannot be written.
     """
     draft = _draft_of(target)
     try:
@@ -92,7 +92,7 @@ class Examined:
 def examine_file(path: Path) -> Examined:
     """Examine a database, which may be in use; blocks while the file is read.
 
-    A file that can't be read is reported as a fault; no exception is raised.
+    A file that cannot be read is reported as a fault; no exception is raised.
     """
     log = path.with_name(path.name + "-wal")
     size = sum(file.stat().st_size for file in (path, log) if file.exists())
@@ -125,7 +125,7 @@ def back_up_file(source: Path, target: Path, progress: Progress) -> int:
     """Copy the database to `target`, which must not exist; blocks until the copy is on the disk.
 
     Returns: the size of the copy, in bytes.
-    Raises: ConfigurationError when there is no database, `target` exists or can't be written, or
+    Raises: ConfigurationError when there is no database, `target` exists or cannot be written, or
         the copy is not intact; no file remains then.
     """
     if not source.is_file():
@@ -181,7 +181,7 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     but those of fw. A password is passed in the environment, where `ps` does not show it.
 
     Returns: the size of the dump, in bytes.
-    Raises: ConfigurationError when there is no pg_dump, it fails, or `target` can't be written.
+    Raises: ConfigurationError when there is no pg_dump, it fails, or `target` cannot be written.
     """
     program = shutil.which(PG_DUMP, path=environ.get("PATH"))
     if program is None:
@@ -260,7 +260,7 @@ def file_draft(
 ) -> Iterator[Path]:
     """Yield a checked copy of a backup next to the database; it is removed after the block.
 
-    Raises: ConfigurationError if the backup is not intact or the copy can't be written.
+    Raises: ConfigurationError if the backup is not intact or the copy cannot be written.
     """
     draft = database.with_name(f"{database.name}.restoring")
     _remove(draft)
@@ -302,7 +302,8 @@ def put_file(draft: Path, database: Path, kept: Path) -> None:
         for end in _BESIDE:
             with contextlib.suppress(FileNotFoundError):
                 os.rename(f"{database}{end}", f"{kept}{end}")
-        os.rename(database, kept)
+        # Not renamed: if this process was killed now, the next command would create an empty store.
+        os.link(database, kept)
     os.rename(draft, database)
     descriptor = os.open(database.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -397,19 +398,20 @@ class DatabaseRestore:
 
         If the block raises, nothing is changed.
 
-        Raises: ConfigurationError if the dump can't be restored.
+        Raises: ConfigurationError if the dump cannot be restored.
         """
         with self._connected() as connection:
             schema = connection.execute("SELECT current_schema()").fetchone()[0]
             had_site = self._has_site(connection)
             if had_site:
-                connection.execute(f"ALTER SCHEMA {_quoted(schema)} RENAME TO {_quoted(kept)}")
-                connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+                with connection.transaction():
+                    connection.execute(f"ALTER SCHEMA {_quoted(schema)} RENAME TO {_quoted(kept)}")
+                    connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
         try:
             self._restore(file)
             yield
         except BaseException:
-            with self._connected() as connection:
+            with self._connected() as connection, connection.transaction():
                 connection.execute(f"DROP SCHEMA {_quoted(schema)} CASCADE")
                 if had_site:
                     connection.execute(f"ALTER SCHEMA {_quoted(kept)} RENAME TO {_quoted(schema)}")

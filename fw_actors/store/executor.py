@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import outcome
 import trio
@@ -441,6 +441,29 @@ class InlineExecutor:
 
 
 Executor = ThreadExecutor | InlineExecutor
+
+
+class Executors(NamedTuple):
+    """The executors of a store.
+
+    `writes` runs the calls of `Store.write`, `reads` those of `Store.read`, and `lookups` its
+    reserved reads. `closed` is called when all of them are closed.
+    """
+
+    writes: Executor
+    reads: Executor
+    lookups: Executor
+    closed: Callable[[], None] | None = None
+
+
+def inline_executors(
+    writer: Engine, reader: Engine, lookup: Engine, noticed: OnExternalCommit | None = None
+) -> Executors:
+    """Return executors for the caller's task; `noticed`: called when another process committed."""
+    return Executors(
+        InlineExecutor(writer, noticed), InlineExecutor(reader), InlineExecutor(lookup)
+    )
+
 
 T = TypeVar("T")
 

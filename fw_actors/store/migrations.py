@@ -34,7 +34,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.clock import Entropy
 from fw_actors.store.schema import META, METADATA
-from fw_actors.store.statement import Statement
+from fw_actors.store.statement import Statement, partial_index
 from fw_actors.store.transaction import Tx
 
 INSTALLATION_KEY_BYTES: Final = 32
@@ -102,12 +102,11 @@ _NETWORKS: Final = Table(
     Column("at", BigInteger, nullable=False),
     *(Column(name, LargeBinary, nullable=True) for name in ("network_56", "network_48")),
     *(
-        Index(
+        partial_index(
             f"fw_login_attempt_{name}",
             name,
             "at",
-            sqlite_where=text(f"{name} IS NOT NULL"),
-            postgresql_where=text(f"{name} IS NOT NULL"),
+            where=f"{name} IS NOT NULL",
         )
         for name in ("network_56", "network_48")
     ),
@@ -179,7 +178,13 @@ _LANES: Final = Table(
     Column("partition", Text, nullable=False),
     Column("lane", Text, nullable=True),
     *(
-        Index(name, "partition", "lane", *more, sqlite_where=text(of), postgresql_where=text(of))
+        partial_index(
+            name,
+            "partition",
+            "lane",
+            *more,
+            where=of,
+        )
         for name, more, of in (
             ("fw_job_lane", ("id",), "lane IS NOT NULL"),
             ("fw_job_begun", (), "lane IS NOT NULL AND (lease IS NOT NULL OR attempts > 0)"),
@@ -192,13 +197,12 @@ _ORDERING_KEYS: Final = Table(
     Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
     Column("partition", Text, nullable=False),
     Column("ordering_key", Text, nullable=True),
-    Index(
+    partial_index(
         "fw_job_ordering_key",
         "partition",
         "ordering_key",
         "id",
-        sqlite_where=text("ordering_key IS NOT NULL"),
-        postgresql_where=text("ordering_key IS NOT NULL"),
+        where="ordering_key IS NOT NULL",
     ),
 )
 _KNOWN_DEVICE: Final = Table(

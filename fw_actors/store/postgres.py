@@ -29,9 +29,9 @@ from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.clock import MS_PER_SECOND, Clock, Entropy
 from fw_actors.store.executor import (
     EngineCounts,
-    Executor,
-    InlineExecutor,
+    Executors,
     ThreadExecutor,
+    inline_executors,
     open_in_thread,
     run_alone,
 )
@@ -79,7 +79,7 @@ class Notices:
         """Return the descriptor, which is readable when a notice may have arrived."""
         return self._connection.raw.fileno()
 
-    def tell(self) -> None:
+    def send(self) -> None:
         """Notify the other processes of a commit."""
         self._connection.execute(_NOTIFY)
 
@@ -109,7 +109,7 @@ class InlineNotices:
     def committed(self) -> None:
         """Notify the other processes of a commit."""
         with suppress(psycopg.Error):
-            self._notices.tell()
+            self._notices.send()
 
     def poll(self) -> None:
         """Receive notices. A lost connection is replaced and counts as a notice, since some may be
@@ -182,7 +182,7 @@ class NoticeThread:
         if self._notices is not None:
             with suppress(psycopg.Error):
                 if self._notify_pending.is_set():
-                    self._notices.tell()
+                    self._notices.send()
             self._notices.close()
         self._wake_socket.close()
         self._woken.close()
@@ -197,7 +197,7 @@ class NoticeThread:
         until_next = self._notified_at + BETWEEN_NOTICES_SECONDS - time.monotonic()
         if self._notify_pending.is_set() and until_next <= 0:
             self._notify_pending.clear()  # first, so that a later commit is notified again
-            self._notices.tell()
+            self._notices.send()
             self._notified_at = time.monotonic()
         elif not self._heard(self._notices):
             self._sleep([self._notices], until_next if self._notify_pending.is_set() else None)
@@ -276,7 +276,7 @@ async def open_postgres(
         query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
             Inline calls are not interrupted.
 
-    Raises: ConfigurationError when the database can't be reached, has an unsuitable version or
+    Raises: ConfigurationError when the database cannot be reached, has an unsuitable version or
         encoding, or is newer than this program; OverloadedError when another process keeps it
         locked.
     """
@@ -294,21 +294,18 @@ async def open_postgres(
         query_seconds,
     )
     executors = (
-        _inline_executors(engines)
+        inline_executors(engines.writers[0], engines.readers[0], engines.lookups[0])
         if inline
         else _thread_executors(engines, max_waiting_writes, max_waiting_reads, query_seconds)
     )
     store = Store(
         clock,
-        executors.writes,
-        executors.reads,
-        executors.lookups,
+        executors,
         listeners,
         [heard, *(engine.counts for engine in engines.all)],
         poll=exchange.poll,
         max_waiting_writes=max_waiting_writes,
         max_waiting_reads=max_waiting_reads,
-        closed=executors.closed,
     )
     try:
         yield store
@@ -339,7 +336,7 @@ def _make_engines(
     """Return the engines; `threads` are the numbers of writing, reading and look-up threads.
 
     The connections of `read_pool` refuse to write, and set the server's `statement_timeout` in
-    case a cancellation can't be sent.
+    case a cancellation cannot be sent.
     """
     writing, reading, looking_up = threads
     writer = partial(PostgresEngine, pool, writable=True, committed=committed)
@@ -351,29 +348,12 @@ def _make_engines(
     )
 
 
-class _Executors(NamedTuple):
-    """The executors of a store; `closed` is called when all of them are closed."""
-
-    writes: Executor
-    reads: Executor
-    lookups: Executor
-    closed: Callable[[], None] | None = None
-
-
-def _inline_executors(engines: _PostgresEngines) -> _Executors:
-    return _Executors(
-        InlineExecutor(engines.writers[0]),
-        InlineExecutor(engines.readers[0]),
-        InlineExecutor(engines.lookups[0]),
-    )
-
-
 def _thread_executors(
     engines: _PostgresEngines,
     max_waiting_writes: int,
     max_waiting_reads: int,
     query_seconds: float | None,
-) -> _Executors:
+) -> Executors:
     watch = QueryWatch([engine.limit for engine in engines.all], query_seconds)
     read_executor = partial(
         ThreadExecutor,
@@ -381,7 +361,7 @@ def _thread_executors(
         longest_wait=inf if query_seconds is None else query_seconds,
         abandoned=watch.check_now,
     )
-    return _Executors(
+    return Executors(
         ThreadExecutor("fw-writer", engines.writers, max_waiting_writes),
         read_executor("fw-reader", engines.readers),
         read_executor("fw-lookup", engines.lookups),

@@ -40,7 +40,7 @@ from fw_actors.errors import ConfigurationError, OverloadedError
 from fw_actors.runtime.clock import MS_PER_SECOND
 from fw_actors.store.statement import ConstraintViolation, StatementError, UniqueViolation
 
-# All errors of executing a statement; the last two come from values that can't be sent.
+# All errors of executing a statement; the last two come from values that cannot be sent.
 REFUSALS: Final = (psycopg.Error, UnicodeError, OverflowError)
 
 LOST: Final = "The connection to the database was lost; nothing was changed."
@@ -111,7 +111,7 @@ def translate(error: BaseException, *, writable: bool = True) -> Exception:
 
 def _without_state(error: BaseException) -> Exception:
     """Translate errors that libpq or psycopg raise themselves: a lost connection, a value that
-    can't be sent.
+    cannot be sent.
     """
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return OverloadedError(LOST)
@@ -166,7 +166,7 @@ class _NumericLoader(Loader):
 
 
 def adapters() -> AdaptersMap:
-    """Return the value adapters of one connection; types without an adapter can't be sent.
+    """Return the value adapters of one connection; types without an adapter cannot be sent.
 
     Integers are always sent as int8, because each size would need its own prepared statement. Text
     is sent without a type, so that PostgreSQL infers it from the context.
@@ -226,10 +226,10 @@ _CONNECT: Final = {
 class PostgresSettings:
     """The settings that all connections of a store share.
 
-    `lock_seconds` is the time that a statement waits for a lock of another transaction; `durable`
-    tells whether a commit is on the disk before it returns; `query_seconds` is the time limit of a
-    statement, None for no limit; `read_only` tells whether statements outside a transaction are
-    refused if they write.
+    `lock_seconds` is the time that a statement waits for a lock of another transaction; `durable`:
+    whether a commit is on the disk before it returns; `query_seconds` is the time limit of a
+    statement, None for no limit; `read_only`: whether statements outside a transaction are refused
+    if they write.
     """
 
     conninfo: dict[str, Any]
@@ -257,7 +257,7 @@ def read_url(url: str) -> dict[str, Any]:
 class PostgresConnection:
     """A connection and its one cursor. Used by one thread at a time.
 
-    Raises: psycopg.Error when the server can't be reached or refuses the connection;
+    Raises: psycopg.Error when the server cannot be reached or refuses the connection;
         ConfigurationError when its version or encoding is unsuitable.
     """
 
@@ -451,7 +451,7 @@ class ConnectionPool:
     def take(self) -> PostgresConnection:
         """Return an idle connection, or a new one if none is idle.
 
-        Raises: OverloadedError when the server can't be reached or refuses the connection. Between
+        Raises: OverloadedError when the server cannot be reached or refuses the connection. Between
             two attempts there is a backoff of up to `MAX_WAIT_SECONDS`, during which callers are
             refused at once.
         """

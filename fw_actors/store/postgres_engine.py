@@ -21,7 +21,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 import outcome
 import psycopg
 from psycopg.pq import TransactionStatus
+from sqlalchemy import Column, Text
+from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
+from sqlalchemy.dialects.postgresql.psycopg import dialect
 from sqlalchemy.sql import ClauseElement
+from sqlalchemy.types import String
 
 from fw_actors.errors import OverloadedError, ValidationError
 from fw_actors.store.executor import EngineCounts, Pull, WorkItem
@@ -42,6 +46,33 @@ from fw_actors.store.postgres_connection import (
 from fw_actors.store.query_limits import QueryLimit
 from fw_actors.store.statement import POSTGRESQL, Statement, StatementError, Values
 from fw_actors.store.transaction import CursorTx, TableLayout, changed_rows
+
+_BY_CODE_POINT: Final = ' COLLATE "C"'
+
+
+class _TypeCompiler(PGTypeCompiler):
+    def visit_TEXT(self, type_: Text, **kw: Any) -> str:  # noqa: N802
+        return super().visit_TEXT(type_, **kw) + _collation(type_, **kw)
+
+    def visit_VARCHAR(self, type_: String, **kw: Any) -> str:  # noqa: N802
+        return super().visit_VARCHAR(type_, **kw) + _collation(type_, **kw)
+
+
+def _collation(type_: String, *, type_expression: object = None, **_: Any) -> str:
+    """Return the collation of a column in its definition; a cast has none."""
+    wanted = isinstance(type_expression, Column) and type_.collation is None
+    return _BY_CODE_POINT if wanted else ""
+
+
+class PostgresDialect(dialect):
+    """Positional parameters, and the store's collation in DDL."""
+
+    type_compiler_cls = _TypeCompiler
+    supports_statement_cache = True
+
+    def __init__(self) -> None:
+        super().__init__(paramstyle="format")  # type: ignore[no-untyped-call]
+
 
 _TOKEN: Final = re.compile(
     r"""

@@ -6,7 +6,7 @@ interrupt never reaches the following call: both it and the end of a call hold t
 
 SQLite checks for an interrupt at each jump of its virtual machine, and PostgreSQL at each row, so
 the work within one row must be short by itself. LIKE of both databases compares the rest of the
-pattern at each position of the text, in one step that can't be interrupted: a pattern of 990
+pattern at each position of the text, in one step that cannot be interrupted: a pattern of 990
 characters takes three seconds on a text of one megabyte. Therefore texts of more than `SHORT` bytes
 are matched in a time that is not proportional to text times pattern: on SQLite by `like_long`,
 which searches the pattern's parts one after the other, and on PostgreSQL by a regular expression,
@@ -55,8 +55,8 @@ class Stoppable(Protocol):
 class QueryLimit:
     """The running query of one thread and its deadline.
 
-    `begin` and `end` are called in that thread, `check` by the watch. `fired` tells that the
-    running call was interrupted; functions that run long within one row check it.
+    `begin` and `end` are called in that thread, `check` by the watch. `fired` is set when
+    the running call was interrupted; functions that run long within one row check it.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class QueryLimit:
     ) -> None:
         """Allow the watch to call `interrupt`: after the time limit, or when `call` is abandoned.
 
-        `transaction`: given if the limit covers all of it; the watch then also stops it.
+        `transaction`: stopped too, if the limit covers a whole transaction.
         """
         self.fired = False
         self._call, self._transaction = call, transaction
@@ -235,7 +235,7 @@ def like_long(require_time: RequireTime, pattern: str | None, text: str | None) 
     The parts are searched from left to right, each at its first occurrence, which leaves the
     longest rest for the following parts.
 
-    Raises: whatever `require_time` raises, which is called every few milliseconds.
+    Raises: the errors of `require_time`, which is called every few milliseconds.
     """
     if pattern is None or text is None:
         return None

@@ -18,8 +18,9 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
-    text,
 )
+
+from fw_actors.store.statement import partial_index
 
 METADATA: Final = MetaData()
 
@@ -50,8 +51,9 @@ META: Final = Table(
     Column("key", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
-"""Facts about the installation: `schema_version`, `installation_key` (32 bytes in hex), and
-`vault_rotation` once the Vault's key was rotated."""
+"""Facts about the installation: `schema_version`, `installation_key` (32 bytes in hex),
+`vault_rotation` once the Vault's key was rotated, and how far `payload_sweep` has come for each
+final status."""
 
 DATA_MIGRATION: Final = Table(
     "fw_data_migration",
@@ -136,12 +138,11 @@ LOGIN_ATTEMPT: Final = Table(
     Index("fw_login_attempt_key", "key", "at"),
     Index("fw_login_attempt_at", "at"),
     *(
-        Index(
+        partial_index(
             f"fw_login_attempt_{name}",
             name,
             "at",
-            sqlite_where=text(f"{name} IS NOT NULL"),
-            postgresql_where=text(f"{name} IS NOT NULL"),
+            where=f"{name} IS NOT NULL",
         )
         for name in ("network_56", "network_48")
     ),
@@ -277,26 +278,24 @@ JOB: Final = Table(
     _time("created"),
     Column("error", Text, nullable=True),
     Column("ordering_key", Text, nullable=True),  # of its partition; null for a job in no order
-    Column("trace_context", Text, nullable=True),  # of an app's job, when it was queued
+    Column("trace_context", Text, nullable=True),  # of a job or mail, when it was queued
     # Partial, so that finished rows cost nothing; begins with the columns of a claim.
-    Index(
+    partial_index(
         "fw_job_due",
         "queue",
         "partition",
         "next_at",
-        sqlite_where=text("next_at IS NOT NULL"),
-        postgresql_where=text("next_at IS NOT NULL"),
+        where="next_at IS NOT NULL",
     ),
     Index("fw_job_subject", "queue", "subject"),
     # Partial too: jobs without a key cost nothing. `fw_actors.store.ordered_jobs`
     *(
-        Index(
+        partial_index(
             name,
             "partition",
             "ordering_key",
             *more,
-            sqlite_where=text(of),
-            postgresql_where=text(of),
+            where=of,
         )
         for name, more, of in (
             ("fw_job_ordering_key", ("id",), "ordering_key IS NOT NULL"),

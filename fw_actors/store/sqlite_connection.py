@@ -103,7 +103,7 @@ _SETTINGS: Final = (
 class SqliteConnection:
     """A connection, its one cursor and its limit. Used by one thread at a time.
 
-    `log` is the path of its write-ahead log; `rolled_back` tells whether the open transaction has
+    `log` is the path of its write-ahead log; `rolled_back`: whether the open transaction has
     rolled back to a savepoint.
 
     Args:

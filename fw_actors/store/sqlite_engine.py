@@ -167,7 +167,7 @@ class GroupCommit:
         return taken
 
     def poll(self) -> bool:
-        """Return whether another process has committed; commits on this connection don't count."""
+        """Return whether another process has committed; commits on this connection do not count."""
         try:
             version = self._connection.data_version()
         except Exception as error:  # also MemoryError, which must not end the thread

@@ -4,7 +4,7 @@ SQLite compares text by its bytes; a PostgreSQL database may have any collation.
 text column is created with COLLATE "C", so that order, comparison, `lower` and `like` agree on
 both.
 
-A store that can't run a transaction at the moment raises `fw_actors.errors.OverloadedError` (503).
+A store that cannot run a transaction at the moment raises `fw_actors.errors.OverloadedError` (503).
 The errors of this module are not responses; the use cases translate them.
 
 Statements that touch many rows at once read or write them as one JSON or framed value, on both
@@ -24,23 +24,22 @@ database reads rows. The key after the text reveals a wrong size.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import BigInteger, Column, Insert, LargeBinary, Text, bindparam, select
-from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
-from sqlalchemy.dialects.postgresql.psycopg import dialect
+from sqlalchemy import BigInteger, Index, Insert, LargeBinary, Text, bindparam, select
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex
 from sqlalchemy.sql import ClauseElement, ColumnElement
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import TableValuedAlias
-from sqlalchemy.types import String
 
 
 class StoreError(Exception):
@@ -70,37 +69,10 @@ class ConstraintViolation(StoreError):
 
 
 class StatementError(StoreError):
-    """Raised for a defect: a statement or value that the database can't take, a write in a read.
+    """Raised for a defect: a statement or value that the database cannot take, a write in a read.
 
     Also for a transaction that is used after it ended.
     """
-
-
-_BY_CODE_POINT: Final = ' COLLATE "C"'
-
-
-class _TypeCompiler(PGTypeCompiler):
-    def visit_TEXT(self, type_: Text, **kw: Any) -> str:  # noqa: N802
-        return super().visit_TEXT(type_, **kw) + _collation(type_, **kw)
-
-    def visit_VARCHAR(self, type_: String, **kw: Any) -> str:  # noqa: N802
-        return super().visit_VARCHAR(type_, **kw) + _collation(type_, **kw)
-
-
-def _collation(type_: String, *, type_expression: object = None, **_: Any) -> str:
-    """Return the collation of a column in its definition; a cast has none."""
-    wanted = isinstance(type_expression, Column) and type_.collation is None
-    return _BY_CODE_POINT if wanted else ""
-
-
-class PostgresDialect(dialect):
-    """Positional parameters, and the store's collation in DDL."""
-
-    type_compiler_cls = _TypeCompiler
-    supports_statement_cache = True
-
-    def __init__(self) -> None:
-        super().__init__(paramstyle="format")  # type: ignore[no-untyped-call]
 
 
 SQLITE: Final = "sqlite"
@@ -121,11 +93,34 @@ class SqliteDialect(pysqlite.dialect):
     supports_statement_cache = True
 
 
-# Positional parameters: a tuple is bound faster than a mapping, and its builder is made once.
-_DIALECTS: Final[Mapping[str, Dialect]] = {
-    SQLITE: SqliteDialect(paramstyle="qmark"),
-    POSTGRESQL: PostgresDialect(),
-}
+@cache
+def _dialect(name: str) -> Dialect:
+    """Return the dialect `SQLITE` or `POSTGRESQL`.
+
+    Parameters are positional: a tuple is bound faster than a mapping, and its builder is made once.
+    """
+    if name == POSTGRESQL:
+        # Not loaded for a site on SQLite: it takes 2 MB in each process.
+        from fw_actors.store.postgres_engine import PostgresDialect
+
+        return PostgresDialect()
+    return SqliteDialect(paramstyle="qmark")
+
+
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    """Return an index of the rows for which the SQL condition `where` is true.
+
+    SQLAlchemy's `postgresql_where` would load PostgreSQL's dialect for a site on SQLite too.
+    """
+    return Index(name, *columns, unique=unique, info={"where": where})
+
+
+@compiles(CreateIndex)
+def _create_index(creation: CreateIndex, compiler: Any, **kw: Any) -> str:
+    sql: str = compiler.visit_create_index(creation, **kw)
+    where = creation.element.info.get("where")
+    return sql if where is None else f"{sql} WHERE {where}"
+
 
 Values = tuple[Any, ...]
 
@@ -217,7 +212,7 @@ def compile_form(construct: ClauseElement, dialect: str) -> Form:
     """Compile `construct` for one dialect."""
     if isinstance(construct, Insert):
         construct = construct.inline()  # else PostgreSQL's form also returns the key
-    compiled = construct.compile(dialect=_DIALECTS[dialect])
+    compiled = construct.compile(dialect=_dialect(dialect))
     if not isinstance(compiled, SQLCompiler):  # DDL takes no values
         return Form(str(compiled).strip())
     order = tuple(compiled.positiontup or ())
@@ -368,6 +363,22 @@ class Octets(FunctionElement[int]):
     type = BigInteger()
 
 
+class PlainText(FunctionElement[str]):
+    """The value of a text column; null instead of bytes, which SQLite stores in any column."""
+
+    name = "plain_text"
+    inherit_cache = True
+    type = Text()
+
+
+class TextBytes(FunctionElement[bytes]):
+    """The UTF-8 of a text."""
+
+    name = "text_bytes"
+    inherit_cache = True
+    type = LargeBinary()
+
+
 def read_frames(value: bytes, decoder: msgspec.json.Decoder[R]) -> Iterator[tuple[R, bytes]]:
     """Yield each row with its text as UTF-8, which is empty for null.
 
@@ -421,3 +432,5 @@ def _framed_rows_on_postgresql(frame: FramedRows, compiler: SQLCompiler, **kw: A
 
 
 _compile_as(Octets, sqlite="length(CAST({} AS BLOB))", postgresql="octet_length({})")
+_compile_as(PlainText, sqlite="CASE WHEN typeof({}) <> 'blob' THEN {} END", postgresql="{}")
+_compile_as(TextBytes, sqlite="CAST({} AS BLOB)", postgresql="convert_to({}, 'UTF8')")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from fw_actors.runtime.clock import Clock
-from fw_actors.store.executor import EngineCounts, Executor
+from fw_actors.store.executor import EngineCounts, Executors
 from fw_actors.store.transaction import Tx
 from fw_actors.tracing import Tracer
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 MAX_WAITING_WRITES: Final = 4096
 MAX_WAITING_READS: Final = 1024
 LOCK_SECONDS: Final = 3.0
-"""How long a call waits for a lock that another process holds."""
+"""The time for which a call waits for a lock that another process holds."""
 MIGRATION_LOCK_SECONDS: Final = 30
 
 _log: Final = logging.getLogger(__name__)
@@ -86,37 +86,33 @@ class Store:
     """Transactions for the service. All methods are called on trio's thread.
 
     Args:
-        writes: the executor of `write`.
-        reads: the executor of `read`.
-        lookups: the executor that is reserved for short reads.
+        clock: gives `Tx.now`.
+        executors: run the functions; closed with the store.
         listeners: called for commits of other processes.
         counts: of the engines, each written by its own thread.
         poll: checks at once whether another process has committed.
-        closed: called when all executors are closed.
+        max_waiting_writes, max_waiting_reads: the limits of the executors, for the statistics.
         notices: notifies other processes of commits; None if the database does, or nothing does.
     """
 
     def __init__(
         self,
         clock: Clock,
-        writes: Executor,
-        reads: Executor,
-        lookups: Executor,
+        executors: Executors,
         listeners: Listeners,
         counts: Sequence[EngineCounts],
         *,
         poll: Callable[[], None],
         max_waiting_writes: int,
         max_waiting_reads: int,
-        closed: Callable[[], None] | None = None,
         notices: CommitNotices | None = None,
     ) -> None:
         self._clock = clock
-        self._writes, self._reads, self._lookups = writes, reads, lookups
+        self._writes, self._reads, self._lookups, self._closed = executors
         self._listeners, self._counts = listeners, tuple(counts)
-        self._poll, self._closed, self._notices = poll, closed, notices
+        self._poll, self._notices = poll, notices
         self._max_writes, self._max_reads = max_waiting_writes, max_waiting_reads
-        self._telling = False
+        self._notice_pending = False
         self.tracer: Tracer | None = None
         """Adds transactions to the traces of their callers; None: tracing is off."""
 
@@ -136,7 +132,7 @@ class Store:
         has begun, the call waits for it and its commit: the result is returned, and the
         cancellation is delivered at the caller's next checkpoint.
 
-        Raises: OverloadedError when too many calls wait or the database can't write (locked by
+        Raises: OverloadedError when too many calls wait or the database cannot write (locked by
             another process, full disk, I/O error). Nothing was changed then, unless the disk failed
             during the commit itself; only a later read can tell.
         """
@@ -159,7 +155,7 @@ class Store:
 
         Raises: OverloadedError when too many calls wait, when the call has waited or `fn` has run
             longer than the time limit of a query (`extra.reason` is set for the latter), or when
-            the database can't be read.
+            the database cannot be read.
         """
         executor = self._lookups if reserved else self._reads
         if self.tracer is not None:
@@ -171,7 +167,7 @@ class Store:
     def on_external_commit(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` on trio's thread when another process has committed.
 
-        It is called within about a second, or at once if the other process calls `tell_others`.
+        It is called within about a second, or at once if the other process calls `notify_others`.
         One call may stand for several commits, and a call may come without a commit.
 
         Returns: a function that removes the callback.
@@ -180,17 +176,17 @@ class Store:
             self._notices.listen()
         return self._listeners.add(callback)
 
-    def tell_others(self) -> None:
+    def notify_others(self) -> None:
         """Notify the processes that wait for commits of others.
 
         Several calls in one run of trio's loop send one notice.
         """
-        if self._notices is not None and not self._telling:
-            self._telling = True  # each call of run_sync_soon costs a system call
-            trio.lowlevel.current_trio_token().run_sync_soon(self._tell)
+        if self._notices is not None and not self._notice_pending:
+            self._notice_pending = True  # each call of run_sync_soon costs a system call
+            trio.lowlevel.current_trio_token().run_sync_soon(self._notify)
 
-    def _tell(self) -> None:
-        self._telling = False
+    def _notify(self) -> None:
+        self._notice_pending = False
         if self._notices is not None:
             self._notices.send()
 
@@ -218,9 +214,11 @@ class Store:
         )
 
     async def close(self) -> None:
-        """Answer the waiting calls, then close the connections; the writers go last."""
+        """Answer the waiting calls, then close the connections, writers last."""
         await self._lookups.close()
         await self._reads.close()
         await self._writes.close()
         if self._closed is not None:
             self._closed()
+        if self._notices is not None:
+            self._notices.close()

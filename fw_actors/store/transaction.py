@@ -29,13 +29,13 @@ class TableLayout(NamedTuple):
 class Tx(ABC):
     """One transaction, given to the function that `Store.write` or `Store.read` runs.
 
-    It is synchronous, is used only in the thread that runs the function, and can't be used after
+    It is synchronous, is used only in the thread that runs the function, and cannot be used after
     the function has returned. Parameters and results are int, float, str, bytes and None.
 
     Every method that runs a statement raises
         UniqueViolation, ConstraintViolation: the row breaks a rule of its table;
         StatementError: a defect, such as a missing parameter or a write inside a read;
-        OverloadedError: the database can't take it now (locked, full disk, I/O error). The
+        OverloadedError: the database cannot take it now (locked, full disk, I/O error). The
             transaction may be lost then: catching the error does not save it.
     A failed statement changes nothing, but earlier changes of the function stay. To continue after
     a caught error, run the statement in a `savepoint()`; PostgreSQL requires it.
@@ -48,7 +48,7 @@ class Tx(ABC):
     """False inside `Store.read`, where every write is refused."""
 
     inserts_in_queries: bool = True
-    """False if a query can't read the rows that an INSERT in its WITH clause returns."""
+    """False if a query cannot read the rows that an INSERT in its WITH clause returns."""
 
     locks_rows: bool = True
     """False if only one transaction writes at a time, so that no row needs a lock."""
@@ -102,8 +102,8 @@ class Tx(ABC):
     def searching(self) -> AbstractContextManager[None]:
         """Apply the time limit of queries to the statements of a part.
 
-        For statements whose cost depends on a user's request, so that a search inside a write can't
-        block all other writes. It has no effect inside a read, which is limited as a whole.
+        For statements whose cost depends on a user's request, so that a search inside a write
+        cannot block all other writes. It has no effect inside a read, which is limited as a whole.
 
         Raises: OverloadedError, with `extra.reason`, from the statement that was interrupted.
         """
@@ -318,7 +318,7 @@ class CursorTx(Tx):
         self._fetched(f"SAVEPOINT {name}")
 
     def _part_returned(self) -> None:
-        """Raise an error if a savepoint can't be released. Called before its release."""
+        """Raise an error if a savepoint cannot be released. Called before its release."""
 
     def _end_part(self, name: str) -> None:
         """Release a savepoint."""

@@ -24,10 +24,10 @@ from typing import Final
 
 from fw_actors.runtime.clock import Clock, Entropy
 from fw_actors.store.executor import (
-    Executor,
-    InlineExecutor,
+    Executors,
     SerialisingLock,
     ThreadExecutor,
+    inline_executors,
     open_in_thread,
     run_alone,
 )
@@ -77,7 +77,7 @@ async def open_sqlite(
         query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
             Inline calls are not interrupted.
 
-    Raises: ConfigurationError when the file can't be opened, is no database, or is newer than
+    Raises: ConfigurationError when the file cannot be opened, is no database, or is newer than
         this program; OverloadedError when another process keeps it locked.
     """
     opening = partial(
@@ -155,44 +155,45 @@ def _store(
     inline: bool,
 ) -> Store:
     listeners = Listeners()
-    writes: Executor
-    reads: Executor
-    lookups: Executor
-    watch: QueryWatch | None = None
     if inline:
-        writes = InlineExecutor(engines.writer, listeners.notify)
-        reads = lookups = InlineExecutor(engines.readers[0])
+        reader = engines.readers[0]
+        executors = inline_executors(engines.writer, reader, reader, listeners.notify)
+        notices = None
     else:
-        watch = QueryWatch(engines.limits, query_seconds)
-        read_executor = partial(
-            ThreadExecutor,
-            capacity=max_reads,
-            serialising=SerialisingLock(SNAPSHOT_SECONDS),
-            longest_wait=inf if query_seconds is None else query_seconds,
-            abandoned=watch.check_now,
-        )
-        writes = ThreadExecutor("fw-writer", [engines.writer], max_writes, listeners.notify)
-        reads = read_executor("fw-reader", engines.readers[LOOKUP_THREADS:])
-        lookups = read_executor("fw-lookup", engines.readers[:LOOKUP_THREADS])
-    notices = None if watch is None else CommitNotices(path, writes.poll)
-
-    def close() -> None:
-        if watch is not None and notices is not None:
-            watch.close()
-            notices.close()
-
+        executors = _thread_executors(engines, listeners, max_writes, max_reads, query_seconds)
+        notices = CommitNotices(path, executors.writes.poll)
     return Store(
         clock,
-        writes,
-        reads,
-        lookups,
+        executors,
         listeners,
         [engines.writer.counts, *(reader.counts for reader in engines.readers)],
-        poll=writes.poll,
+        poll=executors.writes.poll,
         max_waiting_writes=max_writes,
         max_waiting_reads=max_reads,
-        closed=close,
         notices=notices,
+    )
+
+
+def _thread_executors(
+    engines: _Engines,
+    listeners: Listeners,
+    max_writes: int,
+    max_reads: int,
+    query_seconds: float | None,
+) -> Executors:
+    watch = QueryWatch(engines.limits, query_seconds)
+    read_executor = partial(
+        ThreadExecutor,
+        capacity=max_reads,
+        serialising=SerialisingLock(SNAPSHOT_SECONDS),
+        longest_wait=inf if query_seconds is None else query_seconds,
+        abandoned=watch.check_now,
+    )
+    return Executors(
+        ThreadExecutor("fw-writer", [engines.writer], max_writes, listeners.notify),
+        read_executor("fw-reader", engines.readers[LOOKUP_THREADS:]),
+        read_executor("fw-lookup", engines.readers[:LOOKUP_THREADS]),
+        watch.close,
     )
 
 

@@ -86,7 +86,14 @@ def attempt_filter(
     since: str | None = None,
     until: str | None = None,
 ) -> AttemptFilter:
-    """Return the filter for arguments that are text; an empty text is no condition.
+    """Return the filter for the arguments of a request; None and empty text are no condition.
+
+    Args:
+        webhook: the name of a Webhook.
+        result: the value of an AttemptResult.
+        code: the status of the response, 100 to 999.
+        error: a text that the error contains.
+        since, until: times in ISO 8601.
 
     Raises: BadRequestError.
     """

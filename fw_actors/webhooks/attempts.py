@@ -1,6 +1,6 @@
 """The recorded attempts of deliveries, kept as long as the delivery (B-185 to B-189).
 
-The row of a delivery has its last attempt: status, answer, error and, in the internal column
+The row of a delivery has its last attempt: status, response, error and, in the internal column
 `trace`, the rest. When another attempt follows, the earlier one is moved to `fw_delivery_attempt`.
 A delivery that is sent at the first attempt, as nearly all are, therefore costs only one more
 column.
@@ -94,7 +94,7 @@ def read_trace(text: str | None) -> AttemptTrace:
     items = (text or "").split(" ")
     second = _STEPS + 2
     if len(items) > second and items[second].startswith(_SIGNATURE):
-        # Two signatures were two items once.
+        # Earlier builds wrote two signatures as two items.
         items[second - 1 : second + 1] = [_BETWEEN_SIGNATURES.join(items[second - 1 : second + 1])]
     try:
         dns, connect, tls, answer = map(int, items[:_STEPS])
@@ -253,7 +253,7 @@ _DROP_OLDEST: Final = Statement(
         .scalar_subquery(),
     )
 )
-_FORGET_ANSWERS: Final = Statement(
+_FORGET_RESPONSES: Final = Statement(
     sa.update(DELIVERY_ATTEMPT).where(_A.delivery == _NAME).values(response_body=sa.null())
 )
 _FORGET: Final = Statement(sa.delete(DELIVERY_ATTEMPT).where(_A.delivery == _NAME))
@@ -284,9 +284,9 @@ def forget_attempts(tx: Tx, deliveries: Sequence[str]) -> None:
     tx.run_many(_FORGET, [{"delivery": name} for name in deliveries])
 
 
-def forget_answers(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Erase the receivers' answers to the earlier attempts of deliveries."""
-    tx.run_many(_FORGET_ANSWERS, [{"delivery": name} for name in deliveries])
+def forget_responses(tx: Tx, deliveries: Sequence[str]) -> None:
+    """Erase the receivers' responses to the earlier attempts of deliveries."""
+    tx.run_many(_FORGET_RESPONSES, [{"delivery": name} for name in deliveries])
 
 
 def _attempt(creation: int, number: int, *row: Any) -> RecordedAttempt:

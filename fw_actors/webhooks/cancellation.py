@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.permissions import administering_error
+from fw_actors.documents.permissions import require_administering
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
@@ -33,11 +33,12 @@ from fw_actors.store.schema import JOB
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.pacing import lock_turns
+from fw_actors.webhooks.pacing import lock_claim_rows
 
 MAX_AT_ONCE: Final = 100
 """The maximum number of deliveries that one transaction of `cancel_matching` examines."""
 _WAITING: Final = (DeliveryStatus.QUEUED.value, DeliveryStatus.RETRYING.value)
+_ACT: Final = "Cancelling a delivery"
 _NO_BACKOFF: Final = Backoff(0.0, 0.0)  # a cancelled delivery is not retried
 _TOKEN_BYTES: Final = 16
 _D: Final = table_of(WebhookDelivery).table.c
@@ -110,14 +111,12 @@ class Cancellations:
     def cancel(self, fw: Fw, delivery: str) -> DeliveryStatus | PermissionDeniedError:
         """Cancel one delivery; return its new status.
 
-        A missing permission is recorded too, which requires a commit: the error is returned, for
-        the caller to raise after the commit.
+        The error of a missing permission is returned (see `AuditLog.denial`).
 
         Raises: NotFoundError; ConflictError for a delivery that has ended or is being sent.
         """
-        error = administering_error(fw.rights, "Cancelling a delivery")
+        error = self._audit.denial(fw, _ACT, delivery)
         if error is not None:
-            self._audit.deny(fw, delivery)
             return error
         row = fw.tx.one(_WEBHOOK, delivery=delivery)
         if row is None:
@@ -144,9 +143,7 @@ class Cancellations:
 
         Raises: PermissionDeniedError; ValidationError without a condition.
         """
-        error = administering_error(fw.rights, "Cancelling a delivery")
-        if error is not None:
-            raise error
+        require_administering(fw.rights, _ACT)
         if webhook is None and reference is None:
             raise ValidationError("Select the deliveries to cancel.", field="webhook")
         wanted: list[sa.ColumnElement[bool]] = [_D.status.in_(_WAITING)]
@@ -168,13 +165,13 @@ class Cancellations:
     def _cancel(self, fw: Fw, found: Sequence[tuple[str, str]]) -> list[str]:
         """Cancel deliveries (name, Webhook) that are not leased; return their names."""
         tx = fw.tx
-        lock_turns(tx, sorted({webhook for _, webhook in found}))
+        lock_claim_rows(tx, sorted({webhook for _, webhook in found}))
         taken = self._taken(tx, [name for name, _ in found])
         if not taken:
             return []
         error = error_of_cancellation(fw.user)
         outcome = AttemptOutcome(Ending.CANCELLED, tx.now, error=error)
-        # Not counted: it does not tell how the receiver is.
+        # Not counted, because it says nothing about the receiver.
         batch = self._deliveries.outcome_batch([(due, outcome) for due in taken], counted=False)
         self._deliveries.settle_all(tx, batch)
         for due in taken:

@@ -10,11 +10,12 @@ more than 500 lines because both ways share the statements and the forms of thei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -23,10 +24,10 @@ import sqlalchemy as sa
 from fw_actors.documents.core import BY_DOCUMENT, DEFAULT_TIMEOUT, Webhook
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.registry import Registry
-from fw_actors.documents.tables import valid_number
+from fw_actors.documents.tables import stored_number, valid_number
 from fw_actors.errors import ValidationError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
-from fw_actors.rules.concurrency import ReceiverSlots, startable
+from fw_actors.rules.concurrency import RESERVE, ReceiverSlots, startable
 from fw_actors.rules.delivery import LEASE_MARGIN_SECONDS
 from fw_actors.rules.receivers import NOT_PAUSED, UNTIL_RESUMED
 from fw_actors.runtime.clock import MS_PER_SECOND
@@ -37,22 +38,29 @@ from fw_actors.store import (
     JsonRows,
     LeasedJob,
     Octets,
+    PlainText,
     Statement,
     StatementError,
+    TextBytes,
     Tx,
     jobs,
     read_frames,
     rows_as_json,
 )
 from fw_actors.store.jobs import heads_of
-from fw_actors.store.ordered_jobs import held_ordered, leave
+from fw_actors.store.ordered_jobs import held_ordered, leave, next_after
 from fw_actors.store.schema import JOB
 from fw_actors.store.statement import KEPT
 from fw_actors.webhooks.events import QUEUE
-from fw_actors.webhooks.pacing import PacedClaims, PacedLease
+from fw_actors.webhooks.pacing import PacedClaims, PacedLease, lock_claim_rows
 
 SHORT: Final = 16_384
 """In bytes. Longer payloads are read one by one, so that no value exceeds SQLite's limit."""
+MAX_READ: Final = 16 * 1024 * 1024
+"""In bytes. A claim that has read so many of long payloads reads no further one, since other
+writers wait for it."""
+MAX_HELD: Final = 64 * 1024 * 1024
+"""In bytes. A claim reads no further long payload while so many are in flight in its process."""
 
 
 class StoredWebhook(msgspec.Struct, frozen=True):
@@ -119,17 +127,24 @@ class Lease(NamedTuple):
 class Leased(NamedTuple):
     """The deliveries leased with one token, as the store returned them.
 
-    `frames` holds rows with their payloads, except those listed in `long`. The rows are decoded
+    `frames` contains the rows with their payloads; `long` has the payloads that are too long for
+    it. `orphans` are the jobs whose deliveries were deleted. The rows are decoded
     after the transaction, because trio's thread waits for all Python code in the store's thread.
-    `rows` has the rows instead if they were not packed.
+    `rows` has the rows instead if they were not packed. `returned` are
+    the jobs whose payloads were too many bytes to be read.
     """
 
     leases: Sequence[Lease]
     token: str
     frames: bytes
-    swept: list[int]
-    long: dict[str, str]
+    orphans: list[int]
+    long: dict[str, bytes]
     rows: Sequence[tuple[_Row, bytes]] = ()
+    returned: Set[int] = frozenset()
+
+    def all_rows(self) -> Iterator[tuple[_Row, bytes]]:
+        """Yield each row with its payload, empty for a long one. Raises: StatementError."""
+        return chain(self.rows, read_frames(self.frames, _DECODER))
 
     def due(self) -> list[LeasedDelivery]:
         """Return the deliveries, lease by lease, each lease in the order of its jobs.
@@ -138,8 +153,8 @@ class Leased(NamedTuple):
         """
         leases = {lease.webhook: (at, lease) for at, lease in enumerate(self.leases)}
         found = []
-        for row, text in chain(self.rows, read_frames(self.frames, _DECODER)):
-            if row.delivery is None:
+        for row, text in self.all_rows():
+            if row.delivery is None or row.key in self.returned:
                 continue
             payload = text if row.size is not None else self._long_payload(row.delivery)
             at, lease = leases[row.webhook]
@@ -150,7 +165,7 @@ class Leased(NamedTuple):
     def _long_payload(self, delivery: str) -> bytes:
         if delivery not in self.long:
             raise StatementError("A payload could not be read; the claim cannot be used.")
-        return self.long[delivery].encode()
+        return self.long[delivery]
 
 
 class _Row(FramedRow):
@@ -207,13 +222,22 @@ class ClaimedBatch(NamedTuple):
 
 
 class ClaimLimits(Protocol):
-    """Limits how many deliveries of each Webhook a claim leases."""
+    """Limits how many deliveries of each Webhook a claim leases, and the bytes that it reads."""
+
+    def turn(self, webhook: str) -> int:
+        """Return a number that grows with the time at which a Webhook was last served."""
 
     def free(self, hook: StoredWebhook | None) -> int:
         """Return how many deliveries of a Webhook may start; None is a deleted Webhook."""
 
     def take(self, hook: StoredWebhook | None, count: int) -> None:
         """Count leased deliveries."""
+
+    def may_read(self, hook: StoredWebhook) -> bool:
+        """Return whether another long payload may be read, of any length."""
+
+    def hold(self, size: int) -> None:
+        """Count the bytes of a long payload."""
 
 
 class DeliveryClaims:
@@ -228,8 +252,13 @@ class DeliveryClaims:
             packed,
         )
         self._heads, self._hook, self.leased_rows, self._payload = statements
-        self._packed = packed
+        self._registry, self._traced, self._packed = registry, traced, packed
         self._paced = PacedClaims()
+
+    @cached_property
+    def row_by_row(self) -> DeliveryClaims:
+        """Claims the same deliveries without packed rows."""
+        return DeliveryClaims(self._registry, traced=self._traced, packed=False)
 
     def warm_up_claims(self, tx: Tx) -> None:
         """Run the statements of a claim over no rows."""
@@ -239,15 +268,22 @@ class DeliveryClaims:
         self.leased(tx, (), "")
 
     def claim(self, tx: Tx, limits: ClaimLimits, token: str) -> ClaimedBatch:
-        """Lease due deliveries within the limits, the Webhook that has waited longest first.
+        """Lease due deliveries within the limits.
 
-        The due deliveries of a paused Webhook are not read, whatever their number.
+        Webhooks take turns, so that the backlog of some delays no event of others for long. Of
+        those whose turns are equal, the one that has waited longest comes first. The due deliveries
+        of a paused Webhook are not read, whatever their number.
+
+        Args:
+            limits: the number of deliveries of each Webhook that may start.
+            token: the fencing token of the leases.
         """
         heads = self.heads(tx)
         later = [head.next_at for head in heads if head.next_at > tx.now]
         leases: list[Lease] = []
         more = False
-        for head in sorted(head for head in heads if head.next_at <= tx.now):
+        due = (head for head in heads if head.next_at <= tx.now)
+        for head in sorted(due, key=lambda head: (limits.turn(head.webhook), head)):
             hook = head.hook
             if hook is not None and hook.paused_until > tx.now:
                 later.append(hook.paused_until)
@@ -267,14 +303,25 @@ class DeliveryClaims:
             more = more or found.more
             if found.next_at is not None:
                 later.append(found.next_at)
-        leased = self._swept(tx, self.leased(tx, leases, token)) if leases else None
+        leased = None
+        if leases:
+            leased = self._without_orphans(tx, self.leased(tx, leases, token, limits))
+            give_back_all(tx, sorted(leased.returned), token)
+            more = more or bool(leased.returned)
         return ClaimedBatch(leased, more, min(later, default=None))
 
-    def _swept(self, tx: Tx, leased: Leased) -> Leased:
+    def give_back_claim(self, tx: Tx, leased: Leased) -> None:
+        """Release all leases of a claim, whose rows cannot be read, without counting attempts."""
+        given = rows_as_json([(one.webhook, one.ends) for one in leased.leases])
+        lock_claim_rows(tx, sorted(one.webhook for one in leased.leases))
+        rows = tx.rows(_JOBS_OF, leases=given, token=leased.token)
+        give_back_all(tx, [job for (job,) in rows if job is not None], leased.token)
+
+    def _without_orphans(self, tx: Tx, leased: Leased) -> Leased:
         """Remove the jobs whose deliveries were deleted."""
-        if leased.swept:
-            with_keys = held_ordered(tx, [(job, leased.token) for job in leased.swept])
-            for job in leased.swept:
+        if leased.orphans:
+            with_keys = held_ordered(tx, [(job, leased.token) for job in leased.orphans])
+            for job in leased.orphans:
                 jobs.finish(tx, job, leased.token)
             leave(tx, with_keys)
         return leased
@@ -296,35 +343,46 @@ class DeliveryClaims:
         row = tx.one(self._hook, key=name)
         return None if row is None else _hook(name, *row)
 
-    def leased(self, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
-        """Return the deliveries leased with `token`; `swept` lists jobs without a delivery."""
+    def leased(
+        self, tx: Tx, leases: Sequence[Lease], token: str, limits: ClaimLimits | None = None
+    ) -> Leased:
+        """Return the deliveries leased with `token`; `limits` restricts their long payloads."""
         given = rows_as_json([(one.webhook, one.ends) for one in leases])
         if not self._packed:
-            return self._leased_row_by_row(tx, leases, given, token)
+            rows = [
+                (_Row(key, None if payload is None else len(payload), *columns), payload or b"")
+                for key, payload, *columns in tx.rows(self.leased_rows, leases=given, token=token)
+            ]
+            return self._read_rest(tx, Leased(leases, token, b"", [], {}, rows), limits)
         row = tx.one(self.leased_rows, leases=given, token=token)
         assert row is not None  # an aggregate always returns a row
         frames, jobs, deliveries, payloads = row
         leased = Leased(leases, token, frames or b"", [], {})
         if payloads < jobs or deliveries < jobs:
             with suppress(StatementError):  # `due` raises it after the leases are committed
-                self._read_rest(tx, leased)
+                return self._read_rest(tx, leased, limits)
         return leased
 
-    def _leased_row_by_row(self, tx: Tx, leases: Sequence[Lease], given: str, token: str) -> Leased:
-        rows: list[tuple[_Row, bytes]] = []
-        for key, text, *columns in tx.rows(self.leased_rows, leases=given, token=token):
-            payload = text.encode()
-            rows.append((_Row(key, len(payload), *columns), payload))
-        swept = [row.key for row, _ in rows if row.delivery is None]
-        return Leased(leases, token, b"", swept, {}, rows)
-
-    def _read_rest(self, tx: Tx, leased: Leased) -> None:
-        """Read the long payloads, and find the jobs whose delivery was deleted."""
-        for row, _ in list(read_frames(leased.frames, _DECODER)):
+    def _read_rest(self, tx: Tx, leased: Leased, limits: ClaimLimits | None) -> Leased:
+        """Read the long payloads that are to be sent, in the order of the leases as far as the
+        limits permit, and find the jobs whose delivery was deleted."""
+        leases = {lease.webhook: (at, lease.hook) for at, lease in enumerate(leased.leases)}
+        rows = [row for row, _ in leased.all_rows() if row.delivery is None or row.size is None]
+        returned = set()
+        for row in sorted(rows, key=lambda row: (leases[row.webhook][0], row.key)):
+            hook = leases[row.webhook][1]
             if row.delivery is None:
-                leased.swept.append(row.key)
-            elif row.size is None:
-                leased.long[row.delivery] = tx.scalar(self._payload, key=row.delivery)
+                leased.orphans.append(row.key)
+            elif hook is None or not hook.enabled:
+                leased.long[row.delivery] = b""  # nothing is sent
+            elif limits is None or limits.may_read(hook):
+                payload = tx.scalar(self._payload, key=row.delivery) or b""
+                leased.long[row.delivery] = payload
+                if limits is not None:
+                    limits.hold(len(payload))
+            else:
+                returned.add(row.key)
+        return leased._replace(returned=returned)
 
 
 def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedLease:
@@ -335,9 +393,12 @@ def _lease(tx: Tx, webhook: str, free: int, lease_ms: int, token: str) -> PacedL
     return PacedLease(count, next_at=jobs.next_due(tx, QUEUE, webhook))  # of those not due yet
 
 
-def _number(column: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
-    """Return the number of a column in which SQLite may have text: 0 then."""
-    return sa.cast(column, sa.BigInteger)
+def give_back_all(tx: Tx, held: Sequence[int], token: str) -> None:
+    """Release leases of one token without counting attempts."""
+    if held:
+        with_keys = held_ordered(tx, [(job, token) for job in held])
+        jobs.give_back_all(tx, held, token)
+        next_after(tx, with_keys)
 
 
 def _timeout(hook: StoredWebhook | None) -> int:
@@ -358,19 +419,19 @@ def _statements(
     head = heads_of(sa.literal(QUEUE)).subquery("head")
     # Raw SQL may have stored anything: one bad row must not stop the claims for all others.
     hook = (
-        hooks.c.enabled,
-        sa.func.coalesce(hooks.c.url, ""),  # null only if written by raw SQL
+        stored_number(hooks.c.enabled),
+        sa.func.coalesce(PlainText(hooks.c.url), ""),
         valid_number(Webhook, "timeout"),
-        hooks.c.secret,
-        hooks.c[ROW_ID],
+        PlainText(hooks.c.secret),
+        sa.func.coalesce(PlainText(hooks.c[ROW_ID]), ""),
         sa.case(
             (hooks.c.paused_since.is_(None), NOT_PAUSED),
-            else_=sa.func.coalesce(_number(hooks.c.paused_until), UNTIL_RESUMED),
+            else_=sa.func.coalesce(stored_number(hooks.c.paused_until), UNTIL_RESUMED),
         ),
-        hooks.c.old_secret,
-        _number(hooks.c.old_secret_until),
+        PlainText(hooks.c.old_secret),
+        stored_number(hooks.c.old_secret_until),
         valid_number(Webhook, "rate_limit"),
-        hooks.c.client_certificate,
+        PlainText(hooks.c.client_certificate),
         sa.case((hooks.c.ordering == BY_DOCUMENT, sa.true()), else_=sa.false()),
     )
     of_it = sa.and_(hooks.c.name == head.c.partition, head.c.next_at <= sa.bindparam("now"))
@@ -384,8 +445,22 @@ def _statements(
         ),
         Statement(sa.select(*hook).where(hooks.c.name == key)),
         _leased_rows(deliveries, traced=traced, packed=packed),
-        Statement(sa.select(deliveries.c.payload).where(deliveries.c.name == key)),
+        Statement(sa.select(TextBytes(deliveries.c.payload)).where(deliveries.c.name == key)),
     )
+
+
+_LEASES: Final = JsonRows("leases")
+# An outer join, although every lease has jobs: for an inner join SQLite would scan all jobs first.
+_OF_LEASES: Final = _LEASES.table.outerjoin(
+    JOB,
+    sa.and_(  # uses the index of due jobs
+        JOB.c.queue == QUEUE,
+        JOB.c.partition == _LEASES.item(0, str),
+        JOB.c.next_at == _LEASES.item(1, int),
+        JOB.c.lease == sa.bindparam("token"),
+    ),
+)
+_JOBS_OF: Final = Statement(sa.select(JOB.c.id).select_from(_OF_LEASES))
 
 
 def _leased_rows(deliveries: sa.Table, *, traced: bool, packed: bool) -> Statement:
@@ -395,13 +470,6 @@ def _leased_rows(deliveries: sa.Table, *, traced: bool, packed: bool) -> Stateme
     and of short payloads.
     """
     job, d = JOB.c, deliveries.c
-    given = JsonRows("leases")
-    of_lease = sa.and_(  # uses the index of due jobs
-        job.queue == QUEUE,
-        job.partition == given.item(0, str),
-        job.next_at == given.item(1, int),
-        job.lease == sa.bindparam("token"),
-    )
     payload = sa.func.coalesce(d.payload, "")  # null only if written by raw SQL
     columns = (
         job.partition,
@@ -409,19 +477,17 @@ def _leased_rows(deliveries: sa.Table, *, traced: bool, packed: bool) -> Stateme
         job.attempts,
         job.created,
         d.name,
-        sa.func.coalesce(d.attempts, 0),
-        sa.func.coalesce(d.max_attempts, 0),
-        sa.func.coalesce(d.status, ""),
+        sa.func.coalesce(stored_number(d.attempts), 0),
+        sa.func.coalesce(stored_number(d.max_attempts), 0),
+        sa.func.coalesce(PlainText(d.status), ""),
         sa.case((job.ordering_key.is_not(None), 1), else_=0),
-        *((d.trace_context,) if traced else ()),
+        *((PlainText(d.trace_context),) if traced else ()),
     )
-    # An outer join, although every lease has jobs: for an inner join SQLite would scan all jobs
-    # first.
-    source = given.table.outerjoin(JOB, of_lease).outerjoin(deliveries, d.name == job.subject)
-    if not packed:
-        rows = sa.select(job.id, payload, *columns).where(job.id.is_not(None))
-        return Statement(rows.select_from(source))
+    source = _OF_LEASES.outerjoin(deliveries, d.name == job.subject)
     short = sa.case((Octets(payload) <= SHORT, payload))
+    if not packed:
+        rows = sa.select(job.id, TextBytes(short), *columns).where(job.id.is_not(None))
+        return Statement(rows.select_from(source))
     counts = (sa.func.count(), sa.func.count(d.name), sa.func.count(short))
     return Statement(sa.select(FramedRows(job.id, short, *columns), *counts).select_from(source))
 
@@ -448,9 +514,14 @@ class ClaimPlan:
         free: int,
         slots: int,
         per_receiver: int,
+        held: int = 0,
+        turns: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self._known, self._free = receivers, free
+        """`held`: the bytes of long payloads in flight. `turns`: the number of the last claim that
+        has leased deliveries of each Webhook."""
+        self._known, self._free, self._turns = receivers, free, turns
         self._slots, self._per_receiver = slots, per_receiver
+        self._held, self._read = held, 0
         self._copies: dict[Origin | None, ReceiverSlots] = {}
         self._targets: dict[StoredWebhook | None, Endpoint | None] = {}
 
@@ -462,6 +533,25 @@ class ClaimPlan:
         """Count leased deliveries of this Webhook."""
         self._copy(hook).take(count)
         self._free -= count
+
+    def turn(self, webhook: str) -> int:
+        """Return the number of the last claim for a Webhook, 0 without one."""
+        return self._turns.get(webhook, 0)
+
+    def may_read(self, hook: StoredWebhook) -> bool:
+        """Return whether a long payload may be read. Slow receivers may not take the last quarter
+        of the bytes, as of all slots."""
+        most = MAX_HELD - (MAX_HELD // RESERVE if self._copy(hook).slow else 0)
+        return self._read < MAX_READ and self._held + self._read < most
+
+    def hold(self, size: int) -> None:
+        """Count the bytes of a long payload."""
+        self._read += size
+
+    @property
+    def read_most(self) -> bool:
+        """Whether the next claim may read further long payloads, and this one may not."""
+        return self._read >= MAX_READ and self._held + self._read < MAX_HELD
 
     def target(self, hook: StoredWebhook | None) -> Endpoint | None:
         """Return the endpoint of this Webhook's deliveries; parsed once for each plan."""
@@ -485,10 +575,11 @@ class ClaimPlan:
 def new_receiver(origin: Origin | None, slots: int, per_receiver: int) -> ReceiverSlots:
     """Return the slots of a receiver without a state yet; `slots` is the total number of slots.
 
-    If nothing is sent (Webhook deleted or disabled), there is no receiver to protect.
+    If nothing is sent (Webhook deleted or disabled), there is no receiver to protect. But a million
+    such deliveries must not delay those that are sent.
     """
     if origin is None:
-        return ReceiverSlots(limit=slots, window=slots)
+        return ReceiverSlots(limit=slots, window=slots, yields=True)
     return ReceiverSlots(limit=per_receiver)
 
 

@@ -4,10 +4,11 @@ Rules: `fw_actors.rules.delivery`. All methods run inside a transaction; the Dis
 `claim`, the OutcomeWriter writes outcomes, and the DeliveryActor calls `give_back`.
 
 On PostgreSQL every transaction locks rows in the same order, so that there are no deadlocks
-(B-430): documents and Webhooks, turns of Webhooks (`fw_webhook_claim`) by name, jobs by id,
+(B-430): documents and Webhooks, claim rows of Webhooks (`fw_webhook_claim`) by name, jobs by id,
 deliveries by name, counts of Webhooks. A claim and a sweep do not wait for locks: they skip locked
-rows. A rename of a Webhook locks its deliveries in no order, because there may be a million: those
-who lock several deliveries keep their Webhooks from being renamed (`hold_webhooks_of`).
+rows. A rename of a Webhook locks its deliveries in no order, because there may be a million.
+Therefore transactions that lock several deliveries first lock their Webhooks against renames
+(`lock_webhooks_of`).
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from fw_actors.store.statement import KEPT
 from fw_actors.webhooks.attempts import NO_ITEM, keep_before_outcomes, shown_url, written_trace
 from fw_actors.webhooks.claims import DeliveryClaims, LeasedDelivery
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
-from fw_actors.webhooks.health import Noted, add_tallies, tallies_of
-from fw_actors.webhooks.pacing import lock_turns
+from fw_actors.webhooks.health import CountedOutcome, add_tallies, tallies_of
+from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.subscriptions import SubscriptionCache
 
 KEPT_BYTES: Final = 512
@@ -129,7 +130,7 @@ class OutcomeBatch(NamedTuple):
     """The outcomes of attempts, ready to be written; made by `outcome_batch`.
 
     `again`: those of deliveries with earlier attempts. `tallies`: what they add to the counts of
-    their Webhooks, the sum of `noted`, which is empty if they are not counted; `leased`: a job of
+    their Webhooks, the sum of `counted`, which is empty if they are not counted; `leased`: a job of
     each of these Webhooks, and the Webhook's id at the lease. `ordered`: those whose jobs have
     ordering keys; `webhooks`: the Webhooks of these; `drained`: the jobs among them whose Webhooks
     no longer order deliveries.
@@ -141,7 +142,7 @@ class OutcomeBatch(NamedTuple):
     sent: list[tuple[int, str]]
     others: list[jobs.Settlement]
     again: list[tuple[int, str]]
-    noted: list[Noted]
+    counted: list[CountedOutcome]
     tallies: str
     leased: str
     ordered: list[tuple[int, str]]
@@ -225,11 +226,12 @@ class Deliveries(DeliveryClaims):
                 if due.hook is None or not due.hook.ordered or not due.hook.enabled:
                     ready.drained.add(job)
             if counted:
-                ready.noted.append((due.job.partition, verdict.status, ended.at, error_of(ended)))
+                error = error_of(ended)
+                ready.counted.append((due.job.partition, verdict.status, ended.at, error))
                 leased[due.job.partition, "" if due.hook is None else due.hook.row_id] = job
         return ready._replace(
             rows=rows_as_json(rows),
-            tallies=tallies_of(ready.noted),
+            tallies=tallies_of(ready.counted),
             leased=rows_as_json([(job, webhook) for (webhook, _), job in leased.items()]),
         )
 
@@ -240,7 +242,9 @@ class Deliveries(DeliveryClaims):
         """
         statuses: Sequence[DeliveryStatus | None] = batch.statuses
         lost: set[tuple[int, str]] = set()
-        with_keys = _held_with_turns(tx, batch.ordered, batch.webhooks) if batch.ordered else []
+        with_keys = (
+            _lock_with_claim_rows(tx, batch.ordered, batch.webhooks) if batch.ordered else []
+        )
         if 0 < len(batch.again) < len(batch.held):
             jobs.lock_held(tx, batch.held)  # all by id: `again` alone would be locked first
         if batch.again:
@@ -253,8 +257,8 @@ class Deliveries(DeliveryClaims):
                 for held, status in zip(batch.held, statuses, strict=True)
             ]
         counted = not lost and add_tallies(tx, batch.tallies, batch.leased)
-        if batch.noted and not counted:
-            add_tallies(tx, tallies_of(_noted_by_new_names(tx, batch, lost)))
+        if batch.counted and not counted:
+            add_tallies(tx, tallies_of(_counted_by_new_names(tx, batch, lost)))
         jobs.delete_held(tx, [held[0] for held in batch.sent if held not in lost])
         if batch.others:
             jobs.settle_all(tx, batch.others)  # fenced by the tokens too
@@ -270,7 +274,7 @@ class Deliveries(DeliveryClaims):
     def give_back(self, tx: Tx, due: LeasedDelivery) -> bool:
         """Release a lease without counting the attempt. Returns False if it was lost before."""
         held = (due.job.id, due.job.lease)
-        with_keys = _held_with_turns(tx, [held], {due.job.partition}) if due.ordered else []
+        with_keys = _lock_with_claim_rows(tx, [held], {due.job.partition}) if due.ordered else []
         given_back = jobs.give_back(tx, *held)
         if with_keys:
             next_after(tx, with_keys)
@@ -308,29 +312,29 @@ def _statements(deliveries: sa.Table, worker: str) -> tuple[Statement, Statement
     return settle, lost
 
 
-def _held_with_turns(
+def _lock_with_claim_rows(
     tx: Tx, held: Sequence[tuple[int, str]], webhooks: Set[str]
 ) -> list[OrderedJob]:
-    """Lock the turns of Webhooks, and return the leased jobs that have ordering keys.
+    """Lock the claim rows of Webhooks, and return the leased jobs that have ordering keys.
 
-    `webhooks`: their names when the jobs were leased. Turns are locked before jobs (see above),
-    except the turn of a Webhook that was renamed meanwhile.
+    `webhooks`: their names when the jobs were leased. Claim rows are locked before jobs (see
+    above), except that of a Webhook that was renamed meanwhile.
     """
-    lock_turns(tx, sorted(webhooks))
+    lock_claim_rows(tx, sorted(webhooks))
     found = held_ordered(tx, held)
     renamed = {job.partition for job in found} - webhooks
     if renamed:
-        lock_turns(tx, sorted(renamed))
+        lock_claim_rows(tx, sorted(renamed))
     return found
 
 
-def _noted_by_new_names(
+def _counted_by_new_names(
     tx: Tx, batch: OutcomeBatch, lost: Container[tuple[int, str]]
-) -> Iterator[Noted]:
+) -> Iterator[CountedOutcome]:
     """Yield the outcomes for the counts of their Webhooks, which may have been renamed since the
     leases; without those of lost leases."""
     names = jobs.partitions(tx, [job for job, _ in batch.held])
-    for held, (_, status, at, error) in zip(batch.held, batch.noted, strict=True):
+    for held, (_, status, at, error) in zip(batch.held, batch.counted, strict=True):
         if held not in lost:
             yield names[held[0]], status, at, error
 
@@ -455,7 +459,7 @@ class DeliveryRenames(Observer):
         if doctype == "Webhook":
             webhooks.add(old)
         if webhooks:
-            lock_turns(fw.tx, sorted(webhooks))
+            lock_claim_rows(fw.tx, sorted(webhooks))
         if doctype == "Webhook":
             fw.tx.scalar(_LOCK_JOBS, old=old)
         fw.tx.scalar(self._lock_jobs, doctype=doctype, old=old)

@@ -1,6 +1,6 @@
-"""Erases the contents of deliveries: the body that was sent and the receivers' answers.
+"""Erases the contents of deliveries: the body that was sent and the receivers' responses.
 
-The delivery stays on record, with its attempts and Audit Events; the body can't be sent again
+The delivery stays on record, with its attempts and Audit Events; the body cannot be sent again
 (B-360 to B-364). Only final deliveries are erased, because one in progress still needs its body.
 """
 
@@ -9,25 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 
 from fw_actors.documents.core import WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.permissions import administering_error
+from fw_actors.documents.permissions import require_administering
 from fw_actors.documents.tables import table_of
 from fw_actors.errors import ConflictError, NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.delivery import FINAL, DeliveryStatus
-from fw_actors.runtime.clock import MS_PER_DAY
+from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from fw_actors.store import Statement, Tx
-from fw_actors.webhooks.attempts import forget_answers
-from fw_actors.webhooks.pacing import hold_webhooks_of
+from fw_actors.store.schema import META
+from fw_actors.webhooks.attempts import forget_responses
+from fw_actors.webhooks.pacing import lock_webhooks_of
 
 MAX_AT_ONCE: Final = 100
 """The maximum number of deliveries that one call of `erase_many` erases."""
 MAX_FOUND: Final = 20_000
 """The maximum number of deliveries that one call of `erasable` returns."""
+_ACT: Final = "Erasing a delivery"
 _TABLE: Final = table_of(WebhookDelivery).table
 _D: Final = _TABLE.c
 _OPEN: Final = sa.and_(_D.status.in_(FINAL), _D.erased.is_(None))
@@ -56,17 +59,15 @@ _ERASE: Final = Statement(
 
 
 def erase(fw: Fw, audit: AuditLog, delivery: str) -> str | PermissionDeniedError:
-    """Erase one delivery's body and answers; return the time of the erasure (ISO 8601), or of an
+    """Erase one delivery's body and responses; return the time of the erasure (ISO 8601), or of an
     earlier one.
 
-    A missing permission is recorded too, which requires a commit: the error is returned, for the
-    caller to raise after the commit.
+    The error of a missing permission is returned (see `AuditLog.denial`).
 
     Raises: NotFoundError; ConflictError for a delivery in progress.
     """
-    error = administering_error(fw.rights, "Erasing a delivery")
+    error = audit.denial(fw, _ACT, delivery)
     if error is not None:
-        audit.deny(fw, delivery)
         return error
     row = fw.tx.one(_READ, delivery=delivery)
     if row is None:
@@ -100,7 +101,7 @@ def erasable(
 
     Raises: PermissionDeniedError; ValidationError without a condition.
     """
-    _require(fw)
+    require_administering(fw.rights, _ACT)
     if webhook is None and reference is None and until is None:
         raise ValidationError("Select the deliveries to erase.", field="webhook")
     wanted = [_OPEN]
@@ -119,9 +120,9 @@ def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:
 
     Raises: PermissionDeniedError.
     """
-    _require(fw)
+    require_administering(fw.rights, _ACT)
     names = list(deliveries[:MAX_AT_ONCE])
-    hold_webhooks_of(fw.tx, names)
+    lock_webhooks_of(fw.tx, names)
     found = fw.tx.rows(_LOCK, names=names)
     erase_all(fw.tx, [name for name, _ in found])
     for name, of in found:
@@ -129,30 +130,58 @@ def erase_many(fw: Fw, audit: AuditLog, deliveries: Sequence[str]) -> list[str]:
     return [name for name, _ in found]
 
 
-def _require(fw: Fw) -> None:
-    error = administering_error(fw.rights, "Erasing a delivery")
-    if error is not None:
-        raise error
-
-
 def erase_all(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Erase bodies and answers of deliveries, except of those that were replayed meanwhile."""
+    """Erase bodies and responses of deliveries, except of those that were replayed meanwhile."""
     if deliveries:
         tx.run_many(_ERASE, [{"delivery": name, "at": tx.now} for name in deliveries])
-        forget_answers(tx, deliveries)
+        forget_responses(tx, deliveries)
+
+
+_META_KEY: Final = "payload_sweep"
+_AGAIN_MS: Final = MS_PER_HOUR
+"""A row that is locked for so long is missed by two passes, and so by the sweep."""
+_GET: Final = Statement(sa.select(META.c.value).where(META.c.key == sa.bindparam("name")))
+_PUT: Final = Statement(
+    sa.insert(META).from_select(
+        ["key", "value"],
+        sa.select(sa.bindparam("name", type_=sa.Text()), sa.bindparam("content", type_=sa.Text()))
+        .where(sa.true())  # else SQLite parses ON as that of a join
+        .suffix_with("ON CONFLICT (key) DO UPDATE SET value = excluded.value"),
+    )
+)
+
+
+class _Swept(msgspec.Struct, frozen=True):
+    """How far the deliveries of one status have been erased, by their last attempts (ms).
+
+    `start` is where the next pass begins, `reached` where the last one ended, and `moved` the time
+    when `start` was changed.
+    """
+
+    start: int = 0
+    reached: int = 0
+    moved: int = 0
+
+    def after(self, position: int, now: int) -> _Swept:
+        """Return the state after a pass that has read up to `position`."""
+        reached = max(self.reached, position)
+        if now - self.moved < _AGAIN_MS:
+            return _Swept(self.start, reached, self.moved)
+        return _Swept(self.reached, reached, now)
 
 
 class PayloadSweep:
     """Erases the deliveries of one final status `days` after their last attempt.
 
-    Each batch continues where the last one ended, so that erased deliveries, which stay on record,
-    are not read again. A replay moves a delivery after that position. Once a day the sweep begins
-    with the oldest delivery, because locked ones were skipped and their transaction may have been
-    rolled back (PostgreSQL).
+    Erased deliveries stay on record. So that their number does not matter, a pass begins where the
+    last one has ended, which is stored. (A replay moves a delivery after that position.) It reads
+    the part of the last pass again, because locked rows are skipped and their transaction may have
+    been rolled back (PostgreSQL). After the clock was set back it begins with the oldest delivery.
     """
 
     def __init__(self, status: DeliveryStatus, days: float, batch: int) -> None:
-        self._days, self._from, self._began = days, 0, 0
+        self._days, self._batch, self._name = days, batch, f"{_META_KEY}.{status.value}"
+        self._position: int | None = None  # in this pass; None before its first batch
         self._next = Statement(
             sa.select(_D.name, _D.last_attempt)
             .where(
@@ -169,17 +198,28 @@ class PayloadSweep:
     def __call__(self, tx: Tx) -> int:
         """Erase the next batch; return the number of erased deliveries."""
         before = tx.now - round(self._days * MS_PER_DAY)
-        if not 0 <= tx.now - self._began < MS_PER_DAY:
-            self._from, self._began = 0, tx.now
-        found: list[tuple[Any, ...]] = tx.rows(self._next, begin=self._from, before=before)
+        swept = self._swept(tx)
+        begin = swept.start if self._position is None else self._position
+        found: list[tuple[Any, ...]] = tx.rows(self._next, begin=begin, before=before)
         erase_all(tx, [name for name, _ in found])
-        if found:
-            last = found[-1][1]
+        last = found[-1][1] if found else begin
+        if len(found) < self._batch:  # the pass has ended
+            after = swept.after(last, tx.now)
+            if after != swept:
+                tx.run(_PUT, name=self._name, content=msgspec.json.encode(after).decode())
+            tx.after_commit(lambda: self._go_on(None))
+        else:
             tx.after_commit(lambda: self._go_on(last))
         return len(found)
 
-    def _go_on(self, last: int) -> None:
-        self._from = last
+    def _swept(self, tx: Tx) -> _Swept:
+        """Return how far earlier passes came; nowhere if the clock was set back since."""
+        stored = tx.scalar(_GET, name=self._name)
+        swept = _Swept() if stored is None else msgspec.json.decode(stored, type=_Swept)
+        return swept if swept.moved <= tx.now else _Swept()
+
+    def _go_on(self, position: int | None) -> None:
+        self._position = position
 
 
 def payload_batches(days: float, batch: int) -> tuple[PayloadSweep, ...]:

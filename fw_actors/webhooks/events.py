@@ -106,7 +106,8 @@ class DeliveryRecorder:
         """Write the deliveries of `events`; return the ids of each event's.
 
         Nothing is written for a Webhook that was deleted if another one has its name by now. Its
-        ids are left out, except of a delivery that PostgreSQL writes at the end of the transaction.
+        ids are left out; the id of a delivery that PostgreSQL writes at the end of the transaction
+        is then removed from the returned list.
 
         Raises: UniqueViolation if a Webhook has received one of the keys.
         """
@@ -119,7 +120,8 @@ class DeliveryRecorder:
         ]
         if planned:
             if len(planned) == 1 and not planned[0].subscription.ordered:
-                unwritten = self._write_alone(fw, planned[0])
+                (its_ids,) = (each for each in ids if each)
+                unwritten = self._write_alone(fw, planned[0], its_ids)
             else:
                 unwritten = self._write(fw, planned)
             if unwritten:
@@ -156,11 +158,11 @@ class DeliveryRecorder:
             ordered_jobs.enqueue_ordered(tx, QUEUE, ordered)
         return unwritten
 
-    def _write_alone(self, fw: Fw, planned: _Planned) -> Set[str]:
+    def _write_alone(self, fw: Fw, planned: _Planned, ids: list[str]) -> Set[str]:
         """Write a single delivery and its job by two statements, or by one if the store can.
 
         The statement writes nothing if the Webhook is not known by its present name. Returns as
-        `_write`.
+        `_write`; a later write that finds no Webhook empties `ids`.
         """
         tx = fw.tx
         delivery, event, subscription = planned
@@ -168,20 +170,22 @@ class DeliveryRecorder:
         values.update(self._trace_of(tx))
         values["known_name"] = values.pop("webhook")
         values["known_row"] = subscription.row_id
-        owner = fw.rights.user
+        values.update(rows.standard_columns(tx, fw.rights.user), name=delivery)
         write = partial(self._write, fw, [planned])
+
+        def write_late() -> None:
+            if write():
+                ids.clear()
+
         if not tx.inserts_in_queries:
-            if self._rows.insert_by(self._insert_known, tx, delivery, owner, values):
-                jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
-                return _NOTHING
+            if not tx.run(self._insert_known, **values):
+                return write()
+            jobs.enqueue(tx, queue=QUEUE, partition=subscription.webhook, subject=delivery)
+        elif event.key is None:
+            tx.defer(self._insert_known_and_enqueue, write_late, **values)
+        elif not tx.run(self._insert_known_and_enqueue, **values):  # at once: a used key is raised
             return write()
-        insert = self._insert_known_and_enqueue
-        if event.key is None:
-            self._rows.defer_insert_by(insert, tx, delivery, owner, values, write)
-            return _NOTHING
-        if self._rows.insert_by(insert, tx, delivery, owner, values):
-            return _NOTHING
-        return write()  # the caller hears at once of a used key
+        return _NOTHING
 
     def _trace_of(self, tx: Tx) -> dict[str, str]:
         """Return the column that says where the transaction stands in a trace, if it has one."""
@@ -461,14 +465,15 @@ class CustomEvents:
 
     def _record_one(self, fw: Fw, event: RecordedEvent) -> list[str]:
         """Record an event, one Webhook after the other. Raises: DuplicateError."""
-        ids: list[str] = []
+        made: list[list[str]] = []
         for subscription in event.wanted:
             try:
-                (made,) = self._deliveries.record(fw, [event._replace(wanted=(subscription,))])
+                made += self._deliveries.record(fw, [event._replace(wanted=(subscription,))])
             except UniqueViolation:
                 raise _duplicate(subscription.webhook) from None
-            ids += made
-        return ids
+        if len(made) == 1:
+            return made[0]  # not a copy: its id may be removed
+        return [delivery for ids in made for delivery in ids]
 
 
 def _keys(event: RecordedEvent) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import Webhook
 from fw_actors.documents.handle import DocType, Fw
 from fw_actors.documents.hooks import Observer
-from fw_actors.documents.tables import table_of
+from fw_actors.documents.tables import stored_number, table_of
 from fw_actors.errors import ValidationError
 from fw_actors.http import parse_endpoint
 from fw_actors.rules.concurrency import FAILURES
@@ -34,12 +34,12 @@ MAX_WAITING: Final = 1000
 """The maximum number of waiting deliveries of a Webhook that are counted."""
 
 
-Noted = tuple[str, DeliveryStatus, int, str]
+CountedOutcome = tuple[str, DeliveryStatus, int, str]
 """An outcome for the counts of its Webhook: the Webhook's id, status, time (ms), and error, which
 is empty after a success."""
 
 
-def tallies_of(outcomes: Iterable[Noted]) -> str:
+def tallies_of(outcomes: Iterable[CountedOutcome]) -> str:
     """Return the counts that a batch of outcomes adds to each Webhook, as the parameter of
     `add_tallies`.
     """
@@ -186,7 +186,8 @@ _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
 _HOOKS: Final = (
     sa.select(
         _HOOK.name, _HOOK.title, _HOOK.url, _HOOK.enabled, _HEALTH.failures, _HEALTH.failing_since,
-        _HEALTH.last_error, _HEALTH.last_success, _HOOK.paused_since, _HOOK.paused_until,
+        _HEALTH.last_error, _HEALTH.last_success,
+        stored_number(_HOOK.paused_since), stored_number(_HOOK.paused_until),
     )
     .select_from(_HOOK.name.table.outerjoin(WEBHOOK_HEALTH, _HEALTH.webhook == _HOOK.name))
 )  # fmt: skip
@@ -266,11 +267,11 @@ def counts_by_hour(tx: Tx, webhook: str, hours: int) -> list[tuple[int, OutcomeC
 def label_of_webhook(title: str | None, url: str | None) -> str:
     """Return the label of a Webhook for people: its title, or else host and path of its URL."""
     if title:
-        return title
+        return str(title)
     try:
         return parse_endpoint(url or "", development=True).display.partition("://")[2]
     except ValidationError:  # written by raw SQL
-        return url or ""
+        return str(url or "")
 
 
 def public_label(title: str | None, url: str | None) -> str:

@@ -3,12 +3,12 @@
 Pauses are stored in the rows of Webhooks, so that they apply to all processes (B-300 to B-305). A
 claim reads them with the Webhook, and only a claim starts an attempt. A pause is no change of the
 document: an open form can still be saved, and its versions do not show the pause. Therefore a save
-keeps the stored pause, whatever the document says that it was read with (`service_columns`).
+keeps the stored pause and not that of the document (`service_columns`).
 
-One process at a time claims for a Webhook with limits: its row in `fw_webhook_claim` is locked
-until the claim is committed. A process that finds the row locked does not wait but tries again
-soon, so that deliveries of other Webhooks are not delayed. Webhooks without limits have no row
-(B-310 to B-326).
+One process at a time claims for a Webhook with limits: the claim row of the Webhook, in
+`fw_webhook_claim`, is locked until the claim is committed. A process that finds it locked does not
+wait but tries again soon, so that deliveries of other Webhooks are not delayed. Webhooks without
+limits have no claim row (B-310 to B-326).
 
 The locks of transactions that change several deliveries are here too, since they begin with those
 of Webhooks (B-430).
@@ -25,8 +25,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import Webhook, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.permissions import administering_error
-from fw_actors.documents.tables import table_of
+from fw_actors.documents.tables import stored_number, table_of
 from fw_actors.errors import NotFoundError, PermissionDeniedError, ValidationError
 from fw_actors.ops.audit import Action, AuditLog
 from fw_actors.rules.receivers import (
@@ -46,14 +45,17 @@ if TYPE_CHECKING:
     from fw_actors.webhooks.claims import StoredWebhook
 
 
+_ACT: Final = "Pausing a Webhook"
 MAX_SECONDS: Final = 366 * SECONDS_PER_DAY
 
 _TABLE: Final = table_of(Webhook).table
 _HOOK: Final = _TABLE.c
 _D: Final = table_of(WebhookDelivery).table.c
 _NAME: Final[sa.BindParameter[Any]] = sa.bindparam("webhook")
+# Cast, because raw SQL may have stored text or bytes (SQLite).
+_SINCE, _UNTIL = stored_number(_HOOK.paused_since), stored_number(_HOOK.paused_until)
 _READ: Final = Statement(
-    sa.select(_HOOK.paused_since, _HOOK.paused_until)
+    sa.select(_SINCE, _UNTIL)
     .where(_HOOK.name == _NAME)
     .with_for_update(key_share=True)  # a concurrent user waits, and sees the change
 )
@@ -63,13 +65,13 @@ _WRITE: Final = Statement(
     .values(paused_since=sa.bindparam("since"), paused_until=sa.bindparam("until"))
 )
 _PAUSED: Final = Statement(
-    sa.select(_HOOK.name, _HOOK.paused_since, _HOOK.paused_until)
+    sa.select(_HOOK.name, _SINCE, _UNTIL)
     .where(
         _HOOK.enabled == 1,
         _HOOK.paused_since.is_not(None),
-        sa.func.coalesce(_HOOK.paused_until, UNTIL_RESUMED) > sa.bindparam("now"),
+        sa.func.coalesce(_UNTIL, UNTIL_RESUMED) > sa.bindparam("now"),
     )
-    .order_by(_HOOK.paused_since, _HOOK.name)
+    .order_by(_SINCE, _HOOK.name)
 )
 
 
@@ -100,8 +102,7 @@ class Pauses:
     ) -> WebhookPause | PermissionDeniedError:
         """Pause a Webhook, or change the end of its pause; write the Audit Event.
 
-        A missing permission is recorded too, which requires a commit: the error is returned, for
-        the caller to raise after the commit.
+        The error of a missing permission is returned (see `AuditLog.denial`).
 
         Args:
             seconds: the duration, 1 to `MAX_SECONDS`; None: until it is resumed.
@@ -112,9 +113,8 @@ class Pauses:
             raise ValidationError(
                 f"seconds must be between 1 and {MAX_SECONDS:,}.", field="seconds"
             )
-        error = administering_error(fw.rights, "Pausing a Webhook")
+        error = self._audit.denial(fw, _ACT, webhook)
         if error is not None:
-            self._audit.deny(fw, webhook)
             return error
         before = pause_of(fw.tx, webhook)
         until = None if seconds is None else fw.tx.now + seconds * MS_PER_SECOND
@@ -127,11 +127,12 @@ class Pauses:
     def resume(self, fw: Fw, webhook: str) -> WebhookPause | PermissionDeniedError:
         """End the pause of a Webhook, if there is one; write the Audit Event.
 
-        A missing permission is returned as by `pause`. Raises: NotFoundError.
+        The error of a missing permission is returned (see `AuditLog.denial`).
+
+        Raises: NotFoundError.
         """
-        error = administering_error(fw.rights, "Pausing a Webhook")
+        error = self._audit.denial(fw, _ACT, webhook)
         if error is not None:
-            self._audit.deny(fw, webhook)
             return error
         before = pause_of(fw.tx, webhook)
         if before.since is not None:
@@ -161,7 +162,7 @@ def _write(tx: Tx, pause: WebhookPause) -> None:
     tx.run(_WRITE, webhook=pause.webhook, since=pause.since, until=pause.until)
 
 
-TURN_MS: Final = 20
+RETRY_MS: Final = 20
 """The time after which a claim is repeated for a Webhook that another process was claiming for."""
 MAX_HINTS: Final = 1024
 
@@ -191,7 +192,7 @@ _USE: Final = Statement(
 
 _NAMES: Final[sa.BindParameter[Any]] = sa.bindparam("names", expanding=True)
 _WEBHOOKS_OF: Final = Statement(sa.select(_D.webhook).distinct().where(_D.name.in_(_NAMES)))
-_HOLD: Final = Statement(
+_LOCK_WEBHOOKS: Final = Statement(
     sa.select(_HOOK.name)
     .where(_HOOK.name.in_(_NAMES))
     .order_by(_HOOK.name)
@@ -244,11 +245,11 @@ class PacedClaims:
     ) -> PacedLease:
         """Lease at most `free` due deliveries of a Webhook, and no more than its limits permit."""
         at = self._allowed_at.get(hook.name, 0)
-        if tx.now < at <= tx.now + MS_PER_SECOND + TURN_MS:  # else the clock was changed
+        if tx.now < at <= tx.now + MS_PER_SECOND + RETRY_MS:  # else the clock was changed
             return PacedLease(0, next_at=at)
-        used_until = take_turn(tx, hook.name)
+        used_until = lock_claim_row(tx, hook.name)
         if used_until is None:
-            return PacedLease(0, next_at=tx.now + TURN_MS)
+            return PacedLease(0, next_at=tx.now + RETRY_MS)
         allowance, most = None, free
         if hook.rate_limit:
             allowance = rate_allowance(hook.rate_limit, used_until, tx.now)
@@ -285,8 +286,8 @@ class PacedClaims:
         return PacedLease(leased, next_at=jobs.next_due(tx, QUEUE, hook.name))
 
 
-def take_turn(tx: Tx, webhook: str) -> int | None:
-    """Lock the row of a Webhook until the transaction ends; create it if it is missing.
+def lock_claim_row(tx: Tx, webhook: str) -> int | None:
+    """Lock the claim row of a Webhook until the transaction ends; create it if it is missing.
 
     Returns: its `used_until`; None if another transaction has the lock.
     """
@@ -296,28 +297,28 @@ def take_turn(tx: Tx, webhook: str) -> int | None:
     return 0 if tx.run(_MAKE, webhook=webhook) else None
 
 
-def lock_turns(tx: Tx, webhooks: Sequence[str]) -> None:
-    """Lock the rows of Webhooks, in order, so that no claim for them runs until the commit."""
+def lock_claim_rows(tx: Tx, webhooks: Sequence[str]) -> None:
+    """Lock the claim rows of Webhooks in order, so that no claim for them runs until the commit."""
     if tx.locks_rows:  # else only one transaction writes anyway
         tx.rows(_LOCK_ALL, webhooks=list(webhooks))
 
 
-def hold_webhooks_of(tx: Tx, deliveries: Sequence[str]) -> None:
-    """Keep the names of the Webhooks of deliveries until the commit, before a job is locked.
+def lock_webhooks_of(tx: Tx, deliveries: Sequence[str]) -> None:
+    """Lock the Webhooks of deliveries against renames until the commit, before a job is locked.
 
-    A rename waits, since it would lock the same deliveries in another order, and would leave new
-    jobs under the old name.
+    A concurrent rename would lock the same deliveries in another order, and would leave new jobs
+    under the old name.
     """
     if tx.locks_rows:
         webhooks = [name for (name,) in tx.rows(_WEBHOOKS_OF, names=list(deliveries))]
-        tx.rows(_HOLD, names=webhooks)
+        tx.rows(_LOCK_WEBHOOKS, names=webhooks)
 
 
 def lock_deliveries(tx: Tx, deliveries: Sequence[str]) -> None:
     """Lock deliveries with their Webhooks and jobs, in the order of all transactions (B-430)."""
     if tx.locks_rows:
         names = list(deliveries)
-        hold_webhooks_of(tx, names)
+        lock_webhooks_of(tx, names)
         tx.rows(_LOCK_JOBS, names=names)
         tx.rows(_LOCK_DELIVERIES, names=names)
 

@@ -221,7 +221,7 @@ _NOT_ENDED: Final = sa.and_(
     _HEALTH.notice_open == 1,
     sa.or_(_ENABLED == 0, _HEALTH.noticed.is_distinct_from(_HEALTH.failing_since)),
 )
-_TO_TELL: Final = sa.and_(
+_TO_NOTIFY: Final = sa.and_(
     sa.bindparam("notices", type_=sa.Integer()) > 0,
     _FAILING,
     _HEALTH.failing_since <= sa.bindparam("noticed_from", type_=sa.BigInteger()),
@@ -235,7 +235,7 @@ _TO_DISABLE: Final = sa.and_(
     _HEALTH.disabled.is_distinct_from(_HEALTH.failing_since),
 )
 _NEXT: Final = Statement(
-    _OUTAGES.where(sa.or_(_NOT_ENDED, _TO_TELL, _TO_DISABLE)).order_by(_HEALTH.webhook).limit(1)
+    _OUTAGES.where(sa.or_(_NOT_ENDED, _TO_NOTIFY, _TO_DISABLE)).order_by(_HEALTH.webhook).limit(1)
 )
 _OPEN: Final = Statement(_OUTAGES.where(_HEALTH.webhook == _WEBHOOK, _HEALTH.notice_open == 1))
 
@@ -317,7 +317,7 @@ class ReceiverNotices:
         assert act is not None  # the statement applies the same rule
         do = {
             OutageAct.END: self._end,
-            OutageAct.NOTICE: self._tell,
+            OutageAct.NOTICE: self._notify,
             OutageAct.DISABLE: self._disable,
         }[act]
         if do(handle(tx), found):
@@ -343,7 +343,7 @@ class ReceiverNotices:
         self._record(fw, Action.NOTICE_END, found, {"since": iso(since), "reason": reason})
         return True
 
-    def _tell(self, fw: Fw, found: _OutageRow) -> bool:
+    def _notify(self, fw: Fw, found: _OutageRow) -> bool:
         since, failures = found.outage.since, found.outage.failures
         assert since is not None
         if not self._take(fw.tx, OutageAct.NOTICE, found, since):

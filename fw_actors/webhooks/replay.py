@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from fw_actors.documents.core import BY_DOCUMENT, Webhook, WebhookDelivery
 from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
-from fw_actors.documents.permissions import Rights, administering_error
+from fw_actors.documents.permissions import require_administering
 from fw_actors.documents.query import Query
 from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of, valid_number
@@ -43,6 +43,7 @@ from fw_actors.webhooks.attempts import keep_before_replay, replayed_by
 from fw_actors.webhooks.events import QUEUE, ordering_key_of
 from fw_actors.webhooks.pacing import lock_deliveries
 
+_ACT: Final = "Replaying a delivery"
 _DELIVERY: Final = "Webhook Delivery"
 _FORGET_JOB: Final = Statement(
     sa.delete(JOB).where(JOB.c.queue == QUEUE, JOB.c.subject == sa.bindparam("delivery"))
@@ -99,8 +100,7 @@ class Replays:
     ) -> Replayed | PermissionDeniedError:
         """Queue new attempts, and write the Audit Event. `run`: the id of the bulk replay, if any.
 
-        A missing permission is recorded too, which requires a commit: the error is returned, for
-        the caller to raise after the commit.
+        The error of a missing permission is returned (see `AuditLog.denial`).
 
         Raises: NotFoundError; ConflictError if the delivery is Queued or Retrying, or its Webhook
             was deleted, or its body was erased. These write no Audit Event.
@@ -131,11 +131,8 @@ class Replays:
     def _locked_replay(
         self, fw: Fw, delivery: str, run: str | None
     ) -> Replayed | PermissionDeniedError:
-        error = _permission_error(fw.rights)
-        if error is not None:
-            self._audit.deny(fw, delivery)
-            return error
-        return self._replay(fw, delivery, run)
+        error = self._audit.denial(fw, _ACT, delivery)
+        return error or self._replay(fw, delivery, run)
 
     def _replay(self, fw: Fw, delivery: str, run: str | None) -> Replayed:
         tx = fw.tx
@@ -169,13 +166,9 @@ class Replays:
 
 
 def _lock(fw: Fw, deliveries: Sequence[str]) -> None:
-    """Lock all that the replays will write; nothing if the user may not replay."""
-    if _permission_error(fw.rights) is None:
+    """Lock all that the replays will write; nothing if the user may not replay (B-255)."""
+    if fw.rights.administers:
         lock_deliveries(fw.tx, deliveries)
-
-
-def _permission_error(rights: Rights) -> PermissionDeniedError | None:
-    return administering_error(rights, "Replaying a delivery")  # B-255
 
 
 REPLAYS: Final = "replays"
@@ -256,14 +249,13 @@ class BulkReplays:
     def begin(self, fw: Fw, filters: Sequence[Any]) -> ReplayRun | PermissionDeniedError:
         """Begin a run over the matching deliveries that are Sent or Failed.
 
-        As in `Replays.replay`, a missing permission is recorded, and the error returned for the
-        caller to raise after the commit. `filters` are those of document lists, at least one.
+        The error of a missing permission is returned (see `AuditLog.denial`). `filters` are those
+        of document lists, at least one.
 
         Raises: BadRequestError; ConflictError while another run is in progress.
         """
-        error = _permission_error(fw.rights)
+        error = self._audit.denial(fw, _ACT, _DELIVERY)
         if error is not None:
-            self._audit.deny(fw, _DELIVERY)
             return error
         if not filters:
             raise BadRequestError("filters must contain at least one filter.", field="filters")
@@ -295,7 +287,7 @@ class BulkReplays:
         results."""
         results = self._replays.replay_many(fw, deliveries, run.id)
         before = self.find(fw.tx, run.id)
-        if before is not None:  # else so many began since that it is not kept
+        if before is not None:  # else it is no longer among the newest runs, which are kept
             state = ReplayState.DONE if last else ReplayState.STOPPED
             _count(fw.tx, before, results)
             fw.tx.run(_END_HERE, id=run.id, how=state.value, at=fw.tx.now)
@@ -325,12 +317,12 @@ class BulkReplays:
 
     def all(self, fw: Fw) -> list[ReplayRun]:
         """Return the runs that are kept, newest first. Raises: PermissionDeniedError."""
-        _require(fw)
+        require_administering(fw.rights, _ACT)
         return newest_runs(fw.tx)
 
     def get(self, fw: Fw, run: str) -> ReplayRun:
         """Return a run by its id. Raises: PermissionDeniedError, NotFoundError."""
-        _require(fw)
+        require_administering(fw.rights, _ACT)
         found = self.find(fw.tx, run)
         if found is None:
             raise NotFoundError(f"There is no bulk replay {run[:140]}; the last {KEPT} are kept.")
@@ -338,7 +330,7 @@ class BulkReplays:
 
     def progress(self, fw: Fw) -> ReplayRun | None:
         """Return the current or last run. Raises: PermissionDeniedError."""
-        _require(fw)
+        require_administering(fw.rights, _ACT)
         return self.last(fw.tx)
 
     def stop(self, fw: Fw) -> ReplayRun | None:
@@ -346,7 +338,7 @@ class BulkReplays:
 
         Raises: PermissionDeniedError.
         """
-        _require(fw)
+        require_administering(fw.rights, _ACT)
         run = self.running(fw.tx)
         if run is not None:
             self._end(fw.tx, run, ReplayState.STOPPED)
@@ -368,9 +360,8 @@ class BulkReplays:
         Does nothing if the run was stopped or another process was faster. If the user has lost the
         permission, that is recorded and ends the run.
         """
-        error = _permission_error(fw.rights)
+        error = self._audit.denial(fw, _ACT, _DELIVERY)
         if error is not None:
-            self._audit.deny(fw, _DELIVERY)
             self.give_up(fw.tx, run, error.message)
         elif not deliveries:
             self._end(fw.tx, run, ReplayState.DONE)
@@ -421,12 +412,6 @@ def _count(tx: Tx, run: ReplayRun, results: Sequence[Replayed | FwError]) -> Non
         if isinstance(each, FwError):
             reasons[_reason(each, reasons)] += 1
     tx.run(_COUNT, id=run.id, more=replayed, reason=json.dumps(reasons))
-
-
-def _require(fw: Fw) -> None:
-    error = _permission_error(fw.rights)
-    if error is not None:
-        raise error
 
 
 def _reason(error: FwError, known: Counter[str]) -> str:

@@ -53,7 +53,7 @@ class SigningKeys:
     def old_of(self, hook: StoredWebhook, now: int) -> HMAC | None:
         """Return the old key, which also signs at `now` (ms) during a rotation; else None.
 
-        An old secret that can't be decrypted is left out: only the current one is required.
+        An old secret that cannot be decrypted is left out: only the current one is required.
         """
         if hook.old_secret is None or hook.old_until is None or now >= hook.old_until:
             return None

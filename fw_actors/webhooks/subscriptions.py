@@ -12,6 +12,8 @@ waited for, so a frozen or killed process does not delay the others.
 Each process writes only its own part: a stamp, the position of its newest snapshot, and two areas
 that it uses alternately. The snapshot with the highest stamp is the current one. Stamps are taken
 in transactions that exclude each other, so that their order is that of the commits.
+
+The module has more than 500 lines because both parts are about the same columns of a Webhook.
 """
 
 from __future__ import annotations
@@ -338,6 +340,8 @@ def _grouped(rows: list[Row]) -> Subscriptions:
     custom: defaultdict[str, list[Subscription]] = defaultdict(list)
     for row in rows:
         name, max_attempts, row_id, event_type, doctype, custom_event, order = row[:_EVENT_COLUMNS]
+        if not isinstance(name, str) or not isinstance(row_id, str | None):
+            continue  # bytes, by raw SQL: no delivery could refer to it
         subscription = Subscription(name, max_attempts, row_id, order == BY_DOCUMENT)
         if event_type == DOCUMENT:
             for event, wanted in zip(DOCUMENT_EVENTS, row[_EVENT_COLUMNS:], strict=True):
@@ -482,6 +486,21 @@ class WebhookRules(Observer):
                 "Select at least one event: Inserted, Saved, Submitted, Cancelled or Deleted.",
                 field="on_insert",
             )
+
+
+def never_occurring(registry: Registry, values: Mapping[str, Any]) -> str | None:
+    """Return a sentence about events of a Webhook that never occur; None without any.
+
+    They are no reason to refuse it (B-16): the DocType may become submittable later.
+    """
+    meta = registry.metas.get(str(values.get("webhook_doctype") or ""))
+    if values.get("event_type") != DOCUMENT or meta is None or meta.submittable:
+        return None
+    never = [event for event in ("on_submit", "on_cancel") if values.get(event)]
+    if not never:
+        return None
+    verb = "occurs" if len(never) == 1 else "occur"
+    return f"{meta.name} is not submittable: {' and '.join(never)} never {verb}."
 
 
 def _validate_custom(event: object) -> None:

@@ -23,7 +23,7 @@ from fw_actors.actors.console import process_name
 from fw_actors.actors.delivery import AttemptsInFlight, DeliveryActor, DeliveryDependencies
 from fw_actors.actors.dispatcher import Dispatcher
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.lockout import AttemptLog, LockoutActor
+from fw_actors.actors.lockout import AttemptLog, LockoutActor, lockout_mailbox
 from fw_actors.actors.mailer import Mailer
 from fw_actors.actors.metrics import Counter, DeliveryMeter, Reading
 from fw_actors.actors.outcome_writer import OutcomeWriter
@@ -112,6 +112,7 @@ def access(
         make=lambda key: LockoutActor(key, sign_in, changes, attempts),
         capacity=MAX_LOCKOUTS,
         idle_seconds=_IDLE_SECONDS,
+        mailbox=lockout_mailbox(site.config.auth.max_login_attempts),
     )
     links = Links(site.registry, site.config.auth, site.entropy, parts.url)
     recovery, invitation = _link_uses(parts, links)
@@ -161,11 +162,11 @@ def _new_device_notice(site: Site) -> NewDeviceNotice | None:
     if not site.config.auth.new_device_mail:
         return None
 
-    def tell(tx: Tx, user: str, device: NewDevice) -> None:
+    def notify(tx: Tx, user: str, device: NewDevice) -> None:
         notice = Notice(new_device=device)
         site.outbox.to_user(tx, Template.NEW_DEVICE, user, owner=user, notice=notice)
 
-    return tell
+    return notify
 
 
 DISPATCHER: Final = "dispatcher"
@@ -185,23 +186,8 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
     backoff = Backoff(ops.backoff_seconds, ops.backoff_cap_seconds)
     traced = site.tracer is not None
     deliveries = Deliveries(site.registry, backoff, worker=process_name(), traced=traced)
-    dispatcher, outcomes = parts.runtime.ref(DISPATCHER), parts.runtime.ref(OUTCOMES)
-    attempts = AttemptsInFlight(dispatcher)
-    dependencies = DeliveryDependencies(
-        site.store,
-        deliveries,
-        parts.sender,
-        SigningKeys(site.vault),
-        site.clock,
-        parts.log,
-        dispatcher,
-        outcomes,
-        attempts,
-        parts.delivered,
-        honour_retry_after=ops.honour_retry_after,
-        scrubber=site.config.scrubber,
-        tracer=site.tracer,
-    )
+    attempts = AttemptsInFlight(parts.runtime.ref(DISPATCHER))
+    dependencies = _delivery_dependencies(parts, deliveries, attempts)
     pool = KeyedPool(
         parts.runtime,
         "deliveries",
@@ -232,6 +218,27 @@ def delivering(parts: Parts) -> Sequence[ChildSpec]:
     )
 
 
+def _delivery_dependencies(
+    parts: Parts, deliveries: Deliveries, attempts: AttemptsInFlight
+) -> DeliveryDependencies:
+    site = parts.site
+    return DeliveryDependencies(
+        site.store,
+        deliveries,
+        parts.sender,
+        SigningKeys(site.vault),
+        site.clock,
+        parts.log,
+        parts.runtime.ref(DISPATCHER),
+        parts.runtime.ref(OUTCOMES),
+        attempts,
+        parts.delivered,
+        honour_retry_after=site.config.ops.honour_retry_after,
+        scrubber=site.config.scrubber,
+        tracer=site.tracer,
+    )
+
+
 MAILER: Final = "mailer"
 APP_JOBS: Final = "app_jobs"
 _SHUTDOWN_SECONDS: Final = DRAIN_SECONDS + GIVE_BACK_SECONDS
@@ -247,7 +254,9 @@ def mailing(parts: Parts) -> Sequence[ChildSpec]:
     return (
         actor_child(
             MAILER,
-            lambda: Mailer(site.store, composer, transport, backoff, config.scrubber),
+            lambda: Mailer(
+                site.store, composer, transport, backoff, config.scrubber, tracer=site.tracer
+            ),
             shutdown_seconds=_SHUTDOWN_SECONDS,
         ),
         actor_child(

@@ -232,7 +232,7 @@ class Assignment(msgspec.Struct, frozen=True):
     `version` is the supervisor's. `pickled_config` is a `Config`. `listening` is the socket on
     which all processes accept, `control` the channel to the supervisor, `subscriptions` the memory
     of `SharedSubscriptions`. `lock` is the site's lock, which is held until the last process has
-    ended. `alone` tells that no other process accepts requests yet, so that this one answers health
+    ended. `alone`: no other process accepts requests yet, so that this one answers health
     checks while it starts. `run_folder` is as in `SitePaths`, or empty.
     """
 

@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 from prometheus_client import ProcessCollector
 
-from fw_actors.actors.metrics import Histogram, Reading, read_with_deadline
+from fw_actors.actors.background import read_with_deadline
+from fw_actors.actors.metrics import Histogram, Reading
 from fw_actors.ops.console_facts import Backlog, backlog
 from fw_actors.store import QueueStats
 from fw_actors.version import BUILD

@@ -281,6 +281,8 @@ class ServingProcess:
                 raise
         try:
             channel = self._channel = ControlChannel(own, partial(self._service.answer, self))
+            if self._stopping:  # requested while the process was being created
+                channel.tell("stop")
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(channel.run)
                 nursery.start_soon(_kill_after, self._at_once, process)
@@ -381,7 +383,7 @@ def shared_memory() -> int:
             descriptor = os.dup(file.fileno())
     os.write(
         descriptor, bytes(HEADER_BYTES)
-    )  # written, because a hole can't be filled on a full disk
+    )  # written, because a hole cannot be filled on a full disk
     return descriptor
 
 

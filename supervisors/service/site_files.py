@@ -329,8 +329,9 @@ def site_url(config: Config) -> str:
     deployment = config.deployment
     if deployment.public_url is not None:
         return deployment.public_url
-    serving = read(SitePaths(config.folder).pid)
-    if serving is not None and serving.url is not None:
+    paths = SitePaths(config.folder)
+    serving = read(paths.pid)
+    if serving is not None and serving.url is not None and is_held(paths.lock):
         return serving.url
     return url_of(deployment.bind_host, deployment.bind_port)
 

@@ -107,8 +107,7 @@ class Unit:
 
 
 def unit_of(pid: int) -> Unit | None:
-    """Return the unit whose main process this is; None if there is none, or it can't be
-    determined."""
+    """Return the unit whose main process this is; None if there is none, or if it is unknown."""
     process = Path(f"/proc/{pid}")
     try:
         environ = process.joinpath("environ").read_bytes()
@@ -118,11 +117,11 @@ def unit_of(pid: int) -> Unit | None:
         return None
     entries = (entry.partition("=") for entry in os.fsdecode(environ).split("\0"))
     parent = int(stat[stat.rindex(")") + 1 :].split()[_PARENT])
-    return judged_unit(pid, parent, {name: value for name, _, value in entries}, cgroup)
+    return unit_from_facts(pid, parent, {name: value for name, _, value in entries}, cgroup)
 
 
-def judged_unit(pid: int, parent: int, environ: Mapping[str, str], cgroup: str) -> Unit | None:
-    """Return the unit of a process with these facts of /proc, as `unit_of` does.
+def unit_from_facts(pid: int, parent: int, environ: Mapping[str, str], cgroup: str) -> Unit | None:
+    """Return as `unit_of`, from the facts that /proc has about the process.
 
     The processes of a terminal are in a unit too, and inherit its INVOCATION_ID, which is therefore
     not sufficient.

@@ -77,7 +77,7 @@ async def open_tracer(config: Config, entropy: Entropy, log: Log) -> AsyncIterat
 
 
 def _provider(entropy: Entropy, log: Log) -> TracerProvider | None:
-    """Return a provider that exports according to the process's environment; None if it can't."""
+    """Return a provider that exports according to the process's environment; None if it cannot."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor

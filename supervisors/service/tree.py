@@ -20,11 +20,16 @@ from typing import Final
 
 import trio
 
-from fw_actors.actors import metrics
-from fw_actors.actors.background import ErrorWriter, Replayer, SubscriptionWatch
+from fw_actors.actors.background import (
+    ErrorWriter,
+    Replayer,
+    StoreProbe,
+    SubscriptionWatch,
+    store_answers,
+)
 from fw_actors.actors.console import Console, ServiceConsole
 from fw_actors.actors.gateway import Gateway
-from fw_actors.actors.metrics import Counter, DeliveryMeter, StoreProbe
+from fw_actors.actors.metrics import Counter, DeliveryMeter
 from fw_actors.actors.queue_worker import Drain, QueueWakeUps, Waker
 from fw_actors.actors.sweeper import (
     BATCH,
@@ -138,7 +143,7 @@ class RunningService:
 
     async def answers(self, seconds: float) -> bool:
         """Return whether the store answers within `seconds`."""
-        return await metrics.answers(self.runtime.ref(PROBE), seconds)
+        return await store_answers(self.runtime.ref(PROBE), seconds)
 
 
 @asynccontextmanager
@@ -261,68 +266,69 @@ async def run_parts(
     Without `bound` there is no server; without `front` it serves only health and metrics. Without
     `paths` there is no socket of the console.
     """
-    with _woken_by_external_commits(parts):
-        async with _run(parts, bound, paths, front=front, start=start) as service:
-            yield service
-
-
-@asynccontextmanager
-async def _run(
-    parts: Parts,
-    bound: Bound | None,
-    paths: SitePaths | None,
-    *,
-    front: bool,
-    start: Start | None,
-) -> AsyncIterator[RunningService]:
     lockouts, gateway = access(parts, Readings(parts))
-    site = parts.site
-    errors = actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors))
-    replayer = actor_child(REPLAYER, lambda: Replayer(site, parts.log))
-    probes = [
-        actor_child(
-            PROBE, lambda: StoreProbe(site.store, reserved=True)
-        ),  # answers while queries occupy the other readers
-        actor_child(COUNTER, lambda: StoreProbe(site.store)),
-    ]
-    children: list[ChildSpec] = [
-        *probes, errors, lockouts, *mailing(parts), *delivering(parts), replayer
-    ]  # fmt: skip
-    if parts.site.config.ops.scheduler:
-        children.append(actor_child("sweeper", lambda: _sweeper(parts)))
-    if parts.site.config.place.number == 1:
-        children.append(actor_child("subscription_watch", lambda: _watch(parts)))
+    children = _actors(parts, lockouts)
     app: FrontEnd | None = None
     if bound is not None and not front:
         app = monitoring(parts, bound, gateway)
     elif bound is not None:
-        dispatcher = parts.runtime.ref(DISPATCHER)
-        console, health = _console(parts, dispatcher), health_of(parts, gateway)
-        if paths is not None:
-            paths.prepare()
-            children.append(task_child("console history", console.keep_history))
-            children.append(
-                console_socket(
-                    paths.console, paths.run_folder, console, parts.log, health.exposition
-                )
-            )
-        app = application(parts, gateway, console, health)
+        app = _front_end(parts, bound, paths, gateway, children)
     if app is not None and bound is not None:
         children.append(server_child(app, bound, None if start is None else start.connections))
-    async with open_supervisor(
-        parts.runtime, "service", children, stop_seconds=DRAIN_SECONDS + GIVE_BACK_SECONDS
-    ):
-        gateway.open()
-        if start is not None and app is not None:
-            start.hand_over(app)
-        try:
-            yield RunningService(
-                "" if bound is None else bound.url, parts.site, gateway, parts.runtime
-            )
-        finally:
-            gateway.drain()
-            for name in (MAILER, APP_JOBS):  # they drain while the others stop
-                parts.runtime.ref(name).tell(Drain(DRAIN_SECONDS))
+    stop_seconds = DRAIN_SECONDS + GIVE_BACK_SECONDS
+    with _woken_by_external_commits(parts):
+        async with open_supervisor(parts.runtime, "service", children, stop_seconds=stop_seconds):
+            gateway.open()
+            if start is not None and app is not None:
+                start.hand_over(app)
+            try:
+                url = "" if bound is None else bound.url
+                yield RunningService(url, parts.site, gateway, parts.runtime)
+            finally:
+                gateway.drain()
+                for name in (MAILER, APP_JOBS):  # they drain while the others stop
+                    parts.runtime.ref(name).tell(Drain(DRAIN_SECONDS))
+
+
+def _actors(parts: Parts, lockouts: ChildSpec) -> list[ChildSpec]:
+    """Return the actors of every process in their order; `lockouts` is the pool of LockoutActors.
+
+    One probe has a reserved reader: it answers while queries occupy the other readers.
+    """
+    site = parts.site
+    children: list[ChildSpec] = [
+        actor_child(PROBE, lambda: StoreProbe(site.store, reserved=True)),
+        actor_child(COUNTER, lambda: StoreProbe(site.store)),
+        actor_child(ERRORS, lambda: ErrorWriter(site.store, site.errors)),
+        lockouts,
+        *mailing(parts),
+        *delivering(parts),
+        actor_child(REPLAYER, lambda: Replayer(site, parts.log)),
+    ]
+    if site.config.ops.scheduler:
+        children.append(actor_child("sweeper", lambda: _sweeper(parts)))
+    if site.config.place.number == 1:
+        children.append(actor_child("subscription_watch", lambda: _watch(parts)))
+    return children
+
+
+def _front_end(
+    parts: Parts,
+    bound: Bound,
+    paths: SitePaths | None,
+    gateway: Gateway,
+    children: list[ChildSpec],
+) -> FrontEnd:
+    """Return the whole front end; with `paths`, add the children of its console."""
+    console = _console(parts, parts.runtime.ref(DISPATCHER))
+    health = health_of(parts, gateway)
+    if paths is not None:
+        paths.prepare()
+        children += (
+            task_child("console history", console.keep_history),
+            console_socket(paths.console, paths.run_folder, console, parts.log, health.exposition),
+        )
+    return application(parts, gateway, console, health)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Judges values by JSON Schema: the keywords that the OpenAPI document uses, and no other."""
+"""Validates values by JSON Schema: the keywords that the OpenAPI document uses, and no other."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Checker:
     def _problems(self, schema: dict[str, Any], value: Any, where: str) -> Iterator[str]:
         for keyword, wanted in schema.items():
             if keyword not in _SAY_NOTHING:
-                judge = getattr(self, f"_{keyword.strip('$')}")  # an unknown keyword is an error
-                yield from judge(wanted, value, where, schema)
+                validate = getattr(self, f"_{keyword.strip('$')}")  # an unknown keyword is an error
+                yield from validate(wanted, value, where, schema)
 
     def _ref(self, wanted: str, value: Any, where: str, schema: Any) -> Iterator[str]:
         yield from self._problems(self._components[wanted.rpartition("/")[2]], value, where)

@@ -268,7 +268,7 @@ async def test_api_keys_survive_other_changes_of_their_user(site: HttpSite, sid:
 
 
 async def test_api_key_of_a_disabled_account_is_rejected(site: HttpSite, sid: str) -> None:
-    """Expiry, disabling and deletion are judged at every use of a key (A-265)."""
+    """Expiry, disabling and deletion are checked at every use of a key (A-265)."""
     made = await site.key(sid)
     await site.rows("UPDATE doc_user SET enabled = 0")
     assert await works(site, made["key"]) == 401

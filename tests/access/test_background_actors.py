@@ -17,7 +17,7 @@ DAY = 86_400
 
 
 async def deliveries(site: HttpSite, sid: str) -> int:
-    """How many deliveries the list of them has."""
+    """Return the number of deliveries in their list."""
     reply = await site.ask("GET", "/api/resource/Webhook%20Delivery", sid=sid)
     assert reply.status == 200, reply.body
     total: int = reply.json["total"]

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import trio
 from structlog.testing import capture_logs
+from trio.testing import MockClock
 
 from fw_actors.access import attempts
 from fw_actors.errors import OverloadedError
 from tests.http_site import HttpSite, http_site
 from tests.staff import PASSWORD
+from tests.virtual_hashing import take_virtual_time
 from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -337,3 +339,27 @@ async def test_lockout_refuses_a_flood_at_one_identifier_with_429(site: HttpSite
             nursery.start_soon(guess, number)
     assert {reply.status for reply in replies} == {401, 429}
     assert sum(reply.status == 401 for reply in replies) == 4
+
+
+async def test_lockout_answers_429_only_above_its_limit(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A higher `maxLoginAttempts` admits as many at once (A-68); without a hash it is 503 (A-113),
+    which counts for nothing (A-65)."""
+    limit = 300
+    replies: list[int] = []
+    policy = {"max_login_attempts": limit, "address_attempts": 10 * limit}
+    async with http_site(tmp_path, **policy) as site, trio.open_nursery() as nursery:
+        take_virtual_time(site.service.site.hasher, nursery, count=2, seconds=0.1)
+
+        async def guess(number: int) -> None:
+            replies.append((await site.login("ann", "wrong", peer=f"10.0.{number}.1")).status)
+
+        async with trio.open_nursery() as together:
+            for number in range(limit):
+                together.start_soon(guess, number)
+        assert set(replies) == {401, 503}
+        failures = "SELECT count(*) AS n FROM fw_login_attempt WHERE key = :key"
+        known = site.service.site.installation_key
+        key = attempts.counter_key(known, attempts.IDENTIFIER, "ann")
+        assert await site.rows(failures, key=key) == [{"n": replies.count(401)}]

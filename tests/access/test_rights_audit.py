@@ -274,7 +274,7 @@ def filled(desk: AuditDesk, value: Any) -> Any:
     return value.format(**vars(desk)) if isinstance(value, str) else value
 
 
-async def judge(desk: AuditDesk, act: Act, expected: Sequence[Any], actor: str) -> None:
+async def check_events(desk: AuditDesk, act: Act, expected: Sequence[Any], actor: str) -> None:
     """Compare the events of an act with the expected action, target and detail."""
     action, target, detail = (filled(desk, each) for each in expected)
     async with new_events(desk.site) as events:
@@ -285,20 +285,20 @@ async def judge(desk: AuditDesk, act: Act, expected: Sequence[Any], actor: str) 
 @pytest.mark.parametrize("name", BY_MANAGER)
 async def test_audit_has_one_event_for_each_act_of_a_manager(desk: AuditDesk, name: str) -> None:
     act, *expected = BY_MANAGER[name]
-    await judge(desk, act, expected, "boss")
+    await check_events(desk, act, expected, "boss")
 
 
 @pytest.mark.parametrize("name", BY_OWNER)
 async def test_audit_has_one_event_for_each_act_of_an_owner(desk: AuditDesk, name: str) -> None:
     act, *expected = BY_OWNER[name]
-    await judge(desk, act, expected, "ann")
+    await check_events(desk, act, expected, "ann")
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)
 async def test_audit_has_one_event_for_each_act_in_python(desk: AuditDesk, name: str) -> None:
     act, *expected = IN_PYTHON[name]
     actor = "boss" if name == "permissions ignored" else "Administrator"
-    await judge(desk, lambda d: d.site.do(partial(act, d)), expected, actor)
+    await check_events(desk, lambda d: d.site.do(partial(act, d)), expected, actor)
 
 
 async def test_audit_has_the_invited_user_as_actor(desk: AuditDesk) -> None:

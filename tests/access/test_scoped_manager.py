@@ -141,7 +141,7 @@ async def test_scoped_manager_cannot_change_another_managers_account(
     changes: list[dict[str, Any]] = [
         {"email": "sam2@x.test"}, {"enabled": 0}, {"enabled": 1}, {"roles": []},
         {"roles": MANAGER}, {"fullName": "Mine"}, {},
-        {"new_password": "short"},  # before the password is judged or hashed
+        {"new_password": "short"},  # before the password is validated or hashed
     ]  # fmt: skip
     for change in changes:
         await bureau.refused(await bureau.ask("PUT", path, change))

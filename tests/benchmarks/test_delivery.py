@@ -1,4 +1,4 @@
-"""The suite `delivery` at little effort: what its sides do, and how their figures are read."""
+"""The suite `delivery` at little effort: its sides, and the evaluation of their figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite `flows`: what is counted, and one round over the real service."""
+"""The suite `flows`: the counted figures, and one round over the real service."""
 
 from __future__ import annotations
 

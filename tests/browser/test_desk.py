@@ -1,4 +1,4 @@
-"""Lists and forms made from DocTypes: what one works with all day (H-158, H-160)."""
+"""Lists and forms made from DocTypes, the pages of daily work (H-158, H-160)."""
 
 from __future__ import annotations
 

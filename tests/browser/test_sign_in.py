@@ -183,7 +183,7 @@ def test_recovery_link_sets_password_once(page: Page, site: LiveSite) -> None:
 
 
 def test_password_equal_to_email_is_refused_by_service(page: Page, site: LiveSite) -> None:
-    """A password may not equal name or e-mail (A-134); the page doesn't know the e-mail."""
+    """A password may not equal name or e-mail (A-134); the page does not know the e-mail."""
     page.goto(recovery_link(page, site, "demo"))
     page.get_by_label("New password", exact=True).fill("DEMO@example.test")
     page.get_by_role("button", name="Set new password").click()

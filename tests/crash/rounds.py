@@ -75,7 +75,7 @@ class Rounds:
                 self.kill(site)
         self.rounds += 1
 
-    def judge(self) -> list[str]:
+    def violations(self) -> list[str]:
         """Start again, wait for the end of all deliveries, and return the violations."""
         self.rounds += 1
         first = self.sites[0]
@@ -221,12 +221,12 @@ class NodeRounds(Rounds):
         if site is not self._frozen:
             super().kill(site)
 
-    def judge(self) -> list[str]:
-        """See `Rounds.judge`; no node stays frozen."""
+    def violations(self) -> list[str]:
+        """See `Rounds.violations`; no node stays frozen."""
         frozen, self._frozen = self._frozen, None
         if frozen is not None:
             self.kill(frozen)
-        return super().judge()
+        return super().violations()
 
     def _kill(self, site: LiveSite) -> None:
         self.kill(site)
@@ -254,7 +254,7 @@ def run(rounds: Rounds, count: int) -> list[str]:
     rounds.prepare()
     for _ in range(count):
         rounds.round()
-    found = rounds.judge()
+    found = rounds.violations()
     if len(rounds.answers.notes) < count:
         found.append(f"only {len(rounds.answers.notes)} notes were answered in {count} rounds")
     return found

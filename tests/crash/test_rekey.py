@@ -1,7 +1,7 @@
 """kill -9 of `fw vault rekey`: docs/operating.md, Rotate FW_SECRET_KEY.
 
-Each round kills it as soon as something is seen from outside, wherever it is by then; what has to
-hold holds at any moment.
+Each round kills it at the first visible effect, at any of its steps; the invariants hold at any
+moment.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class RekeyedSite:
         return json.loads(found[0][0]) if found else {}
 
     def under(self) -> dict[str, int]:
-        """How many values there are under each key, by its id."""
+        """Return the number of values under each key, by its id."""
         found: dict[str, int] = {}
         for (sealed,) in self.rows(SEALED):
             key_id = sealed.split(":")[1]

@@ -1,4 +1,4 @@
-"""What docs/scaling.md says of several nodes behind nginx."""
+"""The configuration of several nodes behind nginx in docs/scaling.md."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import http.server
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 import tomllib
 from ipaddress import ip_address, ip_network
@@ -208,8 +210,34 @@ def test_proxy_overwrites_forwarding_headers_of_client() -> None:
 def test_image_runs_as_own_user_and_checks_readiness() -> None:
     image = (DEPLOY / "Dockerfile").read_text()
     assert "\nUSER fw\n" in image
-    assert "/api/ready" in image
     assert 'CMD ["fw", "serve"]' in image
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1), (None, 1)])
+def test_image_health_check_exits_by_readiness(status: int | None, code: int) -> None:
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path != "/api/ready" else status or 0)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing."""
+
+    image = (DEPLOY / "Dockerfile").read_text().replace("\\\n", "")
+    (command,) = re.findall(r"^HEALTHCHECK .*? CMD (.*)$", image, re.MULTILINE)
+    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
+        port = str(server.server_address[1])
+        thread = threading.Thread(target=server.handle_request, daemon=True)
+        if status is None:
+            server.server_close()
+        else:
+            thread.start()
+        _, *options, program = json.loads(command)
+        done = subprocess.run(
+            [sys.executable, *options, program.replace("8000", port)],
+            capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
 
 
 def test_image_installs_by_hashes_only() -> None:
@@ -348,7 +376,7 @@ def test_composition_trusts_only_proxy_of_its_machine() -> None:
     assert ip_address(trusted) in ip_network(network["subnet"])
 
 
-def judged_by_promtool(*args: str) -> None:
+def check_by_promtool(*args: str) -> None:
     """Run promtool where it is installed; elsewhere other tests check the rules."""
     if shutil.which("promtool"):
         done = subprocess.run(
@@ -358,7 +386,7 @@ def judged_by_promtool(*args: str) -> None:
 
 
 def test_prometheus_accepts_configuration_and_alerts() -> None:
-    judged_by_promtool("config", str(DEPLOY / "prometheus" / "prometheus.yml"))
+    check_by_promtool("config", str(DEPLOY / "prometheus" / "prometheus.yml"))
 
 
 class AlertCase(NamedTuple):
@@ -618,7 +646,7 @@ def test_prometheus_accepts_dashboard_queries(tmp_path: Path) -> None:
     assert len(rules) >= len(panels)
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
-    judged_by_promtool("rules", str(file))
+    check_by_promtool("rules", str(file))
 
 
 def test_alert_has_summary_todo_and_severity() -> None:

@@ -103,7 +103,7 @@ def test_session_is_valid_at_each_node(balanced: Balanced) -> None:
 
 
 def test_client_address_is_seen_by_proxy(balanced: Balanced) -> None:
-    """What a client claims counts neither through the proxy nor past it (H-92, O-40)."""
+    """A forged address is ignored with and without the proxy (H-92, O-40)."""
     with balanced.client("127.0.0.2") as client:
         sign_in(client)
         assert own_address(client) == "127.0.0.2"

@@ -93,8 +93,8 @@ class PageWalk:
             case Block("text", title) if title in self._others:
                 self._await(self._others[title], block.text)
             case Block("text" | "json", title) if title == _OUTPUT:
-                judge = _require if block.language == "text" else _require_json
-                judge(self._printed, block.text)
+                require = _require if block.language == "text" else _require_json
+                require(self._printed, block.text)
             case _:
                 self._look_at_file(block)
 
@@ -209,8 +209,8 @@ class _Terminal:
 def _shows(printed: str, wanted: str, *, whole: bool) -> bool:
     """Whether a text is as a page shows it; spaces at the ends of lines do not count."""
     pattern = ".*?".join(map(re.escape, _trimmed(wanted).split(_ANY)))
-    judge = re.fullmatch if whole else re.search
-    return judge(pattern, _trimmed(printed), re.DOTALL) is not None
+    match = re.fullmatch if whole else re.search
+    return match(pattern, _trimmed(printed), re.DOTALL) is not None
 
 
 def _trimmed(text: str) -> str:

@@ -19,7 +19,7 @@ from fw_actors.documents.permissions import RECORDS
 from fw_actors.documents.query import MAX_FILTERS, MAX_VALUES
 from fw_actors.documents.rest import MAX_BYTES, MOST
 from fw_actors.documents.validation import MAX_ROWS
-from fw_actors.hashing.hasher import KEPT_FOR_KNOWN, HashQueue
+from fw_actors.hashing.hasher import RESERVED_FOR_KNOWN, HashQueue
 from fw_actors.http.dial import MAX_PER_HOST, MAX_THREADS
 from fw_actors.http.response import MAX_RESPONSE
 from fw_actors.mail.transports import SMTP_AT_ONCE
@@ -100,7 +100,7 @@ def test_security_page_is_right_on_requests() -> None:
 
 
 def test_security_page_is_right_on_the_queue_for_hashes() -> None:
-    assert f"{KEPT_FOR_KNOWN[HashQueue.SIGN_IN]} of the slots are reserved" in PAGE
+    assert f"{RESERVED_FOR_KNOWN[HashQueue.SIGN_IN]} of the slots are reserved" in PAGE
     assert f"from which it has signed in within {KNOWN_DAYS} days" in PAGE
     assert f"the last {ADDRESSES_OF_A_USER} addresses of an account are stored" in PAGE
     assert sharing_network("2001:db8::1").endswith("/48")

@@ -28,7 +28,7 @@ BEFORE = {
 }
 INSTALLATIONS = {
     "pip install --no-deps fw_actors-*.whl": Block("sh", "", ACTIVATED),
-    "pip install 'fw-actors[client]'": Block("sh", "", "true\n"),
+    'pip install "$(ls fw_actors-*.whl)[client]"': Block("sh", "", "true\n"),
 }
 """A block with one of these needs an index. The environment that it makes is there already."""
 

@@ -83,7 +83,7 @@ async def _ask_all(folder: Path, requests: list[Any]) -> None:
             target = target_of(rules[number % len(rules)], parts) + query
             known = {"manager": sid, "guest": None, "stranger": "0" * 32}[who]
             reply = await client.ask(method, target, body, sid=known)
-            judge(reply, f"{method} {target} {body!r} as {who}")
+            check(reply, f"{method} {target} {body!r} as {who}")
 
 
 def target_of(rule: str, parts: list[str]) -> str:
@@ -96,7 +96,7 @@ def target_of(rule: str, parts: list[str]) -> str:
     return re.sub(r"<[^>]+>", quoted, rule)
 
 
-def judge(reply: ClientResponse, asked: str) -> None:
+def check(reply: ClientResponse, asked: str) -> None:
     """Fail unless the answer is one that the contract knows."""
     assert reply.status != 500, asked
     if reply.status >= 400 and reply.body and asked.split()[1].startswith("/api/"):

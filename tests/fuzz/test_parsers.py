@@ -35,7 +35,7 @@ def test_response_reader_raises_only_protocol_error(parts: list[bytes]) -> None:
             satisfied = satisfied or reader.feed(part)
         if not satisfied:
             reader.break_off()
-        answer = reader.answer(Times())
+        answer = reader.response(Times())
         assert 200 <= answer.status <= 999
         assert len(answer.body) <= 512
         assert len(readable(answer.body)) <= 512

@@ -6,7 +6,7 @@ from fw_actors.errors import NotFoundError
 
 
 def test_error_message_escapes_a_lone_surrogate() -> None:
-    """App code may ask for anything by name; JSON in UTF-8 can't hold a lone surrogate."""
+    """App code may ask for anything by name; JSON in UTF-8 cannot hold a lone surrogate."""
     refusal = NotFoundError("There is no Note a\ud800b.")
     assert refusal.message == str(refusal) == "There is no Note a\\ud800b."
 

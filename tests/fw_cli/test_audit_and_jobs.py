@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterator
+
 import pytest
 
 from tests.fw_cli.conftest import CommandLine
@@ -28,6 +32,50 @@ def test_jobs_list_applies_filters(fw: CommandLine, mails: list[int]) -> None:
     assert fw.json("jobs", "list", "--user", "Administrator", "--json") == []
     refused = fw.run("jobs", "cancel", "abc").stderr
     assert "'abc' is not a whole number." in refused
+
+
+@pytest.mark.parametrize("command", [("list",), ("retry",), ("cancel", "--yes")])
+def test_jobs_suggest_similar_function_and_user(
+    fw: CommandLine, mails: list[int], command: tuple[str, ...]
+) -> None:
+    """A name that nothing has is refused, or a misspelt filter would look like an empty queue."""
+    refused = fw.refused("jobs", *command, "--function", "invitaton")
+    assert refused == (
+        "fw: There is no function or mail template invitaton. Did you mean invitation?\n"
+    )
+    assert "Did you mean bob" in fw.refused("jobs", *command, "--user", "bobb")
+    assert len(fw.json("jobs", "list", "--json")) == 3
+
+
+@pytest.fixture
+def shop(fw: CommandLine) -> Iterator[str]:
+    """An app with the function `tidy`, and in a module that it does not import, `sync`."""
+    app = "shop_of_job_tests"
+    (fw.folder / app).mkdir()
+    (fw.folder / app / "__init__.py").write_text("def tidy(fw):\n    pass\n")
+    (fw.folder / app / "stock.py").write_text("def sync(fw):\n    pass\n")
+    (fw.folder / "fw.json").write_text(json.dumps({"apps": [app]}))
+    before = list(sys.path)
+    yield app
+    sys.path[:] = before
+    for name in [name for name in sys.modules if name.startswith(app)]:
+        del sys.modules[name]
+
+
+def test_jobs_filters_take_functions_of_apps_without_jobs(fw: CommandLine, shop: str) -> None:
+    for known in (f"{shop}.tidy", f"{shop}.stock.sync", "recovery"):
+        assert fw.json("jobs", "list", "--function", known, "--json") == []
+    assert fw.json("jobs", "retry", "--function", f"{shop}.tidy", "--json") == {"retried": 0}
+    for wrong in (f"{shop}.tydi", f"{shop[:-1]}.tidy"):
+        refused = fw.refused("jobs", "list", "--function", wrong)
+        assert f"There is no function or mail template {wrong}. Did you mean {shop}" in refused
+    for wrong in (f"{shop}.nothing.sync", "os.system"):
+        assert "There is no function" in fw.refused("jobs", "list", "--function", wrong)
+
+
+def test_jobs_of_a_user_are_found_by_address(fw: CommandLine, mails: list[int]) -> None:
+    fw.done("jobs", "cancel", "--user", "BOB@example.test", "--yes")
+    assert {row["user"] for row in fw.json("jobs", "list", "--json")} == {"ann", "cy"}
 
 
 def test_jobs_are_retried_and_cancelled(fw: CommandLine, mails: list[int]) -> None:
@@ -58,8 +106,8 @@ def test_audit_prints_selected_events(fw: CommandLine, mails: list[int]) -> None
     assert len(fw.json("audit", "--limit", "1", "--json")) == 1
     assert fw.json("audit", "--since", "2999-01-01", "--json") == []
     assert '{"roles":[]}' in fw.done("audit")
-    assert "Did you mean user.invite" in fw.refused("audit", "--action", "user.invited")
-    assert fw.refused("audit", "--action", "nothing.*") == "fw: There is no action nothing.*.\n"
-    assert "Did you mean user.*" in fw.refused("audit", "--action", "usr.*")
+    assert "Did you mean user.invite" in fw.misused("audit", "--action", "user.invited")
+    assert fw.misused("audit", "--action", "nothing.*") == "fw: There is no action nothing.*.\n"
+    assert "Did you mean user.*" in fw.misused("audit", "--action", "usr.*")
     assert len(fw.json("audit", "--actor", "bob@example.test", "--json")) == 0
     assert "Did you mean bob" in fw.refused("audit", "--actor", "bobb")

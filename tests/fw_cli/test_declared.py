@@ -211,12 +211,34 @@ def test_plan_is_checked_on_postgresql(fw: CommandLine, site: Path, postgres_url
     assert len(refusal(fw, {"webhooks": hooks}).splitlines()) == 2
 
 
+def test_diff_and_apply_note_events_that_never_occur(fw: CommandLine, site: Path) -> None:
+    """As `fw webhooks add` does; the specification does not refuse such a Webhook (B-16)."""
+    note = "webhooks.a: User is not submittable: on_submit never occurs."
+    hook = {"url": "https://x.example/", "secret": "FW_SECRET_ERP", "webhook_doctype": "User"}
+    declared = {"webhooks": {"a": {**hook, "on_submit": True}, "b": {**hook, "on_update": True}}}
+    (fw.folder / "hooks.json").write_text(json.dumps(declared))
+    assert fw.json("diff", "hooks.json", "--json")["notes"] == [note]
+    assert note in fw.done("apply", "hooks.json", "--yes").splitlines()
+    assert fw.done("apply", "hooks.json", "--yes").splitlines() == ["nothing to change", note]
+    site.write_text("[webhooks.a]\non_cancel = true")
+    both = "webhooks.a: User is not submittable: on_submit and on_cancel never occur."
+    assert fw.json("diff", "site.toml", "--json")["notes"] == [both]
+
+
 def test_unreadable_declaration_file_is_named(fw: CommandLine, site: Path) -> None:
     (fw.folder / "bad.toml").write_text("[")
     assert "bad.toml is not valid TOML" in fw.refused("diff", "bad.toml")
     (fw.folder / "bad.json").write_text("{")
     assert "bad.json is not valid JSON" in fw.refused("diff", "bad.json")
     assert "none.json cannot be read" in fw.refused("diff", "none.json")
+    for twice in ('{"webhooks": {}, "roles": [], "webhooks": {}}',
+                  '{"webhooks": {"a": {"url": "u"}, "b": {}, "a": {}}}',
+                  '{"webhooks": {"a": {"url": "u", "timeout": 1, "url": "v"}}}'):  # fmt: skip
+        (fw.folder / "bad.json").write_text(twice)
+        assert "occurs twice in one object." in fw.refused("diff", "bad.json")
+    assert "bad.json: the key url occurs" in fw.refused("apply", "bad.json", "--yes")
+    (fw.folder / "bad.toml").write_text("[webhooks.a]\nurl = 'u'\nurl = 'v'")
+    assert "bad.toml is not valid TOML: Cannot overwrite" in fw.refused("diff", "bad.toml")
     (fw.folder / "site.yaml").write_text("")
     assert "must end in .toml or .json" in fw.refused("diff", "site.yaml")
     (fw.folder / "more.toml").write_text("[webhooks.erp]\ntimeout = 3")

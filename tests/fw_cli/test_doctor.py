@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
+
+from fw_actors.errors import OverloadedError
+from fw_cli.context import CommandContext
 from tests.fw_cli.conftest import CommandLine
 
 
@@ -55,6 +59,31 @@ def test_doctor_reports_damaged_database(fw: CommandLine) -> None:
     assert result.exit_code == 1
     assert "problem" in result.stdout
     assert "fw.db is not an intact SQLite database" in result.stdout
+
+
+def test_doctor_reports_locked_database(fw: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O-143; the rest does not depend on the store."""
+
+    def refuse(*_: object) -> None:
+        raise OverloadedError("The database is locked by another process.")
+
+    monkeypatch.setattr(CommandContext, "on_site", refuse)
+    result = fw.run("doctor", "--json")
+    assert (result.exit_code, result.stderr) == (1, "fw: the doctor found 1 problem\n")
+    report = json.loads(result.stdout)
+    assert list(report["sections"]) == ["configuration", "web", "database", "service"]
+    assert report["sections"]["database"]["problems"] == [
+        "the database does not answer: The database is locked by another process."
+    ]
+
+
+def test_doctor_reports_unusable_data_folder(fw: CommandLine) -> None:
+    fw.done("migrate")
+    (fw.folder / "data" / "serve.lock").symlink_to("serve.lock")
+    result = fw.run("doctor", "--json")
+    assert result.exit_code == 1
+    (problem,) = json.loads(result.stdout)["sections"]["configuration"]["problems"]
+    assert "serve.lock" in problem
 
 
 def test_doctor_warns_of_world_readable_key_file(fw: CommandLine) -> None:

@@ -1,4 +1,4 @@
-"""How a command says no."""
+"""Errors of commands: one sentence on stderr, and the exit code."""
 
 from __future__ import annotations
 
@@ -54,6 +54,20 @@ def test_defect_is_one_line_with_traceback_at_debug() -> None:
     assert told(error) == line
     assert "Traceback" in told(error, debugging=True)
     assert "test_errors.py" in told(error, debugging=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied", "/srv/fw.json"),
+         "cannot use /srv/fw.json: Permission denied"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ],
+)  # fmt: skip
+def test_refusal_of_operating_system_is_no_internal_error(error: OSError, message: str) -> None:
+    assert told(error) == message
+    assert is_defect(error)  # in a service: its log has the traceback
+    assert "Traceback" in told(caught(error), debugging=True)
 
 
 def test_error_text_scrubs_secrets_of_site() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -63,6 +64,26 @@ def test_version_and_help_exist_as_options(fw: CommandLine) -> None:
 )
 def test_help_exists_as_command(fw: CommandLine, typed: list[str], asked: list[str]) -> None:
     assert fw.done(*typed) == fw.done(*asked)
+
+
+def test_command_in_deleted_folder_is_refused(tmp_path: Path) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir "$1" && exec "$2" -P -m fw_cli status', "sh", gone, sys.executable],
+        capture_output=True,
+        text=True,
+        cwd=gone,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "fw: the working directory cannot be used: No such file or directory\n"
+
+
+def test_unreadable_key_file_is_named(fw: CommandLine) -> None:
+    """The path is no secret, although its variable begins like one."""
+    del fw.environ["FW_SECRET_KEY"]
+    told = fw.refused("migrate", FW_SECRET_KEY_FILE="missing.key")
+    assert told == f"fw: {fw.folder / 'missing.key'} cannot be read: No such file or directory\n"
 
 
 def test_misspelt_command_is_answered_with_nearest(fw: CommandLine) -> None:
@@ -137,6 +158,50 @@ def test_wrong_usage_exits_2_and_opens_no_store(fw: CommandLine, args: tuple[str
     assert not (fw.folder / "data").exists()
 
 
+WEBHOOK = ("webhooks", "add", "http://127.0.0.1:9/", "--event")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("webhooks", "add", "ftp://127.0.0.1/", "--event", "a"),
+        (*WEBHOOK, "doc.on_insert"),
+        (*WEBHOOK, "a", "--set", "timeout=61"),
+        (*WEBHOOK, "a", "--set", "tiemout=5"),
+        (*WEBHOOK, "a", "--name", "a/b"),
+        (*WEBHOOK, "a", "--secret-env", "a-b"),
+        ("webhooks", "add", "http://127.0.0.1:9/", "--doctype", "Webhook", "--on", "saved"),
+        ("webhooks", "emit", "Not A Name"),
+        ("webhooks", "emit", "a", "--data", "{"),
+        ("webhooks", "emit", "a", "--key", ""),
+        ("user", "add", "x", "--email", "nowhere"),
+        ("user", "add", "a/b", "--email", "x@example.test"),
+        ("user", "invite", "x@example.test", "--name", "a/b"),
+        ("key", "create", "ci", "--label", "x", "--email", "nowhere"),
+        ("key", "create", "a/b", "--label", "x", "--email", "x@example.test"),
+        ("audit", "--action", "user.invited"),
+        ("init", "new", "--app", "tests"),
+    ],
+)  # fmt: skip
+def test_value_that_the_site_refuses_exits_2_like_one_of_the_parser(
+    fw: CommandLine, args: tuple[str, ...]
+) -> None:
+    """C-100."""
+    refused = fw.misused(*args)
+    assert refused.startswith("fw: ")
+    assert len(refused.splitlines()) == 1
+
+
+def test_value_of_a_change_that_the_site_refuses_exits_2(fw: CommandLine) -> None:
+    fw.done(*WEBHOOK, "a", "--name", "erp")
+    assert "timeout must be" in fw.misused("webhooks", "edit", "erp", "--set", "timeout=61")
+    assert "There is no Webhook" in fw.refused("webhooks", "edit", "crm", "--timeout", "6")
+    for command in (("add", "http://127.0.0.1:9/"), ("edit", "erp")):
+        refused = fw.refused("webhooks", *command, "--doctype", "Uzer", "--on", "saved")
+        assert refused == "fw: There is no DocType Uzer. Did you mean User?\n"
+    assert "erp" in fw.refused(*WEBHOOK, "a", "--name", "erp")
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -182,3 +247,12 @@ def test_service_commands_import_neither_runtime_nor_store() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_site_on_sqlite_loads_no_code_of_postgresql(fw: CommandLine) -> None:
+    """PostgreSQL's dialect takes 2 MB in each process, and its driver more."""
+    fw.done("migrate")
+    unwanted = "{'psycopg', 'sqlalchemy.dialects.postgresql', 'trio'}"
+    loaded = f"sorted(__import__('sys').modules.keys() & {unwanted})"
+    stdout, _ = fw.process("eval", loaded).communicate()
+    assert json.loads(stdout) == ["trio"]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fw_actors.documents.fields import iso
-from supervisors.service.site_files import ServeLock, SitePaths
+from fw_cli.context import CommandContext
+from fw_cli.exclusive import service_stopped
+from supervisors.service.background import RunState, status
+from supervisors.service.site_files import ServeLock, SitePaths, own_pid_file, write
 from tests.fw_cli.conftest import CommandLine
 from tests.postgres_cluster import PostgresCluster
 
@@ -102,6 +107,15 @@ def test_restore_refuses_running_service(fw: CommandLine) -> None:
         assert "is intact" in fw.done("restore", "copy.db", "--dry-run")
 
 
+def test_command_that_holds_lock_is_no_running_service(fw: CommandLine) -> None:
+    """A killed service has left its pid file, which `fw start` and `fw status` would believe."""
+    paths = SitePaths(fw.folder)
+    paths.prepare()
+    write(paths.pid, own_pid_file("1.0", "http://127.0.0.1:1"))
+    with service_stopped(CommandContext(fw.environ, fw.folder), "a test"):
+        assert status(paths).state is RunState.STARTING
+
+
 def test_restore_detects_worker_by_its_connection(fw: CommandLine) -> None:
     fw.done("migrate")
     fw.done("backup", "copy.db")
@@ -155,6 +169,43 @@ def test_restore_replaces_damaged_store(fw: CommandLine) -> None:
     (fw.folder / "data" / "fw.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
     told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
     assert told["usersRevived"] == []
+    assert names(fw) == ["ann"]
+
+
+def test_ctrl_c_while_old_store_is_read_ends_restore(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no damaged store, whose API keys would all end."""
+    key = fill(fw)
+    fw.done("backup", "copy.db")
+
+    def interrupt(fw: object) -> None:
+        monkeypatch.undo()
+        raise BaseExceptionGroup("interrupted", [KeyboardInterrupt()])  # as trio does
+
+    monkeypatch.setattr("fw_cli.restoration.present_access", interrupt)
+    assert "Aborted" in fw.refused("restore", "copy.db", "--replace", "--yes")
+    assert fw.json("key", "list", "--json")[0]["name"] == key
+    assert set(data(fw)) <= {"fw.db", "fw.db-shm", "fw.db-wal"}
+
+
+def test_killed_restore_leaves_old_or_new_store(
+    fw: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At no moment is there no store: the next command would create an empty one."""
+    fw.done("user", "add", "ann", "--email", "ann@x.test")
+    fw.done("backup", "copy.db")
+    database = fw.folder / "data" / "fw.db"
+    renamed, present = os.rename, []
+
+    def rename(*names: Any) -> None:
+        renamed(*names)
+        present.append(database.is_file())
+
+    monkeypatch.setattr(os, "rename", rename)
+    told = fw.json("restore", "copy.db", "--replace", "--yes", "--json")
+    assert all(present)
+    assert Path(told["kept"]).is_file()
     assert names(fw) == ["ann"]
 
 

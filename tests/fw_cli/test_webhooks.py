@@ -141,6 +141,18 @@ def test_explain_prints_delivery_in_words_and_json(fw: CommandLine, hooks: list[
     assert "There is no Webhook Delivery" in fw.refused("webhooks", "explain", "msg_none")
 
 
+@pytest.mark.parametrize("command", ["explain", "replay", "cancel", "erase"])
+def test_misspelt_delivery_is_answered_with_suggestion(fw: CommandLine, command: str) -> None:
+    """Only of nearly the same id, and before a question (C-157)."""
+    fw.done("webhooks", "add", "http://127.0.0.1:9/", "--event", "a.b")
+    deliveries = [fw.done("webhooks", "emit", "a.b").strip() for _ in range(3)]
+    wrong = f"{deliveries[1][:-2]}{deliveries[1][-1]}"
+    assert fw.refused("webhooks", command, wrong) == (
+        f"fw: There is no Webhook Delivery {wrong}. Did you mean {deliveries[1]}?\n"
+    )
+    assert "Did you mean" not in fw.refused("webhooks", command, "msg_none")
+
+
 def test_cancel_ends_waiting_deliveries(fw: CommandLine, hooks: list[str]) -> None:
     """One delivery, and all of a Webhook; those being sent are skipped and reported (B-368)."""
     name = fw.json("webhooks", "list", "--json", "--limit", "1")[0]["name"]

@@ -1,4 +1,4 @@
-"""How the client signs in, repeats calls and closes, without a service (H-221 to H-224)."""
+"""The client's sign-in, retries and closing, without a service (H-221 to H-224)."""
 
 from __future__ import annotations
 

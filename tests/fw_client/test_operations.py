@@ -15,7 +15,7 @@ from tests.live_site import LiveSite
 
 Document = dict[str, Any]
 LEFT_OUT = {
-    "auth.forgotPassword": "for a person who can't sign in, and who reads the mail",
+    "auth.forgotPassword": "for a person who cannot sign in, and who reads the mail",
     "auth.token": "the page that such a mail leads to",
     "auth.resetPassword": "the page that such a mail leads to",
     "auth.acceptInvite": "the page that such a mail leads to",

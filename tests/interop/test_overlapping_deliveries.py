@@ -24,7 +24,7 @@ from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.store import Tx
 from fw_actors.webhooks.claims import LeasedDelivery
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
-from fw_actors.webhooks.pacing import lock_turns
+from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
 from tests.interop.overlap_kit import Overlap, as_administrator, patient_site
@@ -63,8 +63,8 @@ class OverlapDepot:
         self, dues: list[LeasedDelivery], ending: Ending, tx: Tx
     ) -> list[DeliveryStatus | None]:
         at = tx.now
-        judged = self.deliveries.outcome_batch([(due, AttemptOutcome(ending, at)) for due in dues])
-        return list(self.deliveries.settle_all(tx, judged))
+        batch = self.deliveries.outcome_batch([(due, AttemptOutcome(ending, at)) for due in dues])
+        return list(self.deliveries.settle_all(tx, batch))
 
     def take_over(self, tx: Tx, most: int = 100) -> list[LeasedDelivery]:
         """Lease the oldest leased jobs again, as if their leases had expired."""
@@ -112,7 +112,7 @@ def depot(site: Site) -> OverlapDepot:
 async def test_outcome_after_overlapping_takeover_is_dropped(
     depot: OverlapDepot, overlap: Overlap, ending: Ending, events: int
 ) -> None:
-    """The outcome is dropped, judged by the row as it is by then (B-211)."""
+    """The outcome is dropped, by the state of the row at that time (B-211)."""
     dues = await depot.owe(events)
     late = partial(depot.settle, dues, ending)
     taken, told = await overlap(depot.take_over, partial(depot.site.store.write, late))
@@ -283,7 +283,7 @@ def halfway(
 
     def work(tx: Tx) -> Any:
         if dues[0].ordered:
-            lock_turns(tx, [dues[0].job.partition])
+            lock_claim_rows(tx, [dues[0].job.partition])
         else:
             tx.raw("SELECT id FROM fw_job WHERE id = :id FOR UPDATE", {"id": dues[0].job.id})
         overlap.meet()

@@ -256,6 +256,22 @@ async def make_key(site: Site, name: str) -> Any:
     return await site.write(name, lambda fw: site.api_keys.make(fw, "a program", None, 0))
 
 
+async def test_unlock_clears_overlapping_failure_at_limit(site: Site, overlap: Overlap) -> None:
+    """An unlock clears all failures (A-76), also the one that is about to start the lock."""
+    budget, key = Budget(2, 900_000), b"k" * 32
+
+    def fail(charge: str) -> Callable[[Any], Any]:
+        return lambda tx: attempts.settle_failure(tx, charge, key, budget)
+
+    for charge in ("one", "two"):
+        await site.store.write(partial(attempts.charge, charge_id=charge, key=key, budget=budget))
+    assert await site.store.write(fail("one")) is None
+    unlock = partial(site.store.write, lambda tx: attempts.unlock(tx, key))
+    locked, _ = await overlap(fail("two"), unlock)
+    assert locked == 900
+    assert await site.store.read(lambda tx: attempts.wait_of(tx, key, budget)) is None
+
+
 async def test_api_key_creation_during_disabling_is_refused(site: Site, overlap: Overlap) -> None:
     """Disabling ends sessions and keys at once, in either order (A-20)."""
     for name in ("ada", "bob"):

@@ -140,6 +140,13 @@ ACCESS: Final = (
         "tests/security/test_floods.py",
     ),
     Mutation(
+        "an unlock forgives the attempts in flight",
+        _ATTEMPTS,
+        "where(_T.key == _KEY, _COUNTS_AS_FAILURE))",
+        "where(_T.key == _KEY, sa.or_(_COUNTS_AS_FAILURE, _T.state == IN_FLIGHT)))",
+        "tests/fw_actors/access/test_attempts.py",
+    ),
+    Mutation(
         "the lockout is not checked",
         _ATTEMPTS,
         'sa.bindparam("limit"), ~locked, *further)',
@@ -240,8 +247,8 @@ ACCESS: Final = (
     Mutation(
         "a scoped user may replay",
         _REPLAY,
-        "    return administering_error(",
-        "    return None if rights.manages else administering_error(",
+        "        error = self._audit.denial(fw, _ACT, delivery)\n",
+        "        error = None if fw.rights.manages else self._audit.denial(fw, _ACT, delivery)\n",
     ),
     Mutation(
         "a scoped user may create an unscoped System Manager",

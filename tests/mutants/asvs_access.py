@@ -20,7 +20,7 @@ _TEST_LINKS: Final = "tests/access/test_links.py::test_"
 _TEST_OWN: Final = "tests/access/test_self_service.py::test_"
 _TEST_POLICY: Final = (
     "tests/fw_actors/rules/test_password_policy.py::"
-    "test_password_policy_judges_length_blankness_and_account"
+    "test_password_policy_checks_length_blankness_and_account"
 )
 
 ASVS_ACCESS: Final = (

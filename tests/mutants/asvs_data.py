@@ -294,8 +294,8 @@ ASVS_DATA: Final = (
     Mutation(
         "a redirect is followed",
         "fw_actors/http/sender.py",
-        "        return post.reader.answer(progress.times, progress.address)\n",
-        "        answer = post.reader.answer(progress.times, progress.address)\n"
+        "        return post.reader.response(progress.times, progress.address)\n",
+        "        answer = post.reader.response(progress.times, progress.address)\n"
         "        if answer.location is not None and not anew:\n"
         "            return await self.post(\n"
         "                endpoint, body, make_headers, timeout=timeout, anew=True\n            )\n"

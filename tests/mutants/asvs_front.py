@@ -339,7 +339,7 @@ ASVS_FRONT: Final = (
         _IN_SOURCES + "password_fields_are_hidden_and_named_for_managers",
     ),
     Mutation(
-        "a password can't be pasted",
+        "a password cannot be pasted",
         "web/pages/templates/login.html",
         '<input id="pwd"',
         '<input onpaste="return false" id="pwd"',

@@ -29,8 +29,8 @@ DELIVERY: Final = (
     Mutation(
         "a released job is not due again",
         _JOBS,
-        'values(next_at=bindparam("at"), lease=null())',
-        "values(next_at=null(), lease=null())",
+        'where(_HELD).values(next_at=bindparam("at"), lease=null())',
+        "where(_HELD).values(next_at=null(), lease=null())",
         "tests/fw_actors/store/test_jobs.py",
     ),
     Mutation(
@@ -195,10 +195,10 @@ DELIVERY: Final = (
         "if False:",
     ),
     Mutation(
-        "a denied replay leaves no Audit Event",
-        _REPLAY,
-        "            self._audit.deny(fw, delivery)\n",
-        "",
+        "a denied operation leaves no Audit Event",
+        "fw_actors/ops/audit.py",
+        "            self.deny(fw, target)\n",
+        "            pass\n",
     ),
     Mutation(
         "a replay keeps the old job",

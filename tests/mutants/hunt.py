@@ -49,7 +49,7 @@ def hunt(mutation: Mutation, folder: Path, seeds: str = SEEDS) -> str | None:
     said = _run(
         folder, "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", mutation.found_by
     )
-    # A test that is named has to fail itself: a module that can't be imported proves nothing.
+    # A test that is named has to fail itself: a module that cannot be imported proves nothing.
     red = "FAILED" if mutation.names_a_test else ("FAILED", "ERROR")
     failed = [line for line in (said or "").splitlines() if line.startswith(red)]
     return failed[0] if failed else None

@@ -73,7 +73,7 @@ RECEIVERS: Final = (
     Mutation(
         "an erased delivery keeps the body of the response",
         "fw_actors/webhooks/erasure.py",
-        "        forget_answers(tx, deliveries)\n",
+        "        forget_responses(tx, deliveries)\n",
         "        pass\n",
         "tests/fw_actors/webhooks/test_erasure.py",
     ),
@@ -108,12 +108,6 @@ RECEIVERS: Final = (
         "fw_actors/webhooks/replay.py",
         "        if erased is not None:\n",
         "        if False:\n",
-    ),
-    Mutation(
-        "a denied erasure leaves no Audit Event",
-        "fw_actors/webhooks/erasure.py",
-        "        audit.deny(fw, delivery)\n",
-        "        pass\n",
     ),
     Mutation(
         "a delivery is cancelled while it is being sent",

@@ -25,7 +25,7 @@ def test_mutation_applies_to_current_code(mutation: Mutation) -> None:
     assert applies(mutation)
     assert mutation.old != mutation.new
     if mutation.file.endswith(".py"):
-        ast.parse(mutated(mutation))  # a module that can't be read is found by any test
+        ast.parse(mutated(mutation))  # a module that cannot be read is found by any test
 
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)

@@ -27,7 +27,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class BuildFailed(click.ClickException):
-    """Raised when a page can't be built, or has a broken link; says which."""
+    """Raised when a page cannot be built, or has a broken link; says which."""
 
 
 class _Page(HTMLParser):

@@ -97,12 +97,12 @@ def test_fw_script_is_replaced_by_its_process(project: Path, site: Path) -> None
 
 def test_fw_in_unwritable_clone_names_owner_command(project: Path, site: Path) -> None:
     (project / ".venv" / "made-from").unlink()
-    (project / ".venv.lock").mkdir()  # what root can't write either
+    (project / ".venv.lock").mkdir()  # what root cannot write either
     process = begin(project / "scripts" / "fw", "version", cwd=site, environ={})
     out, error = process.communicate(timeout=30)
     assert (process.returncode, out) == (1, "")
     assert error.splitlines() == [
-        f"fw: {project}/.venv is not ready and can not be written; its owner runs "
+        f"fw: {project}/.venv is not ready and cannot be written; its owner runs "
         f"{project}/scripts/fw version"
     ]
 

@@ -32,7 +32,7 @@ async def main(guesses: int) -> None:
                 answer = await sign_in.verify(attempt, admitted)
             refusals[type(answer).__name__] += 1
 
-        _tell("ready")
+        _print_line("ready")
         for line in iter(sys.stdin.readline, ""):
             refusals: Counter[str] = Counter()
             before = site.hasher.statistics().hashes
@@ -40,10 +40,10 @@ async def main(guesses: int) -> None:
                 for number in range(guesses):
                     nursery.start_soon(guess, line.rstrip("\n"), number, refusals)
             hashes = site.hasher.statistics().hashes - before
-            _tell(json.dumps({"hashes": hashes, "refusals": refusals}))
+            _print_line(json.dumps({"hashes": hashes, "refusals": refusals}))
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

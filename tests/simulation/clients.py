@@ -1,4 +1,4 @@
-"""Clients of the simulated site: their actions are random, and the responses are judged."""
+"""Clients of the simulated site: their actions are random, and the responses are checked."""
 
 from __future__ import annotations
 

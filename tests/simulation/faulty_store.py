@@ -1,7 +1,7 @@
 """The real store of one process, with a disk that fails, a lock that is held, and a kill anywhere.
 
 A fault may strike before a transaction, at any of its statements, at its commit, or between the
-commit and the answer. What the store promises holds all the same: nothing or all of it.
+commit and the answer. The guarantees of the store hold nevertheless: nothing or all of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class InjectedDefect(Exception):
 
 @dataclass
 class Weather:
-    """How often the stores of a site fail; each a share of all transactions."""
+    """The failures of the stores of a site; each a share of all transactions."""
 
     refused: float = 0.0  # before it begins: locked by another writer
     torn: float = 0.0  # at one of its statements, or at the commit: the disk is full

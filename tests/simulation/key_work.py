@@ -1,4 +1,4 @@
-"""Work of clients with API keys: make them, use them, use them for what they can't do, end them."""
+"""Work of clients with API keys: make them, use them, use them beyond their rights, end them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class KeyWork:
             self.world.broke(f"a key of {account.name} is lost")
 
     async def _reach_too_far(self, up: NodeProcess, caller: Caller) -> None:
-        """A key can't make keys (A-264)."""
+        """A key cannot make keys (A-264)."""
 
         def work(fw: Fw) -> Any:
             return up.gateway.own.make_key(fw, caller, "a key by a key", None)

@@ -105,7 +105,7 @@ class Ledger:
             if job.queue == "webhook" and job.partition in after.hooks:
                 earlier = self.claimed.get(job.subject, ())
                 self.claimed[job.subject] = (*earlier, after.hooks[job.partition])[-CLAIMS:]
-        self._pacing.judge(self._now(), leased, before, after)
+        self._pacing.check(self._now(), leased, before, after)
         self.switched_off.update(name for name, hook in after.hooks.items() if not hook.enabled)
         self._judge_pairs(after)
         _expect(not after.impossible, f"there is {'; '.join(after.impossible)}")

@@ -17,14 +17,14 @@ Leased = Sequence[tuple[int, JobRow]]
 
 
 class Pacing:
-    """Judges the leases of each commit; raises BrokenPromise."""
+    """Checks the leases of each commit; raises BrokenPromise."""
 
     def __init__(self) -> None:
         self._latest = 0
         self._times: dict[str, deque[int]] = defaultdict(deque)
 
-    def judge(self, now: int, leased: Leased, before: State, after: State) -> None:
-        """Judge the jobs that a commit leased at `now` (ms), and the keys of all jobs."""
+    def check(self, now: int, leased: Leased, before: State, after: State) -> None:
+        """Check the jobs that a commit leased at `now` (ms), and the keys of all jobs."""
         clock_went_back, self._latest = now < self._latest, now
         for name in list(self._times):
             old, new = before.hooks.get(name), after.hooks.get(name)
@@ -37,16 +37,16 @@ class Pacing:
         for number, job in leased:
             hook = after.hooks.get(job.partition) if job.queue == "webhook" else None
             if hook is not None:
-                self._judge_lease(now, number, job, hook)
+                self._check_lease(now, number, job, hook)
                 if job.ordering_key is not None and hook.ordered:
                     before_it = before.jobs.get(number)
                     others = in_order[job.partition, job.ordering_key]
-                    _judge_turn(now, number, job, before_it, others)
+                    _check_turn(now, number, job, before_it, others)
         for (name, key), jobs in in_order.items():
             if all(job.next_at is None for _, job in jobs):
                 raise BrokenPromise(f"all that waits for {key} of {name} is parked for ever")
 
-    def _judge_lease(self, now: int, number: int, job: JobRow, hook: WebhookRow) -> None:
+    def _check_lease(self, now: int, number: int, job: JobRow, hook: WebhookRow) -> None:
         if hook.paused_until is not None and hook.paused_until > now:
             raise BrokenPromise(f"{job.subject} was leased, and {job.partition} is paused")
         if not hook.rate_limit or not hook.enabled:  # nothing is sent for a disabled one
@@ -63,7 +63,7 @@ class Pacing:
             )
 
 
-def _judge_turn(
+def _check_turn(
     now: int, number: int, job: JobRow, before: JobRow | None, of_key: Sequence[tuple[int, JobRow]]
 ) -> None:
     """A job is leased: the first of its key, with no other one in flight."""

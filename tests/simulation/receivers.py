@@ -180,7 +180,7 @@ def signature(secret: str, delivery: str, timestamp: str, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
-def judge(
+def fault_of(
     post: ReceivedRequest, secrets: Sequence[str], signers: Sequence[Sequence[str]]
 ) -> str | None:
     """Return the fault of a request, or None.

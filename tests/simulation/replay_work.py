@@ -39,7 +39,7 @@ class ReplayWork:
             self.world.broke(f"{delivery} is final, and its replay was refused")
 
     async def replay_many(self) -> None:
-        """Send a few again, as the command line does; one that can't be holds up no other."""
+        """Send a few again, as the command line does; one that cannot be holds up no other."""
         status = self.dice.choice(FINAL)
         names: list[str] = []
 

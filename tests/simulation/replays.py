@@ -42,7 +42,9 @@ class ReplayCounts:
         self.begun[delivery] += 1
         return self.begun[delivery] <= self._asked[delivery]
 
-    def judge(self, recorded: Counter[str], denials: Counter[str], counted: int) -> Iterator[str]:
+    def violations(
+        self, recorded: Counter[str], denials: Counter[str], counted: int
+    ) -> Iterator[str]:
         """Yield the final violations; `recorded` and `denials` are the Audit Events', and
         `counted` is how many denials have no event of their own."""
         for delivery in self._asked | self.begun | recorded:

@@ -1,4 +1,4 @@
-"""Runs one seed: makes the world, runs clients and disasters, and judges the final state."""
+"""Runs one seed: makes the world, runs clients and disasters, and checks the final state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.simulation.people import SimulatedAccount
 from tests.simulation.receiver_work import ReceiverWork
 from tests.simulation.replay_work import ReplayWork
 from tests.simulation.scope_work import ScopeWork
-from tests.simulation.verdict import judge_end, settled
+from tests.simulation.verdict import check_end, settled
 from tests.simulation.world import World
 
 SECONDS: Final = 20.0
@@ -202,11 +202,11 @@ async def _resume(webhook: str, up: NodeProcess) -> None:
 
 
 async def _come_to_rest(world: World) -> None:
-    """Wait until nothing is owed any more; stop in order; judge."""
+    """Wait until nothing is owed any more; stop in order; check."""
     with trio.move_on_after(SETTLE_SECONDS):
         while not settled(world):  # noqa: ASYNC110 - the store has no event for other processes
             await trio.sleep(0.5)
-    judge_end(world)
+    check_end(world)
     for node in world.nodes:
         await node.stop()
     await trio.sleep(3.0)  # receivers notice closed connections

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.timeout(900)
 def test_simulation_of_forty_seeds_breaks_no_promise() -> None:
-    """Every promise of the contract is kept (O-162); what is judged: `ledger`, `verdict`.
+    """Every promise of the contract is kept (O-162); what is checked: `ledger`, `verdict`.
 
     Forty seeds, in a process for each core; a broken one says how to repeat it.
     """

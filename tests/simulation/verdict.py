@@ -17,9 +17,9 @@ def settled(world: World) -> bool:
     return not any(job.waits for job in ledger.state.jobs.values())
 
 
-def judge_end(world: World) -> None:
+def check_end(world: World) -> None:
     """Check the promises; yield each broken one."""
-    for judge in (
+    for rule in (
         _deliveries,
         _markers,
         _tickets,
@@ -34,7 +34,7 @@ def judge_end(world: World) -> None:
         _erasures,
         _cancellations,
     ):
-        for broken in judge(world):
+        for broken in rule(world):
             world.broke(broken)
 
 
@@ -139,7 +139,7 @@ def _audit(world: World) -> list[str]:
     done = Counter(row[1] for row in rows if row[0] == "webhook.replay")
     denied = Counter(row[1] for row in rows if row[0] == "Denied" and row[1] is not None)
     counted = sum(detail.get("more", 0) for detail in details)
-    found = list(_ledger(world).replays.judge(done, denied, counted))
+    found = list(_ledger(world).replays.violations(done, denied, counted))
     for (action, target, actor, _), detail in zip(rows, details, strict=True):
         keys = set(detail)
         right = {"webhook", "previous_status"} if action == "webhook.replay" else set()

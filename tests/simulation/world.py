@@ -22,7 +22,7 @@ from tests.simulation.ledger import Ledger, Rules
 from tests.simulation.node import NodeProcess, SimulatedNode
 from tests.simulation.people import Directory, Guesses
 from tests.simulation.post_office import Letter, PostOffice
-from tests.simulation.receivers import ReceivedRequest, SimulatedReceiver, judge
+from tests.simulation.receivers import ReceivedRequest, SimulatedReceiver, fault_of
 from tests.simulation.signers import Signers
 from tests.simulation.surroundings import SimulationTrace, Surroundings
 from tests.simulation.wall_clock import WallClock
@@ -176,7 +176,7 @@ class World:
             for hook in ledger.claimed[post.delivery][0 if self.disturbed else -1 :]
             for each in self._signers.of(hook, second)
         ]
-        wrong = judge(post, self.secrets.get(row.webhook, self.any_secret), signers)
+        wrong = fault_of(post, self.secrets.get(row.webhook, self.any_secret), signers)
         if wrong is None and post.body.decode() != ledger.bodies[post.delivery]:
             wrong = "was sent with another body"
         if wrong is not None or self.disturbed:

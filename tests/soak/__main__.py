@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
         site.start(FW_MODE="development")
         soak = Soak(site, receiver)
         soak.run(asked.minutes * 60)
-    grown = soak.judge()
+    grown = soak.violations()
     for name, values in soak.series.items():
         print(
             f"{name:24} first {values[0]:10.1f}  most {max(values):10.1f}  last {values[-1]:10.1f}"

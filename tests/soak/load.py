@@ -21,7 +21,7 @@ from tests.webhook_kit import make_webhook
 WRITERS: Final = 2
 WARM_SECONDS: Final = 60.0
 _TABLES: Final = ("fw_job", "fw_session", "fw_login_attempt", "fw_token", "doc_note")
-# What a series may grow by after the first minute: a share of what it was, and a little more.
+# The growth that is allowed after the first minute: a share of the value, and a constant.
 MAY_GROW: Final = {
     "memory MB": (0.15, 16.0), "descriptors": (0.1, 16.0), "threads": (0.0, 4.0),
     "WAL MB": (0.5, 16.0), "fw_job rows": (0.5, 200.0), "fw_session rows": (0.0, 2.0),
@@ -59,7 +59,7 @@ class Soak:
             for thread in threads:
                 thread.join(60)
 
-    def judge(self) -> list[str]:
+    def violations(self) -> list[str]:
         """Say what grew after the first minute, and which answers were strange."""
         found = list(self.strange[:5])
         for name, (share, more) in MAY_GROW.items():
@@ -67,7 +67,7 @@ class Soak:
                     if t >= WARM_SECONDS]  # fmt: skip
             part = max(1, len(late) // 5)
             if len(late) < 10:
-                continue  # too short to judge
+                continue  # too short for a comparison
             first, last = median(late[:part]), median(late[-part:])
             if last > first * (1 + share) + more:
                 found.append(f"{name} grew from {first:.1f} to {last:.1f}")

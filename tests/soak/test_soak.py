@@ -1,4 +1,4 @@
-"""The soak test itself: its measurements, judgement and chart. The long run: scripts/soak."""
+"""The soak test itself: its measurements, limits and chart. The long run: scripts/soak."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_soak_judges_growth_after_first_minute(growth: float, found: int, tmp_pa
     soak.times = [float(second) for second in range(300)]
     late = [max(0.0, second - WARM_SECONDS) for second in soak.times]
     soak.series = {name: [100.0 + growth * seconds for seconds in late] for name in MAY_GROW}
-    assert len(soak.judge()) == found
+    assert len(soak.violations()) == found
 
 
 def test_picture_is_png_with_strip_per_series() -> None:

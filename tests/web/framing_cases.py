@@ -45,7 +45,7 @@ REFUSED: dict[str, tuple[bytes, int]] = {
     "a chunk that spills": (CHUNKED + b"\r\n2\r\n{}XX0\r\n\r\n", 400),
     "a last chunk with a lone LF": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\n\n", 400),
     "a trailer section with lone LFs": (CHUNKED + b"\r\n2\r\n{}\r\n0\r\nA: b\n\n", 400),
-    # What ends and what begins a line: RFC 9112 2.2, 5.1, 5.2.
+    # The ends and the begins of lines: RFC 9112 2.2, 5.1, 5.2.
     "lone LFs": (GET.replace(b"\r\n", b"\n") + b"\n", 400),
     "a lone LF among others": (GET + b"A: b\nC: d\r\n\r\n", 400),
     "a lone CR": (GET + b"A: b\rC: d\r\n\r\n", 400),

@@ -39,6 +39,18 @@ async def test_guard_raises_the_first_error_in_order(
     assert reply.status == status, reply.body
 
 
+@pytest.mark.parametrize("framing", [CHUNKED, ("Content-Length", str(65 * 1024))])
+@pytest.mark.parametrize("further", [[], [CSRF], [CSRF, JSON_KIND]])
+async def test_guard_answers_413_first_for_any_framing(
+    client: AppClient, gateway: FakeGateway, framing: Pair, further: list[Pair]
+) -> None:
+    """413 comes before CSRF, credentials and the address (H-21), and counts for nothing (H-16)."""
+    gateway.shut_out.add(client.peer)
+    headers = [framing, *further, ("Authorization", "Bearer fwk_abc_def"), TWO_SIDS]
+    reply = await client.send("POST", "/api/login", headers, [b"x" * (65 * 1024)])
+    assert (reply.status, reply.error["type"]) == (413, "PayloadTooLargeError")
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 async def test_guard_requires_the_csrf_header_for_unsafe_verbs(
     client: AppClient, method: str

@@ -79,6 +79,27 @@ async def test_body_is_read_from_chunks(gateway: FakeGateway) -> None:
     assert got.count(b"HTTP/1.1 200 ") == 2
 
 
+async def test_body_of_many_chunks_lets_other_requests_run(gateway: FakeGateway) -> None:
+    """A chunk costs as much as kilobytes of content, and needs no account."""
+    head = SIGN_IN_HEAD.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked")
+    body = BODY + b" " * 20_000
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with served(app_of(gateway)) as site, trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        got = await site.exchange(head + chunks + LAST)
+        nursery.cancel_scope.cancel()
+    assert got.count(b"HTTP/1.1 200 ") == 2
+    assert turns > len(chunks) / 4096
+
+
 async def test_expect_100_is_answered_before_the_body(gateway: FakeGateway) -> None:
     """RFC 9110 §10.1.1."""
     head = (SIGN_IN_HEAD % len(BODY)).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")

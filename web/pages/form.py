@@ -118,7 +118,7 @@ class FormRow:
 def inputs(fw: Fw, meta: Meta, values: Mapping[str, Any] | None) -> tuple[FormField, ...]:
     """Return the form's fields; without `values` those of a new document.
 
-    Fields above the user's permlevel are left out; those that the user can't change are locked.
+    Fields above the user's permlevel are left out; those that the user cannot change are locked.
     """
     made = []
     for field in meta.fields.values():

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import Check, Field, Link, Select, iso, to_ms
-from fw_actors.documents.query import MAX_FIELDS, list_page
+from fw_actors.documents.query import MAX_FIELDS, ListPage, list_page
 from fw_actors.errors import BadRequestError
 from fw_actors.runtime.clock import MS_PER_DAY, MS_PER_HOUR
 from web.pages.links import destinations, fields_beside
@@ -166,6 +166,21 @@ class ListRow:
 
 
 @dataclass(frozen=True)
+class ListPaging:
+    """The place of a page in its list, and the addresses of other pages.
+
+    `first` and `last` are the numbers of its rows, from 1; `first` is 0 without rows. `begin` is
+    the first page; `before` and `after` are None at either end.
+    """
+
+    first: int
+    last: int
+    begin: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
 class Listing:
     """A page of a list, as the template shows it."""
 
@@ -192,11 +207,7 @@ class Listing:
     more: bool
     newest_only: bool
     """Whether only the newest documents were searched."""
-    first: int
-    last: int
-    begin: str
-    before: str | None
-    after: str | None
+    paging: ListPaging
 
 
 def listing(
@@ -212,7 +223,6 @@ def listing(
     meta = fw.documents.registry.meta(doctype)
     visible = visible_fields(fw, meta)
     columns = columns_of(meta, visible)
-    values = _values(asked)
     number = _page_number(asked.get(PAGE, ""))
     filters = asked_filters(fw, meta, asked)
     found = list_page(
@@ -227,8 +237,7 @@ def listing(
     )
     path = list_path(doctype)
     kept = {k: v for k, v in asked.items() if v and k != PAGE}
-    first = (number - 1) * PAGE_SIZE + 1
-    last = first - 1 + len(found.rows)
+    export_path = f"/export/{quote(doctype, safe='')}"
     return Listing(
         doctype=doctype,
         about=described(meta),
@@ -236,27 +245,34 @@ def listing(
         new=new_path(doctype) if _is_makeable(fw, meta) else None,
         search=asked.get(SEARCH, ""),
         sort=asked.get(SORT, ""),
-        filters=(*_filter_choices(meta, visible, values), _period(asked.get(SINCE, ""))),
+        filters=(*_filter_choices(meta, visible, _values(asked)), _period(asked.get(SINCE, ""))),
         begins=asked.get(FROM, ""),
         ends=asked.get(UNTIL, ""),
         filtered=bool(filters or also),
         matching=json.dumps(filters),
-        export=(
-            _address(f"/export/{quote(doctype, safe='')}", kept, 1)
-            if fw.rights.allows(meta, "export")
-            else ""
-        ),
+        export=_address(export_path, kept, 1) if fw.rights.allows(meta, "export") else "",
         columns=tuple(_column(meta, path, kept, name) for name in columns),
-        rows=tuple(
-            _row(meta, columns, row, paths)
-            for row, paths in zip(
-                found.rows, destinations(fw, meta, found.rows, columns), strict=True
-            )
-        ),
+        rows=_rows(fw, meta, columns, found),
         total=found.total,
         more=found.more,
         newest_only=found.newest_only,
-        first=first if found.rows else 0,
+        paging=_paging(path, kept, number, found),
+    )
+
+
+def _rows(fw: Fw, meta: Meta, columns: Sequence[str], found: ListPage) -> tuple[ListRow, ...]:
+    paths = destinations(fw, meta, found.rows, columns)
+    return tuple(
+        _row(meta, columns, row, of_row) for row, of_row in zip(found.rows, paths, strict=True)
+    )
+
+
+def _paging(path: str, kept: Mapping[str, str], number: int, found: ListPage) -> ListPaging:
+    """Return the place of page `number` (from 1)."""
+    before = (number - 1) * PAGE_SIZE
+    last = before + len(found.rows)
+    return ListPaging(
+        first=before + 1 if found.rows else 0,
         last=last,
         begin=_address(path, kept, 1),
         before=_address(path, kept, number - 1) if number > 1 else None,

@@ -137,7 +137,7 @@ class ResourceRoutes(GatewayRoutes):
     ) -> Response:
         """Write a document and return it; `prepared`: what the gateway has prepared.
 
-        It is encoded inside the transaction, so that a value that JSON can't represent, set by a
+        It is encoded inside the transaction, so that a value that JSON cannot represent, set by a
         hook, undoes the write.
         """
         transaction = self._gateway.write_prepared if prepared else self._gateway.write
@@ -213,7 +213,7 @@ class MethodRoutes(GatewayRoutes):
         def run(fw: Fw) -> bytes:
             # The role may have been removed since the request was authenticated.
             _require_role(fw.rights.roles, function)
-            # Encoded inside the transaction, so that a value that JSON can't represent undoes the
+            # Encoded inside the transaction, so that a value that JSON cannot represent undoes the
             # writes.
             return encode(function(fw, **arguments))
 

@@ -30,12 +30,13 @@ from fw_actors.ops.doctor.system import (
     evaluate_migrations,
     mail_facts,
     migration_facts,
+    not_answering,
 )
 from fw_actors.ops.site import Site
 from fw_actors.ops.stored_secrets import secret_facts
 from fw_actors.rules.findings import Section, ServiceState
 
-__all__ = ["evaluate_configuration", "evaluate_front", "examine", "not_opened"]
+__all__ = ["evaluate_configuration", "evaluate_front", "examine", "not_answering", "not_opened"]
 
 
 async def examine(site: Site, service: ServiceState) -> list[Section]:

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from fw_actors.documents.core import DOCUMENT, Webhook
 from fw_actors.documents.doctype import ROW_ID
 from fw_actors.documents.fields import iso
-from fw_actors.documents.registry import Registry
 from fw_actors.documents.tables import table_of
 from fw_actors.documents.vault import UnreadableError
 from fw_actors.errors import ValidationError
@@ -54,7 +53,7 @@ CERTIFICATE_DAYS: Final = 30
 
 
 class WebhookSince(NamedTuple):
-    """A Webhook, and since when something is true of it (ms)."""
+    """A Webhook, and the time (ms) since which a condition applies to it."""
 
     webhook: str
     since: int
@@ -154,7 +153,7 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
 
 
 def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
-    """Report Webhooks whose documents have values that can't be used, or not for long."""
+    """Report Webhooks whose documents have values that cannot be used, or not for long."""
     if facts.lost_certificates:
         names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
         yield problem(
@@ -203,10 +202,10 @@ def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
 
 def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
     deliveries = site.registry.tables["Webhook Delivery"].table.c
-    ended = sa.func.coalesce(deliveries.last_attempt, deliveries.modified)
     retrying = sa.select(sa.func.count()).where(deliveries.status == DeliveryStatus.RETRYING.value)
-    failed = sa.select(sa.func.count()).where(
-        deliveries.status == DeliveryStatus.FAILED.value, ended > tx.now - MS_PER_DAY
+    failed = sa.select(sa.func.count()).where(  # by the index: a million others may have failed
+        deliveries.status == DeliveryStatus.FAILED.value,
+        deliveries.last_attempt > tx.now - MS_PER_DAY,
     )
     c = site.registry.tables["Webhook"].table.c
     hooks = tx.rows(
@@ -220,8 +219,10 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         enabled=len(hooks),
         retrying=tx.scalar(retrying),
         failed=tx.scalar(failed),
-        odd_secrets=tuple(name for name, *_, secret, row in hooks if _is_odd(site, secret, row)),
-        refused_urls=tuple(name for name, url, *_ in hooks if not _is_allowed(site, url)),
+        odd_secrets=tuple(
+            str(hook) for hook, *_, secret, row in hooks if _is_odd(site, secret, row)
+        ),
+        refused_urls=tuple(str(name) for name, url, *_ in hooks if not _is_allowed(site, url)),
         paused=tuple(
             WebhookSince(each.webhook, each.since or tx.now) for each in paused_webhooks(tx)
         ),
@@ -230,7 +231,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         lost_certificates=lost_certificates,
         ending_certificates=ending_certificates,
         lost_doctypes=tuple(
-            name
+            str(name)
             for name, _, kind, doctype, *_ in hooks
             if kind == DOCUMENT and doctype not in site.registry.metas
         ),
@@ -299,7 +300,7 @@ class ReceiverBacklog:
     paused: tuple[str, ...] = ()
 
 
-def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]:
+def receiver_backlogs(tx: Tx) -> tuple[ReceiverBacklog, ...]:
     """Return the due deliveries per receiver, largest backlog first."""
     due = _counts(tx, JOB.c.next_at <= tx.now)
     leased = _counts(tx, (JOB.c.next_at > tx.now) & JOB.c.lease.is_not(None))
@@ -314,7 +315,7 @@ def receiver_backlogs(tx: Tx, registry: Registry) -> tuple[ReceiverBacklog, ...]
             tuple(sorted(counts)),
             sum(counts.values()),
             sum(leased.get(name, 0) for name, at in receivers.items() if at == receiver),
-            _last_error(tx, registry, tuple(counts)),
+            _last_error(tx, tuple(counts)),
             tuple(sorted(counts.keys() & paused)),
         )
         for receiver, counts in by_receiver.items()
@@ -376,15 +377,22 @@ def _counts(tx: Tx, condition: sa.ColumnElement[bool]) -> dict[str, int]:
     return {str(webhook): count for webhook, count in tx.rows(grouped)}
 
 
-def _last_error(tx: Tx, registry: Registry, webhooks: tuple[str, ...]) -> str | None:
-    c = registry.tables["Webhook Delivery"].table.c
-    row = tx.one(
-        sa.select(c.error)
-        .where(c.webhook.in_(webhooks), c.last_attempt.is_not(None))
-        .order_by(c.last_attempt.desc())
-        .limit(1)
+_LAST: Final = Statement(
+    sa.select(_HEALTH.last_error, _HEALTH.last_failure, _HEALTH.last_success).where(
+        _HEALTH.webhook.in_(sa.bindparam("webhooks", expanding=True))
     )
-    return None if row is None else row[0] or ""
+)
+
+
+def _last_error(tx: Tx, webhooks: Sequence[str]) -> str | None:
+    """Return the error of the last attempt at Webhooks: empty after a success, None without one."""
+    ended = [
+        (at, str(error) if failed else "")
+        for error, failure, success in tx.rows(_LAST, webhooks=list(webhooks))
+        for at, failed in ((failure, True), (success, False))
+        if at is not None
+    ]
+    return max(ended, default=(0, None))[1]
 
 
 LONG_SECONDS: Final = 300.0
@@ -487,5 +495,5 @@ def _read_queues(tx: Tx, site: Site) -> QueueFacts:
     return QueueFacts(
         stats,
         {str(name): n for name, n in tx.rows(stuck)},
-        receiver_backlogs(tx, site.registry) if late else (),
+        receiver_backlogs(tx) if late else (),
     )

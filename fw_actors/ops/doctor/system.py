@@ -129,6 +129,16 @@ def evaluate_database(facts: DatabaseFacts) -> Section:
     return Section("database", "Database", tuple(_findings(facts)), shown)
 
 
+def not_answering(reason: str) -> Section:
+    """Return the section of a database that is locked, full or silent; `reason` says why."""
+    finding = problem(
+        f"the database does not answer: {reason}",
+        "Free its disk, end the process that locks it, or start its server: until then the service "
+        "answers 503.",
+    )
+    return Section("database", "Database", (finding,))
+
+
 def _findings(facts: DatabaseFacts) -> Iterator[Finding]:
     size = f"{facts.size / _MIB:.1f} MiB"
     if facts.faults:
@@ -247,7 +257,7 @@ def _proxy(deployment: Deployment) -> Iterator[Finding]:
     elif (deployment.public_url or "").startswith(HTTPS):
         yield warning(
             "the site is https, so it is behind a proxy, but FW_TRUST_PROXY is off: all "
-            "clients count as one address, and 50 wrong passwords lock everybody out",
+            "clients count as one address, and the wrong passwords of one lock everybody out",
             "Set FW_TRUST_PROXY to the proxy's network, or to on if only the proxy can "
             "reach the service.",
         )

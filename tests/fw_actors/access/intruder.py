@@ -1,7 +1,7 @@
 """A System Manager with access scopes attempts, by any call, to get rid of them.
 
-The intruder keeps the results of all calls: chosen passwords, links, API keys. What these open is
-read from the store itself, so that no rule of the service decides what counts as an escape.
+The intruder keeps the results of all calls: chosen passwords, links, API keys. Their
+rights are read from the store itself, so that no rule of the service decides what is an escape.
 """
 
 from __future__ import annotations

@@ -137,15 +137,40 @@ async def test_limit_of_one_locks_with_the_first_failure(office: Office) -> None
     assert await AttemptCounter(office, Budget(limit=1, window=60_000)).failure() == 60
 
 
-async def test_unlock_clears_failures_and_charges(office: Office) -> None:
-    """An unlock opens the lock (A-76)."""
-    counter = AttemptCounter(office)
-    flying = await counter.charge()
-    for _ in range(4):
-        await counter.failure()
+async def unlock(office: Office) -> None:
     await office.site.store.write(lambda tx: attempts.unlock(tx, KEY))
-    assert await counter.fail(flying) is None  # settled too late to count
+
+
+async def test_unlock_clears_failures_and_their_lock(office: Office) -> None:
+    """An unlock clears the failures (A-76)."""
+    counter = AttemptCounter(office)
+    for _ in range(5):
+        await counter.failure()
+    await unlock(office)
     assert [await counter.failure() for _ in range(5)] == [None] * 4 + [900.0]
+
+
+async def test_unlock_leaves_attempts_in_flight_charged(office: Office) -> None:
+    """A guess that runs during an unlock is not forgiven (A-76), and no more than the limit run
+    at once (A-64)."""
+    counter = AttemptCounter(office)
+    for _ in range(2):
+        await counter.failure()
+    flying = [await counter.charge() for _ in range(3)]
+    await unlock(office)
+    flying += [await counter.charge() for _ in range(2)]
+    assert await counter.charge() == 1
+    assert [await counter.fail(each) for each in flying] == [None] * 4 + [900.0]
+
+
+async def test_unlock_clears_charges_left_by_crashes(office: Office) -> None:
+    """A charge still in flight after 30 s is a failure (A-66)."""
+    counter = AttemptCounter(office)
+    for _ in range(5):
+        await counter.charge()
+    await trio.sleep(30)
+    await unlock(office)
+    assert await office.sql("SELECT count(*) FROM fw_login_attempt") == [(0,)]
 
 
 async def test_rolling_budget_opens_when_its_oldest_failure_leaves_the_window(

@@ -188,7 +188,7 @@ async def test_refused_password_leaves_the_link_valid(
 async def test_reset_checks_the_token_before_the_password(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """The token is judged before the password that comes with it (A-186, A-187)."""
+    """The token is checked before the password that comes with it (A-186, A-187)."""
     with pytest.raises(InvalidTokenError):
         await site.recovery.reset("A" * 32, "short", ADDRESS)
     assert site.site.hasher.statistics().hashes == 0
@@ -197,7 +197,7 @@ async def test_reset_checks_the_token_before_the_password(
 async def test_link_of_the_wrong_kind_is_refused_and_not_spent(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """The kind is judged (A-184), before the password (A-186)."""
+    """The kind is checked (A-184), before the password (A-186)."""
     await site.hire("anna")
     await site.hire("ida", password=None)
     token = await site.recover("anna")
@@ -243,7 +243,7 @@ async def test_link_spend_succeeds_once(site: MailSite, autojump_clock: MockCloc
 async def test_link_of_a_disabled_account_is_refused(
     site: MailSite, autojump_clock: MockClock
 ) -> None:
-    """A link works only for an account that may sign in with its result; judged at use (A-194)."""
+    """A link works only for an account that may sign in with its result; checked at use (A-194)."""
     await site.hire("anna")
     token = await site.recover("anna")
     await site.rows("UPDATE doc_user SET enabled = 0 WHERE name = 'anna'")

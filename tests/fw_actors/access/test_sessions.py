@@ -145,7 +145,7 @@ async def test_idle_session_is_not_counted_by_revoke_other_sessions(
 
 
 async def test_session_of_a_disabled_or_deleted_user_is_refused(office: Office) -> None:
-    """Expiry, disabling and deletion are judged at every use (A-153)."""
+    """Expiry, disabling and deletion are checked at every use (A-153)."""
     await office.hire("ada")
     await begin(office)
     await office.sql("UPDATE doc_user SET enabled = 0")  # behind the back of every rule

@@ -1,23 +1,28 @@
-"""A payload reaches its own receiver, in any order of the store's rows (B-217)."""
+"""A payload reaches its own receiver, in any order of the store's rows (B-217), and claims hold
+limited bytes (B-218)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from fw_actors.http import Endpoint, ReceiverResponse, ResponseTimeout
+from fw_actors.http.exchange import MakeHeaders
 from fw_actors.store import Tx
+from fw_actors.webhooks import claims
 from fw_actors.webhooks.claims import DeliveryClaims, Lease, Leased
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 from tests.mail_kit import RecordingLog
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
 
-LEASE_SECONDS = 40  # timeout 10 and 30 more
 HOSTS = ("a", "b", "c")
 LINES_OF_A_FRAME = 3
 
@@ -26,14 +31,15 @@ def url(host: str) -> str:
     return f"https://{host}.example/hook"
 
 
-async def emit_to_all(post: DeliverySite) -> list[str]:
+async def emit_to_all(post: DeliverySite, **fields: str) -> list[str]:
     """Make a Webhook for each host, and one event for each of them in one transaction."""
     for host in HOSTS:
-        await post.webhook(url(host), event=f"to.{host}")
+        await post.webhook(url(host), event=f"to.{host}", **fields)
 
     def work(tx: Tx) -> list[str]:
         webhooks = post.site.handle(tx, "Administrator").webhooks
-        made = [webhooks.emit(f"to.{host}", {"for": host})["deliveries"] for host in HOSTS]
+        about = {"doctype": "Note", "name": "N-1"}
+        made = [webhooks.emit(f"to.{host}", {"for": host}, about)["deliveries"] for host in HOSTS]
         return [delivery for [delivery] in made]
 
     return await post.site.store.write(work)
@@ -45,8 +51,10 @@ def change_frames(
     """Change the frames that a claim reads from the store."""
     read = DeliveryClaims.leased
 
-    def leased(self: DeliveryClaims, tx: Tx, leases: Sequence[Lease], token: str) -> Leased:
-        found = read(self, tx, leases, token)
+    def leased(
+        self: DeliveryClaims, tx: Tx, leases: Sequence[Lease], token: str, limits: Any = None
+    ) -> Leased:
+        found = read(self, tx, leases, token, limits)
         lines = found.frames.splitlines(keepends=True)
         groups = range(0, len(lines), LINES_OF_A_FRAME)
         frames = [b"".join(lines[at : at + LINES_OF_A_FRAME]) for at in groups]
@@ -91,19 +99,147 @@ def extend_first_frame_over_second(frames: list[bytes]) -> list[bytes]:
     return [damaged, *frames[1:]]
 
 
-async def test_claim_with_damaged_frames_sends_nothing_and_is_repeated(
+@pytest.mark.parametrize("ordering", ["none", "document"])
+async def test_claim_with_damaged_frames_is_given_back_and_read_row_by_row(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, ordering: str
+) -> None:
+    """Nothing is sent by it, and no death is counted. The next claim does not need the frames, so
+    that a lasting defect delays nothing either (B-217)."""
+    receiver, log = ScriptedReceiver(["200"]), RecordingLog()
+    change_frames(monkeypatch, extend_first_frame_over_second)
+    async with delivering(tmp_path, receiver, log=log) as post:
+        deliveries = await emit_to_all(post, ordering=ordering)
+        for delivery in deliveries:
+            assert (await post.settled(delivery))["attempts"] == 1
+        assert await post.jobs() == []
+    assert len(log.of("delivery.claim_unusable")) == 1
+    assert sorted(sent(receiver)) == OWN
+    assert {round(post.at) for post in receiver.posts} == {0}
+
+
+KIB = 1024
+BODY = 40 * KIB
+LONG = "long." * (BODY // 5)
+DOCUMENTS = 20
+
+
+@dataclass
+class WeighingReceiver(ScriptedReceiver):
+    """Notes the largest number of bytes in flight at a time."""
+
+    held: int = 0
+    most_held: int = 0
+
+    async def post(
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
+        self.held += len(body)
+        self.most_held = max(self.most_held, self.held)
+        try:
+            return await super().post(target, body, make_headers, timeout=timeout)
+        finally:
+            self.held -= len(body)
+
+
+async def emit_long(post: DeliverySite, count: int, data: object = None) -> list[str]:
+    """Emit events in one transaction, so that one claim finds them all."""
+
+    def work(tx: Tx) -> list[str]:
+        webhooks = post.site.handle(tx, "Administrator").webhooks
+        found = webhooks.emit_many(
+            [
+                {"name": "invoice.paid", "data": data or {"text": LONG},
+                 "reference": {"doctype": "Note", "name": f"N-{number % DOCUMENTS}"}}
+                for number in range(count)
+            ]
+        )  # fmt: skip
+        return [name for each in found for name in each["deliveries"]]
+
+    return await post.site.store.write(work)
+
+
+@pytest.mark.parametrize("ordering", ["none", "document"])
+async def test_claim_reads_limited_bytes_of_long_payloads(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, ordering: str
+) -> None:
+    """Further ones wait in the store, and neither an attempt nor a death is counted (B-218)."""
+    monkeypatch.setattr(claims, "MAX_READ", 2 * BODY)
+    monkeypatch.setattr(claims, "MAX_HELD", 5 * BODY)
+    receiver = WeighingReceiver(["200"], busy=0.5)
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook(ordering=ordering)
+        await emit_long(post, 1, {"n": 1})
+        for delivery in await emit_long(post, 40):
+            assert (await post.settled(delivery))["attempts"] == 1
+        assert await post.jobs() == []
+    assert 4 * BODY < receiver.most_held <= 7 * BODY
+    assert len(receiver.posts) == 41
+
+
+async def test_claim_reads_payload_above_all_limits(
     tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This defect is logged once, and the leases expire."""
-    receiver, log = ScriptedReceiver(["200"]), RecordingLog()
-    async with delivering(tmp_path, receiver, log=log) as post:
-        with monkeypatch.context() as patched:
-            change_frames(patched, extend_first_frame_over_second)
-            deliveries = await emit_to_all(post)
-            await trio.sleep(LEASE_SECONDS - 1)
-            assert sent(receiver) == []
-            assert len(log.of("delivery.claim_unusable")) == 1
-        for delivery in deliveries:
+    monkeypatch.setattr(claims, "MAX_READ", BODY // 4)
+    monkeypatch.setattr(claims, "MAX_HELD", BODY // 2)
+    receiver = WeighingReceiver(["200"], busy=0.5)
+    async with delivering(tmp_path, receiver) as post:
+        await post.webhook()
+        for delivery in await emit_long(post, 5):
+            assert (await post.settled(delivery))["attempts"] == 1
+    assert receiver.most_held < 2 * BODY
+
+
+async def test_long_payloads_of_hanging_receiver_leave_bytes_for_others(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of the bytes is kept from slow receivers, and short payloads need none (B-218)."""
+    monkeypatch.setattr(claims, "MAX_HELD", 8 * BODY)
+    receiver = AnsweringHost("b.example", busy=0.1)
+    async with delivering(tmp_path, receiver, backoff_seconds=0.1, backoff_cap_seconds=1) as post:
+        for number in range(8):
+            await post.webhook(url(f"hangs{number}"), max_attempts=10, timeout=10)
+        await emit_long(post, 4)
+        await trio.sleep(25)  # they are slow by now, and hold what they may
+        await post.webhook(url("b"), event="to.b")
+        began = trio.current_time()
+        long = await post.emit("to.b", {"text": LONG})
+        short = await post.emit("to.b", {"text": "short"})
+        for delivery in long + short:
             assert (await post.settled(delivery))["status"] == "Sent"
-    assert sorted(sent(receiver)) == OWN
-    assert {round(post.at) for post in receiver.posts} == {LEASE_SECONDS}
+        assert trio.current_time() - began < 2
+
+
+async def test_claim_reads_no_long_payload_that_is_not_sent(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deliveries of a deleted Webhook have no receiver whose window limits their number."""
+    monkeypatch.setattr(claims, "MAX_HELD", 0)
+    receiver = ScriptedReceiver(["200"])
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook()
+
+        def work(tx: Tx) -> list[str]:
+            fw = post.site.handle(tx, "Administrator")
+            made: list[str] = fw.webhooks.emit("invoice.paid", {"text": LONG})["deliveries"]
+            fw.get_doc("Webhook", webhook).delete()
+            return made
+
+        [delivery] = await post.site.store.write(work)
+        assert (await post.settled(delivery))["error"].startswith("deleted:")
+
+
+@dataclass
+class AnsweringHost(ScriptedReceiver):
+    """Only one host answers; the others hang until their timeout."""
+
+    def __init__(self, host: str, busy: float) -> None:
+        super().__init__(["200"], busy=busy)
+        self._host = host
+
+    async def post(
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
+        if target.origin.host == self._host:
+            return await super().post(target, body, make_headers, timeout=timeout)
+        await trio.sleep(timeout)
+        raise ResponseTimeout("no answer")

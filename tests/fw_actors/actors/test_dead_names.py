@@ -17,7 +17,7 @@ DEAD = 60
 
 
 async def test_unanswered_dns_names_delay_no_healthy_receiver(tmp_path: Path) -> None:
-    """More than 40 unanswered names don't delay other receivers (B-234, B-149)."""
+    """More than 40 unanswered names do not delay other receivers (B-234, B-149)."""
     with DeadNames() as names:
         async with (
             receiving(once(OK)) as receiver,

@@ -34,7 +34,7 @@ T = TypeVar("T")
 LEASE_SECONDS = 40
 
 
-class JudgedNames(NamedTuple):
+class NamedBatch(NamedTuple):
     """Stands in for a batch of outcomes."""
 
     names: list[str]
@@ -73,14 +73,14 @@ class RecordingStore:
 
     def outcome_batch(
         self, attempts: Sequence[tuple[LeasedDelivery, AttemptOutcome]]
-    ) -> JudgedNames:
+    ) -> NamedBatch:
         names = [due.delivery for due, _ in attempts]
         if self.unwritable.intersection(names):
             raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
-        return JudgedNames(names, min((self.due[n] for n in names if n in self.due), default=None))
+        return NamedBatch(names, min((self.due[n] for n in names if n in self.due), default=None))
 
-    def settle_all(self, tx: Tx, judged: JudgedNames) -> list[DeliveryStatus | None]:
-        return [self._settle(delivery) for delivery in judged.names]
+    def settle_all(self, tx: Tx, batch: NamedBatch) -> list[DeliveryStatus | None]:
+        return [self._settle(delivery) for delivery in batch.names]
 
     def _settle(self, delivery: str) -> DeliveryStatus | None:
         self._group.append(delivery)

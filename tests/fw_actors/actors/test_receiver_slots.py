@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fw_actors.actors.dispatcher import BATCH_SECONDS
 from fw_actors.actors.queue_worker import WakeUp
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
+from fw_actors.store import Tx
 from fw_actors.webhooks.deliveries import Deliveries
 from tests.fw_actors.actors.delivery_kit import DeliverySite, ScriptedReceiver, delivering
 
@@ -34,6 +36,32 @@ class HostReceivers(ScriptedReceiver):
     def at(self, host: str) -> list[float]:
         """Return the times of the posts to a host."""
         return [got.at for got in self.posts if f"//{host}" in got.url]
+
+
+async def until_less(post: DeliverySite, waiting: int) -> None:
+    """Wait until fewer deliveries wait."""
+    with trio.fail_after(10):
+        for _ in itertools.repeat(None):
+            if len(await waiting_jobs(post)) < waiting:
+                return
+            await trio.sleep(0.001)
+
+
+async def waiting_jobs(post: DeliverySite) -> list[dict[str, Any]]:
+    return [job for job in await post.jobs() if job["next_at"] is not None]
+
+
+class CountingReceiver(ScriptedReceiver):
+    """Counts the deliveries that wait when it gets one."""
+
+    site: DeliverySite
+    waiting = 0
+
+    async def post(
+        self, target: Endpoint, body: bytes, make_headers: MakeHeaders, *, timeout: float
+    ) -> ReceiverResponse:
+        self.waiting = len(await waiting_jobs(self.site))
+        return await super().post(target, body, make_headers, timeout=timeout)
 
 
 async def test_receiver_slots_double_per_answer_up_to_limit(
@@ -70,7 +98,7 @@ async def test_slow_start_sends_waves_without_pause(
 async def test_slow_answers_are_batched_before_next_claim(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    """Slow answers are batched like refusals, so many slow receivers don't cost a claim each."""
+    """Slow answers are batched like refusals, so many slow receivers do not cost a claim each."""
     receiver = ScriptedReceiver(["200"], busy=1.5)
     async with delivering(tmp_path, receiver, per_receiver_concurrency=8) as post:
         await post.webhook()
@@ -112,6 +140,62 @@ async def test_hanging_receivers_delay_no_healthy_receiver(
             await trio.sleep(1)
             assert len(town.at("good.example")) == second + 1
     assert town.most <= 64
+
+
+@pytest.mark.parametrize("ended", ["disabled", "deleted"])
+async def test_deliveries_of_ended_webhook_delay_no_healthy_receiver(
+    tmp_path: Path, autojump_clock: MockClock, ended: str
+) -> None:
+    """They fail without being sent, and may be a million (B-233)."""
+    receiver = CountingReceiver(["200"])
+    async with delivering(tmp_path, receiver, delivery_concurrency=32) as post:
+        receiver.site = post
+        webhook = await post.webhook("https://ended.test/hook", event="to.ended")
+        await post.webhook(event="to.healthy")
+        waiting = 600
+
+        def work(tx: Tx) -> None:
+            fw = post.site.handle(tx, "Administrator")
+            fw.webhooks.emit_many([{"name": "to.ended", "data": {}}] * waiting)
+            doc = fw.get_doc("Webhook", webhook)
+            if ended == "deleted":
+                doc.delete()
+            else:
+                doc.enabled = 0
+                doc.save()
+
+        await post.site.store.write(work)
+        await until_less(post, waiting)
+        left = len(await waiting_jobs(post))
+        [delivery] = await post.emit("to.healthy")
+        await post.settled(delivery)
+        assert receiver.waiting > left - 4 * 32
+
+
+@pytest.mark.parametrize("fresh", ["https://h0.test/other", "https://fresh.test/hook"])
+async def test_backlogs_delay_no_event_of_another_webhook(
+    tmp_path: Path, autojump_clock: MockClock, fresh: str
+) -> None:
+    """Neither at the same receiver, nor at others that could use all slots (B-237)."""
+    receiver = ScriptedReceiver(["200"], busy=0.2)
+    async with delivering(
+        tmp_path, receiver, delivery_concurrency=16, per_receiver_concurrency=8
+    ) as post:
+        for number in range(4):
+            await post.webhook(f"https://h{number}.test/hook", event="to.all")
+        await post.webhook(fresh, event="to.fresh")
+
+        def work(tx: Tx) -> None:
+            webhooks = post.site.handle(tx, "Administrator").webhooks
+            webhooks.emit_many([{"name": "to.all", "data": {}}] * 200)
+
+        await post.site.store.write(work)
+        await trio.sleep(2)
+        began = trio.current_time()
+        for _ in range(3):
+            await post.settled((await post.emit("to.fresh"))[0])
+        assert trio.current_time() - began < 4
+        assert len(await waiting_jobs(post)) > 400
 
 
 async def test_webhooks_of_same_receiver_share_slots(

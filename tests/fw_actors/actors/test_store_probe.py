@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.metrics import StoreProbe, read_with_deadline
+from fw_actors.actors.background import StoreProbe, read_with_deadline
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import Ref, SeededEntropy, SilentLog, TrioClock, open_runtime
 from fw_actors.store import StatementError

@@ -1,4 +1,4 @@
-"""Traces of jobs: stored when they are queued, and held while they run (B-429)."""
+"""Traces of jobs and mails: stored when they are queued, and held while they run (B-429)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import sqlalchemy as sa
 import trio
 from trio.testing import MockClock
 
+from fw_actors.mail import MailNotSent
 from fw_actors.tracing import CURRENT_TRACE, TraceContext, in_trace, stored_context
 from tests.fw_actors.actors import jobs_app
-from tests.mail_kit import MailSite, mail_site
+from tests.mail_kit import ADDRESS, MailSite, Postbox, mail_site
 from tests.site_kit import inline_site, keep_database_at
 
 CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", 1, "congo=t61")
@@ -88,6 +89,29 @@ async def test_job_attempts_keep_trace_of_job(
     assert (job["attempts"] > 1, job["trace_context"]) == (True, STORED)
 
 
+async def test_mail_is_sent_in_trace_of_its_request(
+    folder: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are all its attempts, and nothing else."""
+    postbox = Postbox(outcomes=[MailNotSent("smtp: the mail server answered 451.")])
+    async with mail_site(folder, postbox, trace_context=True) as site:
+        seen = remember_traces(site, monkeypatch)
+        await site.hire("anna")
+        with in_trace(CALLER):
+            await site.recovery.ask("anna", ADDRESS)
+        await postbox.wait(1)
+        await trio.sleep(0.1)
+        assert [job["trace_context"] for job in await site.jobs()] == [STORED]
+        assert (seen.pop("job.failed"), len(seen)) == (CALLER.trace_id, 0)
+        await postbox.wait(2)
+        await trio.sleep(0.1)
+        assert seen.pop("mail.ended") == CALLER.trace_id
+        await site.recovery.ask("anna", ADDRESS)
+        await postbox.wait(3)
+        await trio.sleep(0.1)
+    assert seen["mail.ended"] not in (None, CALLER.trace_id)
+
+
 async def test_jobs_and_events_of_transaction_share_new_trace(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
@@ -118,12 +142,15 @@ async def test_disabled_tracing_stores_and_holds_no_job_trace(
     """Without the setting there are no traces (B-428)."""
     async with mail_site(tmp_path) as site:
         seen = remember_traces(site, monkeypatch)
+        await site.hire("anna")
+        with in_trace(CALLER):
+            await site.recovery.ask("anna", ADDRESS)
         await enqueue(site, jobs_app.note, text="x")
-        assert [job["trace_context"] for job in await site.jobs()] == [None]
+        assert [job["trace_context"] for job in await site.jobs()] == [None, None]
         set_trace = "UPDATE fw_job SET trace_context = :stored"
         await site.do(lambda fw: fw.db.sql(set_trace, {"stored": STORED}))
         await trio.sleep(0.1)
-    assert seen["job.done"] is None
+    assert (seen["mail.ended"], seen["job.done"]) == (None, None)
 
 
 @pytest.mark.parametrize("stored", [None, "", "garbage"])

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from fw_actors.actors.metrics import StoreProbe, answers
+from fw_actors.actors.background import StoreProbe, store_answers
 from fw_actors.errors import OverloadedError
 from fw_actors.runtime import SeededEntropy, TrioClock, open_runtime
 
@@ -36,4 +36,4 @@ async def test_watchdog_probe_fails_only_on_hanging_store(
         open_runtime(clock=TrioClock(0), entropy=SeededEntropy(1)) as runtime,
         runtime.running("probe", lambda: StoreProbe(store)) as probe,
     ):
-        assert await answers(probe, 20.0) is works
+        assert await store_answers(probe, 20.0) is works

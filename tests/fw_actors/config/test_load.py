@@ -326,6 +326,14 @@ def test_secrets_are_process_variables_by_lower_case_name(site: Path) -> None:
         assert secrets.get(name) is None
 
 
+def test_secret_with_other_name_is_ignored_with_warning(site: Path) -> None:
+    """It looks like a secret, and no app can read it (C-52)."""
+    warnings = load({"FW_SECRET_stripe": "x", "FW_SECRET_PAY": "y"}, site).warnings
+    assert warnings == (
+        "environment: FW_SECRET_stripe is ignored; after FW_SECRET_ a name has only A-Z, 0-9 and _",
+    )
+
+
 def test_vault_key_is_no_secret_of_apps(site: Path) -> None:
     """`fw.secret("key")` is refused (D-200)."""
     secrets = load({"FW_SECRET_KEY": "k" * 40}, site).secrets
@@ -348,7 +356,7 @@ def test_secrets_in_the_env_file_are_ignored_with_a_warning(site: Path) -> None:
 def test_unknown_fw_variables_are_warned_of_with_a_suggestion(site: Path) -> None:
     (site / ".env").write_text("FW_SMTP_HSOT=x.test\nOTHER=1\nFW_CONFIG=fw.json\n")
     assert load({"FW_PUBLIC_ULR": "https://x.test", "LANG": "C"}, site).warnings == (
-        f"{site}/.env: FW_CONFIG is ignored; it tells where this file is",
+        f"{site}/.env: FW_CONFIG is ignored; set it in the environment, since it locates this file",
         "environment: FW_PUBLIC_ULR is unknown and ignored; did you mean FW_PUBLIC_URL?",
         f"{site}/.env: FW_SMTP_HSOT is unknown and ignored; did you mean FW_SMTP_HOST?",
     )

@@ -1,4 +1,4 @@
-"""How single variables are read (C-54 to C-71)."""
+"""The parsing of single variables (C-54 to C-71)."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_database_is_a_file_or_a_server(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "data/fw.db", "sqlite://data/fw.db", "sqlite:///", "sqlite:///:memory:", "sqlite:///a?b=c",
+        "data/fw.db", "sqlite://data/fw.db", "sqlite:///", "sqlite:///:memory:", "sqlite:///data/", "sqlite:///a?b=c",
         "mysql://x/y", "postgresql://db.test", "postgresql:fw", "postgresql://db:99999/fw",
         "sqlite:",
     ],
@@ -160,7 +160,7 @@ def test_sender_is_one_address(text: str) -> None:
     "text",
     ["desk", "a@x.test, b@x.test", "a b@x.test", ".a@x.test", "a@x test", "A <a@x.test", "a@1.2",
      "A <a@x.test> B", "D, E <d@x.test>", "<>", "@x.test", "a@", "Desk", "a@x.test\nBcc: b@x.test",
-     "x" * 320 + "@x.test"],
+     "x" * 320 + "@x.test", "a@::1", "A <a@::1>", "a@x.test.", "a..b@x.test"],
 )  # fmt: skip
 def test_sender_refuses_other_text(text: str) -> None:
     refuses(parsing.sender, text)

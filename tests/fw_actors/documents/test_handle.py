@@ -72,7 +72,7 @@ NO_NAMES: list[Any] = [None, 5, "", "a/b", "nul \0", "half \ud800", "x" * 5000, 
 
 
 async def test_handle_reports_invalid_document_name_as_not_found(desk: ShopSite) -> None:
-    """Both stores give the same answer for a value that can't be a name."""
+    """Both stores give the same answer for a value that cannot be a name."""
     for name in NO_NAMES:
         with pytest.raises(NotFoundError):
             await desk.do(lambda fw, name=name: fw.get_doc("Customer", name))  # type: ignore[misc]
@@ -312,7 +312,7 @@ async def test_handle_as_user_keeps_scopes_of_original_user(desk: ShopSite) -> N
 
 
 async def test_enqueue_as_other_user_is_refused_within_scopes(desk: ShopSite) -> None:
-    """A job can't lift a refusal of scopes (A-316); it runs as its user (A-324)."""
+    """A job cannot lift a refusal of scopes (A-316); it runs as its user (A-324)."""
     other = await desk.hire("System Manager", name="other")
 
     def work(fw: Any) -> None:

@@ -1,4 +1,4 @@
-"""In Python too, a user with access scopes can't create, take over or remove a System Manager.
+"""In Python too, a user with access scopes cannot create, take over or remove a System Manager.
 
 The refusal is part of the scope, so `ignore_permissions` does not lift it (A-321).
 """
@@ -131,7 +131,7 @@ async def test_unscoped_manager_may_use_verbs_on_system_managers(scene: ShopSite
 
 
 async def test_handle_as_user_grants_no_self_service_elsewhere(scene: ShopSite) -> None:
-    """An app that acts as a System Manager for a scoped user can't change even the name."""
+    """An app that acts as a System Manager for a scoped user cannot change even the name."""
 
     def work(fw: Any) -> None:
         for name in ("root", "Administrator"):

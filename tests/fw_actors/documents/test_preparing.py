@@ -38,8 +38,8 @@ def setting(field: str, value: Any) -> Hook:
 async def test_hook_value_refused_by_field_rolls_back_insert(
     desk: ShopSite, hook: str, field: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hook can't store a value that its field does not accept (D-143); unchecked, SQLite keeps it
-    and PostgreSQL fails with 500."""
+    """A hook cannot store a value that its field does not accept (D-143); unchecked, SQLite keeps
+    it and PostgreSQL fails with 500."""
     monkeypatch.setattr(desk.shop.Order, hook, setting(field, value))
     with pytest.raises(ValidationError):
         await desk.do(order)
@@ -74,7 +74,7 @@ async def test_row_rebuilt_by_hook_keeps_secrets_by_name(
 async def test_hook_change_of_document_name_is_refused(
     desk: ShopSite, hook: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hook can't change a stored name (D-144): the row of the other document would be written or
+    """A hook cannot change a stored name (D-144): the row of the other document would be written or
     deleted."""
     mine, other = [(await desk.do(order)).name for _ in range(2)]
     monkeypatch.setattr(desk.shop.Order, hook, setting("name", other))

@@ -42,7 +42,7 @@ class Held:
 def in_use(kept: Pool, count: int, origin: Origin = HERE) -> Sequence[Connection]:
     connections = [cast(Connection, Held(origin)) for _ in range(count)]
     for connection in connections:
-        kept.adopt(connection)
+        kept.add(connection)
     return connections
 
 
@@ -191,7 +191,7 @@ class HandshakeRecords:
 
 
 async def test_handshake_steps_yield_to_other_tasks() -> None:
-    turn, passes, now = trio.Lock(), list[int](), [0]
+    handshaking, passes, now = trio.Lock(), list[int](), [0]
     context = ssl.create_default_context()
 
     async def count_passes() -> None:
@@ -206,7 +206,7 @@ async def test_handshake_steps_yield_to_other_tasks() -> None:
                 tls = Tls(context, "hook.test")
                 tls.session = cast(ssl.SSLObject, Handshake(passes, now))
                 records = cast(RecordStream, HandshakeRecords())
-                handshakes.start_soon(tls.shake_hands, records, turn)
+                handshakes.start_soon(tls.do_handshake, records, handshaking)
         nursery.cancel_scope.cancel()
     assert len(passes) == 60
     # The order in a pass is random: a step may run after the count in one, before it in the next.

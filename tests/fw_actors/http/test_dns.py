@@ -1,4 +1,4 @@
-"""Look-ups run in a few threads of their own, which dead names can't use up (B-149)."""
+"""Look-ups run in a few threads of their own, which dead names cannot use up (B-149)."""
 
 from __future__ import annotations
 

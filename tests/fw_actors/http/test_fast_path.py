@@ -80,7 +80,7 @@ def test_read_plain_agrees_with_h11(data: bytes) -> None:
         return
     reader = ResponseReader(fast_path=False)
     reader.feed(data)
-    answer = reader.answer(Times())
+    answer = reader.response(Times())
     assert (answer.status, answer.body) == (plain.status, plain.body[:512])
     assert (answer.location, answer.retry_after) == (None, None)
     assert reader.reusable

@@ -66,7 +66,7 @@ def pool(time: Time) -> Pool:
 def used(pool: Pool, origin: Origin = HERE) -> FakeConnection:
     """A connection that was dialled and came back."""
     connection = FakeConnection(origin)
-    pool.adopt(connection)
+    pool.add(connection)
     pool.give_back(connection)
     return connection
 
@@ -86,7 +86,7 @@ def test_pool_gives_connection_only_to_its_origin(pool: Pool) -> None:
 def test_pool_closes_connections_above_origin_limit(pool: Pool) -> None:
     connections = [FakeConnection(HERE) for _ in range(3)]
     for connection in connections:
-        pool.adopt(connection)
+        pool.add(connection)
     for connection in connections:
         pool.give_back(connection)
     assert [connection.closed for connection in connections] == [0, 0, 1]
@@ -104,7 +104,7 @@ def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
     pool = Pool(PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0), time)
     mine = [FakeConnection(HERE), FakeConnection(HERE)]
     for connection in mine:
-        pool.adopt(connection)
+        pool.add(connection)
     pool.give_back(mine[0])
     used(pool, THERE)
     pool.give_back(mine[1])
@@ -143,7 +143,7 @@ def test_pool_sweep_closes_only_old_and_dead_connections(pool: Pool, time: Time)
 
 def test_pool_keeps_nothing_after_close(pool: Pool) -> None:
     idle, out = used(pool), FakeConnection(HERE)
-    pool.adopt(out)
+    pool.add(out)
     pool.close_all()
     assert (idle.closed, out.closed) == (1, 0)
     pool.give_back(out)
@@ -174,7 +174,7 @@ class PoolMachine(RuleBasedStateMachine):
         if connection is None:
             connection = FakeConnection(origin)
             self.all.append(connection)
-            self.pool.adopt(connection)
+            self.pool.add(connection)
         assert isinstance(connection, FakeConnection)
         assert connection not in self.held
         assert (connection.origin, connection.closed) == (origin, 0)

@@ -44,7 +44,7 @@ def read(
         if reader.ended:
             break
         reader.feed(piece)
-    return reader, reader.answer(Times())
+    return reader, reader.response(Times())
 
 
 @pytest.mark.parametrize("cut", ["whole", "by h11", "byte by byte"])
@@ -197,7 +197,7 @@ def test_response_reader_takes_status_despite_any_header(
     if not reader.ended:
         reader.feed(END)
     assert reader.ended
-    assert reader.answer(Times()).status == status
+    assert reader.response(Times()).status == status
 
 
 def test_response_reader_limits_head_to_64_kib() -> None:
@@ -224,7 +224,7 @@ def test_response_reader_keeps_body_of_broken_connection() -> None:
     reader = ResponseReader()
     reader.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf")
     reader.break_off()
-    assert reader.answer(Times()).body == b"half"
+    assert reader.response(Times()).body == b"half"
     with pytest.raises(ProtocolError):
         ResponseReader().break_off()
 
@@ -246,6 +246,6 @@ def test_response_reader_strips_secrets_from_location(sent: bytes, kept: str) ->
     assert read([data])[1].location == kept
 
 
-def test_response_reader_has_no_answer_before_head() -> None:
-    with pytest.raises(ValueError, match="before its head"):
-        ResponseReader().answer(Times())
+def test_response_reader_refuses_response_before_head() -> None:
+    with pytest.raises(ValueError, match="incomplete"):
+        ResponseReader().response(Times())

@@ -13,7 +13,7 @@ import trustme
 
 from fw_actors.http import Origin
 from fw_actors.http.exchange import Connection, PlainConnection
-from fw_actors.http.tls import RecordStream, SessionCache, secure
+from fw_actors.http.tls import RecordStream, SessionCache, start_tls
 
 RECORDS = [
     b"\x16\x03\x03\x00\x03abc",
@@ -93,7 +93,7 @@ async def connected(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(server.do_handshake)
             origin, sessions, turn = Origin("https", "h", 443), SessionCache(), trio.Lock()
-            connection = await secure(origin, here, sending, sessions, turn, fast_path=fast_path)
+            connection = await start_tls(origin, here, sending, sessions, turn, fast_path=fast_path)
         yield connection, server
 
 

@@ -89,7 +89,7 @@ async def test_smtp_auth_goes_to_loopback_or_over_tls(make: Make, how: str) -> N
 async def test_smtp_auth_is_refused_in_clear_text(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No sign-in in clear text; judged on the connected address, not on the name (O-55)."""
+    """No sign-in in clear text; decided by the connected address, not on the name (O-55)."""
     server = make(users={"desk": "s3cret"})
     monkeypatch.setattr(transports, "is_loopback_peer", lambda connected: False)
     with pytest.raises(MailRefused, match=r"auth: .*clear text"):
@@ -156,6 +156,69 @@ async def test_smtp_hang_up_is_retried() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(hang_up)
             with pytest.raises(MailNotSent, match="smtp: the mail server closed the connection"):
+                await transport(listening.getsockname()[1]).send(MESSAGE)
+
+
+GREETED = (b"220 mail.test\r\n", b"250-mail.test\r\n250 AUTH CRAM-MD5\r\n")
+AT_RECIPIENT = (*GREETED, b"250 OK\r\n")
+
+
+@pytest.mark.parametrize(
+    ("replies", "told"),
+    [
+        ((*GREETED, b"334 abc\r\n"), "auth: the mail server sent an invalid challenge."),
+        ((b"220 mail.test\r\n", b"250-mail.test\r\n250 AUTH XOAUTH2\r\n"),
+         "smtp: No suitable authentication method found."),
+        ((b"HTTP/1.1 400 Bad Request\r\n",), "smtp: the mail server sent an invalid reply."),
+        ((*AT_RECIPIENT, b"OK\r\n"), "recipient: the mail server sent an invalid reply."),
+        ((*AT_RECIPIENT, b"650 odd\r\n"), "recipient: the mail server sent an invalid reply."),
+        ((*AT_RECIPIENT, b"250 OK\r\n", b"999 odd\r\n"),
+         "message: the mail server sent an invalid reply."),
+        ((b"220 mail.test\r\n", None), "timeout: the mail server did not answer in time."),
+    ],
+)  # fmt: skip
+async def test_invalid_smtp_replies_are_retried(
+    monkeypatch: pytest.MonkeyPatch, replies: tuple[bytes | None, ...], told: str
+) -> None:
+    """Only a valid 5xx reply is final (O-59), and the error names the cause (O-145)."""
+    monkeypatch.setattr(transports, "TIMEOUT_SECONDS", 1.0)
+    account: dict[str, Any] = {} if len(replies) > 3 else {"user": "desk", "password": "s3cret"}
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def reply() -> None:
+            connected, _ = listening.accept()
+            with connected, connected.makefile("rb") as commands, suppress(OSError):
+                for each in replies:
+                    if each is not None:
+                        connected.sendall(each)
+                    commands.readline()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, reply)
+            with pytest.raises(MailNotSent) as fault:
+                await transport(listening.getsockname()[1], **account).send(MESSAGE)
+    assert str(fault.value) == told
+
+
+async def test_smtp_server_that_ignores_quit_has_accepted_message() -> None:
+    """Waiting for it could use up the time of the attempt, and the mail be sent again."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        replies = (b"220 mail.test", *[b"250 OK"] * 3, b"354 go on", b"250 accepted")
+
+        def reply() -> None:
+            connected, _ = listening.accept()
+            with connected, connected.makefile("rb") as commands:
+                for each in replies:
+                    connected.sendall(each + b"\r\n")
+                    while each.startswith(b"354") and commands.readline() != b".\r\n":
+                        pass
+                    if not each.startswith(b"354"):
+                        commands.readline()
+                commands.read()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, reply)
+            with trio.fail_after(transports.TIMEOUT_SECONDS / 2):
                 await transport(listening.getsockname()[1]).send(MESSAGE)
 
 

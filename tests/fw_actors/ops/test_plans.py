@@ -19,6 +19,7 @@ from fw_actors.access.sessions import Sessions
 from fw_actors.actors import sweeper
 from fw_actors.documents.query import list_page
 from fw_actors.errors import FwError
+from fw_actors.ops.doctor.delivery import receiver_backlogs, webhook_facts
 from fw_actors.rules.delivery import Backoff, DeliveryStatus, Ending
 from fw_actors.rules.findings import ServiceState
 from fw_actors.rules.identifiers import parse_api_key
@@ -269,6 +270,37 @@ async def test_sweep_reads_only_rows_that_it_deletes(office: Office) -> None:
         )
         == []
     )
+
+
+async def test_doctor_counts_failed_deliveries_of_a_day_by_their_time(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many have failed before (O-131)."""
+    found: list[Access] = []
+
+    async def explained(fn: Work) -> object:
+        return await office.site.store.write(lambda tx: _explained(tx, fn, found))
+
+    monkeypatch.setattr(office.site.store, "read", explained)
+    await webhook_facts(office.site)
+    sought = [each.sought for each in found if each.table == "doc_webhook_delivery"]
+    assert [{"status"}, {"status", "last_attempt"}] == sorted(sought, key=len), found
+
+
+def _explained(tx: Tx, fn: Work, found: list[Access]) -> object:
+    """Run a function in a transaction; add the accesses of its statements to `found`."""
+    told: list[object] = []
+    found += accesses(tx, lambda: told.append(fn(tx)))
+    return told[0]
+
+
+async def test_doctor_reads_last_errors_of_receivers_from_their_webhooks(office: Office) -> None:
+    """However many deliveries there are (O-142)."""
+    await office.subscribe()
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    found = await plans_of(office, receiver_backlogs)
+    assert not [each for each in found if each.table == "doc_webhook_delivery"]
+    assert unsought(found, fw_webhook_health="webhook") == []
 
 
 async def test_document_is_read_by_name_and_its_links_by_index(

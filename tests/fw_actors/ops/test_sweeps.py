@@ -125,6 +125,22 @@ async def test_sweep_deletes_up_to_a_thousand_rows_oldest_first(
     assert await sweep(office, (step, step)) == [100, 0]
 
 
+@pytest.mark.parametrize(("table", "step"), [("fw_known_address", 3), ("fw_known_device", 4)])
+async def test_sweep_deletes_up_to_a_thousand_rows_of_one_key(
+    office: Office, table: str, step: int
+) -> None:
+    """A sweep deletes at most 1,000 records at once (O-74): many users may share an address."""
+    age = {"fw_known_address": 30, "fw_known_device": 400}[table]
+    rows = [
+        {"user": f"user{n}", "key": b"an office", "seen": NOW - age * DAY - n} for n in range(1100)
+    ]
+    await put(office, table, rows)
+    batch = sweeper.auth_batches(15)[step]
+    assert await sweep(office, (batch,)) == [1000]
+    assert (await left(office, "seen", table))[0] == NOW - age * DAY - 99
+    assert await sweep(office, (batch, batch)) == [100, 0]
+
+
 def delivery(name: str, status: str, age_days: float, **values: Any) -> dict[str, Any]:
     return {
         "name": name, "status": status, "last_attempt": int(NOW - age_days * DAY), "webhook": "w",

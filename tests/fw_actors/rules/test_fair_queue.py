@@ -1,4 +1,4 @@
-"""How a full queue is shared: at most 64 wait (A-113, A-116, A-117)."""
+"""The shares of a full queue: at most 64 wait (A-113, A-116, A-117)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ ROWS = [  # password, the rule it breaks
 
 
 @pytest.mark.parametrize(("password", "broken"), ROWS)
-def test_password_policy_judges_length_blankness_and_account(password: str, broken: str) -> None:
+def test_password_policy_checks_length_blankness_and_account(password: str, broken: str) -> None:
     """At least `minPasswordLength` code points (A-131), at most 256 (A-132), not blank (A-133),
     and not the account's name (A-134)."""
     assert rule(password) == broken

@@ -56,12 +56,12 @@ TEXTS = [
 NO_NUMBERS: list[object] = [True, False, None, "30", "", [], {}, [3]]
 
 
-def judge(document: object) -> ParsedPolicy:
+def policy_of(document: object) -> ParsedPolicy:
     return parse_policy(json.dumps(document))
 
 
 def only_problem(document: object) -> str:
-    problems = judge(document).problems
+    problems = policy_of(document).problems
     assert len(problems) == 1, problems
     return problems[0]
 
@@ -81,9 +81,9 @@ def only_problem(document: object) -> str:
 def test_policy_gives_documented_default_for_absent_key(
     section: str, key: str, default: object
 ) -> None:
-    judged = judge({})
-    assert not judged.problems
-    assert judged.sections[section][key] == default
+    policy = policy_of({})
+    assert not policy.problems
+    assert policy.sections[section][key] == default
 
 
 def test_policy_has_exactly_documented_keys() -> None:
@@ -94,7 +94,7 @@ def test_policy_has_exactly_documented_keys() -> None:
         ("ops", "outgoing"),
         ("ops", "processes"),
     }
-    assert {(s, key) for s, keys in judge({}).sections.items() for key in keys} == expected
+    assert {(s, key) for s, keys in policy_of({}).sections.items() for key in keys} == expected
 
 
 @pytest.mark.parametrize(("section", "key", "_default", "low", "high"), WHOLE_NUMBERS)
@@ -106,8 +106,8 @@ def test_policy_limits_whole_numbers_to_their_range(
     C-24, C-18, C-27, C-28, C-31, C-33,
     C-34, C-36, C-37, C-38, C-39, C-41)."""
     for value in (low, high):
-        judged = judge({section: {key: value}})
-        assert (judged.problems, judged.sections[section][key]) == ((), value)
+        policy = policy_of({section: {key: value}})
+        assert (policy.problems, policy.sections[section][key]) == ((), value)
     refused: list[object] = [low - 1, high + 1, -(10**30), 10**30, low + 0.5, float(high)]
     for other in refused:
         problem = only_problem({section: {key: other}})
@@ -119,7 +119,7 @@ def test_policy_limits_fractions_to_their_range(
     section: str, key: str, _default: float, low: float, high: float
 ) -> None:
     for value in (low, high, 0.5, 7):
-        assert not judge({section: {key: value}}).problems
+        assert not policy_of({section: {key: value}}).problems
     for value in (0, 0.09, 86400.1, -1):
         assert f"{section}.{key}" in only_problem({section: {key: value}})
     assert f"{section}.{key}" in "".join(
@@ -139,7 +139,7 @@ def test_policy_refuses_other_types_as_numbers(section: str, key: str, value: ob
 @pytest.mark.parametrize(("section", "key", "_default"), FLAGS)
 def test_policy_flag_accepts_only_booleans(section: str, key: str, _default: bool) -> None:
     for value in (True, False):
-        assert judge({section: {key: value}}).sections[section][key] is value
+        assert policy_of({section: {key: value}}).sections[section][key] is value
     others: list[object] = [0, 1, "true", "yes", None, []]
     for other in others:
         assert f"{section}.{key}" in only_problem({section: {key: other}})
@@ -148,8 +148,8 @@ def test_policy_flag_accepts_only_booleans(section: str, key: str, _default: boo
 def test_policy_secure_cookie_accepts_null() -> None:
     """null means that `Secure` is decided per request (A-171, C-25)."""
     for value in (True, False, None):
-        judged = judge({"auth": {"secureCookie": value}})
-        assert (judged.problems, judged.sections["auth"]["secureCookie"]) == ((), value)
+        policy = policy_of({"auth": {"secureCookie": value}})
+        assert (policy.problems, policy.sections["auth"]["secureCookie"]) == ((), value)
     others: list[object] = [1, 0, "maybe", {}]
     for other in others:
         assert "auth.secureCookie" in only_problem({"auth": {"secureCookie": other}})
@@ -158,14 +158,14 @@ def test_policy_secure_cookie_accepts_null() -> None:
 @pytest.mark.parametrize(("section", "key"), TEXTS)
 def test_policy_text_refuses_control_characters(section: str, key: str) -> None:
     for value in ("plain", "Größe 日本"):
-        assert judge({section: {key: value}}).sections[section][key] == value
+        assert policy_of({section: {key: value}}).sections[section][key] == value
     others: list[object] = [5, None, True, [], {}, "a\x00b", "a\x1bb", "\ud800", "x" * 5000]
     for other in others:
         assert f"{section}.{key}" in only_problem({section: {key: other}})
 
 
 def test_policy_allows_line_breaks_only_in_notice() -> None:
-    assert not judge({"login": {"notice": "one\n\ttwo\r\n"}}).problems
+    assert not policy_of({"login": {"notice": "one\n\ttwo\r\n"}}).problems
     assert "login.demoUser" in only_problem({"login": {"demoUser": "one\ntwo"}})
 
 
@@ -233,8 +233,8 @@ def test_policy_refuses_unreadable_file(text: str, says: str) -> None:
 
 
 def test_policy_keeps_apps_in_order() -> None:
-    judged = judge({"apps": ["examples.notes", "shop", "webshop", "fwx"]})
-    assert (judged.problems, judged.apps) == ((), ("examples.notes", "shop", "webshop", "fwx"))
+    policy = policy_of({"apps": ["examples.notes", "shop", "webshop", "fwx"]})
+    assert (policy.problems, policy.apps) == ((), ("examples.notes", "shop", "webshop", "fwx"))
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_policy_refuses_repeated_app() -> None:
 
 def test_policy_reports_all_problems_together() -> None:
     """All problems are reported at once, with file and key (C-14)."""
-    problems = judge(
+    problems = policy_of(
         {
             "auth": {key: -1 for section, key, *_ in WHOLE_NUMBERS if section == "auth"}
             | {"secureCookie": "maybe", "selfServiceApiKeys": 3, "sesionDays": 4},
@@ -276,22 +276,22 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
 )
-KNOWN_NAMES = st.sampled_from([*judge({}).sections, "apps", "name", "sessionDays", "notice"])
+KNOWN_NAMES = st.sampled_from([*policy_of({}).sections, "apps", "name", "sessionDays", "notice"])
 
 
 @given(st.text() | JSON_VALUES.map(json.dumps))
 def test_policy_problems_are_printable_for_any_text(text: str) -> None:
-    judged = parse_policy(text)
-    assert all(problem.isprintable() for problem in judged.problems)
+    policy = parse_policy(text)
+    assert all(problem.isprintable() for problem in policy.problems)
 
 
 @given(st.dictionaries(KNOWN_NAMES, JSON_VALUES | st.dictionaries(KNOWN_NAMES, JSON_VALUES)))
 def test_policy_values_are_valid_for_any_document(
     document: dict[str, object],
 ) -> None:
-    sections = judge(document).sections
+    sections = policy_of(document).sections
     present = {
         section: {key: value for key, value in values.items() if value is not None}
         for section, values in sections.items()
     }
-    assert not judge(present).problems
+    assert not policy_of(present).problems

@@ -11,8 +11,8 @@ from fw_actors.rules.signing import (
     SavedRequest,
     UnreadableRequest,
     event_type_of,
-    judge,
     parse_saved,
+    verify_request,
 )
 
 SECRET = "whsec_" + "A" * 43 + "="
@@ -33,70 +33,70 @@ def signed(body: bytes = BODY, secret: str = SECRET, age: int = 0) -> dict[str, 
     }
 
 
-def test_judge_verifies_officially_signed_request() -> None:
-    found = judge(SECRET, SavedRequest(signed(age=7), BODY), NOW)
+def test_verify_request_verifies_officially_signed_request() -> None:
+    found = verify_request(SECRET, SavedRequest(signed(age=7), BODY), NOW)
     assert (found.verified, found.faults, found.delivery, found.age) == (True, (), "msg_1", 7.0)
 
 
-def test_judge_accepts_any_matching_signature() -> None:
+def test_verify_request_accepts_any_matching_signature() -> None:
     headers = signed()
     headers["webhook-signature"] = "v1,AAAA v2,x " + headers["webhook-signature"]
-    assert judge(SECRET, SavedRequest(headers, BODY), NOW).verified
+    assert verify_request(SECRET, SavedRequest(headers, BODY), NOW).verified
 
 
 @pytest.mark.parametrize(
     ("body", "told"),
     [
         (BODY + b"\n", "a line end was added"),
-        (json.dumps(json.loads(BODY)).encode(), "written anew"),
+        (json.dumps(json.loads(BODY)).encode(), "reformatted"),
         (BODY.replace(b"1", b"2"), "another secret, or the body was changed"),
     ],
 )
-def test_judge_explains_changed_body(body: bytes, told: str) -> None:
-    found = judge(SECRET, SavedRequest(signed(), body), NOW)
+def test_verify_request_explains_changed_body(body: bytes, told: str) -> None:
+    found = verify_request(SECRET, SavedRequest(signed(), body), NOW)
     assert not found.verified
     assert told in found.faults[0]
 
 
-def test_judge_refuses_other_secret() -> None:
+def test_verify_request_refuses_other_secret() -> None:
     other = "whsec_" + "B" * 43 + "="
-    assert not judge(other, SavedRequest(signed(), BODY), NOW).verified
+    assert not verify_request(other, SavedRequest(signed(), BODY), NOW).verified
 
 
-def test_judge_explains_secret_used_as_text() -> None:
+def test_verify_request_explains_secret_used_as_text() -> None:
     import base64
 
     as_text = "whsec_" + base64.b64encode(SECRET.encode()).decode()
-    found = judge(SECRET, SavedRequest(signed(secret=as_text), BODY), NOW)
+    found = verify_request(SECRET, SavedRequest(signed(secret=as_text), BODY), NOW)
     assert "as text" in found.faults[0]
 
 
 @pytest.mark.parametrize(("age", "told"), [(301, "ago"), (-301, "ahead")])
-def test_judge_refuses_request_out_of_tolerance(age: int, told: str) -> None:
+def test_verify_request_refuses_request_out_of_tolerance(age: int, told: str) -> None:
     request = SavedRequest(signed(age=age), BODY)
-    found = judge(SECRET, request, NOW)
+    found = verify_request(SECRET, request, NOW)
     assert told in found.faults[0]
-    assert judge(SECRET, request, NOW, tolerance=None).verified
+    assert verify_request(SECRET, request, NOW, tolerance=None).verified
 
 
 @pytest.mark.parametrize(("tolerance", "told"), [(0.1, "0.1 s"), (2, "2 s"), (0, "0 s")])
-def test_judge_names_given_tolerance(tolerance: float, told: str) -> None:
-    found = judge(SECRET, SavedRequest(signed(age=3), BODY), NOW, tolerance)
+def test_verify_request_names_given_tolerance(tolerance: float, told: str) -> None:
+    found = verify_request(SECRET, SavedRequest(signed(age=3), BODY), NOW, tolerance)
     assert f"more than {told} is not accepted" in found.faults[0]
 
 
 @pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
-def test_judge_names_missing_header(name: str) -> None:
+def test_verify_request_names_missing_header(name: str) -> None:
     headers = signed()
     del headers[name]
-    assert judge(SECRET, SavedRequest(headers, BODY), NOW).faults == (
+    assert verify_request(SECRET, SavedRequest(headers, BODY), NOW).faults == (
         f"The header {name} is missing.",
     )
 
 
-def test_judge_explains_unusable_headers() -> None:
+def test_verify_request_explains_unusable_headers() -> None:
     headers = {**signed(), "webhook-timestamp": "soon", "webhook-signature": "v2,abc"}
-    faults = " ".join(judge(SECRET, SavedRequest(headers, BODY), NOW).faults)
+    faults = " ".join(verify_request(SECRET, SavedRequest(headers, BODY), NOW).faults)
     assert "seconds since 1970" in faults
     assert "version v1" in faults
 

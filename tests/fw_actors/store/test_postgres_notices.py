@@ -34,7 +34,7 @@ class SocketConnection:
     def fileno(self) -> int:
         return self.descriptor
 
-    def tell(self) -> None:
+    def send(self) -> None:
         if self.fault is not None:
             raise self.fault
 

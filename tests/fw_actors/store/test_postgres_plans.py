@@ -1,4 +1,4 @@
-"""How PostgreSQL carries out the statements of the queue (O-21, B-237)."""
+"""The plans of PostgreSQL for the statements of the queue (O-21, B-237)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_next_due_plan_is_single_index_seek(store: Store) -> None:
 
 
 async def test_heads_plan_reads_few_pages_per_partition(store: Store) -> None:
-    """Work is counted in pages, which load can't change; an index walk would read thousands."""
+    """Work is counted in pages, which load cannot change; an index walk would read thousands."""
     found = await store.read(lambda tx: plan(tx, HEADS, "ANALYZE, BUFFERS", queue="webhook"))
     assert "Seq Scan on fw_job" not in found, found
     pages = re.search(r"Buffers: shared hit=(\d+)(?: read=(\d+))?", found)

@@ -162,7 +162,7 @@ async def test_non_durable_write_is_committed_before_later_write(
 async def test_waiting_writes_are_refused_together_on_locked_database(
     open_store: OpenStore, path: Path, durable: bool
 ) -> None:
-    """Waiting writes don't wait for the lock in sequence."""
+    """Waiting writes do not wait for the lock in sequence."""
     async with open_store(busy_seconds=1.0) as store:
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -41,7 +41,7 @@ async def main():
     path, clock, entropy = Path(sys.argv[1]), SystemClock(), SystemEntropy()
     async with open_sqlite(path, clock=clock, entropy=entropy) as store:
         await store.write(lambda tx: tx.raw("CREATE TABLE other (id INTEGER)"))
-        store.tell_others()
+        store.notify_others()
 
 trio.run(main)
 """
@@ -139,7 +139,7 @@ async def test_store_works_without_abstract_sockets(
     monkeypatch.setattr(trio_sqlite, "socket_names", lambda path: [])
     async with opened(tmp_path / "fw.db") as store:
         store.on_external_commit(lambda: None)
-        store.tell_others()
+        store.notify_others()
         assert await store.write(lambda tx: 1) == 1
 
 
@@ -152,7 +152,7 @@ async def test_commit_notices_are_merged_per_event_loop_run(tmp_path: Path) -> N
             listener.bind(trio_sqlite.socket_names(path)[0])
             for _ in range(2):
                 for _ in range(100):
-                    store.tell_others()
+                    store.notify_others()
                 await trio.testing.wait_all_tasks_blocked()
                 assert listener.recv(10) == b"!"
                 with pytest.raises(BlockingIOError):

@@ -1,4 +1,4 @@
-"""How SQLite carries out the statements of the queue (O-21, B-237)."""
+"""The plans of SQLite for the statements of the queue (O-21, B-237)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_stats_plan_scans_table_without_index(store: Store) -> None:
 
 
 async def test_heads_cost_is_independent_of_due_jobs(store: Store) -> None:
-    """Work is counted in instructions of SQLite's virtual machine, which load can't change."""
+    """Work is counted in instructions of SQLite's virtual machine, which load cannot change."""
 
     def many(tx: Tx, count: int) -> None:
         for _ in range(count):

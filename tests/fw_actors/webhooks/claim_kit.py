@@ -16,7 +16,20 @@ from tests.fw_actors.office import Office
 RUNS = ServiceState(running=True)
 
 
-class FreeSlots:
+class EvenLimits:
+    """Limits of a claim that treats all Webhooks alike and may read any number of bytes."""
+
+    def turn(self, webhook: str) -> int:
+        return 0
+
+    def may_read(self, hook: object) -> bool:
+        return True
+
+    def hold(self, size: int) -> None:
+        pass
+
+
+class FreeSlots(EvenLimits):
     """Slots for so many deliveries of all Webhooks."""
 
     def __init__(self, most: int = 100) -> None:
@@ -99,8 +112,8 @@ class OutcomeDepot:
                 outcome = AttemptOutcome(
                     Ending[ending], tx.now, 3, 400, b"what it said", "status: 400."
                 )
-                judged = self._deliveries.outcome_batch([(due, outcome)])
-                assert self._deliveries.settle_all(tx, judged) != [None]
+                batch = self._deliveries.outcome_batch([(due, outcome)])
+                assert self._deliveries.settle_all(tx, batch) != [None]
 
         await self.office.site.store.write(once)
 
@@ -118,7 +131,7 @@ class OutcomeDepot:
         )
 
 
-class UnlimitedSlots:
+class UnlimitedSlots(EvenLimits):
     """The same number of free slots for each Webhook; claims take none."""
 
     def __init__(self, most: int = 100) -> None:

@@ -25,6 +25,7 @@ from fw_actors.webhooks.claims import (
 )
 from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries, readable
 from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.webhooks.claim_kit import EvenLimits
 from tests.site_kit import database_of
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 START = 1_800_000_000_000
 
 
-class SlotsPerWebhook:
+class SlotsPerWebhook(EvenLimits):
     """So many slots for each Webhook; it records which Webhooks took them."""
 
     def __init__(self, each: int = 100, closed: tuple[str | None, ...] = ()) -> None:
@@ -513,7 +514,7 @@ async def test_leased_rows_are_equal_packed_and_row_by_row(office: Office) -> No
 
     def read(tx: Tx, deliveries: Deliveries) -> tuple[list[Head], list[LeasedDelivery], list[int]]:
         found = deliveries.leased(tx, leased.leases, leased.token)
-        return deliveries.heads(tx), found.due(), found.swept
+        return deliveries.heads(tx), found.due(), found.orphans
 
     plain = Deliveries(office.site.registry, Backoff(30.0, 3600.0), packed=False)
     store = office.site.store

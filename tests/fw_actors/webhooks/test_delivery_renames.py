@@ -216,7 +216,8 @@ async def test_emit_records_nothing_for_namesake_of_deleted_webhook(office: Offi
     events = [{"name": "a.b", "data": {"n": n}} for n in (2, 3)]
     told = await office.do(lambda fw: fw.webhooks.emit_many(events))
     keyed = await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 4}, key="k"))
-    await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 5}))
-    assert [*told, keyed] == [{"deliveries": []}] * 3
+    alone = await office.do(lambda fw: fw.webhooks.emit("a.b", {"n": 5}))
+    [batch] = await office.do(lambda fw: fw.webhooks.emit_many([events[0]]))
+    assert [*told, keyed, alone, batch] == [{"deliveries": []}] * 5
     assert [row["payload"]["data"] for row in await office.deliveries()] == [{"n": 1}]
     assert len(await office.sql("SELECT id FROM fw_job")) == 1

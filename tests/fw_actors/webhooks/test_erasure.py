@@ -12,7 +12,7 @@ from fw_actors.rules.findings import ServiceState
 from fw_actors.webhooks.diagnostics import delivery_report
 from fw_actors.webhooks.erasure import erasable, erase, erase_many, payload_batches
 from tests.fw_actors.office import Office
-from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
+from tests.fw_actors.webhooks.claim_kit import OutcomeDepot, emit
 from tests.plans import Access, accesses, unsought
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -167,25 +167,98 @@ async def test_payload_sweep_erases_old_bodies_in_bounded_steps(office: Office) 
     assert kept == [(later,)]
 
 
-async def test_payload_sweep_revisits_missed_rows_within_day(
+class SweptDays:
+    """Failed deliveries, and the sweep of a service that is started anew each day."""
+
+    def __init__(self, office: Office, clock: MockClock) -> None:
+        self._office, self._clock, self._depot = office, clock, OutcomeDepot(office)
+
+    async def delivery(self, ago: int = 2 * DAY) -> str:
+        """Make a delivery that failed `ago` (ms)."""
+        if not await self._office.sql("SELECT name FROM doc_webhook"):
+            await self._office.subscribe()
+        (name,) = await emit(self._office, "N-1")
+        await self._depot.attempt("REFUSED")
+        await self._office.sql(
+            "UPDATE doc_webhook_delivery SET last_attempt = last_attempt - :ago WHERE name = :it",
+            ago=ago, it=name,
+        )  # fmt: skip
+        return name
+
+    async def restore(self, delivery: str) -> None:
+        """Undo an erasure: as if another transaction had locked the row."""
+        await self._office.sql(
+            "UPDATE doc_webhook_delivery SET erased = NULL WHERE name = :it", it=delivery
+        )
+
+    async def sweep(self) -> int:
+        """Sweep once; return the number of erased deliveries."""
+        _, failed = payload_batches(1, 1)
+        count = 0
+        while await self._office.site.store.write(failed):
+            count += 1
+        return count
+
+    def next_day(self) -> None:
+        self._clock.jump(DAY / 1000)
+
+
+async def test_payload_sweep_revisits_missed_rows_next_day(
     office: Office, autojump_clock: MockClock
 ) -> None:
     """A row that another transaction had locked is skipped at first (PostgreSQL)."""
-    depot = OutcomeDepot(office)
-    missed = await depot.ended("REFUSED")
-    await depot.ended("REFUSED")
+    days = SweptDays(office, autojump_clock)
+    missed = await days.delivery()
+    first = await days.sweep()
+    await days.restore(missed)
+    days.next_day()
+    assert (first, await days.sweep()) == (1, 1)
+
+
+async def test_payload_sweep_skips_erased_deliveries_of_earlier_days(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """A sweep reads the deliveries of two days, however many were erased before (B-364)."""
+    days = SweptDays(office, autojump_clock)
+    early = await days.delivery()
+    counts = [await days.sweep()]
+    for _ in range(2):
+        days.next_day()
+        await days.delivery()
+        counts.append(await days.sweep())
+    await days.restore(early)  # the sweep would find it if it still read it
+    days.next_day()
+    counts.append(await days.sweep())
+    assert counts == [1, 1, 1, 0]
+
+
+async def test_payload_sweep_revisits_missed_rows_after_quick_sweeps(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Sweeps by the command line, one right after the other, may all find the same lock."""
+    days = SweptDays(office, autojump_clock)
+    missed = await days.delivery()
+    counts = [await days.sweep() for _ in range(3)]
+    await days.restore(missed)
+    assert (counts, await days.sweep()) == ([1, 0, 0], 1)
+
+
+async def test_payload_sweep_begins_anew_after_clock_was_set_back(
+    office: Office, autojump_clock: MockClock
+) -> None:
+    """Deliveries then end earlier than those that were erased while the clock was ahead."""
+    days = SweptDays(office, autojump_clock)
+    await days.delivery(ago=2 * DAY)
+    counts = [await days.sweep()]
+    days.next_day()
+    counts.append(await days.sweep())
+    await days.delivery(ago=20 * DAY)
     await office.sql(
-        "UPDATE doc_webhook_delivery SET last_attempt = last_attempt - :by", by=2 * DAY
+        "UPDATE fw_meta SET value = replace(value, '\"moved\":', '\"moved\":9')"
+        " WHERE key = 'payload_sweep.Failed'"
     )
-    await office.sql("UPDATE doc_webhook_delivery SET last_attempt = 1 WHERE name = :it", it=missed)
-    _, failed = payload_batches(1, 1)
-    store = office.site.store
-    while await store.write(failed):
-        pass
-    await office.sql("UPDATE doc_webhook_delivery SET erased = NULL WHERE name = :it", it=missed)
-    assert await store.write(failed) == 0
-    autojump_clock.jump(DAY / 1000)
-    assert await store.write(failed) == 1
+    counts.append(await days.sweep())
+    assert counts == [1, 0, 1]
 
 
 def test_payload_sweep_without_days_erases_nothing() -> None:

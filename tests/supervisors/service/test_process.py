@@ -1,4 +1,4 @@
-"""Signals that can't hit a stranger."""
+"""Signals that cannot hit a stranger."""
 
 from __future__ import annotations
 

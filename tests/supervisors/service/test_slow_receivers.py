@@ -1,4 +1,4 @@
-"""How many POSTs a receiver gets at once, as it sees it: a real service and a real receiver."""
+"""The number of simultaneous POSTs at a receiver: a real service and a real receiver."""
 
 from __future__ import annotations
 

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from supervisors.service import processes
+from supervisors.service.process import DRAIN_SECONDS
 from supervisors.service.processes import ServingProcess, open_processes
 from supervisors.service.site_files import ServeLock, SitePaths
 from supervisors.service.systemd import READY, STOPPING, WATCHDOG, Notifier
@@ -210,6 +212,39 @@ async def hang_second_start(folder: Path) -> None:
                 await trio.sleep(0.05)
             assert one.restarts == 0
     assert {entry["process"] for entry in log.of("process.silent")} == {2}
+
+
+def test_process_that_is_being_replaced_gets_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no channel yet, and would run until it is killed (O-45)."""
+    fake = Path(__file__).with_name("fake_process.py")
+    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-P", str(fake)))
+    trio.run(stop_during_replacement, tmp_path, monkeypatch)
+
+
+async def stop_during_replacement(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = SitePaths(folder)
+    paths.prepare()
+    config = make_config(folder, processes=2)
+    spawned, real = trio.Event(), trio.lowlevel.open_process
+
+    async def slow(*command: Any, **options: Any) -> trio.Process:
+        process = await real(*command, **options)
+        spawned.set()
+        await trio.sleep(0.3)
+        return process
+
+    with ServeLock(paths.lock) as lock, trio.fail_after(60):
+        assert lock.acquire()
+        async with open_processes(config, lock, RecordingLog()) as service:
+            victim = service.all[1].pid
+            assert victim is not None
+            monkeypatch.setattr(trio.lowlevel, "open_process", slow)
+            os.kill(victim, signal.SIGKILL)
+            await spawned.wait()
+            began = trio.current_time()
+        assert trio.current_time() - began < DRAIN_SECONDS
 
 
 def freeze(process: ServingProcess) -> int:

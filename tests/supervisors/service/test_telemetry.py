@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry: what is recorded, and what reaches a collector (O-348 to O-354)."""
+"""Spans of OpenTelemetry: their records, and the spans at a collector (O-348 to O-354)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 
 from supervisors.service import background
 from supervisors.service.site_files import RunBySystemd, SitePaths
-from supervisors.service.systemd import Unit, judged_unit, without_unit
+from supervisors.service.systemd import Unit, unit_from_facts, without_unit
 from tests.supervisors.service.conftest import Fakes
 
 SYSTEM = "0::/system.slice/fw.service\n"
@@ -23,7 +23,7 @@ VERSION_1 = "12:pids:/system.slice/fw.service\n1:name=systemd:/system.slice/fw.s
         ({"SYSTEMD_EXEC_PID": "7"}, 900, OF_A_USER, Unit("fw.service", of_user=True)),
         ({"INVOCATION_ID": "c0ffee"}, 1, SYSTEM, Unit("fw.service")),
         ({"NOTIFY_SOCKET": "@notify"}, 1, "", Unit("")),
-        # What a terminal, a runner of tests, or a shell of another unit passes on.
+        # The variables that a terminal, a test runner, or a shell of another unit passes on.
         ({"INVOCATION_ID": "c0ffee", "SYSTEMD_EXEC_PID": "6"}, 6, SYSTEM, None),
         ({"INVOCATION_ID": "c0ffee"}, 1, TERMINAL, None),
         ({}, 1, SYSTEM, None),
@@ -32,7 +32,7 @@ VERSION_1 = "12:pids:/system.slice/fw.service\n1:name=systemd:/system.slice/fw.s
 def test_unit_is_recognised_for_its_main_process_only(
     environ: dict[str, str], parent: int, cgroup: str, unit: Unit | None
 ) -> None:
-    assert judged_unit(7, parent, environ, cgroup) == unit
+    assert unit_from_facts(7, parent, environ, cgroup) == unit
 
 
 def test_unit_command_names_the_manager_and_the_unit() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from trio.testing import wait_all_tasks_blocked
 
 from tests.http_site import HttpSite, http_site
+from tests.web.client import connected
 from web.pages import exporting
 from web.pages.exporting import csv_bytes, safe_cell
 
@@ -43,6 +45,9 @@ async def table(site: HttpSite, path: str) -> list[dict[str, str]]:
         ("\t=1", "'\t=1"),
         ("\uff1d1", "'\uff1d1"),
         ("a=1", "a=1"),
+        ("a;=1+1;b", "a;'=1+1;b"),
+        ("a; @SUM(A1)", "a;' @SUM(A1)"),
+        ("a;b", "a;b"),
         (-2, -2),
         (1.5, 1.5),
         (None, ""),
@@ -80,6 +85,26 @@ async def test_truncated_export_is_named_in_file_name(
     assert reply.body.count(b"\r\n") == 2
     told = reply.header("Content-Disposition")
     assert told == "attachment; filename*=UTF-8''User%20%28first%201%29.csv"
+
+
+async def test_export_holds_no_slot_while_it_is_read_slowly(site: HttpSite) -> None:
+    """A slot ends when the response is made (H-121), and its bytes are limited (H-128): the rows,
+    which take several times as much memory, are not kept until the client has read them."""
+
+    def furnish(fw: Any) -> None:
+        for number in range(3000):
+            row = {"name": f"{number:0140}"}
+            fw.db.sql("INSERT INTO doc_role (name, creation, modified) VALUES (:name, 0, 0)", row)
+
+    await site.do(furnish)
+    sid = await site.sid("boss")
+    head = f"GET /export/Role HTTP/1.1\r\nHost: x\r\nCookie: sid={sid}\r\n\r\n"
+    async with connected(site.app) as client:
+        await client.send_all(head.encode())
+        await wait_all_tasks_blocked()
+        assert site.app.active_requests == 0
+        begin = (await client.receive_some()).partition(b"\r\n\r\n")[0]
+    assert b"content-length: " in begin
 
 
 async def test_export_requires_permission(site: HttpSite) -> None:

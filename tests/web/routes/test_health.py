@@ -39,7 +39,7 @@ async def test_metrics_are_in_the_format_of_prometheus(
     assert reply.status == 200
     assert (reply.header("Content-Type") or "").startswith("text/plain; version=0.0.4")
     lines = reply.body.decode().splitlines()
-    # What the front end and the process say of themselves follows.
+    # The samples of the front end and of the process follow.
     assert [line for line in lines if not line.startswith("# HELP")][:7] == [
         "# TYPE fw_password_hashes_total counter",
         "fw_password_hashes_total 3.0",

@@ -66,7 +66,7 @@ export function ask({ title, text = "", ok = "OK", cancel = "Cancel", danger = f
   button.classList.toggle("danger", danger);
   clear(form);
   dialog.returnValue = "cancel";
-  const waits = () => button.getAttribute("aria-busy") === "true"; // on work that can't be called back
+  const waits = () => button.getAttribute("aria-busy") === "true"; // on work that cannot be called back
   document.getElementById("ask-cancel").textContent = cancel;
   document.getElementById("ask-cancel").onclick = () => waits() || dialog.close(); // Enter is for the other one
   dialog.showModal();

@@ -71,7 +71,7 @@ export function onSubmit(form, work) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     const button = event.submitter ?? form.querySelector("[type=submit]");
-    if (!button) return; // Enter in the only field of a form that can't be sent
+    if (!button) return; // Enter in the only field of a form that cannot be sent
     clear(form);
     if (!complete(form)) return;
     busy(button, work).catch((error) => show(form, error));

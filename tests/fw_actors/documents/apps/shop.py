@@ -231,4 +231,4 @@ def ping(fw: Any, **anything: Any) -> dict[str, Any]:
 
 
 def not_whitelisted(fw: Any) -> None:
-    """HTTP can't call this."""
+    """HTTP cannot call this."""

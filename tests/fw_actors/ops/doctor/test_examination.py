@@ -17,6 +17,7 @@ from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Level, ServiceState
 from fw_actors.store import jobs
 from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.webhooks.claim_kit import OutcomeDepot
 
 DAY = 86_400
 
@@ -99,6 +100,31 @@ async def test_queue_facts_count_a_lease_as_stuck_after_a_minute(office: Office)
     assert (await queue_facts(office.site)).stuck == {}
     await trio.sleep(0.6)
     assert (await queue_facts(office.site)).stuck == {"mail": 1}
+
+
+@pytest.mark.parametrize(
+    ("endings", "error"),
+    [
+        ((), None),
+        (("REFUSED",), "status: 400."),
+        (("DELIVERED", "TRANSIENT"), "status: 400."),
+        (("TRANSIENT", "DELIVERED"), ""),
+    ],
+)
+async def test_queue_facts_name_the_error_of_the_last_attempt(
+    office: Office, endings: tuple[str, ...], error: str | None
+) -> None:
+    """Of a receiver whose deliveries are due for more than five minutes; empty after a 2xx."""
+    depot = OutcomeDepot(office)
+    await office.subscribe()
+    for ending in endings:
+        await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+        await depot.attempt(ending, most=1)
+        await trio.sleep(1)
+    await office.do(lambda fw: fw.webhooks.emit("note.shared", {}))
+    await trio.sleep(301)
+    (receiver,) = (await queue_facts(office.site)).receivers
+    assert receiver.last_error == error
 
 
 @pytest.mark.parametrize(

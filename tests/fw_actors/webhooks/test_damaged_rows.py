@@ -1,0 +1,110 @@
+"""Rows in which raw SQL has stored bytes, or text for numbers, do not stop others (B-28, B-44).
+
+SQLite stores any kind of value in any column.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fw_actors.config import ProcessPlace
+from fw_actors.ops.doctor import examine
+from fw_actors.rules.delivery import DeliveryStatus
+from fw_actors.rules.findings import ServiceState
+from fw_actors.webhooks.health import health_of
+from fw_actors.webhooks.receivers import stored_receivers
+from fw_actors.webhooks.subscriptions import SharedSubscriptions
+from supervisors.service.processes import shared_memory
+from tests.fw_actors.office import Office, open_office
+from tests.fw_actors.webhooks.claim_kit import ClaimingProcess, emit, of
+
+BYTES = "X'00FF7B'"
+TEXT_COLUMNS = (
+    "url", "secret", "old_secret", "row_id", "client_certificate", "title", "description",
+    "disabled_reason", "event_type", "webhook_doctype", "custom_event", "ordering", "owner", "name",
+)  # fmt: skip
+NUMBER_COLUMNS = (
+    "enabled", "timeout", "max_attempts", "rate_limit", "paused_since", "paused_until",
+    "old_secret_until", "on_insert",
+)  # fmt: skip
+RUNS = ServiceState(running=True)
+
+
+@pytest.mark.parametrize("column", [*TEXT_COLUMNS, *NUMBER_COLUMNS])
+async def test_bytes_in_webhook_column_stop_no_other_webhook(tmp_path: Path, column: str) -> None:
+    """The service starts; the other Webhook gets its events; lists and doctor answer."""
+    async with open_office(tmp_path) as office:
+        bad, good = await office.subscribe(), await office.subscribe()
+        await emit(office, "N-1")
+        await office.sql(f"UPDATE doc_webhook SET {column} = {BYTES} WHERE name = :bad", bad=bad)
+    async with open_office(tmp_path) as office:
+        await emit(office, "N-2")
+        process = ClaimingProcess(office)
+        found = [due for due in await process.claim() if due.job.partition == good]
+        assert len(found) == 2
+        assert await process.end_all(found) == [DeliveryStatus.SENT] * 2
+        assert await office.site.store.read(lambda tx: good in health_of(tx, [bad, good], RUNS))
+        receivers = await office.site.store.read(stored_receivers)
+        assert "https://receiver.test:443" in {each.origin for each in receivers}
+        names = [section.name for section in await examine(office.site, RUNS)]
+    assert "webhooks" in names
+
+
+@pytest.mark.parametrize("column", ["row_id", "name"])
+async def test_bytes_in_webhook_column_stop_no_process_of_service(
+    tmp_path: Path, column: str
+) -> None:
+    """The processes of a service share their subscriptions in memory (B-46)."""
+    async with open_office(tmp_path) as office:
+        bad = await office.subscribe()
+        await office.subscribe()
+        await office.sql(f"UPDATE doc_webhook SET {column} = {BYTES} WHERE name = :bad", bad=bad)
+    memory = shared_memory()
+    shared = SharedSubscriptions(os.dup(memory), ProcessPlace(1, 2))
+    other = SharedSubscriptions(memory, ProcessPlace(2, 2))
+    async with (
+        open_office(tmp_path, shared=shared),
+        open_office(tmp_path, shared=other) as second,
+    ):
+        assert len(await emit(second, "N-1")) == 1
+
+
+DELIVERY_COLUMNS = {
+    "payload": BYTES, "status": BYTES, "trace_context": BYTES, "attempts": BYTES,
+    "max_attempts": "'many'", "event": BYTES, "reference_name": BYTES,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("column", DELIVERY_COLUMNS)
+async def test_unusual_value_in_delivery_stops_no_other_delivery(
+    office: Office, column: str
+) -> None:
+    await office.subscribe()
+    bad, good = [*await emit(office, "N-1"), *await emit(office, "N-2")]
+    await office.sql(
+        f"UPDATE doc_webhook_delivery SET {column} = {DELIVERY_COLUMNS[column]} WHERE name = :bad",
+        bad=bad,
+    )
+    process = ClaimingProcess(office)
+    found = await process.claim()
+    assert of(found) == [bad, good]
+    assert None not in await process.end_all(found)
+
+
+async def test_bytes_of_long_payload_are_sent_as_stored(office: Office) -> None:
+    await office.subscribe()
+    (bad,) = await emit(office, "N-1")
+
+    def damage(fw: Any) -> None:
+        fw.db.sql(
+            "UPDATE doc_webhook_delivery SET payload = CAST(:text AS BLOB) WHERE name = :bad",
+            {"text": "long" * 10_000, "bad": bad},
+        )
+
+    await office.do(damage)
+    (due,) = await ClaimingProcess(office).claim()
+    assert due.payload == b"long" * 10_000
