@@ -330,7 +330,11 @@ class DeliveryClaims:
         """Return every Webhook with pending deliveries, deleted ones included."""
         found: Any
         if self._packed:
-            found = msgspec.json.decode(tx.scalar(self._heads, now=tx.now))
+            packed: bytes = tx.scalar(self._heads, now=tx.now)
+            try:
+                found = msgspec.json.decode(packed)
+            except UnicodeDecodeError:  # raw SQL has stored a text that is not UTF-8 (SQLite)
+                found = msgspec.json.decode(packed.decode(errors="replace"))
         else:
             found = tx.rows(self._heads, now=tx.now)
         return [
@@ -439,7 +443,7 @@ def _statements(
     key: sa.BindParameter[str] = sa.bindparam("key")
     return _ClaimStatements(
         Statement(
-            sa.select(*((AllRows(*columns),) if packed else columns)).select_from(
+            sa.select(*((TextBytes(AllRows(*columns)),) if packed else columns)).select_from(
                 head.outerjoin(hooks, of_it)
             )
         ),

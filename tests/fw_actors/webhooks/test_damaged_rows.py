@@ -54,6 +54,17 @@ async def test_bytes_in_webhook_column_stop_no_other_webhook(tmp_path: Path, col
     assert "webhooks" in names
 
 
+@pytest.mark.parametrize("column", ["url", "secret", "old_secret", "client_certificate"])
+async def test_text_that_is_not_utf8_stops_no_claim(office: Office, column: str) -> None:
+    bad, good = await office.subscribe(), await office.subscribe()
+    await emit(office, "N-1")
+    await office.sql(
+        f"UPDATE doc_webhook SET {column} = CAST({BYTES} AS TEXT) WHERE name = :bad", bad=bad
+    )
+    found = await ClaimingProcess(office).claim()
+    assert sorted(due.job.partition for due in found) == sorted([bad, good])
+
+
 @pytest.mark.parametrize("column", ["row_id", "name"])
 async def test_bytes_in_webhook_column_stop_no_process_of_service(
     tmp_path: Path, column: str
