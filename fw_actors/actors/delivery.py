@@ -232,9 +232,9 @@ class DeliveryActor(Actor):
     async def attempt(self, message: Attempt) -> None:
         """Sign, send, free the receiver's slot, and have the outcome recorded."""
         due, freed = message.due, SlotFreed(message.origin)
+        self._signed = ()  # an attempt whose lease was lost may precede this one
         try:
-            if due.trace:
-                self._begin_span(due)
+            self._span = self._begun_span(due)
             ended, freed = await self._send(message)
         except LeaseOver:  # delayed by the store, or with the whole process
             self._deps.log.warning("delivery.lease_over", delivery=self._delivery)
@@ -300,10 +300,11 @@ class DeliveryActor(Actor):
             error=ended.error or None,
         )
 
-    def _begin_span(self, due: LeasedDelivery) -> None:
-        context, tracer = stored_context(due.trace), self._deps.tracer
-        if context is not None and tracer is not None:
-            self._span = tracer.client("POST", context)
+    def _begun_span(self, due: LeasedDelivery) -> Span | None:
+        """Return the span of an attempt, which has begun; None without a trace."""
+        tracer = self._deps.tracer
+        context = stored_context(due.trace) if due.trace and tracer is not None else None
+        return None if context is None or tracer is None else tracer.client("POST", context)
 
     async def _send(self, message: Attempt) -> tuple[AttemptOutcome, SlotFreed]:
         due, origin = message.due, message.origin

@@ -11,7 +11,9 @@ from trio.testing import MockClock
 from fw_actors.actors.delivery import Attempt
 from fw_actors.http import Endpoint, ReceiverResponse, parse_endpoint
 from fw_actors.http.exchange import MakeHeaders
+from fw_actors.rules.findings import ServiceState
 from fw_actors.store import Tx, jobs
+from fw_actors.webhooks.diagnostics import delivery_report
 from tests.fw_actors.actors.delivery_kit import URL, DeliverySite, ScriptedReceiver, delivering
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -96,6 +98,26 @@ async def test_outcome_of_lost_lease_changes_nothing(
         [job] = await post.jobs()
     assert (found["status"], found["attempts"]) == ("Queued", 0)
     assert job["lease"] == "another"
+
+
+async def test_attempt_after_expired_lease_is_recorded_alone(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """An attempt that outlives its lease, as after a jump of the clock, delays the next one; that
+    one sends nothing here, and has no request of its predecessor on record (B-186)."""
+    receiver = ScriptedReceiver(["200"], busy=5)
+    async with delivering(tmp_path, receiver) as post:
+        webhook = await post.webhook()
+        [delivery] = await post.emit()
+        await trio.sleep(1)
+        await post.change(webhook, enabled=0)
+        await post.site.store.write(lambda tx: tx.raw("UPDATE fw_job SET next_at = 1"))
+        found = await post.settled(delivery)
+        report = await post.site.read("Administrator", lambda fw: delivery_report(fw, delivery))
+        told = report.as_json(ServiceState(running=True))
+    assert (found["status"], found["attempts"], len(receiver.posts)) == ("Failed", 1, 1)
+    assert found["error"].startswith("disabled:")
+    assert [each["request"] for each in told["recorded"]] == [None]
 
 
 async def test_stop_waits_for_attempt_in_flight(tmp_path: Path, autojump_clock: MockClock) -> None:
