@@ -209,7 +209,8 @@ _COUNTED: Final[dict[str, Any]] = {
 RETRY: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at"), **_COUNTED))
 FAIL: Final = Statement(update(JOB).where(_HELD).values(next_at=null(), **_COUNTED))
 FINISH: Final = Statement(delete(JOB).where(_HELD))
-GIVE_BACK: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at"), lease=null()))
+_RELEASED: Final[dict[str, Any]] = {"next_at": bindparam("at"), "lease": null()}
+GIVE_BACK: Final = Statement(update(JOB).where(_HELD).values(_RELEASED))
 RENEW: Final = Statement(update(JOB).where(_HELD).values(next_at=bindparam("at")))
 
 SETTLED: Final = JsonRows("settled")
@@ -257,7 +258,7 @@ GIVE_BACK_ALL: Final = Statement(
         JOB.c.id.in_(select(_HELD_IDS.whole(int)).select_from(_HELD_IDS.table)),
         JOB.c.lease == bindparam("token"),
     )
-    .values(next_at=bindparam("at"), lease=null())
+    .values(_RELEASED)
 )
 SETTLE_ALL: Final = Statement(
     update(JOB)

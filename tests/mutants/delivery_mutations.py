@@ -29,8 +29,8 @@ DELIVERY: Final = (
     Mutation(
         "a released job is not due again",
         _JOBS,
-        'where(_HELD).values(next_at=bindparam("at"), lease=null())',
-        "where(_HELD).values(next_at=null(), lease=null())",
+        '{"next_at": bindparam("at"), "lease": null()}',
+        '{"next_at": null(), "lease": null()}',
         "tests/fw_actors/store/test_jobs.py",
     ),
     Mutation(

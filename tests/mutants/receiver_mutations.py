@@ -8,6 +8,34 @@ from tests.mutants.mutation import Mutation
 
 RECEIVERS: Final = (
     Mutation(
+        "a claim reads any number of long payloads",
+        "fw_actors/webhooks/claims.py",
+        "limits is None or limits.may_read(hook):",
+        "limits is None or hook.enabled:",
+        "tests/fw_actors/actors/test_claims.py",
+    ),
+    Mutation(
+        "backlogs go before new events",
+        "fw_actors/webhooks/claims.py",
+        "key=lambda head: (limits.turn(head.webhook), head)",
+        "key=lambda head: (0, head)",
+        "tests/fw_actors/actors/test_receiver_slots.py",
+    ),
+    Mutation(
+        "deliveries of a disabled Webhook take every slot",
+        "fw_actors/webhooks/claims.py",
+        "window=slots, yields=True)",
+        "window=slots)",
+        "tests/fw_actors/actors/test_receiver_slots.py",
+    ),
+    Mutation(
+        "a sweep of bodies begins with the oldest delivery",
+        "fw_actors/webhooks/erasure.py",
+        "begin = swept.start if",
+        "begin = 0 if",
+        "tests/fw_actors/webhooks/test_erasure.py",
+    ),
+    Mutation(
         "two processes report a dead receiver twice",
         "fw_actors/webhooks/receivers.py",
         "if not self._take(fw.tx, OutageAct.NOTICE, found, since):",
