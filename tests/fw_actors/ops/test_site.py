@@ -13,8 +13,8 @@ from fw_actors.store import StoreError
 from tests.fw_actors.office import APPS, Office, open_office
 from tests.site_kit import database_of, inline_site
 
-ROLES = ["Boss", "Event Publisher", "Exporter", "Note Chair", "Note Writer", "Reader", "Seller"]
-ROLES += ["System Manager"]
+ROLES = ["Auditor", "Boss", "Event Publisher", "Exporter", "Note Chair", "Note Writer", "Reader"]
+ROLES += ["Seller", "System Manager"]
 
 
 async def test_site_start_makes_the_roles_of_framework_and_apps(
