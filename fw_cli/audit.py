@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fw_cli.context import CommandContext
-from fw_cli.errors import ArgumentRefused
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, json_text, show
 from fw_cli.since import SINCE
@@ -81,7 +81,7 @@ def audit(
 
 
 def _matching(action: str) -> list[str]:
-    """Return the filter of an action, or of all of one kind. Raises: ArgumentRefused."""
+    """Return the filter of an action, or of all of one kind. Raises: CommandFailed."""
     from fw_actors.ops.audit import Action
 
     subject, star, _ = action.partition("*")
@@ -92,7 +92,7 @@ def _matching(action: str) -> list[str]:
         return ["action", "=", action]
     kinds = sorted({f"{each.partition('.')[0]}.*" for each in known if "." in each})
     near = suggestion(action, kinds if star else known)
-    raise ArgumentRefused(f"There is no action {action[:60]}.{near}")
+    raise CommandFailed(f"There is no action {action[:60]}.{near}")
 
 
 def _text(detail: Any) -> str:

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from fw_cli.context import ADMINISTRATOR, CommandContext
-from fw_cli.errors import ArgumentRefused, CommandFailed, judged_arguments
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, counted, say, show_json, show_refusals
 from fw_cli.progress import progress
@@ -98,17 +98,14 @@ def emit(
     try:
         given = _read_json(data or "{}")
     except BadRequestError as refusal:
-        raise ArgumentRefused(f"--data: {refusal.message}") from None
+        raise CommandFailed(f"--data: {refusal.message}") from None
     if given is None:
-        raise ArgumentRefused("--data is not valid JSON.")
+        raise CommandFailed("--data is not valid JSON.")
 
     event = name or ""
 
     async def use(site: Site) -> tuple[dict[str, list[str]], str]:
-        with judged_arguments():
-            result = await site.write(
-                ADMINISTRATOR, lambda fw: fw.webhooks.emit(event, given, key=key)
-            )
+        result = await site.write(ADMINISTRATOR, lambda fw: fw.webhooks.emit(event, given, key=key))
         near = "" if result["deliveries"] else await site.read(ADMINISTRATOR, partial(_near, event))
         return result, near
 

@@ -1,4 +1,4 @@
-"""Reports the errors of a command: one line per problem on stderr, and the exit code.
+"""Reports the errors of a command: one line per problem on stderr, and exit code 1.
 
 Modules are imported on use, because a successful command needs none of them.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -19,30 +18,6 @@ if TYPE_CHECKING:
 
 class CommandFailed(Exception):
     """Raised by a command for its own errors; the message is for users."""
-
-
-class ArgumentRefused(CommandFailed):
-    """Raised for a value that an argument or option does not take, like one that the parser
-    refuses: wrong usage (C-100)."""
-
-
-@contextmanager
-def judged_arguments(environment: str = "") -> Iterator[None]:
-    """Make the site's refusal of a value wrong usage, while it acts on values of arguments.
-
-    A refusal because of the site's state is none: a name that does not exist or is taken. Nor is
-    one of the field `environment`, whose values the process's environment defines.
-
-    Raises: ArgumentRefused.
-    """
-    from fw_actors.errors import BadRequestError, ValidationError
-
-    try:
-        yield
-    except (BadRequestError, ValidationError) as error:
-        if environment and error.extra.get("field") == environment:
-            raise
-        raise ArgumentRefused(str(error)) from None
 
 
 class CommandError(click.ClickException):
@@ -61,12 +36,6 @@ class CommandError(click.ClickException):
             click.echo(f"fw: {escaped(line)}", file=file, err=file is None)
 
 
-class UsageRefused(CommandError):
-    """The end of a command that was used wrongly."""
-
-    exit_code = 2
-
-
 def command_error(error: BaseException, *, debugging: bool, scrubber: Scrubber) -> Exception:
     """Return the exception that ends a command after `error`: a `CommandError`, or an Abort.
 
@@ -77,8 +46,7 @@ def command_error(error: BaseException, *, debugging: bool, scrubber: Scrubber) 
         return click.Abort()
     leaves = list(_leaves(error))
     lines = [scrubber.scrub_known(line) for leaf in leaves for line in _lines(leaf, debugging)]
-    misused = all(isinstance(leaf, ArgumentRefused) for leaf in leaves)
-    return (UsageRefused if misused else CommandError)(list(dict.fromkeys(lines)))
+    return CommandError(list(dict.fromkeys(lines)))
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 import click
 
 from fw_cli.context import CommandContext
-from fw_cli.errors import ArgumentRefused, CommandFailed
+from fw_cli.errors import CommandFailed
 
 KEY_BYTES: Final = 32
 
@@ -97,7 +97,7 @@ def _check_module_name(name: str) -> None:
     from fw_actors.config.policy import is_reserved
 
     if is_reserved(name):
-        raise ArgumentRefused(f"{name} is reserved for the framework; give the app another name")
+        raise CommandFailed(f"{name} is reserved for the framework; give the app another name")
     if importlib.util.find_spec(name) is not None:
         raise CommandFailed(f"there is a module {name} already: give the app another name")
 

@@ -8,7 +8,7 @@ import click
 
 from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import CommandContext
-from fw_cli.errors import CommandFailed, judged_arguments
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, say, show, show_json
@@ -78,8 +78,7 @@ def create(
         else:
             for each in roles:
                 require_known(fw, "Role", each)
-            with judged_arguments():
-                user = add_user(fw, account, email, "", roles)["name"]
+            user = add_user(fw, account, email, "", roles)["name"]
         return make_key_for(fw, site.api_keys, site.outbox, site.config.auth, user, label, days)
 
     made = context.write(work)

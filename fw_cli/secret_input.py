@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from fw_cli.errors import ArgumentRefused, CommandFailed
+from fw_cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from fw_actors.config import Config
@@ -61,13 +61,13 @@ def taken_secret(context: CommandContext, *, from_stdin: bool, variable: str | N
 def secret_of(config: Config, variable: str) -> str:
     """Return the secret of a variable, named with or without FW_SECRET_.
 
-    Raises: ArgumentRefused for a name that no variable can have; CommandFailed if it is not set.
+    Raises: CommandFailed for a name that no variable can have, or if it is not set.
     """
     name = variable.upper().removeprefix(PREFIX)
     if not _NAME.fullmatch(name):
-        raise ArgumentRefused(f"a variable's name must match {PREFIX}[A-Z0-9_]+")
+        raise CommandFailed(f"a variable's name must match {PREFIX}[A-Z0-9_]+")
     if name in _NOT_FOR_WEBHOOKS:
-        raise ArgumentRefused(f"{PREFIX}{name} is not for Webhooks: it is the site's own key")
+        raise CommandFailed(f"{PREFIX}{name} is not for Webhooks: it is the site's own key")
     value = config.secrets.get(name.lower())
     if value is None:
         raise CommandFailed(f"{PREFIX}{name[:60]} is not set in this process's environment")

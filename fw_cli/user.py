@@ -12,7 +12,6 @@ import click
 from fw_cli import user_access
 from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import ADMINISTRATOR, CommandContext
-from fw_cli.errors import judged_arguments
 from fw_cli.examples import examples
 from fw_cli.lazy import FullHelpGroup
 from fw_cli.output import as_json, counted, say, show
@@ -82,8 +81,7 @@ def add(
         def insert(fw: Fw) -> str:
             for role in roles:
                 require_known(fw, "Role", role)
-            with judged_arguments():
-                made = add_user(fw, name, email, full_name, roles, password_hash)["name"]
+            made = add_user(fw, name, email, full_name, roles, password_hash)["name"]
             return _invite(site, fw, made) if password is None else f"created the account {made}"
 
         return await site.write(ADMINISTRATOR, insert)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from fw_cli.context import CommandContext
-from fw_cli.errors import CommandFailed, judged_arguments
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, counted, say, show, show_json
 from fw_cli.values import ROLE, USER, known_user, require_known
@@ -91,8 +91,7 @@ def invite(
         if further or ("@" in who and _unknown(site, fw, who)):
             for role in roles:
                 require_known(fw, "Role", role)
-            with judged_arguments():
-                made = operations.invite(fw, who, name, full_name or "", roles)
+            made = operations.invite(fw, who, name, full_name or "", roles)
             return made.user, made.email, made.sent
         if "@" not in who and _unknown(site, fw, who):
             try:

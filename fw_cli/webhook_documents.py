@@ -6,15 +6,14 @@ running service use the change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from fw_cli.confirmation import confirm, yes_option
 from fw_cli.context import CommandContext
-from fw_cli.errors import ArgumentRefused, CommandFailed, judged_arguments
+from fw_cli.errors import CommandFailed
 from fw_cli.examples import examples
 from fw_cli.output import as_json, say, show, show_json
 from fw_cli.secret_input import secret_options, taken_secret, warn_of_short
@@ -155,8 +154,8 @@ def add(
         values["secret"] = new_secret(site.entropy) if secret is None else secret
 
         def insert(fw: Fw) -> tuple[str, str | None]:
-            with _judged(fw, values):
-                stored = rest.insert(fw, DOCTYPE, values)
+            _require_doctype_of(fw, values)
+            stored = rest.insert(fw, DOCTYPE, values)
             return stored["name"], _doubt(fw, stored)
 
         return await site.write(ADMINISTRATOR, insert)
@@ -205,7 +204,7 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
 def _assignment(text: str) -> tuple[str, Any]:
     """Return field and value of `--set`; a value that is no JSON is text.
 
-    Raises: click.UsageError; ArgumentRefused for an unknown field.
+    Raises: click.UsageError; CommandFailed for an unknown field.
     """
     import msgspec
 
@@ -218,7 +217,7 @@ def _assignment(text: str) -> tuple[str, Any]:
         raise click.UsageError(f"--set does not take {field}: {_SET_OTHERWISE[field]}.")
     if field not in Webhook.meta.fields:
         near = suggestion(field, list(Webhook.meta.fields))
-        raise ArgumentRefused(f"{DOCTYPE} has no field {field[:60]}.{near}")
+        raise CommandFailed(f"{DOCTYPE} has no field {field[:60]}.{near}")
     try:
         return field, msgspec.json.decode(value)
     except msgspec.DecodeError:
@@ -304,7 +303,7 @@ def edit(context: CommandContext, /, webhook: str, as_json: bool, **options: Any
     values = _fields(options)
     if not values:
         raise click.UsageError("Give at least one option for a field to change.")
-    _save(context, webhook, values, "changed", as_json=as_json, given=True)
+    _save(context, webhook, values, "changed", as_json=as_json)
 
 
 @click.command()
@@ -325,16 +324,10 @@ def disable(context: CommandContext, webhook: str, as_json: bool) -> None:
     _save(context, webhook, {"enabled": 0}, "disabled", as_json=as_json)
 
 
-@contextmanager
-def _judged(fw: Fw, values: Mapping[str, Any]) -> Iterator[None]:
-    """Judge the fields of a Webhook as values of options.
-
-    Raises: ArgumentRefused; CommandFailed for an unknown DocType.
-    """
+def _require_doctype_of(fw: Fw, values: Mapping[str, Any]) -> None:
+    """Check the DocType of a Webhook, if one is given. Raises: CommandFailed."""
     if values.get("webhook_doctype"):
         require_doctype(fw, values["webhook_doctype"])
-    with judged_arguments(environment="client_certificate"):
-        yield
 
 
 def _save(
@@ -344,15 +337,14 @@ def _save(
     done: str,
     *,
     as_json: bool,
-    given: bool = False,
 ) -> None:
-    """Save fields of a Webhook; `given`: their values are those of options."""
+    """Save fields of a Webhook, and print the result."""
     from fw_actors.documents import rest
 
     def write(_site: Site, fw: Fw) -> str | None:
         name = require_known(fw, DOCTYPE, webhook)
-        with _judged(fw, values) if given else nullcontext():
-            return _doubt(fw, rest.save(fw, DOCTYPE, name, values))
+        _require_doctype_of(fw, values)
+        return _doubt(fw, rest.save(fw, DOCTYPE, name, values))
 
     _warn(context.write(write))
     _show_result(context, {"name": webhook}, f"{done} the Webhook {webhook}", as_json=as_json)

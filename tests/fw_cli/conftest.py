@@ -43,13 +43,6 @@ class CommandLine:
         assert "Traceback" not in result.stderr
         return result.stderr
 
-    def misused(self, *args: str, stdin: str | bytes | None = None, **environ: str) -> str:
-        """Run a command with a value that the site refuses; its stderr."""
-        result = self.run(*args, stdin=stdin, **environ)
-        assert (result.exit_code, result.stdout) == (2, ""), result.output
-        assert "Traceback" not in result.stderr
-        return result.stderr
-
     def json(self, *args: str) -> Any:
         return json.loads(self.done(*args))
 

@@ -106,8 +106,8 @@ def test_audit_prints_selected_events(fw: CommandLine, mails: list[int]) -> None
     assert len(fw.json("audit", "--limit", "1", "--json")) == 1
     assert fw.json("audit", "--since", "2999-01-01", "--json") == []
     assert '{"roles":[]}' in fw.done("audit")
-    assert "Did you mean user.invite" in fw.misused("audit", "--action", "user.invited")
-    assert fw.misused("audit", "--action", "nothing.*") == "fw: There is no action nothing.*.\n"
-    assert "Did you mean user.*" in fw.misused("audit", "--action", "usr.*")
+    assert "Did you mean user.invite" in fw.refused("audit", "--action", "user.invited")
+    assert fw.refused("audit", "--action", "nothing.*") == "fw: There is no action nothing.*.\n"
+    assert "Did you mean user.*" in fw.refused("audit", "--action", "usr.*")
     assert len(fw.json("audit", "--actor", "bob@example.test", "--json")) == 0
     assert "Did you mean bob" in fw.refused("audit", "--actor", "bobb")

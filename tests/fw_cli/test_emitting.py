@@ -58,7 +58,7 @@ def test_emit_suggests_similar_subscribed_event(fw: CommandLine, hook: str) -> N
     ],
 )
 def test_emit_reports_invalid_input(fw: CommandLine, arguments: tuple[str, ...], part: str) -> None:
-    assert part in fw.misused("webhooks", "emit", *arguments)
+    assert part in fw.refused("webhooks", "emit", *arguments)
 
 
 def test_emit_reports_missing_file(fw: CommandLine) -> None:

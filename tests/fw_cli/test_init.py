@@ -92,7 +92,7 @@ def test_init_app_creates_working_app(fw: CommandLine) -> None:
 @pytest.mark.parametrize("name", ["fw_x", "tests", "web", "fw_actors"])
 def test_init_app_refuses_name_of_the_framework(fw: CommandLine, name: str) -> None:
     """The site would not open: fw.json must not list such a module."""
-    assert f"{name} is reserved for the framework" in fw.misused("init", "new", "--app", name)
+    assert f"{name} is reserved for the framework" in fw.refused("init", "new", "--app", name)
     assert not (fw.folder / "new").exists()
 
 

@@ -183,18 +183,18 @@ WEBHOOK = ("webhooks", "add", "http://127.0.0.1:9/", "--event")
         ("init", "new", "--app", "tests"),
     ],
 )  # fmt: skip
-def test_value_that_the_site_refuses_exits_2_like_one_of_the_parser(
+def test_value_that_the_site_refuses_exits_1_with_one_line(
     fw: CommandLine, args: tuple[str, ...]
 ) -> None:
     """C-100."""
-    refused = fw.misused(*args)
+    refused = fw.refused(*args)
     assert refused.startswith("fw: ")
     assert len(refused.splitlines()) == 1
 
 
-def test_value_of_a_change_that_the_site_refuses_exits_2(fw: CommandLine) -> None:
+def test_value_of_a_change_that_the_site_refuses_exits_1(fw: CommandLine) -> None:
     fw.done(*WEBHOOK, "a", "--name", "erp")
-    assert "timeout must be" in fw.misused("webhooks", "edit", "erp", "--set", "timeout=61")
+    assert "timeout must be" in fw.refused("webhooks", "edit", "erp", "--set", "timeout=61")
     assert "There is no Webhook" in fw.refused("webhooks", "edit", "crm", "--timeout", "6")
     for command in (("add", "http://127.0.0.1:9/"), ("edit", "erp")):
         refused = fw.refused("webhooks", *command, "--doctype", "Uzer", "--on", "saved")

@@ -44,7 +44,7 @@ def test_invitation_link_is_printed_for_log_transport(fw: CommandLine) -> None:
 def test_user_invite_explains_refusals(fw: CommandLine, args: tuple[str, ...], told: str) -> None:
     fw.done("user", "add", "ida", "--email", "ida@example.test", "--password-stdin", stdin=PASSWORD)
     assert told in fw.refused("user", "invite", *args)
-    assert "email" in fw.misused("user", "invite", "nobody", "--name", "other")
+    assert "email" in fw.refused("user", "invite", "nobody", "--name", "other")
     assert len(fw.json("user", "list", "--json")) == 1
 
 

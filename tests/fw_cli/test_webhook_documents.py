@@ -88,19 +88,19 @@ def test_add_and_edit_accept_limits_of_receiver(fw: CommandLine, erp: dict[str, 
         (("--event", "a.b", "--rate-limit", "-1"), 2),
         (("--event", "a.b", "--ordering", "strict"), 2),
         (("--event", "a.b", "--client-certificate", "missing"), 1),
-        (("--event", "A B"), 2),
+        (("--event", "A B"), 1),
         (("--event", "a.b", "--on", "saved"), 2),
         (("--doctype", "Nothing", "--on", "saved"), 1),
         (("--event", "a.b", "--max-attempts", "11"), 2),
         (("--event", "a.b", "--timeout", "61"), 2),
         (("--on", "saved"), 2),
-        (("--event", "a.b", "--set", "timeout=61"), 2),
+        (("--event", "a.b", "--set", "timeout=61"), 1),
         (("--event", "a.b", "--set", "secret=x"), 2),
         (("--event", "a.b", "--set", "enabled=0"), 2),
         (("--event", "a.b", "--set", "timeout"), 2),
-        (("--event", "a.b", "--set", "colour=1"), 2),
+        (("--event", "a.b", "--set", "colour=1"), 1),
         (("--event", "a.b", "--secret-env", "MISSING"), 1),
-        (("--event", "a.b", "--secret-env", "KEY"), 2),
+        (("--event", "a.b", "--secret-env", "KEY"), 1),
     ],
 )
 def test_add_refuses_same_values_as_http(
@@ -137,18 +137,16 @@ def test_short_secret_is_accepted_with_warning(
 
 
 @pytest.mark.parametrize(
-    ("variable", "code", "told"),
+    ("variable", "told"),
     [
-        ("a b", 2, "fw: a variable's name must match FW_SECRET_[A-Z0-9_]+\n"),
-        ("nope", 1, "fw: FW_SECRET_NOPE is not set in this process's environment\n"),
-        ("key", 2, "fw: FW_SECRET_KEY is not for Webhooks: it is the site's own key\n"),
+        ("a b", "fw: a variable's name must match FW_SECRET_[A-Z0-9_]+\n"),
+        ("nope", "fw: FW_SECRET_NOPE is not set in this process's environment\n"),
+        ("key", "fw: FW_SECRET_KEY is not for Webhooks: it is the site's own key\n"),
     ],
 )
-def test_secret_env_explains_refused_variable(
-    fw: CommandLine, variable: str, code: int, told: str
-) -> None:
-    result = fw.run("webhooks", "add", URL, "--event", "a.b", "--secret-env", variable)
-    assert (result.exit_code, result.stderr) == (code, told)
+def test_secret_env_explains_refused_variable(fw: CommandLine, variable: str, told: str) -> None:
+    add = ("webhooks", "add", URL, "--event", "a.b", "--secret-env", variable)
+    assert fw.refused(*add) == told
 
 
 @pytest.mark.parametrize(
@@ -217,7 +215,7 @@ def test_set_names_option_for_unsupported_field(fw: CommandLine) -> None:
 
 
 def test_set_suggests_similar_field(fw: CommandLine, erp: dict[str, Any]) -> None:
-    refused = fw.misused("webhooks", "edit", "erp", "--set", "timout=3")
+    refused = fw.refused("webhooks", "edit", "erp", "--set", "timout=3")
     assert refused == "fw: Webhook has no field timout. Did you mean timeout?\n"
 
 
