@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-RELEASE: Final = "0.2.0"
+RELEASE: Final = "0.3.0"
 """The last released version at its tag, and the next one everywhere else. CONTRIBUTING.md describes
 how it is raised."""
 
