@@ -6,6 +6,8 @@ Values in Python are the same as in JSON: text, whole numbers, floats, 0 or 1 fo
 Tables are only widened, so a column keeps the type of its field's first declaration. If a field's
 type changes, SQLite would store mixed types in the column, and PostgreSQL would refuse or round
 every write. `type_problems` reports such a field.
+
+The module has more than 500 lines because each type is a short class beside the others.
 """
 
 from __future__ import annotations

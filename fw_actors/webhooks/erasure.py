@@ -152,7 +152,7 @@ _PUT: Final = Statement(
 
 
 class _Swept(msgspec.Struct, frozen=True):
-    """How far the deliveries of one status have been erased, by their last attempts (ms).
+    """The progress of erasing the deliveries of one status, by their last attempts (ms).
 
     `start` is where the next pass begins, `reached` where the last one ended, and `moved` the time
     when `start` was changed.
