@@ -24,6 +24,22 @@ venv_is_current() {
   recipe all | cmp -s - "$made_from" || { [ "$1" = serving ] && recipe serving | cmp -s - "$made_from"; }
 }
 
+# Sets `pip` to the command that installs into the environment: its own pip, or else that of the
+# Python it is made of (pip 22.3 and newer can). One of its own would take a third of a first start.
+find_pip() {
+  local base has_pip
+  has_pip='import pip, sys; sys.exit([int(n) for n in pip.__version__.split(".")[:2]] < [22, 3])'
+  pip=("$python" -I -m pip)
+  if [ ! -e "$root/.venv/bin/pip" ]; then
+    base=$(readlink -f "$python")
+    if "$base" -I -c "$has_pip" >/dev/null 2>&1; then
+      pip=("$base" -I -m pip --python "$python")
+    else
+      "$python" -I -m ensurepip >/dev/null
+    fi
+  fi
+}
+
 # install_by KIND ...: installs by pip's arguments; by uv where it is on the path, which takes a
 # tenth of the time. A service imports few modules of its libraries and compiles these when it needs
 # them; compiling all would take a quarter of pip's time. Tests import most, in many processes.
@@ -36,8 +52,9 @@ install_by() {
   if command -v uv >/dev/null; then
     uv pip install --quiet --python "$python" "$@"
   else
-    # -I: neither the caller's folder nor PYTHONPATH may stand in for a module of pip's
-    "$python" -I -m pip install -qq "$compile" --disable-pip-version-check \
+    find_pip
+    # -I and env: neither the caller's folder nor its variables may stand in for a module of pip's.
+    env -u PYTHONPATH -u PYTHONHOME "${pip[@]}" install -qq "$compile" --disable-pip-version-check \
       --root-user-action ignore "$@"
   fi
 }
@@ -76,15 +93,16 @@ make_venv() (
       printf 'fw: Python 3.11 or newer is needed; set PYTHON to name one\n' >&2
       exit 1
     fi
-    "$base" -m venv --clear "$root/.venv"
+    "$base" -m venv --clear --without-pip "$root/.venv"
     kind=$1
   fi
   rm -f "$made_from"
+  # The files of pins are complete, so that pip need not look for what their libraries depend on.
   if [ "$kind" = all ]; then
-    install_by all --require-hashes --requirement "$root/constraints-dev.txt" >&2
+    install_by all --no-deps --require-hashes --requirement "$root/constraints-dev.txt" >&2
     : >"$root/.venv/has-all"
   else
-    install_by serving --require-hashes --requirement "$root/constraints.txt" \
+    install_by serving --no-deps --require-hashes --requirement "$root/constraints.txt" \
       --requirement "$root/constraints-build.txt" >&2
   fi
   install_by "$kind" --no-deps --no-build-isolation --editable "$root" >&2

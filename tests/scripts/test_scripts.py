@@ -198,7 +198,7 @@ def test_scripts_install_by_hashes_only() -> None:
     for script in ("venv.bash", "check"):
         text = (ROOT / "scripts" / script).read_text().replace("\\\n", " ")
         installs = [
-            line for line in text.splitlines() if re.search(r"pip install|  install_by ", line)
+            line for line in text.splitlines() if re.search(r"pip\S* install|  install_by ", line)
         ]
         assert installs
         for line in installs:
@@ -245,6 +245,34 @@ def test_serving_install_compiles_no_modules(project: Path) -> None:
     make_from(project, "pyproject.toml")
     assert pip_arguments(project, "serving").count("--no-compile") == 2
     assert "--no-compile" not in pip_arguments(project, "")
+
+
+def pip_command(project: Path, prelude: str = "") -> list[str]:
+    """Return the command by which the environment is installed into."""
+    command = f". scripts/venv.bash; {prelude} find_pip; printf '%s\\n' \"${{pip[@]}}\""
+    done = subprocess.run(
+        ["bash", "-euc", command, str(project / "scripts" / "x")], cwd=project, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+def test_environment_is_installed_by_pip_of_its_base(project: Path) -> None:
+    """A pip of its own would take a third of a first start."""
+    python = str(project / ".venv" / "bin" / "python")
+    assert pip_command(project) == [python, "-I", "-m", "pip", "--python", python]
+
+
+def test_environment_with_pip_is_installed_by_it(project: Path) -> None:
+    python = project / ".venv" / "bin" / "python"
+    (python.parent / "pip").touch()
+    assert pip_command(project) == [str(python), "-I", "-m", "pip"]
+
+
+def test_environment_gets_pip_if_its_base_has_none(project: Path) -> None:
+    python = str(project / ".venv" / "bin" / "python")
+    without = "readlink() { echo false; };"
+    assert pip_command(project, without) == [python, "-I", "-m", "pip"]
 
 
 def test_full_environment_stays_full_after_update(project: Path) -> None:
