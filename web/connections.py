@@ -16,6 +16,7 @@ from typing import Final
 import trio
 
 from fw_actors.rules.identifiers import counted_address
+from web.disconnects import DisconnectWatch
 from web.request import MIB
 
 SEND_SECONDS: Final = 30.0
@@ -151,7 +152,16 @@ class ConnectionLimits:
 class ClientConnection:
     """One open connection and what its client keeps the server waiting for."""
 
-    __slots__ = ("address", "awaited", "held_bytes", "opened", "since", "stream")
+    __slots__ = (
+        "_disconnected",
+        "_request_scope",
+        "address",
+        "awaited",
+        "held_bytes",
+        "opened",
+        "since",
+        "stream",
+    )
 
     def __init__(self, opened: OpenConnections, stream: ClientStream, address: str | None) -> None:
         self.opened = opened
@@ -160,6 +170,28 @@ class ClientConnection:
         self.awaited: WaitState | None = None
         self.since = 0.0
         self.held_bytes = 0
+        self._request_scope: trio.CancelScope | None = None
+        self._disconnected = False
+
+    def begin_request(self, scope: trio.CancelScope) -> None:
+        """Note that a request is served in `scope`, which is cancelled if the client disconnects.
+
+        The client does not keep the server waiting meanwhile.
+        """
+        self.opened.end_wait(self)
+        self._request_scope = scope
+        if self._disconnected:
+            scope.cancel()
+
+    def cancel_request(self) -> None:
+        """Cancel the request in progress, if there is one: its client cannot get a response."""
+        if self._request_scope is not None:
+            self._request_scope.cancel()
+
+    def disconnected(self) -> None:
+        """Note that the client has closed the connection, or its sending half."""
+        self._disconnected = True
+        self.cancel_request()
 
     def wait_for(self, awaited: WaitState) -> None:
         """Note that the client keeps the server waiting for `awaited` from now on."""
@@ -191,6 +223,7 @@ class OpenConnections:
         self._by_address: dict[str, dict[ClientConnection, None]] = {}
         self._held_bytes = dict.fromkeys(WaitState, 0)
         self._changed: trio.Event | None = None
+        self._disconnects = DisconnectWatch()
         self.ending = False
         """Whether connections are closed after their response."""
 
@@ -210,6 +243,7 @@ class OpenConnections:
         address = None if self._is_exempt(peer) else counted_address(peer)
         connection = ClientConnection(self, stream, address)
         self._open[connection] = None
+        self._disconnects.add(stream.socket, connection.disconnected)
         self.begin_wait(connection, WaitState.REQUEST)
         return connection
 
@@ -217,7 +251,9 @@ class OpenConnections:
         """Remove a connection; an unknown one is no error."""
         if connection.awaited is not None:
             self.end_wait(connection)
-        self._open.pop(connection, None)
+        if connection in self._open:
+            del self._open[connection]
+            self._disconnects.discard(connection.stream.socket)
         self._notify_change()
 
     def begin_wait(self, connection: ClientConnection, awaited: WaitState) -> None:
@@ -311,6 +347,10 @@ class OpenConnections:
             now = trio.current_time()
             for connection in list(_expired(waiting, now - seconds)):
                 self.close(connection)
+
+    async def cancel_disconnected(self) -> None:
+        """Cancel the requests of clients that disconnect, until cancelled."""
+        await self._disconnects.run()
 
     async def end(self) -> None:
         """Close connections that wait for a request; return when all other current ones are closed.

@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection, over h11.
 
-One task reads during the lifetime of the connection. A request whose body is complete runs in its
-own task, so that the reader notices when the client disconnects. A response is sent in one piece
-unless it is large.
+One task reads the requests of a connection, serves them and sends their responses, one after
+another. A request is cancelled if its client disconnects (`ClientConnection.begin_request`). A
+response is sent in one piece unless it is large.
 
 h11 validates most of a head (RFC 9112). The checks here are for heads that h11 accepts and that
 another parser, such as a proxy, may frame differently: if two parsers disagree about the end of a
@@ -25,6 +25,7 @@ from fw_actors.errors import FwError
 from web.app import FrontEnd
 from web.connections import PART_BYTES, ClientConnection, WaitState
 from web.request import (
+    MIB,
     NONE_READ,
     ChunkHeads,
     FrontRequest,
@@ -128,6 +129,8 @@ CHUNKED_PART: Final = 2 * 1024
 long as kilobytes of content."""
 REQUESTS_PER_CONNECTION: Final = 10_000
 LINGER_SECONDS: Final = 1.0
+DISCARD_SECONDS: Final = 2.0
+MAX_DISCARDED: Final = 8 * MIB
 CLOSE: Final = (b"connection", b"close")
 WITHOUT_BODY: Final = frozenset({204, 304})
 
@@ -158,38 +161,31 @@ class Http11Connection:
         self._chunk_heads: ChunkHeads | None = None  # of a chunked body
         self._served = 0
         self._must_close = False
-        self._nursery: trio.Nursery
-        self._request_scope: trio.CancelScope | None = None
-        self._response_sent: trio.Event | None = None
         self._closing = False
 
     async def serve(self) -> None:
         """Serve requests until one side ends the connection. Defects are raised."""
-        async with trio.open_nursery() as self._nursery:
+        with suppress(trio.ClosedResourceError):  # closed by the client, or by this server
             try:
                 await self._serve_requests()
-            except trio.ClosedResourceError:
-                pass  # closed by the client, or by this server
-            finally:
-                if self._request_scope is not None:
-                    self._request_scope.cancel()
+            except h11.RemoteProtocolError as error:
+                await self._send_status(error.error_status_hint)
+            except _RejectedRequest as rejected:
+                await self._send_status(rejected.status)
+            with trio.move_on_after(LINGER_SECONDS):
+                while self._closing and await self._receive():
+                    pass  # TCP resets a connection that is closed with unread bytes
 
     async def _serve_requests(self) -> None:
-        try:
-            while (request := await self._read_head()) is not None:
-                await self._read_body(request)
-                self._client.end_wait()
-                self._request_scope = trio.CancelScope()
-                self._nursery.start_soon(self._serve_request, request, self._request_scope)
-                if not await self._read_on(request.body):
-                    break
-        except h11.RemoteProtocolError as error:
-            await self._send_status(error.error_status_hint)
-        except _RejectedRequest as rejected:
-            await self._send_status(rejected.status)
-        if self._closing:
-            while await self._receive():  # unread bytes would reset the connection
-                pass
+        """Raises: RemoteProtocolError, _RejectedRequest, ClosedResourceError."""
+        while (request := await self._read_head()) is not None:
+            await self._read_body(request)
+            if not await self._serve_request(request):
+                await self._close()
+                return
+            self._client.wait_for(WaitState.REQUEST)
+            if self._received:  # requests that were sent at once do not hold up other clients
+                await trio.lowlevel.checkpoint()
 
     async def _receive(self) -> bytes:
         """Return received bytes, none at the client's end. Raises: ClosedResourceError."""
@@ -207,7 +203,7 @@ class Http11Connection:
             if fault is not None:
                 raise _RejectedRequest(fault)
             data = await self._receive()
-            if not data or self._closing:
+            if not data:
                 return None
             self._received += data
         end += len(HEAD_END)
@@ -324,47 +320,41 @@ class Http11Connection:
             self._must_close = True
             raise _RejectedRequest(400)
 
-    async def _read_on(self, body: LimitedBody) -> bool:
-        """Read while the request is served; return whether a next one may have begun.
+    async def _discard(self, body: LimitedBody) -> None:
+        """Read the rest of a body for up to `DISCARD_SECONDS`, and discard it.
 
-        False: the client has disconnected, or the connection is closing. Raises:
-        ClosedResourceError.
+        TCP resets a connection that is closed with unread bytes: a client that still sends may
+        lose the response. Raises: ClosedResourceError when the client disconnects.
         """
-        with suppress(h11.RemoteProtocolError, _RejectedRequest):  # the connection ends anyhow
-            while not body.ended and not self._closing:
+        self._client.wait_for(WaitState.BODY)
+        body.drop()
+        with (
+            trio.move_on_after(DISCARD_SECONDS),
+            suppress(h11.RemoteProtocolError, _RejectedRequest),  # the connection ends anyhow
+        ):
+            while body.received <= MAX_DISCARDED and not await self._take(body):
                 self._received = await self._receive()
                 if not self._received:
-                    return False
-                await self._take(body)
-        if not self._received and not self._closing:
-            self._received = await self._receive()
-            if not self._received:
-                return False
-        if self._request_scope is not None and not self._closing:
-            self._response_sent = trio.Event()
-            await self._response_sent.wait()
-        return not self._closing
+                    raise trio.ClosedResourceError
+        self._client.end_wait()
 
     # Responding
 
-    async def _serve_request(self, request: FrontRequest, scope: trio.CancelScope) -> None:
-        """Serve a request, then wait for the next one or close the connection."""
+    async def _serve_request(self, request: FrontRequest) -> bool:
+        """Serve a request; return whether the connection may serve another one.
+
+        Raises: ClosedResourceError when the client disconnects.
+        """
         is_sent = False
         try:
-            with scope:
+            with trio.CancelScope() as scope:
+                self._client.begin_request(scope)
                 await self._respond(request)
                 is_sent = True
         except h11.LocalProtocolError:
-            # The bytes after the request were not HTTP, so h11 sends nothing further.
+            # The bytes of the body were not HTTP, so h11 sends nothing further.
             structlog.get_logger("web").debug("web.client_broke_protocol")
-        self._request_scope = None
-        if is_sent and self._may_continue():
-            self._client.wait_for(WaitState.REQUEST)
-        else:
-            await self._close()
-        if self._response_sent is not None:
-            self._response_sent.set()
-            self._response_sent = None
+        return is_sent and self._may_continue()
 
     async def _respond(self, request: FrontRequest) -> None:
         front, body = self._front, request.body
@@ -380,9 +370,7 @@ class Http11Connection:
             and not body.timed_out
             and not self._h11.they_are_waiting_for_100_continue
         ):
-            self._client.wait_for(WaitState.BODY)
-            await body.discard()
-            self._client.end_wait()
+            await self._discard(body)
         await self._send_whole(response, request)
 
     async def _send_whole(self, response: WireResponse, request: FrontRequest) -> None:
@@ -429,8 +417,7 @@ class Http11Connection:
                 self._client.end_wait()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self._must_close = True
-            if self._request_scope is not None:
-                self._request_scope.cancel()
+            self._client.cancel_request()
 
     async def _send_status(self, status: int) -> None:
         """Send only a status, as the last response of the connection."""
@@ -453,13 +440,8 @@ class Http11Connection:
         return True
 
     async def _close(self) -> None:
-        """Half-close; the reader continues for a short time, and discards its input.
-
-        TCP resets a connection that is closed with unread bytes, and the client would lose a
-        response that it has not read yet.
-        """
+        """Half-close; the client's remaining input is read for a short time, and discarded."""
         self._closing = True
         self._client.wait_for(WaitState.READING)
-        self._nursery.cancel_scope.deadline = trio.current_time() + LINGER_SECONDS
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._stream.send_eof()

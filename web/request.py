@@ -6,7 +6,6 @@ import re
 from typing import Any, Final
 from urllib.parse import unquote
 
-import trio
 from quart_trio.wrappers import TrioRequest
 from quart_trio.wrappers.request import TrioBody
 from werkzeug.datastructures import Headers
@@ -16,11 +15,9 @@ from fw_actors.errors import PayloadTooLargeError, RequestTimeoutError
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
 MAX_KEPT: Final = MIB
-MAX_DROPPED: Final = 8 * MIB
 FIRST_SECONDS: Final = 10.0
 LEAST_BYTES_PER_SECOND: Final = 500
 MAX_SECONDS: Final = 30.0
-LINGER_SECONDS: Final = 2.0
 NONE_READ: Final = -1
 
 
@@ -53,7 +50,6 @@ class LimitedBody(TrioBody):
         self._kept = bytearray()
         self._limit = MAX_KEPT
         self._keeping = True
-        self._progress: trio.Event | None = None
 
     @property
     def kept(self) -> int:
@@ -76,14 +72,10 @@ class LimitedBody(TrioBody):
             self._kept += data
         else:
             self._kept.clear()
-        if self._progress is not None:
-            self._notify(self._progress)
 
     def set_complete(self) -> None:
         """Note that the body is complete."""
         self.ended = True
-        if self._progress is not None:
-            self._notify(self._progress)
 
     def set_timed_out(self) -> None:
         """Note that it arrived too slowly, and is no longer read."""
@@ -103,22 +95,10 @@ class LimitedBody(TrioBody):
             raise RequestTimeoutError
         return bytes(self._kept)
 
-    async def discard(self, seconds: float = LINGER_SECONDS) -> None:
-        """Read the rest for up to `seconds`, and discard it.
-
-        TCP resets a connection that is closed with unread bytes: a client that still sends may
-        lose the response.
-        """
+    def drop(self) -> None:
+        """Keep neither the bytes that have arrived nor later ones."""
         self._kept.clear()
         self._keeping = False
-        with trio.move_on_after(seconds):
-            while not self.ended and self.received <= MAX_DROPPED:
-                self._progress = trio.Event()
-                await self._progress.wait()
-
-    def _notify(self, progress: trio.Event) -> None:
-        progress.set()
-        self._progress = None
 
 
 CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,20})(?:;|[ \t]*\Z)")

@@ -56,6 +56,7 @@ async def serve(
             async with trio.open_nursery() as accepting:
                 await accepting.start(server.accept, bound, tasks)
                 accepting.start_soon(server.connections.close_expired)
+                accepting.start_soon(server.connections.cancel_disconnected)
                 task_status.started(bound.url)
                 await stop.wait()
                 await server.drain(drain_seconds)
@@ -82,6 +83,7 @@ async def serve_until_handed_over(
     async with trio.open_nursery() as tasks, trio.open_nursery() as accepting:
         await accepting.start(server.accept, bound, tasks)
         accepting.start_soon(connections.close_expired)
+        accepting.start_soon(connections.cancel_disconnected)
         task_status.started()
         await handed_over.wait()
         accepting.cancel_scope.cancel()

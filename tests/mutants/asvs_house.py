@@ -161,8 +161,8 @@ ASVS_HOUSE: Final = (
     Mutation(
         "libraries are installed without their hashes",
         "scripts/venv.bash",
-        'install_by all --require-hashes --requirement "$root/constraints-dev.txt"',
-        'install_by all --requirement "$root/constraints-dev.txt"',
+        'install_by all --no-deps --require-hashes --requirement "$root/constraints-dev.txt"',
+        'install_by all --no-deps --requirement "$root/constraints-dev.txt"',
         "tests/scripts/test_scripts.py::test_scripts_install_by_hashes_only",
     ),
 )

@@ -114,13 +114,16 @@ async def connected(app: FrontEnd, peer: str = "203.0.113.9") -> AsyncIterator[t
     stream, client = ClientStream(trio.SocketStream(ours)), trio.SocketStream(theirs)
     connection = connections.add(stream, peer)
     try:
-        async with trio.open_nursery() as nursery:
-            served = Http11Connection(app, connection, DateLine(), (peer, 50000))
-            nursery.start_soon(served.serve)
-            try:
-                yield client
-            finally:
-                await trio.aclose_forcefully(client)
+        async with trio.open_nursery() as watching:
+            watching.start_soon(connections.cancel_disconnected)
+            async with trio.open_nursery() as nursery:
+                served = Http11Connection(app, connection, DateLine(), (peer, 50000))
+                nursery.start_soon(served.serve)
+                try:
+                    yield client
+                finally:
+                    await trio.aclose_forcefully(client)
+            watching.cancel_scope.cancel()
     finally:
         connections.close(connection)
 

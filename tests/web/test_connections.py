@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, cast
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 
 import pytest
 import trio
@@ -30,23 +29,32 @@ LIMITS = ConnectionLimits(
 )
 
 
-class Stream:
-    """Notes when it was cut."""
+class NotingStream(ClientStream):
+    """A stream that notes when it is aborted."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: trio.SocketStream) -> None:
+        super().__init__(inner)
         self.aborted_at: float | None = None
 
     def abort(self) -> None:
+        super().abort()
         self.aborted_at = trio.current_time()
 
 
+SOCKETS = ExitStack()
+
+
 def connect(opened: OpenConnections, peer: str = "192.0.2.1") -> ClientConnection:
-    return opened.add(cast("ClientStream", Stream()), peer)
+    ours, theirs = trio.socket.socketpair()
+    SOCKETS.enter_context(ours)
+    SOCKETS.enter_context(theirs)
+    return opened.add(NotingStream(trio.SocketStream(ours)), peer)
 
 
 def closed_at(connection: ClientConnection) -> float | None:
-    stream: Any = connection.stream
-    return cast("Stream", stream).aborted_at
+    stream = connection.stream
+    assert isinstance(stream, NotingStream)
+    return stream.aborted_at
 
 
 def are_open(*connections: ClientConnection) -> list[bool]:
@@ -54,8 +62,9 @@ def are_open(*connections: ClientConnection) -> list[bool]:
 
 
 @pytest.fixture
-def opened() -> OpenConnections:
-    return OpenConnections(LIMITS, lambda peer: peer == PROXY)
+def opened() -> Iterator[OpenConnections]:
+    with SOCKETS:
+        yield OpenConnections(LIMITS, lambda peer: peer == PROXY)
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import pytest
 import structlog
 import trio
 
+from tests.web.client import connected
 from tests.web.fakes import FakeGateway, app_of
 from tests.web.serving import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, served
 from web.app import FrontEnd
@@ -33,6 +34,18 @@ def endless(app: FrontEnd) -> None:
 
     async def handle(_: Exchange) -> Response:
         return app.streams.open(events)
+
+    operations = app.routes["/api/boot"].operations
+    assert isinstance(operations, dict)
+    operations["GET"] = Operation(handle, operations["GET"].authentication)
+
+
+def stuck(app: FrontEnd) -> None:
+    """Have /api/boot never respond."""
+
+    async def handle(_: Exchange) -> Response:
+        await trio.sleep_forever()
+        raise AssertionError
 
     operations = app.routes["/api/boot"].operations
     assert isinstance(operations, dict)
@@ -146,6 +159,50 @@ async def test_event_stream_is_sent_in_parts_until_the_client_leaves(
             assert b"transfer-encoding: chunked" in got.lower()
             assert (len(app.streams), app.active_requests) == (1, 1)
         await until(lambda: (len(app.streams), app.active_requests) == (0, 0))
+
+
+@pytest.mark.parametrize("unread", [b"", LAST, b"x" * 10_000])
+async def test_request_is_cancelled_when_its_client_disconnects(
+    gateway: FakeGateway, unread: bytes
+) -> None:
+    """Even if the client has sent more that the server has not read (H-132)."""
+    app = app_of(gateway)
+    stuck(app)
+    async with served(app) as site:
+        async with await site.connect() as stream:
+            await stream.send_all(BOOT + unread)
+            await until(lambda: app.active_requests == 1)
+        await until(lambda: app.active_requests == 0)
+
+
+async def test_request_is_cancelled_when_its_client_has_disconnected_before(
+    gateway: FakeGateway,
+) -> None:
+    app = app_of(gateway)
+    stuck(app)
+    async with connected(app) as stream:
+        await stream.send_all(BOOT)
+        await stream.send_eof()
+        assert await rest(stream) == b""
+    assert app.active_requests == 0
+
+
+async def test_pipelined_requests_let_other_requests_run(gateway: FakeGateway) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with connected(app_of(gateway)) as stream, trio.open_nursery() as nursery:
+        await stream.send_all(b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n" * 200 + LAST)
+        nursery.start_soon(others)
+        got = await rest(stream)
+        nursery.cancel_scope.cancel()
+    assert got.count(b"HTTP/1.1 404 ") == 200
+    assert turns >= 200
 
 
 async def test_event_stream_is_completed_by_a_stop(gateway: FakeGateway) -> None:

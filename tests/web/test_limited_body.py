@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import trio
-from trio.testing import MockClock
 
 from fw_actors.errors import PayloadTooLargeError, RequestTimeoutError
-from web.request import LINGER_SECONDS, LimitedBody, body_deadline
+from web.request import LimitedBody, body_deadline
 
 
 def arrived(*parts: bytes, ended: bool = True) -> LimitedBody:
@@ -55,26 +53,14 @@ def test_body_deadline_grows_by_500_bytes_a_second(received: int, seconds: float
     assert body_deadline(100.0, received) == 100.0 + seconds
 
 
-async def test_limited_body_discards_the_rest(
-    autojump_clock: MockClock, nursery: trio.Nursery
-) -> None:
+def test_limited_body_drops_bytes_that_came_and_that_come() -> None:
     body = arrived(b"a", ended=False)
-
-    async def end() -> None:
-        await trio.sleep(1)
-        body.append(b"b")
-        body.set_complete()
-
-    nursery.start_soon(end)
-    await body.discard()
-    assert body.ended
+    body.drop()
+    assert body.kept == 0
+    body.append(b"b")
+    body.set_complete()
+    assert body.received == 2
     assert body.read(10) == b""
-
-
-async def test_limited_body_discards_for_a_limited_time(autojump_clock: MockClock) -> None:
-    start = trio.current_time()
-    await arrived(b"a", ended=False).discard()
-    assert trio.current_time() - start == pytest.approx(LINGER_SECONDS)
 
 
 def test_limited_body_rejects_what_it_has_not_kept() -> None:
