@@ -88,13 +88,17 @@ class OutcomeWriter(Actor):
         self._waiting: list[Waiting] = []
         self._write_waits = False
         self._timer: Timer | None = None
+        self._written_at = -inf
         self._disk_seconds = DISK_SECONDS
         self._on_disk_at = -inf
         self._ahead_of_disk = False
 
     @handles(Record)
-    def collect(self, message: Record) -> PendingReply[Recorded]:
-        """Keep the outcome for the next transaction, after which it is answered."""
+    async def collect(self, message: Record) -> PendingReply[Recorded]:
+        """Keep the outcome for the next transaction, after which it is answered.
+
+        The first one after a pause is written at once.
+        """
         reply: PendingReply[Recorded] = self.context.keep_reply()
         self._waiting.append((message, reply))
         if self._write_waits:
@@ -104,7 +108,10 @@ class OutcomeWriter(Actor):
         elif self._timer is None:
             # Each commit occupies the store's thread, for which a claim may wait.
             seconds = ORDERED_BATCH_SECONDS if message.due.ordered else BATCH_SECONDS
-            self._timer = self.context.after(seconds, Write(timed=True))
+            if self.context.time() - self._written_at >= seconds:
+                await self._write_all()
+            else:
+                self._timer = self.context.after(seconds, Write(timed=True))
         return reply
 
     @handles(Write)
@@ -184,8 +191,9 @@ class OutcomeWriter(Actor):
         return batch, statuses
 
     def _written(self, *, durable: bool) -> None:
+        self._written_at = self.context.time()
         if durable:
-            self._on_disk_at = self.context.time()
+            self._on_disk_at = self._written_at
         elif not self._ahead_of_disk:
             self.context.after(DISK_SECONDS, WaitForDisk())
         self._ahead_of_disk = not durable

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("on_both_stores")
 T = TypeVar("T")
 
 LEASE_SECONDS = 40
+WRITE_SECONDS = 0.0101  # the duration of a write here, and a little more
 
 
 class NamedBatch(NamedTuple):
@@ -120,6 +121,11 @@ class WriterBench:
             self._askers.start_soon(self._ask, delivery)
             await wait_all_tasks_blocked()
 
+    async def record_alone(self, delivery: str) -> None:
+        """Record the first outcome after a pause, which waits for no others."""
+        await self.record(delivery)
+        await trio.sleep(WRITE_SECONDS)
+
     def recorded(self) -> list[Recorded]:
         """Return the answers recorded since the last call, in their order."""
         taken, self.answers = self.answers, {}
@@ -181,14 +187,25 @@ async def test_outcome_writer_writes_full_batch_immediately(
     autojump_clock: MockClock,
 ) -> None:
     async with open_bench() as bench:
+        await bench.record_alone("before")
         await bench.record(*(str(number) for number in range(BATCH_SIZE)))
-        await trio.sleep(0.0101)  # the duration of a write here
-        assert [len(group) for group in bench.memory.groups] == [BATCH_SIZE]
+        await trio.sleep(WRITE_SECONDS)
+        assert [len(group) for group in bench.memory.groups] == [1, BATCH_SIZE]
         await bench.record("one")
-        await trio.sleep(0.0101)
-        assert len(bench.memory.groups) == 1
+        await trio.sleep(WRITE_SECONDS)
+        assert len(bench.memory.groups) == 2
         await trio.sleep(BATCH_SECONDS)
-        assert bench.memory.groups[1] == ["one"]
+        assert bench.memory.groups[2] == ["one"]
+
+
+async def test_outcome_after_pause_is_written_at_once(autojump_clock: MockClock) -> None:
+    """Nothing is gained by waiting for others."""
+    async with open_bench() as bench:
+        for each in ("first", "second"):
+            await bench.record(each)
+            await trio.sleep(WRITE_SECONDS)
+            assert bench.memory.groups[-1] == [each]
+            await trio.sleep(BATCH_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -199,11 +216,12 @@ async def test_outcome_batch_is_full_at_quarter_of_slots(
 ) -> None:
     """A waiting outcome holds a slot, and slots may be few."""
     async with open_bench(slots=slots) as bench:
+        await bench.record_alone("before")
         await bench.record(*(str(number) for number in range(enough - 1)))
         await trio.sleep(BATCH_SECONDS / 2)
         await bench.record("last")
-        await trio.sleep(0.0101)  # the duration of a write here, before the timer could fire
-        assert [len(group) for group in bench.memory.groups] == [enough]
+        await trio.sleep(WRITE_SECONDS)  # before the timer could fire
+        assert [len(group) for group in bench.memory.groups] == [1, enough]
 
 
 async def test_unwritable_outcome_blocks_no_other_outcome(
@@ -228,10 +246,14 @@ async def test_recorded_answer_names_first_retry_of_group(
     """A wait may be shorter than the poll interval of one second (B-191, B-197)."""
     async with open_bench() as bench:
         bench.memory.due = {"later": START_MS + 900, "soon": START_MS + 100, "bad": START_MS}
+        await bench.record_alone("before")
+        bench.recorded()
         await bench.record("later", "sent", "soon")
         await trio.sleep(1)
         assert {one.next_at for one in bench.recorded()} == {START_MS + 100}
         bench.memory.unwritable = {"bad"}
+        await bench.record_alone("before")
+        bench.recorded()
         await bench.record("bad", "later", "sent")  # written singly
         await trio.sleep(1)
         assert {one.next_at for one in bench.recorded()} == {START_MS + 900, None}
