@@ -276,18 +276,19 @@ async def run_parts(
     if app is not None and bound is not None:
         children.append(server_child(app, bound, None if start is None else start.connections))
     stop_seconds = DRAIN_SECONDS + GIVE_BACK_SECONDS
-    with _woken_by_external_commits(parts):
-        async with open_supervisor(parts.runtime, "service", children, stop_seconds=stop_seconds):
-            gateway.open()
-            if start is not None and app is not None:
-                start.hand_over(app)
-            try:
-                url = "" if bound is None else bound.url
+    async with open_supervisor(parts.runtime, "service", children, stop_seconds=stop_seconds):
+        gateway.open()
+        if start is not None and app is not None:
+            start.hand_over(app)
+        try:
+            url = "" if bound is None else bound.url
+            # Only while there are workers: before and after, a wake-up would be a dead letter.
+            with _woken_by_external_commits(parts):
                 yield RunningService(url, parts.site, gateway, parts.runtime)
-            finally:
-                gateway.drain()
-                for name in (MAILER, APP_JOBS):  # they drain while the others stop
-                    parts.runtime.ref(name).tell(Drain(DRAIN_SECONDS))
+        finally:
+            gateway.drain()
+            for name in (MAILER, APP_JOBS):  # they drain while the others stop
+                parts.runtime.ref(name).tell(Drain(DRAIN_SECONDS))
 
 
 def _actors(parts: Parts, lockouts: ChildSpec) -> list[ChildSpec]:

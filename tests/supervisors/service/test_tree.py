@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from fw_actors.mail import Template
 from fw_actors.ops.data_migrations import run_pending
 from fw_actors.ops.site import Site
 from fw_actors.runtime import SeededEntropy, TrioClock
+from fw_actors.store import Store
 from supervisors.service.tree import RunningService, open_service
 from tests.mail_kit import RecordingLog
 from tests.site_kit import START_MS, make_config
@@ -92,6 +93,29 @@ async def test_transport_method_calls_the_app_and_jobs_run(
         assert str(message["link"]).startswith(PUBLIC)
         assert await service.site.read("Administrator", lambda fw: fw.exists("Role", "Marked"))
     assert str(message["link"]) not in str(log.entries)
+
+
+async def test_external_commits_at_start_and_stop_make_no_dead_letters(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes of a site commit while another one starts or stops."""
+    add = Store.on_external_commit
+
+    def called_first_and_last(store: Store, callback: Callable[[], None]) -> Callable[[], None]:
+        callback()
+        remove = add(store, callback)
+
+        def end() -> None:
+            callback()
+            remove()
+
+        return end
+
+    monkeypatch.setattr(Store, "on_external_commit", called_first_and_last)
+    log = RecordingLog()
+    async with worker(tmp_path, log):
+        await trio.sleep(2)
+    assert log.of("dead_letter") == []
 
 
 async def test_missing_mail_method_fails_the_start(
