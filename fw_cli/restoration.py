@@ -17,6 +17,7 @@ from fw_actors.ops.audit import Action
 from fw_actors.ops.console_facts import QUEUES
 from fw_actors.ops.site import Site
 from fw_actors.store import Statement, Tx
+from fw_actors.store.migrations import end_restore
 from fw_actors.store.schema import JOB, SESSION, TOKEN
 
 _ROWS: Final = ("User", "Webhook", "Webhook Delivery")
@@ -71,6 +72,8 @@ def end_revived_access(
 ) -> Restored:
     """End the access that a restored store revives, in one transaction with an Audit Event.
 
+    This transaction ends the restore: until it is committed, no other command opens the store.
+
     Args:
         before: the access of the store that is replaced, None if there was none to read.
         all_keys: end every API key.
@@ -87,6 +90,7 @@ def end_revived_access(
     revived = () if before is None else tuple(sorted(found.users - before.users))
     detail: dict[str, Any] = {"sessions_ended": sessions, "keys_ended": len(gone)}
     site.audit.record(fw, Action.RESTORE, source, detail)
+    end_restore(tx)
     return Restored(
         sessions, links, len(gone), len(found.keys) - len(gone), revived, waiting_jobs(tx)
     )

@@ -72,6 +72,7 @@ def restore(
         if not dry_run:
             question = "Replace the store by the backup?" if exists else "Restore the backup?"
             confirm(question, yes=yes)
+            _undo_killed_restore(context)
         before = _access_before(context) if exists else None
         with place(context, file, dry_run=dry_run) as (draft, kept):
             if draft is None:
@@ -102,6 +103,18 @@ def _exists(context: CommandContext, *, dry_run: bool) -> bool:
     if dry_run:
         return False
     return DatabaseRestore(config.deployment.database, context.environ).examine()
+
+
+def _undo_killed_restore(context: CommandContext) -> None:
+    """Put back the store that a killed restore into a server's database has replaced."""
+    from fw_actors.store.backup import DatabaseRestore
+
+    config = context.config
+    if config.sqlite_file is not None:
+        return  # a file is replaced at once
+    kept = DatabaseRestore(config.deployment.database, context.environ).put_back()
+    if kept:
+        click.echo(f"fw: an interrupted restore was undone: schema {kept} is back", err=True)
 
 
 def _access_before(context: CommandContext) -> PresentAccess | None:
@@ -177,7 +190,7 @@ def _settle(
     from fw_cli.restoration import end_revived_access
 
     async def run() -> Restored:
-        async with open_site(config) as site:
+        async with open_site(config, restoring=True) as site:
             await _warn_of_secrets(site)
             return await site.write(
                 ADMINISTRATOR,

@@ -22,7 +22,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PREFIX: Final = "FW_SECRET_"
 _NAME: Final = re.compile("[A-Z0-9_]+")
-_NOT_FOR_WEBHOOKS: Final = ("KEY", "KEY_FILE")
 _SHORT_BYTES: Final = 24  # the least that Standard Webhooks permits
 
 
@@ -63,10 +62,12 @@ def secret_of(config: Config, variable: str) -> str:
 
     Raises: CommandFailed for a name that no variable can have, or if it is not set.
     """
+    from fw_actors.config import SITE_KEY_VARIABLES
+
     name = variable.upper().removeprefix(PREFIX)
     if not _NAME.fullmatch(name):
         raise CommandFailed(f"a variable's name must match {PREFIX}[A-Z0-9_]+")
-    if name in _NOT_FOR_WEBHOOKS:
+    if f"{PREFIX}{name}" in SITE_KEY_VARIABLES:
         raise CommandFailed(f"{PREFIX}{name} is not for Webhooks: it is the site's own key")
     value = config.secrets.get(name.lower())
     if value is None:

@@ -274,7 +274,8 @@ class ScopeReferences(Observer):
 
 MAX_LINE_BYTES: Final = 64 * 1024
 _ROLES_SEPARATOR: Final = ";"
-_NO: Final = frozenset({"0", "false", "no"})
+_YES: Final = frozenset({"", "1", "true", "t", "yes", "y", "on"})
+_NO: Final = frozenset({"0", "false", "f", "no", "n", "off"})
 
 
 class AccountToImport(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -317,6 +318,9 @@ def accounts_from_csv(text: str) -> Iterator[tuple[int, AccountToImport | Valida
     rows = csv.DictReader(StringIO(text, newline=""), strict=True)
     known = [each.encode_name for each in msgspec.structs.fields(AccountToImport)]
     columns = rows.fieldnames or ()
+    twice = next((each for each in columns if columns.count(each) > 1), None)
+    if twice in known:
+        raise ValidationError(f"The column {twice} occurs twice.")
     strange = [each for each in columns if each not in known]
     if strange or not {"name", "email"} <= set(columns):
         *others, last = known[2:]
@@ -341,12 +345,20 @@ def _from_row(row: Mapping[str, Any]) -> AccountToImport | ValidationError:
                 email=row["email"],
                 full_name=row.get("fullName", ""),
                 roles=tuple(filter(None, roles)),
-                enabled=row.get("enabled", "").strip().lower() not in _NO,
+                enabled=_enabled(row.get("enabled", "")),
                 hash=row.get("hash", ""),
             )
         )
     except ValidationError as error:
         return error
+
+
+def _enabled(text: str) -> bool:
+    """Return the state that a field of CSV names. Raises: ValidationError for any other text."""
+    word = text.strip().lower()
+    if word not in _YES | _NO:
+        raise ValidationError("enabled must be true or false.", field="enabled")
+    return word not in _NO
 
 
 def _checked(account: AccountToImport) -> AccountToImport:

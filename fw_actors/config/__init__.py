@@ -3,6 +3,7 @@
 from fw_actors.config.load import load, site_file
 from fw_actors.config.model import (
     MAX_ARGON2,
+    SITE_KEY_VARIABLES,
     Argon2,
     AuthPolicy,
     ClientCertificate,
@@ -20,6 +21,7 @@ from fw_actors.config.model import (
 
 __all__ = [
     "MAX_ARGON2",
+    "SITE_KEY_VARIABLES",
     "Argon2",
     "AuthPolicy",
     "ClientCertificate",

@@ -21,6 +21,8 @@ from fw_actors.rules.safe_output import Scrubber
 
 VAULT_KEY: Final = "key"
 """The name of FW_SECRET_KEY among the secrets."""
+SITE_KEY_VARIABLES: Final = ("FW_SECRET_KEY", "FW_SECRET_KEY_FILE")
+"""The variables of the site's own key, which are not integration secrets."""
 _SQLITE: Final = "sqlite:///"
 _DATABASE_SECRETS: Final = ("password", "sslpassword")  # of libpq's parameters
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -65,23 +66,38 @@ def common_passwords() -> frozenset[str]:
     return frozenset(line for line in text.splitlines() if not line.startswith(_COMMENT))
 
 
+_NUMBER: Final = "[1-9][0-9]{0,9}"
+_ARGON2: Final = re.compile(
+    rf"\$argon2(?:id|i|d)(?:\$v=(?:16|19))?\$m={_NUMBER},t={_NUMBER},p={_NUMBER}"
+    r"\$([A-Za-z0-9+/]{11,500})\$([A-Za-z0-9+/]{22,500})"  # 8 and 16 bytes
+)
+_LANE_KIB: Final = 8  # argon2 refuses less memory for each lane
+
+
 def parameters_of(stored: str | None) -> argon2.Parameters | None:
     """Return the parameters of a stored hash; None if it is invalid or too expensive.
 
-    It may come from a restored or edited store: its cost is bounded, too.
+    It may come from a restored or edited store: its cost is bounded, too. The library, which checks
+    few parts of a hash here, refuses no hash with these parameters when it verifies a password.
     """
-    if not stored:
+    form = _ARGON2.fullmatch(stored) if stored else None
+    if stored is None or form is None or not all(map(_is_base64, form.groups())):
         return None
-    try:
-        asked = argon2.extract_parameters(stored)
-    except argon2.exceptions.InvalidHashError:
-        return None
+    asked = argon2.extract_parameters(stored)
     within_limits = (
         asked.memory_cost <= MAX_ARGON2.memory_kib
         and asked.time_cost <= MAX_ARGON2.time
         and asked.parallelism <= MAX_ARGON2.parallelism
+        and asked.memory_cost >= _LANE_KIB * asked.parallelism
     )
     return asked if within_limits else None
+
+
+def _is_base64(text: str) -> bool:
+    """Whether a text is base64 without padding whose unused bits are zero."""
+    if len(text) % 4 == 1:
+        return False
+    return _base64(base64.b64decode(text + "=" * (-len(text) % 4))) == text
 
 
 HashCost = Argon2 | ImportedCost

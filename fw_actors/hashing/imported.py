@@ -209,7 +209,7 @@ def _scrypt(n: int, r: str, p: str, salt: bytes, found: bytes) -> ImportedHash:
 _TWO: Final = r"(\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53})"
 _DIGESTS: Final = "(sha1|sha256|sha512)"
 _NUMBER: Final = "([0-9]{1,9})"
-_SALT: Final = "([^$]{1,256})"
+_SALT: Final = r"([^$\0]{1,256})"  # PostgreSQL's text holds no NUL
 _HEX: Final = "((?:[0-9a-f]{2}){1,128})"
 _B64: Final = "([A-Za-z0-9+/.]{1,200}={0,2})"
 

@@ -11,19 +11,28 @@ import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from fw_actors.access.accounts import FIRST_ROLES
 from fw_actors.access.users import add_user
+from fw_actors.config import SITE_KEY_VARIABLES
 from fw_actors.config.policy import nearest
 from fw_actors.documents import rest
 from fw_actors.documents.core import CUSTOM, DOCUMENT
 from fw_actors.documents.fields import ShapeError
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.vault import UnreadableError
-from fw_actors.errors import ConfigurationError, ConflictError, FwError, ValidationError
+from fw_actors.errors import (
+    BadRequestError,
+    ConfigurationError,
+    ConflictError,
+    DuplicateError,
+    FwError,
+    ValidationError,
+)
 from fw_actors.webhooks.subscriptions import never_occurring
 
 T = TypeVar("T")
@@ -168,10 +177,10 @@ class DeclaredStates:
         for name, user in state.users.items():
             with _collecting(faults):
                 changes += _user(fw, name, user)
-        changes += _scopes(fw, state)
         for name, webhook in state.webhooks.items():
             with _collecting(faults):
                 changes += self._webhook(fw, name, webhook, notes)
+        changes += _scopes(fw, state)  # after everything that they may name
         if faults:
             raise ConfigurationError(faults)
         if prune:
@@ -187,25 +196,25 @@ class DeclaredStates:
         Raises: ConfigurationError with everything that `apply` would refuse.
         """
         faults: list[str] = []
-        refused: set[str] = set()
+        refused: set[tuple[str, str]] = set()
         for change in plan.changes:
-            if change.doctype == SCOPE and change.fields[0].new in refused:
-                continue  # it would only be refused for its user
+            if change.doctype == SCOPE and not refused.isdisjoint(_needs_of_scope(change)):
+                continue  # it would only be refused for what it names
             try:
                 with fw.tx.savepoint():
                     self._apply_named(fw, state, change)
             except FwError as error:
                 faults.append(str(error))
-                if change.doctype == USER:
-                    refused.add(change.name)
+                refused.add((change.doctype, change.name))
         if faults:
             raise ConfigurationError(faults)
 
     def apply(self, fw: Fw, state: DeclaredState, plan: Plan, *, prune: bool = False) -> None:
         """Carry out a plan that was shown before.
 
-        Raises: ConflictError if the site has changed since; ValidationError naming the document
-            whose values break a rule; other errors of the writes of documents.
+        Raises: ConflictError if the site has changed since; BadRequestError, ConflictError,
+            DuplicateError or ValidationError naming the document that is refused; other errors of
+            the writes of documents.
         """
         if self.plan(fw, state, prune=prune) != plan:
             raise ConflictError("The site has changed since the plan was shown; run it again.")
@@ -213,11 +222,11 @@ class DeclaredStates:
             self._apply_named(fw, state, change)
 
     def _apply_named(self, fw: Fw, state: DeclaredState, change: Change) -> None:
-        """Carry out a step; a ValidationError names its document."""
+        """Carry out a step; the error of a refused one names its document."""
         try:
             self._apply_change(fw, state, change)
-        except ValidationError as error:
-            raise ValidationError(f"{change.doctype} {_name_of(change)}: {error}") from error
+        except (BadRequestError, ConflictError, DuplicateError, ValidationError) as error:
+            raise type(error)(f"{change.doctype} {_name_of(change)}: {error}") from error
 
     def _apply_change(self, fw: Fw, state: DeclaredState, change: Change) -> None:
         if change.doctype == WEBHOOK:
@@ -278,6 +287,10 @@ class DeclaredStates:
             raise ValidationError(
                 f"{place}: secret must be the name of a variable, {SECRET_PREFIX}<NAME>; a secret "
                 "itself must not be in a file."
+            )
+        if named.upper() in SITE_KEY_VARIABLES:
+            raise ValidationError(
+                f"{place}: {named} is not for Webhooks: it is the site's own key."
             )
         return self._secret_of(named.removeprefix(SECRET_PREFIX).lower())
 
@@ -425,6 +438,12 @@ def _scope_change(kind: str, user: str, scope: DeclaredScope, name: str = "") ->
     return Change(kind, SCOPE, name, fields)
 
 
+def _needs_of_scope(change: Change) -> tuple[tuple[str, str], ...]:
+    """Return the documents without which a scope is refused."""
+    user, allow, value = (each.new for each in change.fields)
+    return (USER, user), (allow, value)
+
+
 def _name_of(change: Change) -> str:
     """Return the document's name; a scope without one is described by its values."""
     return change.name or " ".join(str(each.new) for each in change.fields)
@@ -441,11 +460,12 @@ def exported(fw: Fw) -> dict[str, Any]:
     """Return the state of a site in the form of a file; of secrets the names of variables."""
     meta = fw.documents.registry.meta(WEBHOOK)
     plain = [f for f in meta.fields.values() if f.plain and not f.read_only and not f.secret]
-    webhooks = {}
+    webhooks: dict[str, dict[str, Any]] = {}
+    taken = set(SITE_KEY_VARIABLES)
     for row in fw.get_list(WEBHOOK, order_by="name asc"):
         stored = rest.read(fw, WEBHOOK, row["name"])
         values = {f.name: stored[f.name] for f in plain if stored[f.name] != f.blank()}
-        webhooks[row["name"]] = {**values, "secret": _variable(row["name"])}
+        webhooks[row["name"]] = {**values, "secret": _variable(row["name"], taken)}
     built_in = {*FIRST_ROLES, *fw.documents.registry.roles()}
     roles = [row["name"] for row in fw.get_list(ROLE, order_by="name asc")]
     users = {}
@@ -465,6 +485,13 @@ def exported(fw: Fw) -> dict[str, Any]:
     return {"webhooks": webhooks, "roles": own_roles, "users": users}
 
 
-def _variable(name: str) -> str:
-    plain = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
-    return SECRET_PREFIX + plain.upper()
+def _variable(name: str, taken: set[str]) -> str:
+    """Return the variable for a Webhook's secret, and add it to `taken`.
+
+    Two Webhooks never share one: the receiver of either could sign requests to the other.
+    """
+    plain = SECRET_PREFIX + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+    numbered = (f"{plain}_{number}" for number in count(2))
+    variable = next(each for each in chain([plain], numbered) if each not in taken)
+    taken.add(variable)
+    return variable

@@ -144,6 +144,7 @@ async def open_site(
     inline: bool = False,
     recorded: Callable[[str], None] | None = None,
     rekeying: bool = False,
+    restoring: bool = False,
     shared: SharedSubscriptions | None = None,
     tracer: Tracer | None = None,
 ) -> AsyncIterator[Site]:
@@ -153,8 +154,9 @@ async def open_site(
     `recorded` is called on trio's thread with a queue's name after each commit that contains a job,
     and with `errors` for each queued defect; without it, the processes that serve the site are
     notified of the commit. `rekeying` also opens a site whose Vault values are being moved from one
-    key to another. `shared`: the subscriptions that the processes of a service share. `tracer`
-    records traces if `ops.traceContext` is on.
+    key to another, and `restoring` one into which a backup is being restored. `shared`: the
+    subscriptions that the processes of a service share. `tracer` records traces if
+    `ops.traceContext` is on.
 
     Raises: ConfigurationError, with all problems of apps and DocTypes at once.
     """
@@ -163,7 +165,7 @@ async def open_site(
     registry = make_registry(config)
     if config.ops.trace_context and tracer is None:
         tracer = Tracer(entropy)
-    async with open_store(config, clock, entropy, inline=inline) as store:
+    async with open_store(config, clock, entropy, inline=inline, restoring=restoring) as store:
         hasher = Hasher.of(config, entropy, inline=inline)
         key = await store.read(installation_key)
         notify = recorded or (lambda queue: store.notify_others())
@@ -300,11 +302,18 @@ def make_registry(config: Config) -> Registry:
 
 
 def open_store(
-    config: Config, clock: Clock, entropy: Entropy, *, inline: bool, limited: bool = True
+    config: Config,
+    clock: Clock,
+    entropy: Entropy,
+    *,
+    inline: bool,
+    limited: bool = True,
+    restoring: bool = False,
 ) -> AbstractAsyncContextManager[Store]:
     """Open the store of FW_DATABASE. Raises: ConfigurationError.
 
-    `limited`: whether queries are limited to `ops.queryTimeoutSeconds`.
+    `limited`: whether queries are limited to `ops.queryTimeoutSeconds`. `restoring`: as in
+    `open_site`.
     """
     query_seconds = config.ops.query_timeout_seconds if limited else None
     url = config.deployment.database
@@ -316,7 +325,12 @@ def open_store(
     from fw_actors.store.postgres import open_postgres  # few sites need its driver
 
     return open_postgres(
-        url, clock=clock, entropy=entropy, inline=inline, query_seconds=query_seconds
+        url,
+        clock=clock,
+        entropy=entropy,
+        inline=inline,
+        query_seconds=query_seconds,
+        restoring=restoring,
     )
 
 

@@ -6,12 +6,20 @@ copy is checked before it gets its name.
 
 A restore keeps the replaced database under a name that contains the time, until an administrator
 deletes it.
+
+A file replaces a file at once. A dump is restored by another program, in several transactions, so
+that a kill could leave a schema that is empty, or that has the backup's sessions. Until the last
+transaction the schema therefore has a table by which every other command refuses it, and a second
+restore first puts the replaced store back: the access that it has ended must not revive.
+
+The module has more than 500 lines because both kinds of backup are restored by one command.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -181,7 +189,8 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
     but those of fw. A password is passed in the environment, where `ps` does not show it.
 
     Returns: the size of the dump, in bytes.
-    Raises: ConfigurationError when there is no pg_dump, it fails, or `target` cannot be written.
+    Raises: ConfigurationError when there is no pg_dump, it fails, or `target` cannot be written,
+        and for a database whose restore was killed.
     """
     program = shutil.which(PG_DUMP, path=environ.get("PATH"))
     if program is None:
@@ -191,6 +200,9 @@ def back_up_database(url: str, target: Path, environ: Mapping[str, str]) -> int:
         command = [program, "--format=custom", "--no-owner", f"--file={draft}"]
         command.append(f"--exclude-schema={KEPT_SCHEMAS}")
         _run([*command, f"--dbname={arguments}"], passed)
+        with _connected(url) as connection:
+            if kept_by_killed_restore(connection) is not None:
+                raise ConfigurationError([INTERRUPTED])
     return target.stat().st_size
 
 
@@ -207,10 +219,13 @@ def connection_of(url: str, environ: Mapping[str, str]) -> tuple[str, dict[str, 
     return make_conninfo(**facts), passed
 
 
-def _run(command: list[str], environ: Mapping[str, str]) -> str:
-    """Run a program of PostgreSQL; return its output. Raises: ConfigurationError."""
+def _run(command: list[str], environ: Mapping[str, str], given: str = "") -> str:
+    """Run a program of PostgreSQL, with `given` as its input; return its output.
+
+    Raises: ConfigurationError.
+    """
     done = subprocess.run(
-        command, env=dict(environ), stdin=subprocess.DEVNULL, capture_output=True, check=False
+        command, env=dict(environ), input=given.encode(), capture_output=True, check=False
     )
     if done.returncode != 0:
         name = Path(command[0]).name
@@ -365,6 +380,16 @@ _CREATED: Final = "Archive created at "
 _ROWS: Final = " TABLE DATA "
 
 
+RESTORING: Final = "fw_restoring"
+"""A table that exists while a dump is restored into its schema. Its row names the schema that keeps
+the replaced store; it is empty if there was none. No dump has this table."""
+INTERRUPTED: Final = (
+    "The restore of a backup was interrupted: run `fw restore FILE --replace`, which first puts "
+    "the former store back."
+)
+"""What every command but a restore answers while that table exists."""
+
+
 class DatabaseRestore:
     """The restore of a dump into the current schema of a PostgreSQL database."""
 
@@ -373,11 +398,12 @@ class DatabaseRestore:
         self._url, self._environ = url, environ
 
     def examine(self) -> bool:
-        """Return whether the database has a site already.
+        """Return whether the database has a site already, in its place or kept by a killed restore.
 
-        Raises: ConfigurationError if other connections use the database.
+        Raises: ConfigurationError if other connections use the database, or if the schema belongs
+            to another program.
         """
-        with self._connected() as connection:
+        with _connected(self._url) as connection:
             others = _count_others(connection)
             end = time.monotonic() + _LEAVING_SECONDS
             while others and time.monotonic() < end:  # backends end a moment after their clients
@@ -390,40 +416,68 @@ class DatabaseRestore:
                         "worker, on all machines, first."
                     ]
                 )
-            return self._has_site(connection)
+            kept = kept_by_killed_restore(connection)
+            if kept is not None:
+                return bool(kept)
+            if self._has_site(connection):
+                return True
+            if connection.execute(_COUNT_RELATIONS).fetchone()[0]:
+                raise ConfigurationError(
+                    [
+                        "The schema has tables, but no site: restore into an empty schema, because "
+                        "a failed restore drops all that is in it."
+                    ]
+                )
+            return False
+
+    def put_back(self) -> str | None:
+        """Undo a restore that was killed; return the schema that had the store.
+
+        It is empty if there was no store; None if no restore was killed.
+        """
+        with _connected(self._url) as connection:
+            kept = kept_by_killed_restore(connection)
+            if kept is not None:
+                _put_back(connection, _current_schema(connection), kept)
+            return kept
 
     @contextmanager
     def replaced(self, file: Path, kept: str) -> Iterator[None]:
         """Restore a dump for the block; the replaced store is kept in the schema `kept`.
 
-        If the block raises, nothing is changed.
+        If the block raises, nothing is changed. If the process is killed, the site is not opened
+        until another restore puts the replaced store back. The block must call `end_restore`.
 
         Raises: ConfigurationError if the dump cannot be restored.
         """
-        with self._connected() as connection:
-            schema = connection.execute("SELECT current_schema()").fetchone()[0]
-            had_site = self._has_site(connection)
-            if had_site:
-                with connection.transaction():
+        with _connected(self._url) as connection:
+            schema = _current_schema(connection)
+            if not self._has_site(connection):
+                kept = ""
+            with connection.transaction():
+                if kept:
                     connection.execute(f"ALTER SCHEMA {_quoted(schema)} RENAME TO {_quoted(kept)}")
                     connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+                connection.execute(f"CREATE TABLE {RESTORING} AS SELECT %s::text AS kept", [kept])
         try:
-            self._restore(file)
+            self._restore(file, schema)
             yield
         except BaseException:
-            with self._connected() as connection, connection.transaction():
-                connection.execute(f"DROP SCHEMA {_quoted(schema)} CASCADE")
-                if had_site:
-                    connection.execute(f"ALTER SCHEMA {_quoted(kept)} RENAME TO {_quoted(schema)}")
-                else:
-                    connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+            with _connected(self._url) as connection:
+                _put_back(connection, schema, kept)
             raise
 
-    def _restore(self, file: Path) -> None:
+    def _restore(self, file: Path, schema: str) -> None:
         arguments, passed = connection_of(self._url, self._environ)
-        command = [_program(self._environ), "--no-owner", "--exit-on-error", "--single-transaction"]
-        _run([*command, f"--dbname={arguments}", str(file)], passed)
-        with self._connected() as connection:
+        program = _program(self._environ)
+        # All but the statement that makes the schema, which is there already.
+        made = re.compile(rf"\d+; \d+ \d+ SCHEMA - {re.escape(schema)} ")
+        contents = _run([program, "--list", str(file)], passed).splitlines(keepends=True)
+        wanted = "".join(line for line in contents if not made.match(line))
+        command = [program, "--no-owner", "--exit-on-error", "--single-transaction"]
+        command += ["--use-list=/dev/stdin", f"--dbname={arguments}", str(file)]
+        _run(command, passed, wanted)
+        with _connected(self._url) as connection:
             if not self._has_site(connection):
                 raise ConfigurationError(
                     ["The dump is of another program, or of another schema than this database's."]
@@ -433,15 +487,51 @@ class DatabaseRestore:
     def _has_site(connection: Any) -> bool:
         return connection.execute("SELECT to_regclass('fw_meta')").fetchone()[0] is not None
 
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        import psycopg  # few sites need its driver
 
-        try:
-            with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
-                yield connection
-        except psycopg.Error as error:
-            raise ConfigurationError([f"The database refused: {error}".strip()]) from None
+@contextmanager
+def _connected(url: str) -> Iterator[Any]:
+    import psycopg  # few sites need its driver
+
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=10) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise ConfigurationError([f"The database refused: {error}".strip()]) from None
+
+
+def kept_by_killed_restore(connection: Any) -> str | None:
+    """Return the schema that keeps the store which a killed restore has replaced.
+
+    It is empty if no store was replaced, or none is left; None if no restore was killed.
+    """
+    if connection.execute(f"SELECT to_regclass('{RESTORING}')").fetchone()[0] is None:
+        return None
+    row = connection.execute(
+        f"SELECT kept FROM {RESTORING} JOIN pg_namespace ON nspname = kept"  # nosec B608
+    ).fetchone()
+    return "" if row is None else str(row[0])
+
+
+def _put_back(connection: Any, schema: str, kept: str) -> None:
+    """Replace the content of a schema by that of the schema `kept`, or by nothing."""
+    with connection.transaction():
+        connection.execute(f"DROP SCHEMA {_quoted(schema)} CASCADE")
+        if kept:
+            connection.execute(f"ALTER SCHEMA {_quoted(kept)} RENAME TO {_quoted(schema)}")
+        else:
+            connection.execute(f"CREATE SCHEMA {_quoted(schema)}")
+
+
+_COUNT_RELATIONS: Final = (
+    "SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND NOT "
+    "EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = pg_class.oid "
+    "AND deptype = 'e')"
+)
+"""Those of extensions are not counted."""
+
+
+def _current_schema(connection: Any) -> str:
+    return str(connection.execute("SELECT current_schema()").fetchone()[0])
 
 
 def _count_others(connection: Any) -> int:

@@ -35,7 +35,7 @@ from fw_actors.store.executor import (
     open_in_thread,
     run_alone,
 )
-from fw_actors.store.migrations import migrate
+from fw_actors.store.migrations import migrate, refuse_killed_restore
 from fw_actors.store.postgres_connection import (
     ConnectionPool,
     PostgresConnection,
@@ -255,6 +255,7 @@ async def open_postgres(
     reader_threads: int = READER_THREADS,
     busy_seconds: float = LOCK_SECONDS,
     query_seconds: float | None = None,
+    restoring: bool = False,
 ) -> AsyncIterator[Store]:
     """Open the database at `url`, make or migrate its tables, and close it at the end.
 
@@ -275,13 +276,14 @@ async def open_postgres(
         busy_seconds: how long a statement waits for a lock of another transaction.
         query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
             Inline calls are not interrupted.
+        restoring: also opens a database into which a dump is being restored.
 
     Raises: ConfigurationError when the database cannot be reached, has an unsuitable version or
-        encoding, or is newer than this program; OverloadedError when another process keeps it
-        locked.
+        encoding, is newer than this program, or its restore was killed; OverloadedError when
+        another process keeps it locked.
     """
     settings = PostgresSettings(read_url(url), busy_seconds, durable=not inline)
-    opening = partial(_open, settings, clock.now(), entropy)
+    opening = partial(_open, settings, clock.now(), entropy, restoring=restoring)
     pool, notices = opening() if inline else await open_in_thread(opening, _close)
     listeners, heard = Listeners(), EngineCounts()
     noticed = partial(_notice, heard, listeners)
@@ -374,14 +376,17 @@ def _notice(heard: EngineCounts, listeners: Listeners) -> None:
     listeners.notify()
 
 
-def _open(settings: PostgresSettings, now: int, entropy: Entropy) -> tuple[ConnectionPool, Notices]:
+def _open(
+    settings: PostgresSettings, now: int, entropy: Entropy, *, restoring: bool
+) -> tuple[ConnectionPool, Notices]:
     try:
         notices = Notices(settings)
     except psycopg.Error as error:
         raise ConfigurationError([f"The database cannot be opened: {one_line(error)}."]) from None
     pool = ConnectionPool(settings)
+    step = partial(_migrate, entropy=entropy, restoring=restoring)
     try:
-        run_alone(PostgresEngine(pool, writable=True), lambda tx: _migrate(tx, entropy), now)
+        run_alone(PostgresEngine(pool, writable=True), step, now)
     except BaseException:
         _close((pool, notices))
         raise
@@ -394,8 +399,10 @@ def _close(opened: tuple[ConnectionPool, Notices]) -> None:
     pool.close()
 
 
-def _migrate(tx: Tx, entropy: Entropy) -> None:
+def _migrate(tx: Tx, entropy: Entropy, *, restoring: bool) -> None:
     tx.run(_WAIT_FOR_MIGRATION)
+    if not restoring:
+        refuse_killed_restore(tx)
     migrate(tx, entropy)
 
 

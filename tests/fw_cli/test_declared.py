@@ -128,6 +128,38 @@ def test_export_declares_whole_site(fw: CommandLine, site: Path) -> None:
     }
 
 
+def test_apply_creates_scopes_after_what_they_name(fw: CommandLine, site: Path) -> None:
+    scopes = '{ allow = "Webhook", for_value = "erp" }, { allow = "Role", for_value = "Clerk" }'
+    site.write_text(f'{SITE}[users.dan]\nemail = "d@x.test"\nscopes = [{scopes}]')
+    assert changes(fw, "apply", "site.toml", "--yes")[-3:] == [("create", "User Permission")] * 3
+    printed = fw.done("export")
+    (fw.folder / "copy.json").write_text(printed)
+    for file in (fw.folder / "data").glob("fw.db*"):
+        file.unlink()
+    fw.done("apply", "copy.json", "--yes")
+    assert fw.done("export") == printed
+
+
+def test_export_names_another_variable_for_each_secret(fw: CommandLine) -> None:
+    """A shared secret would let one receiver sign to another; the site's key is not for Webhooks
+    (C-169, C-170)."""
+    names = ["a-b", "a.b", "a_b", "a_b_2", "key", "key-file", "é"]
+    hooks = dict.fromkeys(names, HOOK)
+    fw.environ.update(SECRETS)
+    (fw.folder / "hooks.json").write_text(json.dumps({"webhooks": hooks}))
+    fw.done("apply", "hooks.json", "--yes")
+    exported = fw.json("export")["webhooks"]
+    assert {name: exported[name]["secret"] for name in names} == {
+        "a-b": "FW_SECRET_A_B",
+        "a.b": "FW_SECRET_A_B_2",
+        "a_b": "FW_SECRET_A_B_3",
+        "a_b_2": "FW_SECRET_A_B_2_2",
+        "key": "FW_SECRET_KEY_2",
+        "key-file": "FW_SECRET_KEY_FILE_2",
+        "é": "FW_SECRET__",
+    }
+
+
 def refusal(fw: CommandLine, declared: Any) -> str:
     (fw.folder / "bad.json").write_text(json.dumps(declared))
     result = fw.run("apply", "bad.json", "--yes")
@@ -147,6 +179,7 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
         ({"webhoks": {}}, "unknown field webhoks; did you mean webhooks?"),
         ({"webhooks": {"a": {**HOOK, "secret": "whsec_literal"}}}, "must not be in a file"),
         ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_NO"}}}, "a: FW_SECRET_NO is not set"),
+        ({"webhooks": {"a": {**HOOK, "secret": "FW_SECRET_KEY"}}}, "it is the site's own key"),
         ({"webhooks": {"a": {**HOOK, "event": "a"}}}, "event; did you mean custom_event?"),
         (
             {"webhooks": {"a": {"url": "https://x.example/", "custom_event": "a"}}},
@@ -156,6 +189,10 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
         ({"webhooks": {"a": {**HOOK, "rate_limt": 1}}}, "rate_limt; did you mean rate_limit?"),
         ({"webhooks": {"a": {**HOOK, "old_secret": "whsec_literal"}}}, "by the service alone"),
         ({"webhooks": {"a": {**HOOK, "timeout": 61}}}, "Webhook a: timeout must be between"),
+        (
+            {"webhooks": {"a": {**HOOK, "timeout": "1"}}},
+            "Webhook a: timeout must be a whole number",
+        ),
         ({"webhooks": {"a": {**HOOK, "url": "nowhere"}}}, "URL"),
         ({"users": {"ann": {}}}, "needs an email"),
         (
@@ -168,6 +205,10 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
         (
             {"users": {"ann": {"email": "a@x.test", "scopes": [{"allow": "X", "for_value": "y"}]}}},
             "users.ann: there is no DocType X.",
+        ),
+        (
+            {"users": {"ann": {"email": "a@x.test"}, "Ann": {"email": "b@x.test"}}},
+            "User Ann: Another account has this name.",
         ),
         ([], ": Expected object, got array."),
     ],
@@ -197,10 +238,11 @@ def test_diff_and_apply_list_all_faults_of_a_plan(fw: CommandLine, site: Path) -
         "fw: webhooks.b: a Webhook has no field colour.",
     ]
     ann = {"email": "nobody", "scopes": [{"allow": "User", "for_value": "none"}]}
-    bob = {"email": "b@x.test", "scopes": [{"allow": "User", "for_value": "none"}]}
+    scopes = [{"allow": "User", "for_value": "none"}, {"allow": "Webhook", "for_value": "a"}]
+    bob = {"email": "b@x.test", "scopes": scopes}
     hooks = {"a": {**HOOK, "timeout": 61}, "b": {**HOOK, "url": "nowhere"}}
     told = refusal(fw, {"users": {"ann": ann, "bob": bob}, "webhooks": hooks}).splitlines()
-    begins = ("User ann: ", "User Permission bob User none: ", "Webhook a: timeout", "Webhook b: ")
+    begins = ("User ann: ", "Webhook a: timeout", "Webhook b: ", "User Permission bob User none: ")
     assert all(line.startswith(f"fw: {begin}") for line, begin in zip(told, begins, strict=True))
     assert fw.json("export") == {"webhooks": {}, "roles": [], "users": {}}
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from fw_actors.documents.fields import iso
@@ -241,3 +244,110 @@ def test_restore_of_dump_keeps_old_schema(fw: CommandLine, cluster: PostgresClus
         assert names(fw) == ["ann", "bob"]
         assert fw.json("eval", counted.replace(schema, earlier)) == [{"n": 3}]
         assert "of sqlite" in fw.refused("restore", "copy.dump", "--yes", FW_DATABASE="sqlite:///a")
+
+
+MOMENTS = {"before the dump is restored": "", "after it": '/usr/bin/pg_restore "$@"'}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_restore_of_dump_is_undone_by_the_next(
+    fw: CommandLine, cluster: PostgresCluster, moment: str
+) -> None:
+    """Half a restore is opened by no command; the next restore ends what the former store had
+    ended (C-166, C-167)."""
+    with cluster.empty_database() as url:
+        fw.environ.update(FW_DATABASE=url, PATH="/usr/bin:/bin")
+        key = fill(fw)
+        fw.done("backup", "copy.dump")
+        fw.done("key", "revoke", key, "--yes")
+        fw.done("user", "add", "later", "--email", "later@x.test")
+        kill_restore(fw, "copy.dump", "--replace", moment=moment)
+        told = "The restore of a backup was interrupted: run `fw restore FILE --replace`"
+        for command in (["user", "list"], ["serve"], ["worker"], ["backup", "half.dump"]):
+            assert told in fw.refused(*command)
+        assert "--replace" in fw.refused("restore", "copy.dump", "--yes")
+        (fw.folder / "bad.dump").write_bytes((fw.folder / "copy.dump").read_bytes()[:9000])
+        bad = fw.refused("restore", "bad.dump", "--replace", "--yes")
+        assert "fw: an interrupted restore was undone: schema before_" in bad
+        assert names(fw) == ["ann", "bob", "later"]
+        kill_restore(fw, "copy.dump", "--replace", moment=moment)
+        again = fw.run("restore", "copy.dump", "--replace", "--yes", "--json")
+        assert again.exit_code == 0, again.output
+        assert json.loads(again.stdout)["keysEnded"] == 1
+        assert names(fw) == ["ann", "bob"]
+        schemas = fw.json("eval", SCHEMAS)
+        assert [row["name"] for row in schemas] == [
+            json.loads(again.stdout)["kept"].removeprefix("schema ")
+        ]
+        fw.done("backup", "again.dump")
+
+
+SCHEMAS = "fw.db.sql(\"SELECT nspname AS name FROM pg_namespace WHERE nspname LIKE 'before%'\")"
+
+
+def kill_restore(fw: CommandLine, *args: str, moment: str) -> None:
+    """Kill `fw restore` at a moment of its pg_restore."""
+    programs = fw.folder / "programs"
+    programs.mkdir(exist_ok=True)
+    (programs / "pg_restore").write_text(
+        f"""#!/bin/sh
+case $1 in --list) exec /usr/bin/pg_restore "$@";; esac
+{MOMENTS[moment]}
+kill -9 $PPID
+"""
+    )
+    (programs / "pg_restore").chmod(0o700)
+    begun = CommandLine(fw.folder, {**fw.environ, "PATH": f"{programs}:/usr/bin:/bin"})
+    with begun.process("restore", *args, "--yes") as killed:
+        told = killed.communicate()
+    assert killed.returncode == -signal.SIGKILL, told
+
+
+def test_killed_restore_into_empty_database_leaves_nothing(
+    fw: CommandLine, cluster: PostgresCluster
+) -> None:
+    with cluster.empty_database() as url:
+        fw.environ.update(FW_DATABASE=url, PATH="/usr/bin:/bin")
+        fill(fw)
+        fw.done("backup", "copy.dump")
+    with cluster.empty_database() as url:
+        fw.environ.update(FW_DATABASE=url)
+        kill_restore(fw, "copy.dump", moment="after it")
+        assert "was interrupted" in fw.refused("user", "list")
+        told = fw.json("restore", "copy.dump", "--yes", "--json", "--end-keys")
+        assert (told["sessionsEnded"], told["keysEnded"], told["kept"]) == (2, 2, None)
+        assert names(fw) == ["ann", "bob"]
+        assert fw.json("eval", SCHEMAS) == []
+
+
+def test_restore_of_dump_takes_schema_of_another_name(
+    fw: CommandLine, cluster: PostgresCluster
+) -> None:
+    """Such as that of its role: the dump has a statement that makes it."""
+    with cluster.empty_database() as url:
+        with psycopg.connect(url) as owner:
+            owner.execute('CREATE SCHEMA "my Site"')
+        mine = url.replace("search_path%3Dpublic", "search_path%3D%22my%5C%20Site%22")
+        fw.environ.update(FW_DATABASE=mine, PATH="/usr/bin:/bin")
+        fill(fw)
+        fw.done("backup", "copy.dump")
+        fw.done("user", "add", "later", "--email", "later@x.test")
+        fw.done("restore", "copy.dump", "--replace", "--yes")
+        assert names(fw) == ["ann", "bob"]
+
+
+def test_restore_keeps_tables_of_another_program(fw: CommandLine, cluster: PostgresCluster) -> None:
+    """A failed restore into a schema without a site drops all that is in it."""
+    with cluster.empty_database() as url:
+        fw.environ.update(FW_DATABASE=url, PATH="/usr/bin:/bin")
+        fill(fw)
+        fw.done("backup", "copy.dump")
+    (fw.folder / "bad.dump").write_bytes((fw.folder / "copy.dump").read_bytes()[:-9000])
+    with cluster.empty_database() as url, psycopg.connect(url, autocommit=True) as other:
+        other.execute("CREATE TABLE doc_user (id int)")
+        fw.environ.update(FW_DATABASE=url)
+        other.close()
+        assert "tables, but no site" in fw.refused("restore", "copy.dump", "--yes")
+        assert "tables, but no site" in fw.refused("restore", "bad.dump", "--yes")
+        with psycopg.connect(url) as again:
+            assert again.execute("SELECT count(*) FROM doc_user").fetchone() == (0,)

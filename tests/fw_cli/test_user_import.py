@@ -88,9 +88,27 @@ def test_csv_import_reads_columns_from_first_line(fw: CommandLine) -> None:
     assert (bob["enabled"], bob["roles"]) == (False, [])
 
 
+def test_csv_import_refuses_unclear_states(fw: CommandLine) -> None:
+    """A disabled account is never enabled because of another word for no."""
+    states = ["FALSE", "no", "f", "off", "n", "0", "", "Yes", "t", "on", "y", "1", "true"]
+    lines: list[object] = ["name,email,enabled"]
+    lines += [f"u{n:02},u{n}@x.test,{state}" for n, state in enumerate(states)]
+    lines += [f"x{n},x{n}@x.test,{state}" for n, state in enumerate(["disabled", "2", "-"])]
+    told = imported(fw, lines, name="in.csv")
+    assert isinstance(told, dict)
+    assert [row["enabled"] for row in fw.json("user", "list", "--json")] == [False] * 6 + [True] * 7
+    assert [refusal["line"] for refusal in told["refused"]] == [15, 16, 17]
+    assert told["refused"][0]["error"] == "enabled must be true or false."
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(b"name,colour\n", "columns"), (b"\xff\xfe", "UTF-8"), (b'name,email\n"a\n', "not valid CSV")],
+    [
+        (b"name,colour\n", "columns"),
+        (b"name,email,name\n", "occurs twice"),
+        (b"\xff\xfe", "UTF-8"),
+        (b'name,email\n"a\n', "not valid CSV"),
+    ],
 )
 def test_unusable_csv_file_is_refused(fw: CommandLine, content: bytes, told: str) -> None:
     file = fw.folder / "in.csv"

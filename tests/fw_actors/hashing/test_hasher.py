@@ -98,6 +98,12 @@ DAMAGED = [
     "$argon2id$v=19$m=4294967295,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43,
     "$argon2id$v=19$m=64,t=4294967295,p=1$c29tZXNhbHRzb21l$" + "A" * 43,
     "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43,  # nobody's
+    "$argon2id$v=19$m=-64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43,
+    "$argon2id$v=19$m=64,t=1,p=9$c29tZXNhbHRzb21l$" + "A" * 43,  # 8 KiB for each lane
+    "$argon2id$v=20$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43,
+    "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHR$" + "A" * 43,  # a bit beyond the last byte
+    "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21\u00e9$" + "A" * 43,
+    "$argon2id$v=19$m=64,t=\u0661,p=1$c29tZXNhbHRzb21l$" + "A" * 43,
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 
+import argon2
 import bcrypt
 import pytest
 from hypothesis import given
@@ -140,6 +141,15 @@ def test_imported_hash_accepts_any_bytes_as_password(form: str, password: bytes)
         ("x" * 1001, "at most 1000"),
         ("$argon2id$v=19$m=9999999,t=1,p=1$c2FsdHNhbHQ$aGFzaA", "argon2"),
         ("$argon2id$broken", "argon2"),
+        ("$argon2id$v=19$m=-64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43, "argon2"),
+        ("$argon2id$v=19$m=64,t=1,p=9$c29tZXNhbHRzb21l$" + "A" * 43, "argon2"),
+        ("$argon2id$v=20$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 43, "argon2"),
+        ("$argon2id$v=19$m=64,t=1,p=1$c29tZXNh$" + "A" * 43, "argon2"),
+        ("$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 21, "argon2"),
+        ("$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 42 + "B", "argon2"),
+        ("$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21\u00e9$" + "A" * 43, "argon2"),
+        ("$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHRzb21l$" + "A" * 1000, "argon2"),
+        ("pbkdf2_sha256$10$sa\0lt$" + "A" * 44, "the hash must be argon2"),  # PostgreSQL has no NUL
     ],
 )
 def test_imported_hash_malformed_or_costly_is_refused_unquoted(text: str, told: str) -> None:
@@ -152,6 +162,16 @@ def test_imported_hash_malformed_or_costly_is_refused_unquoted(text: str, told: 
 def test_argon2_hash_is_accepted_in_the_form_of_django() -> None:
     stored = Hasher(Argon2(64, 1, 1), 8, SeededEntropy(1)).hash_now(WORD, name="", email="")
     assert usable_hash(stored) == usable_hash("argon2" + stored) == stored
+
+
+@pytest.mark.parametrize("kind", argon2.Type)
+@pytest.mark.parametrize("version", [0x10, 0x13])
+async def test_argon2_hash_of_any_kind_can_be_imported(kind: argon2.Type, version: int) -> None:
+    made = argon2.low_level.hash_secret(
+        WORD.encode(), b"eightplus", 1, 64, 2, 16, kind, version=version
+    ).decode()
+    assert usable_hash(made) == made
+    assert (await hasher().verify(made, WORD)).ok
 
 
 def hasher() -> Hasher:
