@@ -244,7 +244,7 @@ class Context:
         Raises MailboxFull as `work` does.
         """
         operations = self._cell.operations or operations_of(self._cell)
-        operations.begin_question(ref, request, then, deadline, capped=capped)
+        operations.begin_ask(ref, request, then, deadline, capped=capped)
 
     @property
     def room_for_work(self) -> int:

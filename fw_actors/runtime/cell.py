@@ -3,7 +3,7 @@
 A cell outlives its instances: a ref points to the cell, and a restart puts a new `Actor` into it.
 It takes messages from three queues:
 
-- control: `inspections`, suspension, tracing, and the stop of a single actor. Checked before each
+- control: inspections, suspension, tracing, and the stop of a single actor. Checked before each
   message, so that a full mailbox cannot delay it.
 - completions: messages made from finished work, timers and watches. The actor itself started
   these operations and their number is bounded, so that a completion is never refused.

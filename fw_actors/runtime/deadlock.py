@@ -89,17 +89,17 @@ def current_waiter() -> Waiter | None:
 
     A task that a handler has started in a nursery outside the handler blocks no actor.
     """
-    place = CURRENT.get()
-    if place is None:
+    handler_task = CURRENT.get()
+    if handler_task is None:
         return None
     task = current_task()
-    while task is not place.task:
+    while task is not handler_task.task:
         nursery = task.parent_nursery
         if nursery is None:
             CURRENT.set(None)
             return None
         task = nursery.parent_task
-    return place.waiter
+    return handler_task.waiter
 
 
 @contextmanager

@@ -87,11 +87,6 @@ class KeyedCell(ActorCell):
         return self.scheduled or self.full_of_work or self.mailbox_held
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether the instance runs its `stopping`, or will do so before the next message."""
-        return self._stopping
-
-    @property
     def is_parked(self) -> bool:
         """Whether the cell waits for the time at which its next instance may start."""
         return self._parked

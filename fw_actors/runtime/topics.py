@@ -296,9 +296,9 @@ class Topic(Generic[MessageT]):
             delivered = self._deliver(publisher.message, publisher.carried)
             reschedule(publisher.task, Value(delivered))
         if self._waiting and any(node.waits_for for node in self.waits_for):
-            self._look_for_cycles()
+            self._end_deadlocks()
 
-    def _look_for_cycles(self) -> None:
+    def _end_deadlocks(self) -> None:
         """End the waits of publishers that have become cycles, because a full member waits for the
         publisher."""
         for publisher in tuple(self._waiting):
