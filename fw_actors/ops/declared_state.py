@@ -142,7 +142,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StatePlan:
     """The steps from a site to a declared state, in their order; `notes` are sentences."""
 
     changes: tuple[Change, ...]
@@ -155,7 +155,7 @@ class DeclaredStates:
     def __init__(self, secret_of: SecretOf) -> None:
         self._secret_of = secret_of
 
-    def plan(self, fw: Fw, state: DeclaredState, *, prune: bool = False) -> Plan:
+    def plan(self, fw: Fw, state: DeclaredState, *, prune: bool = False) -> StatePlan:
         """Return the steps to a state.
 
         `prune`: also delete the Webhooks that it does not declare.
@@ -179,9 +179,9 @@ class DeclaredStates:
             changes += [
                 Change("delete", WEBHOOK, name) for name in stored if name not in state.webhooks
             ]
-        return Plan(tuple(changes), tuple(notes))
+        return StatePlan(tuple(changes), tuple(notes))
 
-    def check(self, fw: Fw, state: DeclaredState, plan: Plan) -> None:
+    def check(self, fw: Fw, state: DeclaredState, plan: StatePlan) -> None:
         """Carry out a plan in a transaction that the caller rolls back, to find what it breaks.
 
         Raises: ConfigurationError with everything that `apply` would refuse.
@@ -201,7 +201,7 @@ class DeclaredStates:
         if faults:
             raise ConfigurationError(faults)
 
-    def apply(self, fw: Fw, state: DeclaredState, plan: Plan, *, prune: bool = False) -> None:
+    def apply(self, fw: Fw, state: DeclaredState, plan: StatePlan, *, prune: bool = False) -> None:
         """Carry out a plan that was shown before.
 
         Raises: ConflictError if the site has changed since; ValidationError naming the document

@@ -16,7 +16,7 @@ from fw_actors.errors import BadRequestError, OverloadedError
 from web import response_schemas
 from web.exchange import Exchange
 from web.json_input import CharacterRules, read_struct
-from web.operations import SMALL, Authentication, BodyRule, Operation, Route
+from web.operations import SMALL, Authentication, BodyRule, Operation, OperationHandler, Route
 from web.response import CSRF_HEADER, Response, clear_cookie, iso_time, json_response, set_cookie
 from web.response_schemas import LinkResponse, OkResponse
 from web.routes.operations import NO_ARGUMENTS, value_or_none
@@ -137,8 +137,6 @@ _log: Final = structlog.get_logger("web")
 AUTH: Final = "/api/auth/"
 LINK_PASSWORD: Final = CharacterRules(free=("password",))
 
-Handler = Callable[[Exchange], Awaitable[Response]]
-
 
 class ForgotPasswordRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of POST /api/auth/forgot-password."""
@@ -235,7 +233,7 @@ class RecoveryRoutes:
 
 def _route(
     name: str,
-    handle: Handler,
+    handle: OperationHandler,
     kind: type[msgspec.Struct],
     admit: Callable[[Exchange], Awaitable[None]] | None = None,
     response: type[msgspec.Struct] = OkResponse,
