@@ -209,11 +209,11 @@ def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str
 
     The id is stored in audit records. With trusted proxies, only an id from one of them is kept.
     """
-    value_or_none = request.headers.getlist("X-Request-Id")
-    if len(value_or_none) == 1 and REQUEST_ID.fullmatch(value_or_none[0]):
+    given = request.headers.getlist("X-Request-Id")
+    if len(given) == 1 and REQUEST_ID.fullmatch(given[0]):
         trust = settings.trust
         if trust.is_off or is_trusted(peer_of(request), trust):
-            return value_or_none[0]
+            return given[0]
     return entropy.bytes(ID_BYTES).hex()
 
 
