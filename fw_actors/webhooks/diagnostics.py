@@ -190,7 +190,9 @@ class Trial:
             return signed if span is None else (*signed, *span.context.headers)
 
         try:
-            answer = await self._sender.post(target, body, headers, timeout=hook.timeout, anew=True)
+            answer = await self._sender.post(
+                target, body, headers, timeout=hook.timeout, fresh=True
+            )
         except NetworkError as fault:
             return TrialResult(None, str(fault), _rounded(fault.times))
         finally:
