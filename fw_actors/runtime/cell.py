@@ -466,6 +466,9 @@ class ActorCell(ABC):
 
         `before` is the current time. These lines run for every message, so they are not split into
         functions: a told message costs the call of its handler and the calls of the channel.
+
+        `reply` is the request that is being handled, or None for a message without an asker.
+        `untimed`: a handler has run since the clock was read.
         """
         handlers, take, now = actor.handlers, self.mailbox.take, self.runtime.deadlines.now
         slow = actor.slow_seconds
@@ -476,7 +479,7 @@ class ActorCell(ABC):
             for _ in stretch:
                 item: Any = self._next_item(actor) if self.control_due else take()
                 kind = type(item)
-                if kind is PendingReply:
+                if kind is PendingReply:  # an asked message, or one with context variables
                     if not item.wanted or (item.parent is not None and item.abandon_orphan()):
                         self.cancelled += 1
                         continue
@@ -490,7 +493,7 @@ class ActorCell(ABC):
                     reply = self.serves = None
                     continue
                 remember(kind)
-                untimed = True
+                untimed = True  # until an async handler ends, or the stretch
                 if reply is not None and reply.carried:
                     function = carrying_handler(reply.carried, function, is_async=is_async)
                     is_async = True

@@ -174,7 +174,9 @@ class PendingOperations:
             serves = None if asker.serves is None else kept_request(asker)
             try:
                 cell = ref.target()
-                if cell is not asker:  # full of work, this actor would not take its own request
+                # An actor that asks itself needs a task: full of work, it would not take its own
+                # request.
+                if cell is not asker:
                     reply: PendingReply[R] = PendingReply(cell, request)
                     if cell.runtime.carry:
                         reply.carried = carried_values(cell.runtime.carry)
@@ -192,9 +194,10 @@ class PendingOperations:
                         self.pending[pending_ask] = None
                         return
             except ActorError:
-                pass  # becomes the outcome below
+                pass  # the piece of work below meets it again, as its outcome
             if pending_ask is not None:
                 pending_ask.withdraw()
+        # There was no room, or an error: a piece of work asks, and waits if necessary.
         ask = partial(ref.ask, request, deadline, capped=capped)
         self.begin_work(Work(self._cell, ask, (), then), wait=True)
 
@@ -286,7 +289,7 @@ def begin_wait_for(served: PendingReply[Any], reply: PendingReply[Any], asker: A
 
 
 def made_message(message: Message) -> Message:
-    """Return the result of the function `then`. Raises TypeError if it is no message."""
+    """Return the result of the function `then`. Raises TypeError if it is not a message."""
     if not isinstance(message, Message):
         raise TypeError(f"then must return the message for the actor, not {message!r}")
     return message
