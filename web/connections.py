@@ -214,7 +214,7 @@ class OpenConnections:
         return connection
 
     def discard(self, connection: ClientConnection) -> None:
-        """Remove a connection; an unknown one is no error."""
+        """Remove a connection; an unknown one is not an error."""
         if connection.awaited is not None:
             self.end_wait(connection)
         self._open.pop(connection, None)

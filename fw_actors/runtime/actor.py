@@ -67,7 +67,7 @@ class Actor:
 
 
 def check_made(made: object) -> None:
-    """Raise TypeError if the result of a function `make` is no actor."""
+    """Raise TypeError if the result of a function `make` is not an actor."""
     if not isinstance(made, Actor):
         raise TypeError(f"make must return an actor, not {made!r}")
 

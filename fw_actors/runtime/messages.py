@@ -132,7 +132,7 @@ def handles(
     if issubclass(kind, Request):
         return RequestMark(kind, phase, give_up)
     if give_up:
-        raise TypeError(f"{kind.__name__} is no Request, so give_up does not apply")
+        raise TypeError(f"{kind.__name__} is not a Request, so give_up does not apply")
     return MessageMark(kind, phase)
 
 
@@ -249,7 +249,7 @@ MAX_PLAIN_RESULTS: Final = 1024
 
 
 def check_result(function: Callable[[Any, Any], Any], result: object) -> None:
-    """Raise TypeError if a handler that is no coroutine function returned an awaitable."""
+    """Raise TypeError if a handler that is not a coroutine function returned an awaitable."""
     if hasattr(result, "__await__") or isinstance(result, AsyncGenerator | Generator):
         if isinstance(result, Coroutine | Generator):
             result.close()  # else Python warns of it, later and elsewhere

@@ -251,7 +251,7 @@ def kind_of_backup(file: Path) -> str:
         return "sqlite"
     if head.startswith(_DUMP_HEAD):
         return "postgresql"
-    raise ConfigurationError([f"{file} is no backup: neither a file of SQLite nor a dump."])
+    raise ConfigurationError([f"{file} is not a backup: neither a file of SQLite nor a dump."])
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
 
 
 class AccessRoutes:
-    """The routes of this module, over one gateway."""
+    """The routes of sign-in and sign-out, and of the data with which a client starts."""
 
     def __init__(self, gateway: Gateway, settings: Settings) -> None:
         self._gateway = gateway
