@@ -15,7 +15,7 @@ from fw_cli.values import UTF8, WEBHOOK, AnyCase, WholeNumber, require_known
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
     from fw_actors.ops.site import Site
-    from fw_actors.webhooks.attempt_list import AttemptFilter, AttemptPlace, ListedAttempt
+    from fw_actors.webhooks.attempt_list import AttemptCursor, AttemptFilter, ListedAttempt
 
 _RESULTS: Final = ("Sent", "Failed")
 _DEFAULT_LIMIT: Final = 50
@@ -104,7 +104,7 @@ def _read(fw: Fw, wanted: AttemptFilter, limit: int) -> tuple[list[dict[str, Any
     from fw_actors.webhooks.attempt_list import MAX_LIMIT, attempt_page
 
     found: list[dict[str, Any]] = []
-    before: AttemptPlace | None = None
+    before: AttemptCursor | None = None
     while True:
         page = attempt_page(fw, wanted, min(limit - len(found), MAX_LIMIT), before)
         found += map(_row, page.attempts)
@@ -136,8 +136,8 @@ def _row(attempt: ListedAttempt) -> dict[str, Any]:
     from fw_actors.documents.fields import iso
 
     return {
-        "ended": iso(attempt.place.ended),
-        "delivery": attempt.place.delivery,
+        "ended": iso(attempt.cursor.ended),
+        "delivery": attempt.cursor.delivery,
         "webhook": attempt.webhook,
         "event": attempt.event,
         "number": attempt.number,

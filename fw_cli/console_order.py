@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fw_cli.console_rows import Row
+from fw_cli.console_rows import TableRow
 
 _NUMBER_FIRST: Final = 0
 _TEXT: Final = 1
@@ -30,7 +30,7 @@ class RowOrder:
         return replace(self, descending=not self.descending)
 
 
-def arranged(rows: Iterable[Row], order: RowOrder) -> list[Row]:
+def arranged(rows: Iterable[TableRow], order: RowOrder) -> list[TableRow]:
     """Return the rows that have the text in one of their cells, in the order."""
     wanted = order.text.casefold()
     found = [row for row in rows if any(wanted in cell.casefold() for cell in row[1])]

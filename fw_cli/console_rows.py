@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-Row = tuple[str, tuple[str, ...]]
+TableRow = tuple[str, tuple[str, ...]]
 """A row's key, and its cells."""
 
 View = Mapping[str, Any]
@@ -21,7 +21,7 @@ class Board:
     id: str
     title: str
     columns: tuple[str, ...]
-    rows: Callable[[View], Iterator[Row]]
+    rows: Callable[[View], Iterator[TableRow]]
     nothing: str
 
 
@@ -36,7 +36,7 @@ def now_of(view: View) -> tuple[float, float, float, float]:
     )
 
 
-def _tree(view: View) -> Iterator[Row]:
+def _tree(view: View) -> Iterator[TableRow]:
     for node in view["tree"]:
         full = node["kind"] == "actor" and node["capacity"]
         cells = (
@@ -53,7 +53,7 @@ def _tree(view: View) -> Iterator[Row]:
         yield node["path"], cells
 
 
-def _receivers(view: View) -> Iterator[Row]:
+def _receivers(view: View) -> Iterator[TableRow]:
     for each in view["receivers"]:
         slots = (each["inFlight"], each["window"], each["limit"])
         waiting = f"{each['waiting']}{' or more' if each['moreWait'] else ''}"
@@ -68,21 +68,21 @@ def _failures(receiver: Mapping[str, Any]) -> str:
     return f"{receiver['failures']} in a row since {since}: {receiver['lastError']}"
 
 
-def _paused(view: View) -> Iterator[Row]:
+def _paused(view: View) -> Iterator[TableRow]:
     for each in view["store"].get("pausedWebhooks", ()):
         until = each["until"]
         end = "it is resumed" if until is None else _day_and_clock(until)
         yield each["webhook"], (each["webhook"], _day_and_clock(each["since"]), end)
 
 
-def _causes(view: View) -> Iterator[Row]:
+def _causes(view: View) -> Iterator[TableRow]:
     for each in view["store"]["failures"]:
         times = (_day_and_clock(each["first"]), _day_and_clock(each["last"]))
         cells = (each["label"], each["error"] or "none recorded", str(each["deliveries"]), *times)
         yield f"{each['webhook']} {each['error']}", cells
 
 
-def _jobs(view: View) -> Iterator[Row]:
+def _jobs(view: View) -> Iterator[TableRow]:
     for job in view["store"]["jobs"]:
         due = "never" if job["due"] is None else _day_and_clock(job["due"])
         what = f"mail {job['function']}" if job["subject"] else job["function"]
@@ -91,19 +91,19 @@ def _jobs(view: View) -> Iterator[Row]:
         yield str(job["id"]), cells
 
 
-def _senders(view: View) -> Iterator[Row]:
+def _senders(view: View) -> Iterator[TableRow]:
     for each in view["store"]["senders"]:
         here = each["name"] in view["processes"]
         where = "this service" if here else "another service; actions here do not affect it"
         yield each["name"], (each["name"], where, str(each["attempts"]), _clock(each["last"]))
 
 
-def _queues(view: View) -> Iterator[Row]:
+def _queues(view: View) -> Iterator[TableRow]:
     for queue, *numbers in view["store"]["queues"]:
         yield queue, (queue, *(f"{number:g}" for number in numbers))
 
 
-def _deliveries(view: View) -> Iterator[Row]:
+def _deliveries(view: View) -> Iterator[TableRow]:
     for each in view["store"]["inFlight"]:
         yield _delivery(each, f"leased until {_clock(each['at'])}")
     for each in view["store"]["upcoming"]:
@@ -111,30 +111,30 @@ def _deliveries(view: View) -> Iterator[Row]:
         yield _delivery(each, "waiting for its receiver" if due else f"due {_clock(each['at'])}")
 
 
-def _delivery(each: Mapping[str, Any], when: str) -> Row:
+def _delivery(each: Mapping[str, Any], when: str) -> TableRow:
     facts = (each["event"], each["status"], str(each["attempts"]), when)
     return each["delivery"], (each["delivery"], *facts)
 
 
-def _failed(view: View) -> Iterator[Row]:
+def _failed(view: View) -> Iterator[TableRow]:
     for each in view["store"]["failed"]:
         facts = (each["event"], each["webhook"], _day_and_clock(each["at"]), each["error"])
         yield each["delivery"], (each["delivery"], *facts)
 
 
-def _locks(view: View) -> Iterator[Row]:
+def _locks(view: View) -> Iterator[TableRow]:
     for lock in view["store"]["locks"]:
         name = lock["identifier"] or f"somebody ({lock['key']})"
         yield lock["key"], (name, lock["account"] or "none", _clock(lock["until"]))
 
 
-def _letters(view: View) -> Iterator[Row]:
+def _letters(view: View) -> Iterator[TableRow]:
     for number, letter in enumerate(view["lastDeadLetters"]):
         at = _clock(letter["at"])
         yield str(number), (letter["recipient"], letter["message"], letter["reason"], at)
 
 
-def _traces(view: View) -> Iterator[Row]:
+def _traces(view: View) -> Iterator[TableRow]:
     for trace in view["traces"]:
         for number, each in enumerate(reversed(trace["messages"])):
             text = f"{each['message']}({each['fields']})"

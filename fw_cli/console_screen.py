@@ -28,7 +28,7 @@ from fw_actors.rules.safe_output import escaped
 from fw_cli.console_client import ConsoleClient
 from fw_cli.console_dialogs import ConfirmDialog, TextDialog
 from fw_cli.console_order import RowOrder, arranged, described
-from fw_cli.console_rows import BOARDS, Board, Row, now_of
+from fw_cli.console_rows import BOARDS, Board, TableRow, now_of
 from fw_cli.console_series import Series
 from fw_cli.errors import CommandFailed
 
@@ -260,7 +260,7 @@ class ConsoleScreen(App[None]):
         self._orders[self._board().id] = order
         self._fill_all()
 
-    def _fill(self, board: Board, rows: Sequence[Row]) -> None:
+    def _fill(self, board: Board, rows: Sequence[TableRow]) -> None:
         """Update rows in place if their keys are unchanged, so that the cursor stays."""
         sentence = self.query_one(f"#no-{board.id}", Static)
         filtered = bool(self._orders[board.id].text)

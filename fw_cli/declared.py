@@ -17,7 +17,7 @@ from fw_cli.examples import examples
 from fw_cli.output import as_json, counted, json_text, say, show_json
 
 if TYPE_CHECKING:
-    from fw_actors.ops.declared_state import Change, DeclaredState, DeclaredStates, Plan
+    from fw_actors.ops.declared_state import Change, DeclaredState, DeclaredStates, StatePlan
     from fw_actors.ops.site import Site
 
 _files = click.argument(
@@ -107,13 +107,13 @@ def _states(context: CommandContext) -> DeclaredStates:
 
 def _checked_plan(
     context: CommandContext, states: DeclaredStates, state: DeclaredState, *, prune: bool
-) -> Plan:
+) -> StatePlan:
     """Return the plan, which was tried in a transaction that is rolled back.
 
     Raises: ConfigurationError with everything in it that the site refuses.
     """
 
-    async def use(site: Site) -> Plan:
+    async def use(site: Site) -> StatePlan:
         plan = await site.read(ADMINISTRATOR, lambda fw: states.plan(fw, state, prune=prune))
         if plan.changes:
             await site.rollback(ADMINISTRATOR, lambda fw: states.check(fw, state, plan))
@@ -169,11 +169,11 @@ def _unique_keys(file: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _as_json(plan: Plan) -> dict[str, Any]:
+def _as_json(plan: StatePlan) -> dict[str, Any]:
     return {"changes": [change.as_json() for change in plan.changes], "notes": list(plan.notes)}
 
 
-def _show(plan: Plan, *, as_json: bool, err: bool = False) -> None:
+def _show(plan: StatePlan, *, as_json: bool, err: bool = False) -> None:
     """Print a plan, one line for each document."""
     from fw_actors.rules.safe_output import escaped
 

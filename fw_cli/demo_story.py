@@ -48,9 +48,8 @@ def show_demo(*, keep: bool = False) -> None:
     `keep`: leave the site running until SIGINT or SIGTERM, with the way to sign in printed. The
     first signal ends the demo in good order, a second one at once; the site is deleted either way.
     """
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
-    )  # logged by the story
+    # The story shows what happens.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     if not trio.run(_demo, keep):
         raise CommandFailed("the demo failed: see the table above")
 

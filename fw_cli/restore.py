@@ -64,7 +64,7 @@ def restore(
     wanted = "postgresql" if config.sqlite_file is None else "sqlite"
     if kind != wanted:
         raise CommandFailed(f"{file} is of {kind}, and FW_DATABASE of {wanted}")
-    place = _restored_file if config.sqlite_file is not None else _restored_dump
+    opened = _restored_file if config.sqlite_file is not None else _restored_dump
     with nullcontext() if dry_run else service_stopped(context, "restoring a backup"):
         exists = _exists(context, dry_run=dry_run)
         if exists and not (replacing or dry_run):
@@ -74,7 +74,7 @@ def restore(
             confirm(question, yes=yes)
             _undo_killed_restore(context)
         before = _access_before(context) if exists else None
-        with place(context, file, dry_run=dry_run) as (draft, kept):
+        with opened(context, file, dry_run=dry_run) as (draft, kept):
             if draft is None:
                 _tell_dump(context, file, as_json=as_json)
                 return
@@ -130,13 +130,15 @@ def _access_before(context: CommandContext) -> PresentAccess | None:
         return None
 
 
-Place = tuple["Config | None", str]
+RestoredStore = tuple["Config | None", str]
 """The configuration with which the restored store opens, and the place where the old store is
 kept."""
 
 
 @contextmanager
-def _restored_file(context: CommandContext, file: Path, *, dry_run: bool) -> Iterator[Place]:
+def _restored_file(
+    context: CommandContext, file: Path, *, dry_run: bool
+) -> Iterator[RestoredStore]:
     """Yield a draft of the store; it takes the store's place at the end, unless `dry_run`."""
     from fw_actors.store.backup import file_draft, put_file
 
@@ -152,7 +154,9 @@ def _restored_file(context: CommandContext, file: Path, *, dry_run: bool) -> Ite
 
 
 @contextmanager
-def _restored_dump(context: CommandContext, file: Path, *, dry_run: bool) -> Iterator[Place]:
+def _restored_dump(
+    context: CommandContext, file: Path, *, dry_run: bool
+) -> Iterator[RestoredStore]:
     """Yield the database with the dump in its schema; a dry run only reads the dump."""
     from fw_actors.store.backup import DatabaseRestore, examine_dump
 

@@ -251,7 +251,7 @@ def run_logged(
         import_module("supervisors.service.tree")  # first, so that its modules are frozen too
         prepare()
     log_unhandled(log)
-    with contextlib.suppress(ValueError, AttributeError, RuntimeError):  # stderr is no file
+    with contextlib.suppress(ValueError, AttributeError, RuntimeError):  # stderr is not a file
         faulthandler.enable()
     try:
         trio.run(run)

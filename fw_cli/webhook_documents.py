@@ -202,7 +202,7 @@ def _fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _assignment(text: str) -> tuple[str, Any]:
-    """Return field and value of `--set`; a value that is no JSON is text.
+    """Return field and value of `--set`; a value that is not JSON is text.
 
     Raises: click.UsageError; CommandFailed for an unknown field.
     """

@@ -40,7 +40,7 @@ from fw_client.models import (
 from fw_client.wire import Call, encode
 
 T = TypeVar("T")
-Filters = Mapping[str, Any] | Sequence[Sequence[Any]]
+Filters = Sequence[Sequence[Any]] | Mapping[str, Any]
 """Conditions of a list: `{"status": "Open"}`, or triples `("total", ">", 5)`; all must hold."""
 
 _METHOD: Final = "/api/method/"

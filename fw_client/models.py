@@ -36,7 +36,7 @@ class UserProfile:
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session; `id` is its handle, which is no credential. `current`: whether it is the
+    """A session; `id` is its handle, which is not a credential. `current`: whether it is the
     client's."""
 
     id: str

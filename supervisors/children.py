@@ -197,23 +197,51 @@ class ActorChild:
         return self._cell.snapshot()
 
 
-class PoolChild:
-    """A keyed pool: its task only opens it, and waits to close it or to end its instances."""
+class StoppableChild:
+    """Base class of children whose `run` waits for `request_stop`, and then ends in order."""
 
     logs_overdue = True
 
-    def __init__(self, pool: KeyedPool) -> None:
-        self._pool = pool
+    def __init__(self) -> None:
         self._deadline = inf
+        """The time by which a requested stop must be over."""
         self._for_restart = False
+        """Whether the requested stop is followed by another run."""
         self._stop_requested = trio.Event()
+
+    def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
+        """Have `run` end in order before `deadline`."""
+        self._deadline = deadline
+        self._for_restart = for_restart
+        self._stop_requested.set()
+        return True
+
+    def fail_start(self, error: Exception) -> bool:
+        """Return False: the task is cancelled, which stops what it has started."""
+        return False
+
+    def _begin_run(self) -> None:
+        """Forget the stop of an earlier run."""
+        self._stop_requested = trio.Event()
+        self._for_restart = False
+
+
+class PoolChild(StoppableChild):
+    """A keyed pool: its task only opens it, and waits to close it or to end its instances.
+
+    A stop closes the pool, which handles the messages of all its actors first. For a restart it
+    ends their instances, and their messages wait.
+    """
+
+    def __init__(self, pool: KeyedPool) -> None:
+        super().__init__()
+        self._pool = pool
 
     async def run(self, task_status: TaskStatus) -> None:
         """Keep the pool open until a stop is requested, then close it."""
         self._pool.open()
         self._pool.runtime.remove_node(self._pool)  # shown below its supervisor instead
-        self._stop_requested = trio.Event()
-        self._for_restart = False
+        self._begin_run()
         task_status.started()
         try:
             await self._stop_requested.wait()
@@ -222,20 +250,6 @@ class PoolChild:
                 await self._pool.end_instances(self._deadline)
             else:
                 await self._pool.close(self._deadline)
-
-    def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
-        """Have `run` close the pool, which handles the messages of all its actors first.
-
-        For a restart it ends their instances, and their messages wait.
-        """
-        self._deadline = deadline
-        self._for_restart = for_restart
-        self._stop_requested.set()
-        return True
-
-    def fail_start(self, error: Exception) -> bool:
-        """Return False: a pool starts at once."""
-        return False
 
     def terminate(self) -> None:
         """Settle the messages that wait for the next run."""
@@ -278,7 +292,7 @@ class TaskChild:
         """Do nothing: a task leaves nothing behind."""
 
     def cells(self) -> Iterable[ActorCell]:
-        """Return nothing: a task is no actor."""
+        """Return nothing: a task is not an actor."""
         return ()
 
     def snapshot(self) -> None:

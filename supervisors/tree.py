@@ -12,7 +12,7 @@ import trio
 from fw_actors.runtime import ActorGone, ActorRef, NodeSnapshot, RestartIntensity, Runtime
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.system import unwrap_single_error
-from supervisors.children import ActorSpec, ActorT, ChildSpec, TaskStatus
+from supervisors.children import ActorSpec, ActorT, ChildSpec, StoppableChild, TaskStatus
 from supervisors.strategies import Restart, Strategy
 from supervisors.supervisor import Supervisor, SupervisorFailed
 
@@ -157,10 +157,8 @@ def dynamic_child(
     )
 
 
-class SupervisorChild:
+class SupervisorChild(StoppableChild):
     """A nested supervisor, created again for each run."""
-
-    logs_overdue = True
 
     def __init__(
         self,
@@ -172,18 +170,16 @@ class SupervisorChild:
         stop_seconds: float,
         address: DynamicSupervisor | None = None,
     ) -> None:
+        super().__init__()
         self._runtime, self._name, self._children = runtime, name, children
         self._strategy, self._intensity = strategy, intensity
         self._stop_seconds = stop_seconds
         self._address = address or DynamicSupervisor(name)
         self._supervisor: Supervisor | None = None
-        self._deadline = inf
-        self._for_restart = False
-        self._stop_requested = trio.Event()
 
     async def run(self, task_status: TaskStatus) -> None:
         """Run the supervisor until a stop is requested."""
-        self._stop_requested = trio.Event()
+        self._begin_run()
         async with open_nested(
             self._runtime,
             self._name,
@@ -200,17 +196,6 @@ class SupervisorChild:
                 await self._supervisor.stop(self._deadline, for_restart=self._for_restart)
             finally:
                 self._address.attach(None)
-
-    def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
-        """Make `run` stop the supervisor before `deadline`."""
-        self._deadline = deadline
-        self._for_restart = for_restart
-        self._stop_requested.set()
-        return True
-
-    def fail_start(self, error: Exception) -> bool:
-        """Return False: the task is cancelled, which stops the children that were started."""
-        return False
 
     def terminate(self) -> None:
         """Close the mailboxes that the last run has kept for the next one."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from math import inf
 from typing import Any
-
-import trio
 
 from fw_actors.runtime import NodeSnapshot, RestartIntensity, Runtime, WorkerPool
 from fw_actors.runtime.cell import ActorCell
 from fw_actors.runtime.clock import SHUTDOWN_SECONDS, START_SECONDS
-from supervisors.children import ActorChild, ChildSpec, TaskStatus
+from supervisors.children import ActorChild, ChildSpec, StoppableChild, TaskStatus
 from supervisors.strategies import Restart, Strategy
 from supervisors.supervisor import Supervisor
 from supervisors.tree import open_nested
@@ -41,10 +38,8 @@ def worker_pool_child(
     )
 
 
-class WorkerPoolChild:
+class WorkerPoolChild(StoppableChild):
     """A worker pool, over all its restarts."""
-
-    logs_overdue = True
 
     def __init__(
         self,
@@ -54,6 +49,7 @@ class WorkerPoolChild:
         stop_seconds: float,
         start_seconds: float,
     ) -> None:
+        super().__init__()
         self._runtime, self._pool = runtime, pool
         self._intensity, self._stop_seconds = intensity, stop_seconds
         self._specs = [
@@ -67,12 +63,10 @@ class WorkerPoolChild:
             for worker in pool.workers
         ]
         self._supervisor: Supervisor | None = None
-        self._deadline = inf
-        self._stop_requested = trio.Event()
 
     async def run(self, task_status: TaskStatus) -> None:
         """Run the workers until a stop is requested."""
-        self._stop_requested = trio.Event()
+        self._begin_run()
         self._pool.open()
         async with open_nested(
             self._runtime,
@@ -90,16 +84,10 @@ class WorkerPoolChild:
             await self._supervisor.stop(self._deadline)
 
     def request_stop(self, deadline: float, *, for_restart: bool = False) -> bool:
-        """Make `run` stop the workers; without `for_restart` they handle the mailbox first."""
-        self._deadline = deadline
+        """Have `run` stop the workers; without `for_restart` they handle the mailbox first."""
         if not for_restart:
             self._pool.close()
-        self._stop_requested.set()
-        return True
-
-    def fail_start(self, error: Exception) -> bool:
-        """Return False: the task is cancelled, which stops the workers that were started."""
-        return False
+        return super().request_stop(deadline, for_restart=for_restart)
 
     def terminate(self) -> None:
         """Settle the messages that no worker has taken."""

@@ -19,6 +19,7 @@ FOLDERS: Final = (
 PRODUCT: Final = ("fw_actors", "fw_cli", "fw_client", "supervisors", "web")
 PRIVATE: Final = re.compile(r"\b_[A-Za-z]\w*")
 DEFINED: Final = re.compile(r"(?:\bdef |\bclass |\bself\.|\bcls\.|^ *)(_[A-Za-z]\w*)", re.MULTILINE)
+ALIAS: Final = re.compile("[A-Z][A-Za-z]*[a-z][A-Za-z]*")
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 NO_UNIT: Final = re.compile(
     r"test_(a|an|the|what|who|whoever|whom|whose|one|it|its|that|this|those|these|no|nothing|nobody"
@@ -72,6 +73,20 @@ def test_class_names_are_unique() -> None:
     assert {name: sorted(found) for name, found in modules.items() if len(found) > 1} == {}
 
 
+def test_type_aliases_mean_one_thing() -> None:
+    """An alias has one definition, and is not the name of a class.
+
+    `sync_library` has the names of `async_library`, of which it is the twin.
+    """
+    meanings = defaultdict(set)
+    for module, text in _texts(PRODUCT):
+        if module != "fw_client/sync_library.py":
+            for name, meaning in _named_types(ast.parse(text)):
+                meanings[name].add(meaning or module)
+    assert len(meanings) > 1000
+    assert {name: sorted(found) for name, found in meanings.items() if len(found) > 1} == {}
+
+
 def test_names_of_tests_begin_with_their_unit() -> None:
     """A test is named `test_<unit>_<behaviour>`: CONTRIBUTING.md."""
     found = [
@@ -120,6 +135,19 @@ def _texts(folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for folder in folders:
         for file in sorted((ROOT / folder).rglob("*.py")):
             yield file.relative_to(ROOT).as_posix(), file.read_text()
+
+
+def _named_types(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the type aliases of a module with their definitions, and its classes with none."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name, ""
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            meaning = ast.unparse(node.value)
+            is_alias = ALIAS.fullmatch(ast.unparse(target)) and "TypeVar" not in meaning
+            if is_alias:
+                yield ast.unparse(target), meaning
 
 
 def _used(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -95,7 +95,7 @@ def make_app(
         routes += ConsoleRoutes(gateway, console).routes()
     description = DescriptionRoutes(routes, settings.name, gateway)
     every = [*routes, *description.routes()]
-    unknown = UnknownPaths(gateway, rendering).refusal
+    unknown = UnknownPaths(gateway, rendering).error_page
     return FrontEnd(
         every, gateway, settings, entropy, health.traffic, streams,
         not_found=rendering.error_page, unknown=unknown,
@@ -257,7 +257,7 @@ class FrontEnd:
         began = trio.current_time()
         try:
             if route is None:
-                response = await self._nothing(exchange)
+                response = await self._respond_without_route(exchange)
             else:
                 operation = await admit(exchange, route, self._gateway)
                 response = await operation.handle(exchange)
@@ -268,7 +268,7 @@ class FrontEnd:
         self._record(exchange, response.status, trio.current_time() - began)
         return self._encoder.encode(response, exchange.request_id)
 
-    async def _nothing(self, exchange: Exchange) -> Response:
+    async def _respond_without_route(self, exchange: Exchange) -> Response:
         """Return the page of an unknown path for signed-in users. Raises: NotFoundError."""
         error = NotFoundError("There is nothing under this path.")
         response = None

@@ -248,7 +248,7 @@ class OpenConnections:
         return connection
 
     def discard(self, connection: ClientConnection) -> None:
-        """Remove a connection; an unknown one is no error."""
+        """Remove a connection; an unknown one is not an error."""
         if connection.awaited is not None:
             self.end_wait(connection)
         if connection in self._open:

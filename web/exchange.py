@@ -125,7 +125,7 @@ def peer_of(request: Request) -> str:
 
 LONGEST: Final = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 MAX_REMEMBERED: Final = 1024
-Address = IPv4Address | IPv6Address
+IPAddress = IPv4Address | IPv6Address
 
 
 def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPolicy) -> str:
@@ -138,7 +138,7 @@ def client_address(peer: str, forwarded_for: Sequence[str], trust: ProxyTrustPol
     peer = peer if own is None else str(own)
     if not forwarded_for or not _is_trusted_peer(own, trust):
         return peer
-    address: Address | None = own
+    address: IPAddress | None = own
     for entry in reversed(",".join(forwarded_for).split(",")):
         address = _address(entry.strip(" \t"))
         if address is None:
@@ -166,22 +166,22 @@ def is_trusted(peer: str, trust: ProxyTrustPolicy) -> bool:
     return _is_trusted_peer(_address(peer), trust)
 
 
-def _is_trusted_peer(peer: Address | None, trust: ProxyTrustPolicy) -> bool:
+def _is_trusted_peer(peer: IPAddress | None, trust: ProxyTrustPolicy) -> bool:
     """Return whether a peer's headers are trusted; a peer without an address only under `on`."""
     return trust.every_peer or (peer is not None and _is_listed(trust, peer))
 
 
-def _is_listed(trust: ProxyTrustPolicy, address: Address) -> bool:
+def _is_listed(trust: ProxyTrustPolicy, address: IPAddress) -> bool:
     return any(address in network for network in trust.networks)
 
 
-def _address(text: str) -> Address | None:
+def _address(text: str) -> IPAddress | None:
     """Return an address without zone, port or brackets; None for anything else."""
     return _parsed(text) if len(text) <= LONGEST else None
 
 
 @lru_cache(MAX_REMEMBERED)
-def _parsed(text: str) -> Address | None:
+def _parsed(text: str) -> IPAddress | None:
     try:
         address = ip_address(text)
     except ValueError:
@@ -209,11 +209,11 @@ def request_id_of(request: Request, settings: Settings, entropy: Entropy) -> str
 
     The id is stored in audit records. With trusted proxies, only an id from one of them is kept.
     """
-    value_or_none = request.headers.getlist("X-Request-Id")
-    if len(value_or_none) == 1 and REQUEST_ID.fullmatch(value_or_none[0]):
+    given = request.headers.getlist("X-Request-Id")
+    if len(given) == 1 and REQUEST_ID.fullmatch(given[0]):
         trust = settings.trust
         if trust.is_off or is_trusted(peer_of(request), trust):
-            return value_or_none[0]
+            return given[0]
     return entropy.bytes(ID_BYTES).hex()
 
 

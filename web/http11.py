@@ -104,7 +104,7 @@ def is_exact_method(method: bytes) -> bool:
     return method == method.upper()
 
 
-NAME: Final = b"date"
+DATE: Final = b"date"
 
 
 class DateLine:
@@ -112,14 +112,14 @@ class DateLine:
 
     def __init__(self) -> None:
         self._second = -1
-        self._line = (NAME, b"")
+        self._line = (DATE, b"")
 
     def line(self) -> tuple[bytes, bytes]:
         """Return the header's name and value."""
         second = int(trio.current_time())
         if second != self._second:
             self._second = second
-            self._line = (NAME, formatdate(usegmt=True).encode())
+            self._line = (DATE, formatdate(usegmt=True).encode())
         return self._line
 
 
@@ -214,7 +214,7 @@ class Http11Connection:
         self._h11.receive_data(head)
         event = self._h11.next_event()
         if not isinstance(event, h11.Request):
-            raise _RejectedRequest(400)
+            raise _RejectedRequest(BAD_REQUEST)
         fault = request_fault(event, head)
         if fault is not None:
             raise _RejectedRequest(fault)
@@ -295,13 +295,11 @@ class Http11Connection:
         if not self._received:
             return False
         if self._chunk_heads is not None:
-            part, self._received = (
-                self._received[:CHUNKED_PART],
-                self._received[CHUNKED_PART:],
-            )
+            part = self._received[:CHUNKED_PART]
+            self._received = self._received[CHUNKED_PART:]
             if self._chunk_heads.has_lone_cr(part):
                 self._must_close = True
-                raise _RejectedRequest(400)
+                raise _RejectedRequest(BAD_REQUEST)
             self._tail = self._tail[-len(LAST_CHUNK_END) :] + part
         else:
             part, self._received = self._received[: self._rest], self._received[self._rest :]
@@ -318,7 +316,7 @@ class Http11Connection:
         self._received = beyond + self._received
         if not self._tail[: len(self._tail) - len(beyond)].endswith(LAST_CHUNK_END):
             self._must_close = True
-            raise _RejectedRequest(400)
+            raise _RejectedRequest(BAD_REQUEST)
 
     async def _discard(self, body: LimitedBody) -> None:
         """Read the rest of a body for up to `DISCARD_SECONDS`, and discard it.
@@ -388,9 +386,8 @@ class Http11Connection:
 
         async def send(part: bytes) -> None:
             await self._write(self._bytes_of(h11.Data(data=part)))
-            await (
-                trio.lowlevel.cancel_shielded_checkpoint()
-            )  # a send may not wait: let other tasks run
+            # Lets other tasks run, since a send may not wait.
+            await trio.lowlevel.cancel_shielded_checkpoint()
 
         await self._write(self._bytes_of(self._head_of(response, None)))
         with suppress(FwError):  # the session has ended; the client learns it by its next request

@@ -79,8 +79,8 @@ def describe(routes: Iterable[Route], site: str) -> dict[str, Any]:
         for verb, operation in route.operations.items():
             rule = route.rule.replace("<", "{").replace(">", "}")
             _complete(document["paths"][rule][verb.lower()], route, verb, operation)
-    _say_what_is_open(document)
-    _say_what_fields_mean(document)
+    _mark_open_schemas(document)
+    _describe_fields(document)
     return document
 
 
@@ -117,41 +117,43 @@ def _components(routes: Iterable[Route]) -> dict[str, Any]:
     return components
 
 
-def _say_what_is_open(schema: object) -> None:
+def _objects_in(document: object) -> Iterator[dict[str, Any]]:
+    """Yield all JSON objects of a document, outer ones first; keys may be added to each."""
+    if isinstance(document, dict):
+        yield document
+        for value in document.values():
+            yield from _objects_in(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from _objects_in(value)
+
+
+def _mark_open_schemas(document: object) -> None:
     """Mark lists and objects with arbitrary contents as such: otherwise generators treat them as
     empty."""
-    if isinstance(schema, dict):
+    for schema in _objects_in(document):
         if schema.get("type") == "array":
             schema.setdefault("items", {})
         if schema.get("type") == "object" and "properties" not in schema:
             schema.setdefault("additionalProperties", True)
-        for each in schema.values():
-            _say_what_is_open(each)
-    elif isinstance(schema, list):
-        for each in schema:
-            _say_what_is_open(each)
 
 
-def _say_what_fields_mean(schema: object) -> None:
+def _describe_fields(document: object) -> None:
     """Describe the fields of structs, and use their docstrings as descriptions.
 
     A reference has no description of its own: generators ignore keys beside it.
     """
-    if isinstance(schema, dict):
+    for schema in _objects_in(document):
         for key in ("description", "summary"):
             if isinstance(schema.get(key), str):
                 schema[key] = _RULE.sub("", cleandoc(schema[key]))
-        properties = schema.get("properties")
-        if isinstance(properties, dict) and isinstance(schema.get("title"), str):
-            for name, each in properties.items():
-                text = meaning(schema["title"], name)
-                if text is not None and "$ref" not in each:
-                    each.setdefault("description", text)
-        for each in schema.values():
-            _say_what_fields_mean(each)
-    elif isinstance(schema, list):
-        for each in schema:
-            _say_what_fields_mean(each)
+        properties, title = schema.get("properties"), schema.get("title")
+        if not isinstance(properties, dict) or not isinstance(title, str):
+            continue
+        for name, field in properties.items():
+            text = meaning(title, name)
+            if text is not None and "$ref" not in field:
+                field.setdefault("description", text)
 
 
 def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operation) -> None:

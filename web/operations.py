@@ -46,6 +46,9 @@ class BodyRule:
         return kind
 
 
+OperationHandler = Callable[["Exchange"], Awaitable[Response]]
+
+
 @dataclass(frozen=True)
 class Operation:
     """One verb of a path. Without a body rule, a request body is discarded unread.
@@ -58,7 +61,7 @@ class Operation:
     describe a successful response in the OpenAPI document.
     """
 
-    handle: Callable[[Exchange], Awaitable[Response]]
+    handle: OperationHandler
     authentication: Authentication = Authentication.REQUIRED
     body: BodyRule | None = None
     query: frozenset[str] | None = frozenset()

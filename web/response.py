@@ -45,7 +45,9 @@ def iso_time(milliseconds: int) -> str:
 
 JSON: Final = "application/json; charset=utf-8"
 
-SendBody = Callable[[Callable[[bytes], Awaitable[None]]], Awaitable[None]]
+SendPart = Callable[[bytes], Awaitable[None]]
+"""Sends a part of the body; waits while the client does not read."""
+SendBody = Callable[[SendPart], Awaitable[None]]
 """Sends a body part by part, through the function that it is called with."""
 
 
@@ -84,12 +86,10 @@ def error_in(error: BaseException) -> FwError | None:
     return error if isinstance(error, FwError) else None
 
 
-MOST: Final = 16
-KIND: Final = "text/event-stream; charset=utf-8"
-RETRY: Final = b"retry: 2000\n\n"
-
-SendPart = Callable[[bytes], Awaitable[None]]
-"""Sends a part of the body; waits while the client does not read."""
+MAX_STREAMS: Final = 16
+EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
+RECONNECT: Final = b"retry: 2000\n\n"
+"""The first bytes of a stream: a client whose stream ended connects again after two seconds."""
 
 
 class EventStreams:
@@ -105,12 +105,12 @@ class EventStreams:
     def __len__(self) -> int:
         return len(self._open)
 
-    def open(self, events: Callable[[SendPart], Awaitable[None]]) -> Response:
+    def open(self, events: SendBody) -> Response:
         """Return a response whose body is sent by `events`, until that returns or is ended.
 
         Raises: OverloadedError when 16 are open, or the service is stopping.
         """
-        if self._over or len(self._open) >= MOST:
+        if self._over or len(self._open) >= MAX_STREAMS:
             raise OverloadedError("Too many consoles are open. Close one and try again.")
 
         async def run(send: SendPart) -> None:
@@ -118,12 +118,12 @@ class EventStreams:
                 self._open[scope] = None
                 try:
                     if not self._over:
-                        await send(RETRY)
+                        await send(RECONNECT)
                         await events(send)
                 finally:
                     del self._open[scope]
 
-        return Response(b"", content_type=KIND, stream=run)
+        return Response(b"", content_type=EVENT_STREAM, stream=run)
 
     def end(self) -> None:
         """End all streams, and open no more."""
@@ -170,8 +170,8 @@ def common_headers(settings: Settings) -> Headers:
 HeaderLine = tuple[bytes, bytes]
 
 LINE_END: Final = re.compile("[\r\n\0]")
-CACHE: Final = CACHE_CONTROL.lower().encode()
-ID: Final = REQUEST_ID.lower().encode()
+CACHE_CONTROL_LINE: Final = CACHE_CONTROL.lower().encode()
+REQUEST_ID_LINE: Final = REQUEST_ID.lower().encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class ResponseEncoder:
 
     def __init__(self, common: Headers) -> None:
         self._common = header_lines(common)
-        self._uncached = [line for line in self._common if line[0] != CACHE]
+        self._uncached = [line for line in self._common if line[0] != CACHE_CONTROL_LINE]
 
     def encode(self, response: Response, request_id: str) -> WireResponse:
         """Return a response as sent. Raises: ValueError for a line end in a header."""
@@ -200,10 +200,10 @@ class ResponseEncoder:
             headers += self._common
         else:
             headers += self._uncached
-            headers.append((CACHE, response.cache.encode()))
+            headers.append((CACHE_CONTROL_LINE, response.cache.encode()))
         if response.headers:
             headers += header_lines(response.headers)
-        headers.append((ID, request_id.encode()))
+        headers.append((REQUEST_ID_LINE, request_id.encode()))
         return WireResponse(response.status, headers, response.body, response.stream)
 
 

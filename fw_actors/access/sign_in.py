@@ -142,7 +142,7 @@ class SignIn(CountedAttempts):
         super().__init__(given)
         self._addresses = AddressBudget(self._policy.address_attempts, self._key)
         self._refused_addresses = RefusedAddresses()
-        self._tell_of_device = given.new_device
+        self._notify_of_device = given.new_device
 
     def identify(self, attempt: SignInAttempt) -> Identified:
         """Return the counters of an attempt, also if its identifier has no canonical form."""
@@ -300,9 +300,9 @@ class SignIn(CountedAttempts):
 
     def _note_device(self, tx: Tx, attempt: SignInAttempt, user: str) -> None:
         """Record the device, and notify the user of a new one in the same transaction."""
-        tell = self._tell_of_device
-        if tell is None:
+        notify = self._notify_of_device
+        if notify is None:
             return
         agent = attempt.user_agent
         if note_device(tx, user, device_key(self._key, attempt.address, agent)):
-            tell(tx, user, NewDevice(tx.now, attempt.address, agent[:_SHOWN_AGENT]))
+            notify(tx, user, NewDevice(tx.now, attempt.address, agent[:_SHOWN_AGENT]))

@@ -44,12 +44,7 @@ from fw_actors.errors import FwError, NotFoundError, OverloadedError, Permission
 from fw_actors.ops.audit import Action
 from fw_actors.ops.console_facts import ConsoleFacts
 from fw_actors.ops.site import Site
-from fw_actors.runtime import (
-    ActorError,
-    ActorRef,
-    AskTimeout,
-    Runtime,
-)
+from fw_actors.runtime import ActorError, ActorRef, Runtime
 from fw_actors.store import Tx, jobs
 from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.receivers import Receiver, with_stored
@@ -63,6 +58,10 @@ SHARE: Final = 40
 """A view that took t seconds to compute is not recomputed for 40 t."""
 ASK_SECONDS: Final = 2.0
 STOP_SECONDS: Final = 5.0
+NODE: Final = "node"
+DELIVERIES: Final = "deliveries"
+CountKey = tuple[str, str]
+"""`NODE` and the path of a node, or `DELIVERIES` and a status."""
 
 
 class Console:
@@ -83,7 +82,7 @@ class Console:
         self._due = 0.0
         self._made_at = 0.0
         self._store, self._store_due = NO_STORE, 0.0
-        self._before: Mapping[str, float] = {}
+        self._before: Mapping[CountKey, int] = {}
         self._history = ConsoleHistory()
 
     async def view(self, after: int = 0) -> ConsoleView:
@@ -212,17 +211,17 @@ class Console:
         raise NotFoundError(f"There is no single actor {name[:60]}.")
 
     async def _ask_dispatcher(self, message: Pause | Resume) -> None:
-        if not await self.tell_dispatcher(message):
+        if not await self.set_paused(message):
             raise NotFoundError(f"No delivery has gone to {message.receiver[:200]} recently.")
 
-    async def tell_dispatcher(self, message: Pause | Resume) -> bool:
+    async def set_paused(self, message: Pause | Resume) -> bool:
         """Pause or resume a receiver in this process; return whether it is known here.
 
         Raises: OverloadedError if the dispatcher does not answer.
         """
         try:
             return bool(await self._dispatcher.ask(message, deadline=ASK_SECONDS))
-        except (ActorError, AskTimeout):
+        except ActorError:
             raise OverloadedError("The dispatcher does not answer. Try again.") from None
 
     async def paused(self) -> list[str]:
@@ -241,9 +240,10 @@ class Console:
         dispatcher = await self._dispatcher_described()
         before = trio.current_time()
         snapshot = self._runtime.snapshot()
-        totals = {f"deliveries {k}": float(n) for k, n in self._delivered.counts().items()}
-        totals |= {f"node {p}": float(node.handled) for p, _, node in paths_of(snapshot.tree)}
-        rates = self._rates(totals, began)
+        nodes = paths_of(snapshot.tree)
+        handled = {(NODE, path): node.handled for path, _, node in nodes}
+        ended = {(DELIVERIES, status): n for status, n in self._delivered.counts().items()}
+        rates = self._rates({**handled, **ended}, began)
         cost = trio.current_time() - before
         every = max(EVERY_SECONDS, SHARE * cost)
         self._due = trio.current_time() + every
@@ -251,11 +251,8 @@ class Console:
             number=(self._view.number if self._view else 0) + 1,
             at=self._site.clock.now(),
             every=round(every, 3),
-            tree=[
-                node_shown(path, level, node, rates)
-                for path, level, node in paths_of(snapshot.tree)
-            ],
-            rates={k.removeprefix("deliveries "): r for k, r in rates.items() if k[0] == "d"},
+            tree=[node_shown(path, level, node, rates[NODE, path]) for path, level, node in nodes],
+            rates={name: rate for (kind, name), rate in rates.items() if kind == DELIVERIES},
             in_flight=_in_flight(dispatcher),
             slots=int(dispatcher.get("slots", 0)),
             receivers=with_stored(
@@ -291,10 +288,11 @@ class Console:
     async def _dispatcher_described(self) -> Mapping[str, Any]:
         try:
             return (await self._dispatcher.inspect(ASK_SECONDS)).described
-        except (ActorError, AskTimeout):
+        except ActorError:
             return {}  # restarting or busy; the tree shows it
 
-    def _rates(self, totals: Mapping[str, float], now: float) -> dict[str, float]:
+    def _rates(self, totals: Mapping[CountKey, int], now: float) -> dict[CountKey, float]:
+        """Return the counts a second since the previous view."""
         seconds = now - self._made_at
         before, self._before, self._made_at = self._before, totals, now
         if not before or seconds <= 0:
@@ -379,21 +377,21 @@ class ServiceConsole(Console):
         """Trace an actor of the process in its name. Raises: NotFoundError, OverloadedError."""
         await self._act("trace", super().trace, user, actor, request_id)
 
-    async def tell_dispatcher(self, message: Pause | Resume) -> bool:
+    async def set_paused(self, message: Pause | Resume) -> bool:
         """Pause or resume a receiver in all processes; return whether one of them knows it.
 
         Raises: OverloadedError if a process does not answer. A process that starts asks the others
             once it is ready.
         """
         what = "pause" if isinstance(message, Pause) else "resume"
-        known_here = await super().tell_dispatcher(message)
+        known_here = await super().set_paused(message)
         known = await self._others.gather(what, [message.receiver, False])
         missing = self._others.unanswered
         if not known_here and not any(known.values()):
             return False
         if isinstance(message, Pause):
             if not known_here:
-                await super().tell_dispatcher(Pause(message.receiver, known_elsewhere=True))
+                await super().set_paused(Pause(message.receiver, known_elsewhere=True))
             for number, is_known in known.items():
                 if not is_known:
                     await self._others.gather("pause", [message.receiver, True], to=number)
@@ -432,10 +430,10 @@ class ServiceConsole(Console):
 
     async def _pause_here(self, argument: Sequence[Any]) -> bool:
         receiver, known_elsewhere = argument
-        return await super().tell_dispatcher(Pause(receiver, known_elsewhere))
+        return await super().set_paused(Pause(receiver, known_elsewhere))
 
     async def _resume_here(self, argument: Sequence[Any]) -> bool:
-        return await super().tell_dispatcher(Resume(argument[0]))
+        return await super().set_paused(Resume(argument[0]))
 
     async def _paused_here(self, _argument: object) -> list[str]:
         return await self.paused()

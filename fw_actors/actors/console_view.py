@@ -243,7 +243,8 @@ def paths_of(
     return found
 
 
-def node_shown(path: str, level: int, node: NodeSnapshot, rates: Mapping[str, float]) -> Node:
+def node_shown(path: str, level: int, node: NodeSnapshot, rate: float) -> Node:
+    """Return a node of the tree as views show it; `rate` is in messages a second."""
     return Node(
         path=path,
         name=node.name,
@@ -255,7 +256,7 @@ def node_shown(path: str, level: int, node: NodeSnapshot, rates: Mapping[str, fl
         alive=node.alive,
         running=node.running,
         handled=node.handled,
-        rate=rates.get(f"node {path}", 0.0),
+        rate=rate,
         failed=node.failed,
         restarts=node.restarts,
         last_error=node.last_error or "",

@@ -21,15 +21,14 @@ from fw_actors.actors.queue_worker import (
     PollSchedule,
     PollTimer,
     WakeUp,
+    new_lease_token,
 )
 from fw_actors.errors import OverloadedError
 from fw_actors.http import Endpoint, Origin, parse_endpoint
 from fw_actors.rules.concurrency import ReceiverSlots
-from fw_actors.rules.identifiers import record_id
 from fw_actors.runtime import (
     Actor,
     ActorError,
-    AskTimeout,
     KeyedPool,
     MailboxPolicy,
     Overflow,
@@ -45,10 +44,8 @@ from fw_actors.webhooks.events import QUEUE
 
 BATCH_SECONDS: Final = 0.005
 RECORDED_SECONDS: Final = 0.02  # the time to record an outcome, its batch window included
-MIN_FREE_SLOTS: Final = (
-    4  # slots; a smaller number waits for the batch window, so that failures do not poll one by one
-)
-TOKEN_BYTES: Final = 12
+MIN_FREE_SLOTS: Final = 4
+"""Fewer free slots wait for the batch window, so that each failure does not cause a poll."""
 RECEIVERS_SHOWN: Final = 100
 MAX_TURNS: Final = 10_000
 _ORDER_SHOWN: Final = ("paused", "failing", "slow", "healthy")
@@ -78,7 +75,7 @@ async def receiver_health(dispatcher: Ref, seconds: float) -> Mapping[str, str]:
     """
     try:
         described = (await dispatcher.inspect(seconds)).described
-    except (ActorError, AskTimeout):
+    except ActorError:
         return {}
     receivers: Any = described.get("receivers", ())
     return {each["origin"]: each["health"] for each in receivers}
@@ -173,7 +170,7 @@ class Dispatcher(Actor):
         claims = self._deliveries if self._packed else self._deliveries.row_by_row
         try:
             await self._repair.run(self._store, self.context.log, self.context.clock.now())
-            token = record_id(self.context.entropy.bytes(TOKEN_BYTES))
+            token = new_lease_token(self.context.entropy)
             batch = await self._store.write(
                 lambda tx: claims.claim(tx, plan, token),
                 durable=False,  # a lease lost in a power failure is taken again
@@ -244,7 +241,7 @@ class Dispatcher(Actor):
     def _set_paused(self, receiver: str, *, paused: bool, make: bool = False) -> bool:
         """Pause or resume a receiver; `make`: also if it is unknown. Returns whether it is known.
 
-        Raises: ValidationError if `receiver` is unknown, and is no origin.
+        Raises: ValidationError if `receiver` is unknown, and is not an origin.
         """
         known = self._mark_paused(receiver, paused=paused, make=make)
         if known and paused:

@@ -152,7 +152,7 @@ class Gateway:
         raise error
 
     async def sign_out(self, sid: str) -> None:
-        """End a session; an unknown one is no error."""
+        """End a session; an unknown one is not an error."""
         await self._site.store.write(lambda tx: sessions.end(tx, sid))
 
     async def authenticate(self, sid: str) -> Caller:

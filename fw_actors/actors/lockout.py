@@ -18,6 +18,7 @@ from fw_actors.access.passwords import PasswordChange, PasswordChanged, Password
 from fw_actors.access.sign_in import Admitted, Identified, SignedIn, SignIn, SignInAttempt
 from fw_actors.actors.metrics import Counter
 from fw_actors.errors import AuthenticationError, FwError, OverloadedError, TooManyRequestsError
+from fw_actors.rules.lockout import BUSY_RETRY_SECONDS
 from fw_actors.runtime import (
     Actor,
     Log,
@@ -78,7 +79,6 @@ def _outcome(answer: object) -> str:
 
 R = TypeVar("R")
 
-IN_FLIGHT_SECONDS: Final = 1.0
 WAITING: Final = 128  # attempts in the mailbox of an identifier, or the limit if it is higher
 VERIFYING: Final = 256  # at once per identifier, or the limit; the hasher rejects long before
 
@@ -176,7 +176,8 @@ class LockoutActor(Actor):
             self._attempts.change(admitted, change)
             return admitted
         reply: PendingReply[Any] = self.context.keep_reply()
-        self._verify(
+        self.context.work(
+            self._settle,
             partial(self._changes.verify, change, admitted),
             partial(self._attempts.change, change=change),
             reply,
@@ -212,10 +213,10 @@ class LockoutActor(Actor):
         return {"in_flight": in_flight, "locked_until": self._locked_until or None}
 
     def _note_lock(self, seconds: float) -> None:
-        """Remember a lock; a wait of a second or less is for attempts in flight (A-64), no lock."""
+        """Remember a lock; a wait for attempts in flight (A-64) is not a lock."""
         now = self.context.clock.now()
         self._locked_until = (
-            now + round(seconds * MS_PER_SECOND) if seconds > IN_FLIGHT_SECONDS else 0
+            now + round(seconds * MS_PER_SECOND) if seconds > BUSY_RETRY_SECONDS else 0
         )
 
     def _check_lock(self) -> None:
@@ -257,24 +258,12 @@ class LockoutActor(Actor):
     def _verify_sign_in(
         self, message: AttemptSignIn, admitted: Admitted, reply: PendingReply[Any]
     ) -> None:
-        self._verify(
+        self.context.work(
+            self._settle,
             partial(self._sign_in.verify, message.attempt, admitted),
-            lambda answer: self._attempts.sign_in(answer, message.attempt, self._shown),
+            partial(self._attempts.sign_in, attempt=message.attempt, counter=self._shown),
             reply,
         )
-
-    def _verify(
-        self,
-        verify: Callable[[], Awaitable[R | FwError]],
-        report: Callable[[R | FwError], None],
-        reply: PendingReply[Any],
-    ) -> None:
-        """Verify outside the mailbox, so that the next attempt can be charged meanwhile.
-
-        The work belongs to this actor: the attempt is settled and logged even if its caller has
-        gone (A-54).
-        """
-        self.context.work(self._settle, verify, report, reply)
 
     async def _settle(
         self,
@@ -282,10 +271,12 @@ class LockoutActor(Actor):
         report: Callable[[R | FwError], None],
         reply: PendingReply[Any],
     ) -> None:
-        """Verify, report, and answer the caller that still waits.
+        """Verify an attempt, report it, and answer the caller that still waits.
 
-        Runs concurrently with the actor and does not access its state: a lock is reported by a
-        message, which arrives before the caller's next attempt. A defect fails only this attempt.
+        Runs as work of this actor, so that the next attempt can be charged meanwhile, and the
+        attempt is settled and logged even if its caller has gone (A-54). It does not access the
+        actor's state: a lock is reported by a message, which arrives before the caller's next
+        attempt. A defect fails only this attempt.
         """
         answer: R | FwError
         try:

@@ -38,6 +38,7 @@ from fw_actors.rules.safe_output import Scrubber, raised_at, storable
 from fw_actors.runtime import (
     Actor,
     Context,
+    Entropy,
     Log,
     MailboxPolicy,
     Message,
@@ -256,6 +257,11 @@ class PollSchedule:
         self._timer = self._context.after(seconds, PollTimer())
 
 
+def new_lease_token(entropy: Entropy) -> str:
+    """Return the token of a new lease, which no other lease has."""
+    return record_id(entropy.bytes(_TOKEN_BYTES))
+
+
 async def write_patiently(write: Callable[[], Awaitable[T]], gave_up: Callable[[], bool]) -> T:
     """Repeat a write while the store is unavailable.
 
@@ -418,7 +424,7 @@ class QueueWorker(Actor, ABC):
             if head.next_at > tx.now or not free:
                 break
             lease_ms = round(policy.lease_seconds * MS_PER_SECOND)
-            token = record_id(self.context.entropy.bytes(_TOKEN_BYTES))
+            token = new_lease_token(self.context.entropy)
             leased += jobs.claim(tx, policy.queue, head.partition, free, lease_ms, token)
         return leased
 

@@ -24,7 +24,7 @@ from fw_actors.config.model import (
     ProxyTrustPolicy,
     Security,
     SitePolicy,
-    Transport,
+    TransportKind,
     WebPolicy,
 )
 from fw_actors.config.parsing import CONFIG_VARIABLE, DotEnv, Environment, Source, parse_dotenv
@@ -180,7 +180,7 @@ def read_deployment(env: Environment) -> Deployment:
 
 def read_mail(env: Environment) -> Mail:
     """Return the mail settings; missing settings of the transport are recorded in `env`."""
-    transport: Transport = env.take(
+    transport: TransportKind = env.take(
         "FW_MAIL_TRANSPORT", parsing.one_of("log", "smtp", "method"), "log"
     )
     security: Security = env.take(

@@ -29,7 +29,7 @@ _DATABASE_SECRETS: Final = ("password", "sslpassword")  # of libpq's parameters
 Mode = Literal["production", "development"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-Transport = Literal["log", "smtp", "method"]
+TransportKind = Literal["log", "smtp", "method"]
 Security = Literal["starttls", "tls", "none"]
 
 
@@ -160,7 +160,7 @@ class Deployment:
 class Mail:
     """The settings of the mail transport."""
 
-    transport: Transport
+    transport: TransportKind
     method: str | None  # module.function, with transport method
     sender: str
     host: str | None  # set with transport smtp

@@ -101,7 +101,7 @@ def limit_problems(
 ) -> Iterator[str]:
     """Yield a text for each exceeded limit.
 
-    `together`: the columns of each index; columns that are no fields are the standard times, for
+    `together`: the columns of each index; columns that are not fields are the standard times, for
     which an entry always has room. Each field reports the problems of its own declaration
     (`Field.problems`).
     """
@@ -186,7 +186,7 @@ class Meta:
     def internal(self) -> Mapping[str, str]:
         """The text columns that only the service's own statements use, each with its default.
 
-        They are no fields of documents.
+        They are not fields of documents.
         """
         return MappingProxyType(getattr(self.cls, "internal_columns", {}))
 

@@ -142,7 +142,7 @@ class DocType(DocTypeBase, abstract=True):
         """Return the decrypted text of a Vault field, for application code only.
 
         Raises: UnreadableError when the key is missing or was changed; BadRequestError if `field`
-            is no Vault field.
+            is not a Vault field.
         """
         if not any(each.name == field for each in self.meta.groups.sealed):
             raise BadRequestError(f"{self.doctype} has no Vault field {str(field)[:60]}.")
@@ -170,7 +170,8 @@ class DocType(DocTypeBase, abstract=True):
 def rows_of(doc: DocType, field: Table) -> list[DocType]:
     """Return a table's rows as objects; rows given as dicts become objects here.
 
-    Raises: ValidationError if the value is no list of rows; BadRequestError for an unknown field.
+    Raises: ValidationError if the value is not a list of rows; BadRequestError for an unknown
+        field.
     """
     rows, child = doc.__dict__[field.name], child_of(field)
     if type(rows) is list:
@@ -205,7 +206,7 @@ def child_of(field: Table) -> type[DocType]:
 
 
 def field_unknown(meta: Meta, key: object) -> Exception:
-    """Return the error for a key that is no field of the DocType."""
+    """Return the error for a key that is not a field of the DocType."""
     shown = str(key)[:60]
     return BadRequestError(f"{meta.name} has no field {shown}.", field=shown)
 

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import msgspec
 
 from fw_actors.documents.doctype import DocTypeBase, Meta
-from fw_actors.documents.fields import Link, Table
+from fw_actors.documents.fields import Field, Link, Table
 from fw_actors.documents.hooks import call_plainly
 from fw_actors.documents.naming import NAME_RULE, is_name
 from fw_actors.documents.tables import DocTable, table_of
@@ -231,14 +231,21 @@ def _problems_of_doctypes(metas: list[Meta]) -> Iterator[str]:
     for meta in metas:
         where = f"{_file_of(meta.cls)}: class {meta.cls.__name__}"
         for field in meta.fields.values():
-            if isinstance(field, Link) and not _is_target(names.get(str(field.options))):
-                yield f"{where}: {field.name}: there is no DocType {field.options} to link to"
-            if isinstance(field, Table) and isinstance(field.child, type):
-                child = getattr(field.child, "meta", None)
-                if not isinstance(child, Meta) or not child.child:
-                    yield f"{where}: {field.name}: {field.child.__name__} is not a child DocType"
-                elif names.get(child.name) is not child:
-                    yield f"{where}: {field.name}: {child.name} is declared in no app of the site"
+            yield from (
+                f"{where}: {field.name}: {text}" for text in _reference_problem(field, names)
+            )
+
+
+def _reference_problem(field: Field, doctypes: Mapping[str, Meta]) -> Iterator[str]:
+    """Yield the problem of a field that refers to another DocType, if it has one."""
+    if isinstance(field, Link) and not _is_target(doctypes.get(str(field.options))):
+        yield f"there is no DocType {field.options} to link to"
+    if isinstance(field, Table) and isinstance(field.child, type):
+        child = getattr(field.child, "meta", None)
+        if not isinstance(child, Meta) or not child.child:
+            yield f"{field.child.__name__} is not a child DocType"
+        elif doctypes.get(child.name) is not child:
+            yield f"{child.name} is declared in no app of the site"
 
 
 def _problems_of_functions(functions: Iterable[Whitelisted]) -> Iterator[str]:
@@ -294,7 +301,7 @@ def _file_of_module(name: str) -> str:
 def load_apps(names: Iterable[str], folder: Path) -> list[ModuleType]:
     """Import the site's apps. Their folder comes last on sys.path, so that no app hides a module.
 
-    `names` were validated by the configuration (`rules.site_policy`).
+    `names` were validated by the configuration (`config.policy`).
 
     Raises: ConfigurationError naming app, file and line of every failed import.
     """

@@ -1,7 +1,7 @@
 """Rows of documents: read, written and renamed, and rows that the service itself inserts.
 
 A rename updates links, child rows, User Permission values and delivery references in one
-transaction (D-103). It is no event and runs no hook (D-106). References other than links are
+transaction (D-103). It is not an event and runs no hook (D-106). References other than links are
 updated by observers.
 """
 

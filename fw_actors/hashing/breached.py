@@ -32,7 +32,7 @@ class BreachedPasswords:
     def __init__(self, path: Path) -> None:
         """Open a file and check a sample of its lines.
 
-        Raises: ConfigurationError for a file that cannot be read or is no sorted list of hashes.
+        Raises: ConfigurationError for a file that cannot be read or is not a sorted list of hashes.
         """
         self._path = path
         try:

@@ -247,9 +247,8 @@ class HashSlots:
         job: HashJob | None = first
         while job is not None:
             result = outcome.capture(job.work)
-            following = (
-                self.next_job()
-            )  # before the answer: the slot is free when the caller resumes
+            # Taken before the answer, so that the slot is free when the caller resumes.
+            following = self.next_job()
             job.answer(result)
             job = following
 

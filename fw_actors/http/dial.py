@@ -263,7 +263,7 @@ class Dialler:
         """Whether so many handshakes are in progress that a further one would take long."""
         return self._handshaking.statistics().tasks_waiting >= BUSY_HANDSHAKES
 
-    async def dial(self, origin: Origin, progress: Progress, *, anew: bool = False) -> Connection:
+    async def dial(self, origin: Origin, progress: Progress, *, fresh: bool = False) -> Connection:
         """Return a new connection to `origin`, after the TLS handshake; `progress` is updated.
 
         Addresses that the policy refuses are not dialled. A cancellation leaves no socket open.
@@ -271,7 +271,7 @@ class Dialler:
         Args:
             origin: the receiver.
             progress: gets the steps, their durations, and the address.
-            anew: do a full TLS handshake, without resuming a session.
+            fresh: do a full TLS handshake, without resuming a session.
 
         Raises: DnsError, ForbiddenAddress, ConnectError, TlsError.
         """
@@ -293,7 +293,7 @@ class Dialler:
             raise
         connection = await start_tls(
             origin, sock, context, self.sessions, self._handshaking,
-            address=progress.address, anew=anew, fast_path=self._fast_path,
+            address=progress.address, fresh=fresh, fast_path=self._fast_path,
         )  # fmt: skip
         times.tls = (progress.now() - connected) * MS_PER_SECOND
         return connection

@@ -93,7 +93,7 @@ class Sender:
         make_headers: MakeHeaders,
         *,
         timeout: float,
-        anew: bool = False,
+        fresh: bool = False,
     ) -> ReceiverResponse:
         """Send one POST and return the response. Redirects are not followed, a failed POST is not
         repeated, and the body is not decoded.
@@ -108,7 +108,7 @@ class Sender:
             make_headers: returns this attempt's own headers; called when the connection is ready.
                 Its exceptions are raised here, and nothing is sent.
             timeout: seconds for all steps together: DNS, connect, TLS, request and response.
-            anew: use a new connection, so that the duration of each step can be measured.
+            fresh: use a new connection, so that the duration of each step can be measured.
 
         Raises:
             DnsError, ConnectError, TlsError, ProtocolError: there was no response; the message has
@@ -123,12 +123,12 @@ class Sender:
         post = _Post(endpoint, body, make_headers, progress, ResponseReader())
         timer = self._deadlines.add(post, timeout, now)
         try:
-            kept = None if anew else self._pool.take(route, now)
-            if kept is None and not anew and self._should_wait(route):
+            kept = None if fresh else self._pool.take(route, now)
+            if kept is None and not fresh and self._should_wait(route):
                 progress.enter(ExchangeStep.WAIT)
                 kept = await self._pool.wait(route)
             if kept is None or not await self._exchange(kept, post, kept=True):
-                dialled = await self._dial(post, now + timeout, anew=anew)
+                dialled = await self._dial(post, now + timeout, fresh=fresh)
                 if dialled is not None:
                     await self._exchange(dialled, post, kept=False)
         except NetworkError as fault:
@@ -154,10 +154,10 @@ class Sender:
         """Return whether waiting for a connection in use is faster than opening a new one."""
         return self._dialler.is_busy and self._pool.is_in_use(origin)
 
-    async def _dial(self, post: _Post, deadline: float, *, anew: bool) -> Connection | None:
+    async def _dial(self, post: _Post, deadline: float, *, fresh: bool) -> Connection | None:
         """Return a new connection, or None after the deadline (trio's clock)."""
         with trio.CancelScope(deadline=deadline):
-            connection = await self._dialler.dial(post.endpoint.route, post.progress, anew=anew)
+            connection = await self._dialler.dial(post.endpoint.route, post.progress, fresh=fresh)
             self._pool.add(connection)  # no await in between, so that it is always counted
             return connection
         post.late = True
@@ -197,7 +197,6 @@ async def open_sender(
     policy: OutgoingPolicy = ALLOW_ALL,
     proxy: EgressProxy | None = None,
     certificates: Mapping[str, ClientCertificate] | None = None,
-    version: str = __version__,
     fast_path: bool = True,
 ) -> AsyncIterator[Sender]:
     """Open a sender; leaving the block closes idle connections and abandons look-ups.
@@ -213,7 +212,6 @@ async def open_sender(
         policy: the addresses that may be connected to.
         proxy: the proxy for connections to receivers; None: connect directly.
         certificates: client certificates by name, for the endpoints that name one.
-        version: the version in the header `user-agent`.
         fast_path: TLS on our own sockets; False in the tests that compare it with trio's.
     """
     deadlines = Deadlines()
@@ -226,7 +224,7 @@ async def open_sender(
             nursery.start_soon(_sweep, pool)
             nursery.start_soon(deadlines.run)
             try:
-                yield Sender(pool, resolver, dialler, deadlines, version)
+                yield Sender(pool, resolver, dialler, deadlines, __version__)
             except Exception as error:  # raised below, outside the nursery's exception group
                 failure = error
             finally:

@@ -34,7 +34,7 @@ Stamp = tuple[int, int, int, int]
 
 
 class UnusableCertificateError(ValueError):
-    """Raised for files that are no certificate with its key; the message is a sentence."""
+    """Raised for files that are not a certificate with its key; the message is a sentence."""
 
 
 class ClientContexts:
@@ -463,7 +463,7 @@ async def start_tls(
     handshaking: trio.Lock,
     *,
     address: str = "",
-    anew: bool = False,
+    fresh: bool = False,
     fast_path: bool = True,
 ) -> TlsConnection | StreamConnection:
     """Do the handshake on a connected socket; return the connection.
@@ -478,13 +478,13 @@ async def start_tls(
         handshaking: one lock for the process: a step of a handshake computes for up to half a
             millisecond, and a hundred at once would delay all exchanges by fifty.
         address: the peer's address, for people to read.
-        anew: do a full handshake, even if a session is known.
+        fresh: do a full handshake, even if a session is known.
         fast_path: False in the tests that also run over trio's own stream.
 
     Raises: TlsError.
     """
     records = RecordStream(PlainConnection(origin, sock))
-    known = None if anew else sessions.get(origin, context)
+    known = None if fresh else sessions.get(origin, context)
     try:
         if not fast_path:
             return await _by_stream(origin, records, context, address)

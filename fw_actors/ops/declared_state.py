@@ -22,6 +22,7 @@ from fw_actors.config import SITE_KEY_VARIABLES
 from fw_actors.config.policy import nearest
 from fw_actors.documents import rest
 from fw_actors.documents.core import CUSTOM, DOCUMENT
+from fw_actors.documents.doctype import Meta
 from fw_actors.documents.fields import ShapeError
 from fw_actors.documents.handle import Fw
 from fw_actors.documents.vault import UnreadableError
@@ -151,7 +152,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StatePlan:
     """The steps from a site to a declared state, in their order; `notes` are sentences."""
 
     changes: tuple[Change, ...]
@@ -164,7 +165,7 @@ class DeclaredStates:
     def __init__(self, secret_of: SecretOf) -> None:
         self._secret_of = secret_of
 
-    def plan(self, fw: Fw, state: DeclaredState, *, prune: bool = False) -> Plan:
+    def plan(self, fw: Fw, state: DeclaredState, *, prune: bool = False) -> StatePlan:
         """Return the steps to a state.
 
         `prune`: also delete the Webhooks that it does not declare.
@@ -188,9 +189,9 @@ class DeclaredStates:
             changes += [
                 Change("delete", WEBHOOK, name) for name in stored if name not in state.webhooks
             ]
-        return Plan(tuple(changes), tuple(notes))
+        return StatePlan(tuple(changes), tuple(notes))
 
-    def check(self, fw: Fw, state: DeclaredState, plan: Plan) -> None:
+    def check(self, fw: Fw, state: DeclaredState, plan: StatePlan) -> None:
         """Carry out a plan in a transaction that the caller rolls back, to find what it breaks.
 
         Raises: ConfigurationError with everything that `apply` would refuse.
@@ -209,7 +210,7 @@ class DeclaredStates:
         if faults:
             raise ConfigurationError(faults)
 
-    def apply(self, fw: Fw, state: DeclaredState, plan: Plan, *, prune: bool = False) -> None:
+    def apply(self, fw: Fw, state: DeclaredState, plan: StatePlan, *, prune: bool = False) -> None:
         """Carry out a plan that was shown before.
 
         Raises: ConflictError if the site has changed since; BadRequestError, ConflictError,
@@ -241,15 +242,10 @@ class DeclaredStates:
     def _webhook(
         self, fw: Fw, name: str, declared: Mapping[str, Any], notes: list[str]
     ) -> Iterator[Change]:
+        """Yield the step for a Webhook, if it differs; add to `notes`. Raises: ValidationError."""
         meta = fw.documents.registry.meta(WEBHOOK)
         place = f"webhooks.{name}"
-        for key in declared:
-            if key not in meta.fields:
-                meant = _MEANT.get(key)
-                offer = f"; did you mean {meant}?" if meant else _offer(key, meta.fields)
-                raise ValidationError(f"{place}: a Webhook has no field {key[:60]}{offer}")
-            if meta.fields[key].read_only:
-                raise ValidationError(f"{place}: {key} is written by the service alone.")
+        _check_webhook_fields(meta, declared, place)
         exists = fw.exists(WEBHOOK, name) is not None
         stored = rest.read(fw, WEBHOOK, name) if exists else {}
         fields = [
@@ -262,22 +258,32 @@ class DeclaredStates:
         )
         if doubt is not None:
             notes.append(f"{place}: {doubt}")
-        secret = self._secret(declared, place)
-        if secret is None and "secret" in declared:
-            if not exists:
-                raise ValidationError(
-                    f"{place}: {declared['secret']} is not set, and a new Webhook needs its secret."
-                )
-            notes.append(f"{place}: {declared['secret']} is not set; the secret stays.")
-        elif secret is None and not exists:
-            raise ValidationError(
-                f"{place}: a new Webhook needs the key secret, with the name of a variable, "
-                f"{SECRET_PREFIX}<NAME>."
-            )
+        secret = self._planned_secret(declared, place, notes, exists=exists)
         if secret is not None and not (exists and _has_secret(fw, name, secret)):
             fields.append(PlannedValue("secret", HIDDEN if exists else None, HIDDEN))
         if fields:
             yield Change("change" if exists else "create", WEBHOOK, name, tuple(fields))
+
+    def _planned_secret(
+        self, declared: Mapping[str, Any], place: str, notes: list[str], *, exists: bool
+    ) -> str | None:
+        """Return the declared secret; None if a stored one stays. Raises: ValidationError."""
+        secret = self._secret(declared, place)
+        if secret is not None:
+            return secret
+        if "secret" not in declared:
+            if not exists:
+                raise ValidationError(
+                    f"{place}: a new Webhook needs the key secret, with the name of a variable, "
+                    f"{SECRET_PREFIX}<NAME>."
+                )
+        elif exists:
+            notes.append(f"{place}: {declared['secret']} is not set; the secret stays.")
+        else:
+            raise ValidationError(
+                f"{place}: {declared['secret']} is not set, and a new Webhook needs its secret."
+            )
+        return None
 
     def _secret(self, declared: Mapping[str, Any], place: str) -> str | None:
         if "secret" not in declared:
@@ -307,6 +313,17 @@ class DeclaredStates:
             rest.insert(fw, WEBHOOK, {**values, "name": change.name})
         else:
             rest.save(fw, WEBHOOK, change.name, values)
+
+
+def _check_webhook_fields(meta: Meta, declared: Iterable[str], place: str) -> None:
+    """Raise ValidationError for a field that a Webhook does not have, or that no user writes."""
+    for key in declared:
+        if key not in meta.fields:
+            meant = _MEANT.get(key)
+            offer = f"; did you mean {meant}?" if meant else _offer(key, meta.fields)
+            raise ValidationError(f"{place}: a Webhook has no field {key[:60]}{offer}")
+        if meta.fields[key].read_only:
+            raise ValidationError(f"{place}: {key} is written by the service alone.")
 
 
 def _webhook_values(declared: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,9 +60,8 @@ class ErrorRecorder:
         )
         self._scrubber = scrubber
         self._noted = noted
-        self._waiting: deque[QueuedDefect] = deque(
-            maxlen=WAITING
-        )  # drops the oldest, which is in the log
+        # Drops the oldest, which is in the log.
+        self._waiting: deque[QueuedDefect] = deque(maxlen=WAITING)
 
     @property
     def waits(self) -> bool:

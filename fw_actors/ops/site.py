@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -65,8 +64,6 @@ from fw_actors.webhooks.subscriptions import (
 )
 
 T = TypeVar("T")
-
-_SQLITE: Final = "sqlite:///"
 
 
 class _RolledBack(Exception):
@@ -316,16 +313,18 @@ def open_store(
     `open_site`.
     """
     query_seconds = config.ops.query_timeout_seconds if limited else None
-    url = config.deployment.database
-    if url.startswith(_SQLITE):
-        path = config.folder / Path(url.removeprefix(_SQLITE))
+    if config.sqlite_file is not None:
         return open_sqlite(
-            path, clock=clock, entropy=entropy, inline=inline, query_seconds=query_seconds
+            config.sqlite_file,
+            clock=clock,
+            entropy=entropy,
+            inline=inline,
+            query_seconds=query_seconds,
         )
     from fw_actors.store.postgres import open_postgres  # few sites need its driver
 
     return open_postgres(
-        url,
+        config.deployment.database,
         clock=clock,
         entropy=entropy,
         inline=inline,

@@ -39,7 +39,7 @@ _GET: Final = Statement(sa.select(META.c.value).where(META.c.key == META_KEY))
 _PUT: Final = Statement(sa.insert(META).values(key=META_KEY, value=sa.bindparam("content")))
 _DROP: Final = Statement(sa.delete(META).where(META.c.key == META_KEY))
 
-Place = tuple[str, str, str]
+SecretFault = tuple[str, str, str]
 """DocType, field, and the reason why values cannot be decrypted."""
 
 
@@ -87,19 +87,19 @@ def _page(table: sa.Table, field: str) -> Statement:
 
 class _Opened(NamedTuple):
     number: int
-    faults: Counter[Place]
+    faults: Counter[SecretFault]
     last: str | None  # continue after this row; None at the end
 
 
 @dataclass(frozen=True)
 class SecretFacts:
-    """The number of stored values, and the unreadable ones by place."""
+    """The number of stored values, and of the unreadable ones by their fault."""
 
     stored: int
-    unreadable: Mapping[Place, int]
+    unreadable: Mapping[SecretFault, int]
 
     def complaints(self) -> Iterator[str]:
-        """Return a sentence for each place with unreadable values."""
+        """Return a sentence for each fault."""
         for (doctype, name, reason), count in sorted(self.unreadable.items()):
             yield f"{count} of the values in {doctype}, field {name}, cannot be decrypted: {reason}"
 
@@ -109,7 +109,7 @@ async def secret_facts(site: Site, *, first_batches: bool = False) -> SecretFact
 
     `first_batches`: only the first batch of each field, which detects a wrong key in milliseconds.
     """
-    stored, unreadable = 0, Counter[Place]()
+    stored, unreadable = 0, Counter[SecretFault]()
     for doctype, name in vault_fields(site.registry):
         after: str | None = ""
         while after is not None:
@@ -122,7 +122,7 @@ async def secret_facts(site: Site, *, first_batches: bool = False) -> SecretFact
 
 def _open_batch(site: Site, doctype: str, field: str, after: str, tx: Tx) -> _Opened:
     values = stored_values(tx, site.registry, doctype, field, after, BATCH)
-    faults = Counter[Place]()
+    faults = Counter[SecretFault]()
     for value in values:
         try:
             site.vault.open(value.sealed, doctype, field, value.row_id)

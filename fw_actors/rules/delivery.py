@@ -232,7 +232,7 @@ class WaitReason(Enum):
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingDelivery:
     """A delivery and its job at one moment; times in ms since the epoch.
 
     Args:
@@ -281,7 +281,7 @@ class Explanation:
     text: str
 
 
-def explain(facts: Waiting, service: ServiceState) -> Explanation:
+def explain(facts: WaitingDelivery, service: ServiceState) -> Explanation:
     """Return the reason why a delivery waits, or its end."""
     if facts.status is DeliveryStatus.SENT:
         return Explanation(WaitReason.SENT, None, "It was sent, and the receiver answered 2xx.")
@@ -296,7 +296,7 @@ def explain(facts: Waiting, service: ServiceState) -> Explanation:
     return _to_come(facts, facts.next_at, service)
 
 
-def _to_come(facts: Waiting, due: int, service: ServiceState) -> Explanation:
+def _to_come(facts: WaitingDelivery, due: int, service: ServiceState) -> Explanation:
     if facts.hook_enabled is None:
         text = "Its Webhook was deleted: it fails when its turn comes, and nothing is sent."
         return Explanation(WaitReason.DELETED, due, text)
@@ -313,7 +313,7 @@ def _to_come(facts: Waiting, due: int, service: ServiceState) -> Explanation:
     return Explanation(WaitReason.SLOT, due, _slot(facts, service))
 
 
-def _not_due(facts: Waiting) -> Explanation:
+def _not_due(facts: WaitingDelivery) -> Explanation:
     if facts.behind:
         text = (
             "Its Webhook sends one delivery at a time for each document (ordering). It waits until "
@@ -327,7 +327,7 @@ def _not_due(facts: Waiting) -> Explanation:
     return Explanation(WaitReason.NO_JOB, None, text)
 
 
-def _paused(facts: Waiting, due: int) -> Explanation:
+def _paused(facts: WaitingDelivery, due: int) -> Explanation:
     if facts.paused_until == UNTIL_RESUMED:
         text = "Its Webhook is paused until it is resumed: fw webhooks resume."
         return Explanation(WaitReason.PAUSED, None, text)
@@ -336,7 +336,7 @@ def _paused(facts: Waiting, due: int) -> Explanation:
     return Explanation(WaitReason.PAUSED, max(due, facts.paused_until), text)
 
 
-def _failed(facts: Waiting) -> Explanation:
+def _failed(facts: WaitingDelivery) -> Explanation:
     sent = facts.attempts - facts.cancelled  # a cancellation is recorded as an attempt
     how = "was cancelled" if facts.cancelled else "failed for good"
     text = (
@@ -346,7 +346,7 @@ def _failed(facts: Waiting) -> Explanation:
     return Explanation(WaitReason.FAILED, None, text)
 
 
-def _leased(facts: Waiting, until: int) -> Explanation:
+def _leased(facts: WaitingDelivery, until: int) -> Explanation:
     if until > facts.now:
         left = (until - facts.now) / MS_PER_SECOND
         text = (
@@ -363,13 +363,13 @@ def _leased(facts: Waiting, until: int) -> Explanation:
     return Explanation(WaitReason.LEASE_ENDED, None, text)
 
 
-def _before(facts: Waiting) -> str:
+def _before(facts: WaitingDelivery) -> str:
     if not facts.attempts:
         return "It was not tried yet, and is not due yet."
     return f"Attempt {facts.attempts} of {facts.max_attempts} failed. {facts.error}"
 
 
-def _slot(facts: Waiting, service: ServiceState) -> str:
+def _slot(facts: WaitingDelivery, service: ServiceState) -> str:
     sentences = [
         "It is due.",
         f"Deliveries to {facts.receiver or 'its receiver'} that are due before it: "

@@ -80,7 +80,7 @@ _MAX_REMEMBERED: Final = 1024
 def counted_address(address: str) -> str:
     """Return the key under which an address is counted: IPv6 per /64, IPv4-mapped IPv6 as IPv4.
 
-    A text that is no address (of a peer without one, such as a Unix socket) is its own key.
+    A text that is not an address (of a peer without one, such as a Unix socket) is its own key.
     """
     parsed = _parsed(address)
     if parsed is None:

@@ -96,7 +96,7 @@ ALLOW_ALL: Final = OutgoingPolicy()
 def is_link_local(address: str) -> bool:
     """Return whether an address is in 169.254.0.0/16 or fe80::/10, or leads to 169.254.0.0/16.
 
-    Raises: ValueError for a text that is no address.
+    Raises: ValueError for a text that is not an address.
     """
     parsed = _parsed(address)
     return parsed.is_link_local or _destination(parsed).is_link_local
@@ -108,7 +108,7 @@ def is_public(address: str) -> bool:
     Private, shared, loopback, link-local, multicast, reserved and documentation addresses are not
     public, nor are those of a cloud's own services.
 
-    Raises: ValueError for a text that is no address.
+    Raises: ValueError for a text that is not an address.
     """
     parsed = _parsed(address)
     destination = _destination(parsed)

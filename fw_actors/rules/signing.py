@@ -218,12 +218,12 @@ def _likely_bodies(body: bytes) -> Iterator[tuple[bytes, str]]:
         value = json.loads(body)
     except (ValueError, RecursionError):
         return
-    anew = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    yield anew.encode("utf-8", "surrogatepass"), "its JSON was reformatted, with white space"
+    reformatted = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    yield reformatted.encode("utf-8", "surrogatepass"), "its JSON was reformatted, with white space"
 
 
 class UnreadableRequest(ValueError):
-    """Raised for a file that is no saved request; the message states the rule."""
+    """Raised for a file that is not a saved request; the message states the rule."""
 
 
 def parse_saved(content: bytes) -> SavedRequest:

@@ -67,7 +67,7 @@ class Actor:
 
 
 def check_made(made: object) -> None:
-    """Raise TypeError if the result of a function `make` is no actor."""
+    """Raise TypeError if the result of a function `make` is not an actor."""
     if not isinstance(made, Actor):
         raise TypeError(f"make must return an actor, not {made!r}")
 
@@ -244,7 +244,7 @@ class Context:
         Raises MailboxFull as `work` does.
         """
         operations = self._cell.operations or operations_of(self._cell)
-        operations.begin_question(ref, request, then, deadline, capped=capped)
+        operations.begin_ask(ref, request, then, deadline, capped=capped)
 
     @property
     def room_for_work(self) -> int:

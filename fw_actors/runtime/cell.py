@@ -3,7 +3,7 @@
 A cell outlives its instances: a ref points to the cell, and a restart puts a new `Actor` into it.
 It takes messages from three queues:
 
-- control: `inspections`, suspension, tracing, and the stop of a single actor. Checked before each
+- control: inspections, suspension, tracing, and the stop of a single actor. Checked before each
   message, so that a full mailbox cannot delay it.
 - completions: messages made from finished work, timers and watches. The actor itself started
   these operations and their number is bounded, so that a completion is never refused.
@@ -466,6 +466,9 @@ class ActorCell(ABC):
 
         `before` is the current time. These lines run for every message, so they are not split into
         functions: a told message costs the call of its handler and the calls of the channel.
+
+        `reply` is the request that is being handled, or None for a message without an asker.
+        `untimed`: a handler has run since the clock was read.
         """
         handlers, take, now = actor.handlers, self.mailbox.take, self.runtime.deadlines.now
         slow = actor.slow_seconds
@@ -476,7 +479,7 @@ class ActorCell(ABC):
             for _ in stretch:
                 item: Any = self._next_item(actor) if self.control_due else take()
                 kind = type(item)
-                if kind is PendingReply:
+                if kind is PendingReply:  # an asked message, or one with context variables
                     if not item.wanted or (item.parent is not None and item.abandon_orphan()):
                         self.cancelled += 1
                         continue
@@ -490,7 +493,7 @@ class ActorCell(ABC):
                     reply = self.serves = None
                     continue
                 remember(kind)
-                untimed = True
+                untimed = True  # until an async handler ends, or the stretch
                 if reply is not None and reply.carried:
                     function = carrying_handler(reply.carried, function, is_async=is_async)
                     is_async = True

@@ -9,7 +9,7 @@ usually ends at its first step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -89,17 +89,17 @@ def current_waiter() -> Waiter | None:
 
     A task that a handler has started in a nursery outside the handler blocks no actor.
     """
-    place = CURRENT.get()
-    if place is None:
+    handler_task = CURRENT.get()
+    if handler_task is None:
         return None
     task = current_task()
-    while task is not place.task:
+    while task is not handler_task.task:
         nursery = task.parent_nursery
         if nursery is None:
             CURRENT.set(None)
             return None
         task = nursery.parent_task
-    return place.waiter
+    return handler_task.waiter
 
 
 @contextmanager
@@ -136,13 +136,7 @@ def path_between(
     queue = [start]
     for node in queue:
         if node is goal or node in assumed:
-            cells: list[NamedNode] = []
-            step: WaitNode | None = node
-            while step is not None:
-                if not cells or cells[-1] is not step.cell:  # a request, then its actor
-                    cells.append(step.cell)
-                step = came_from[step]
-            return [cell.name for cell in reversed(cells)]
+            return _names_to(node, came_from)
         edges = node.waits_for
         if node.any_of:
             pool = assumed | {node}
@@ -153,6 +147,17 @@ def path_between(
                 came_from[other] = node
                 queue.append(other)
     return []
+
+
+def _names_to(node: WaitNode, came_from: Mapping[WaitNode, WaitNode | None]) -> list[str]:
+    """Return the names of the actors on the path that has led to `node`."""
+    cells: list[NamedNode] = []
+    step: WaitNode | None = node
+    while step is not None:
+        if not cells or cells[-1] is not step.cell:  # a request, then its actor
+            cells.append(step.cell)
+        step = came_from[step]
+    return [cell.name for cell in reversed(cells)]
 
 
 def without(edges: Sequence[WaitNode], other: WaitNode) -> tuple[WaitNode, ...]:

@@ -87,11 +87,6 @@ class KeyedCell(ActorCell):
         return self.scheduled or self.full_of_work or self.mailbox_held
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether the instance runs its `stopping`, or will do so before the next message."""
-        return self._stopping
-
-    @property
     def is_parked(self) -> bool:
         """Whether the cell waits for the time at which its next instance may start."""
         return self._parked
@@ -199,7 +194,11 @@ class KeyedCell(ActorCell):
             self._notify_up()
 
     async def run(self) -> None:  # noqa: C901 - one loop, since a call costs each job as much
-        """Handle messages until there are none; a failure ends the instance, not the run."""
+        """Handle messages until there are none; a failure ends the instance, not the run.
+
+        Each round starts or ends an instance if that is due, then handles a batch of messages, and
+        then lets other tasks run. The run ends if nothing is left to do, or no instance may start.
+        """
         try:
             while True:
                 checkpoints = 1
@@ -215,8 +214,10 @@ class KeyedCell(ActorCell):
                         if self.mailbox_held and not self.works:
                             self._begin_end()
                         elif self.mailbox is mailbox:
-                            return
-                        checkpoints = 1  # a message arrived meanwhile
+                            return  # no message is left
+                        checkpoints = (
+                            1  # else a message has come to a new mailbox, or the end is due
+                        )
                 except CrashedError as crash:
                     checkpoints = self._end_failed(crash.reason)
                 for _ in range(checkpoints):

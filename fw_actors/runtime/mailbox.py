@@ -193,6 +193,8 @@ class Mailbox:
         self._send.send_nowait(item)
 
     def _take_in_turns(self) -> Item:
+        """Take up to eight items in a row from the feeds, which take turns, then one from the
+        channel."""
         fed = self._fed
         if fed < FED_IN_A_ROW:
             for feed in self._feeds:

@@ -30,7 +30,7 @@ class TopicOverflow(Enum):
     WAIT = "the publisher waits until it has room"
     DROP_OLDEST = "the oldest publication in its queue is dropped"
     DROP_NEWEST = "it does not get the publication"
-    UNSUBSCRIBE = "it is no member any more"
+    UNSUBSCRIBE = "it is no longer a member"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 MessageT_co = TypeVar("MessageT_co", bound=Message, covariant=True)
 
 
-class Answers(Generic[RequestT_co]):
+class RequestMark(Generic[RequestT_co]):
     """Marks a method as the handler of a request, which returns the answer.
 
     A handler that answers later returns `context.keep_reply()`.
@@ -74,7 +74,7 @@ class Answers(Generic[RequestT_co]):
         self._give_up = give_up
 
     def __call__(
-        self: Answers[Request[R]],
+        self: RequestMark[Request[R]],
         handler: Callable[
             [ActorT, RequestT_co],
             R | PendingReply[R] | Coroutine[Any, Any, R | PendingReply[R]],
@@ -87,7 +87,7 @@ class Answers(Generic[RequestT_co]):
         return handler
 
 
-class Takes(Generic[MessageT_co]):
+class MessageMark(Generic[MessageT_co]):
     """Marks a method as the handler of a plain message, which returns nothing."""
 
     def __init__(self, kind: type[MessageT_co], phase: Enum | None) -> None:
@@ -106,16 +106,16 @@ class Takes(Generic[MessageT_co]):
 @overload
 def handles(  # type: ignore[overload-overlap]
     kind: type[RequestT], *, phase: Enum | None = None, give_up: bool = False
-) -> Answers[RequestT]: ...
+) -> RequestMark[RequestT]: ...
 
 
 @overload
-def handles(kind: type[MessageT], *, phase: Enum | None = None) -> Takes[MessageT]: ...
+def handles(kind: type[MessageT], *, phase: Enum | None = None) -> MessageMark[MessageT]: ...
 
 
 def handles(
     kind: Any, *, phase: Enum | None = None, give_up: bool = False
-) -> Answers[Any] | Takes[Any]:
+) -> RequestMark[Any] | MessageMark[Any]:
     """Mark a method as the handler for messages of exactly the type `kind`.
 
     With a `phase`, a member of the enumeration of the actor's `first_phase`, the handler applies
@@ -130,10 +130,10 @@ def handles(
     if not issubclass(kind, Message):
         raise TypeError(f"@handles takes a Message class, not {kind!r}")
     if issubclass(kind, Request):
-        return Answers(kind, phase, give_up)
+        return RequestMark(kind, phase, give_up)
     if give_up:
-        raise TypeError(f"{kind.__name__} is no Request, so give_up does not apply")
-    return Takes(kind, phase)
+        raise TypeError(f"{kind.__name__} is not a Request, so give_up does not apply")
+    return MessageMark(kind, phase)
 
 
 def handler_tables(
@@ -249,7 +249,7 @@ MAX_PLAIN_RESULTS: Final = 1024
 
 
 def check_result(function: Callable[[Any, Any], Any], result: object) -> None:
-    """Raise TypeError if a handler that is no coroutine function returned an awaitable."""
+    """Raise TypeError if a handler that is not a coroutine function returned an awaitable."""
     if hasattr(result, "__await__") or isinstance(result, AsyncGenerator | Generator):
         if isinstance(result, Coroutine | Generator):
             result.close()  # else Python warns of it, later and elsewhere

@@ -1,8 +1,9 @@
-"""The pending operations of an actor's instance: kept replies, work, timers, watches, the stash.
+"""The pending operations of an actor's instance.
 
-The instance begins them, and they end with the instance at the latest. Their number is bounded by
-its `MailboxPolicy`, so that their completions, the messages by which work, timers and watches end,
-are never refused.
+They are kept replies, work, asks of `Context.ask`, timers, watches, the stash, and the topic
+memberships of a keyed actor. The instance begins them, and they end with the instance at the
+latest. `MailboxPolicy` bounds their number, so that their completions, the messages by which work,
+asks, timers and watches end, are never refused.
 
 The module has more than 500 lines because all kinds of operations share one lifecycle, the limits
 of `MailboxPolicy`, and the table of pending operations.
@@ -39,8 +40,7 @@ R = TypeVar("R")
 
 
 class PendingOperation(Protocol):
-    """A kept reply, work, timer or watch that an instance has started and that has not ended
-    yet."""
+    """One entry of `PendingOperations.pending`: an operation that has not ended yet."""
 
     def abandon(self, error: ActorError) -> None:
         """End the operation because the instance has ended. Must not raise."""
@@ -154,7 +154,7 @@ class PendingOperations:
             # Checked before the next message.
             self._cell.full_of_work = self._cell.control_due = True
 
-    def begin_question(
+    def begin_ask(
         self,
         ref: Ref,
         request: Request[R],
@@ -168,13 +168,15 @@ class PendingOperations:
         It is one function because each delivery uses it, and a call costs as much as several of its
         lines.
         """
-        question: PendingAsk | None = None
+        pending_ask: PendingAsk | None = None
         if self.works < self._limits.max_work and (deadline is None or deadline > 0):
             asker = self._cell
             serves = None if asker.serves is None else kept_request(asker)
             try:
                 cell = ref.target()
-                if cell is not asker:  # full of work, this actor would not take its own request
+                # An actor that asks itself needs a task: full of work, it would not take its own
+                # request.
+                if cell is not asker:
                     reply: PendingReply[R] = PendingReply(cell, request)
                     if cell.runtime.carry:
                         reply.carried = carried_values(cell.runtime.carry)
@@ -183,17 +185,19 @@ class PendingOperations:
                         if capped:
                             seconds, due = reply.capped(serves, deadline)
                         begin_wait_for(serves, reply, asker)
-                    question = reply.question = PendingAsk(self, reply, then, serves)
+                    pending_ask = PendingAsk(self, reply, then, serves)
+                    reply.pending_ask = pending_ask
                     if seconds is not None:
                         reply.set_deadline(seconds, due)
                     if cell.offer(reply):
                         self.works += 1
-                        self.pending[question] = None
+                        self.pending[pending_ask] = None
                         return
             except ActorError:
-                pass  # becomes the outcome below
-            if question is not None:
-                question.withdraw()
+                pass  # the piece of work below meets it again, as its outcome
+            if pending_ask is not None:
+                pending_ask.withdraw()
+        # There was no room, or an error: a piece of work asks, and waits if necessary.
         ask = partial(ref.ask, request, deadline, capped=capped)
         self.begin_work(Work(self._cell, ask, (), then), wait=True)
 
@@ -285,7 +289,7 @@ def begin_wait_for(served: PendingReply[Any], reply: PendingReply[Any], asker: A
 
 
 def made_message(message: Message) -> Message:
-    """Return the result of the function `then`. Raises TypeError if it is no message."""
+    """Return the result of the function `then`. Raises TypeError if it is not a message."""
     if not isinstance(message, Message):
         raise TypeError(f"then must return the message for the actor, not {message!r}")
     return message

@@ -79,7 +79,7 @@ class KeyedPoolStatistics:
 
 
 SPARE_MAILBOXES: Final = 256
-SHUTDOWN_SECONDS: Final = 60.0
+STOPPING_SECONDS: Final = 60.0  # for the `stopping` of a passivated actor
 PASSIVATIONS_PER_STEP: Final = 128
 CLOCK_RESOLUTION: Final = 1e-6  # seconds: a shorter alarm might be rounded to the current time
 DEFAULT_INTENSITY: Final = RestartIntensity()
@@ -234,7 +234,7 @@ class KeyedPool:
         intensity: RestartIntensity = DEFAULT_INTENSITY,
         mailbox: MailboxPolicy | None = None,
         start_seconds: float = START_SECONDS,
-        shutdown_seconds: float = SHUTDOWN_SECONDS,
+        shutdown_seconds: float = STOPPING_SECONDS,
     ) -> None:
         """Raises ValueError for an invalid limit, RuntimeError if the runtime has ended."""
         if capacity < 1 or not idle_seconds >= 0:

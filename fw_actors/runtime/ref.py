@@ -163,7 +163,7 @@ class Ref(ABC):
         return self.target()
 
     async def _wait_for_room(
-        self, reply: PendingReply[Any], deadline: float | None, due: float | None = None
+        self, reply: PendingReply[Any], deadline: float | None, due: float | None
     ) -> None:
         """Offer a request once there is room, with its deadline already set.
 
@@ -187,8 +187,8 @@ class Ref(ABC):
 class ActorRef(Ref, Generic[ActorT_co]):
     """The address of a single actor, from `runtime.ref(name)`; refs of one actor are equal.
 
-    For type checkers it has the class of its actor, as in `ActorRef[Doubler]`; without one it is
-    `Any`.
+    For type checkers its parameter is the actor's class, as in `ActorRef[Doubler]`; the default is
+    `Actor`.
     """
 
     __slots__ = ("cell", "tell")

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 ResultT = TypeVar("ResultT")
-RaiseCancel = Callable[[], Any]
 
 
 class NoValue(Outcome[None]):
@@ -81,7 +80,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
     answered: bool = False
     """Whether the actor has answered or failed it."""
     _asker: trio.lowlevel.Task | None = None
-    question: PendingAsk | None = None
+    pending_ask: PendingAsk | None = None
     """Set for a request by `Context.ask`, for which no task waits."""
     _seconds: float = 0.0
     _deadline: DeadlineQueue | None = None
@@ -115,36 +114,14 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
         Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        if self.answered:
-            raise self._answered()
-        if self.detached and get_ident() != self.cell.runtime.thread:
-            self._check_thread()
-        self.answered = True
-        if self.wanted:
-            self._value = value
-            self._close()
-        else:
-            self.cell.runtime.count_late_reply()
-        if self.detached and (operations := self.cell.operations) is not None:
-            operations.remove(self)
+        self._answer(value, None)
 
     def fail(self, error: Exception) -> None:
         """Raise `error` in the asker instead of an answer, once. Use a new error for each asker.
 
         Raises AlreadyAnswered if this reply was answered or failed before.
         """
-        if self.answered:
-            raise self._answered()
-        if self.detached and get_ident() != self.cell.runtime.thread:
-            self._check_thread()
-        self.answered = True
-        if self.wanted:
-            self._error = error
-            self._close()
-        else:
-            self.cell.runtime.count_late_reply()
-        if self.detached and (operations := self.cell.operations) is not None:
-            operations.remove(self)
+        self._answer(None, error)
 
     def settle(self, error: Exception) -> bool:
         """Fail the request if it was not answered yet; return whether it was failed."""
@@ -166,13 +143,24 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
         self.abandon(AskTimeout(self.cell.name, 0.0))
         return True
 
+    def _answer(self, value: R | None, error: Exception | None) -> None:
+        if self.answered:
+            raise AlreadyAnswered(self.cell.name, type(self.message).__name__)
+        if self.detached and get_ident() != self.cell.runtime.thread:
+            self._check_thread()
+        self.answered = True
+        if self.wanted:
+            self._value, self._error = value, error
+            self._close()
+        else:
+            self.cell.runtime.count_late_reply()
+        if self.detached and (operations := self.cell.operations) is not None:
+            operations.remove(self)
+
     def _check_thread(self) -> None:
         """Raise RuntimeError in another thread, where the answer could be lost."""
         cell = self.cell
         cell.runtime.check_thread(cell.name, "An answer of", "trio.from_thread.run_sync")
-
-    def _answered(self) -> AlreadyAnswered:
-        return AlreadyAnswered(self.cell.name, type(self.message).__name__)
 
     # The asker's side.
 
@@ -221,7 +209,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
 
     def withdraw(self) -> None:
         """Stop waiting for the answer."""
-        self._asker = self.question = None
+        self._asker = self.pending_ask = None
         self._close()
         self.cell.asker_gone(self)
 
@@ -241,7 +229,7 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._close()
             self.cell.asker_gone(self)
 
-    def _withdraw(self, _: RaiseCancel) -> Abort:
+    def _withdraw(self, _: object) -> Abort:
         self.withdraw()  # trio itself reschedules a task whose wait is cancelled
         return Abort.SUCCEEDED
 
@@ -252,6 +240,6 @@ class PendingReply(msgspec.Struct, Generic[R], eq=False):
             self._deadline = None
         if self._asker is not None:
             reschedule(self._asker, WOKEN)
-        elif self.question is not None:
-            question, self.question = self.question, None  # which refers to this reply
-            question.operations.complete(question)
+        elif self.pending_ask is not None:
+            ask, self.pending_ask = self.pending_ask, None  # it refers to this reply
+            ask.operations.complete(ask)

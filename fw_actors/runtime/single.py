@@ -283,8 +283,8 @@ class SingleCell(ActorCell):
         return trio.lowlevel.Abort.SUCCEEDED
 
     def _finish(self, failure: str | None, *, terminate: bool) -> None:
-        if (place := CURRENT.get()) is not None:
-            place.close()
+        if (handler_task := CURRENT.get()) is not None:
+            handler_task.close()
         self._set_deadline(inf)
         cancelled = self._scope is not None and self._scope.cancelled_caught
         if cancelled and self._start_error is None:

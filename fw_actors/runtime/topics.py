@@ -133,7 +133,7 @@ class Topic(Generic[MessageT]):
         capacity: int = CAPACITY,
         accept: Callable[[MessageT], bool] | None = None,
     ) -> AbstractContextManager[Listener[MessageT]]:
-        """Make a task that is no actor a member while the block runs; arguments as for
+        """Make a task that is not an actor a member while the block runs; arguments as for
         `subscribe`."""
         return self._listening(Terms(overflow, capacity, accept))
 
@@ -296,9 +296,9 @@ class Topic(Generic[MessageT]):
             delivered = self._deliver(publisher.message, publisher.carried)
             reschedule(publisher.task, Value(delivered))
         if self._waiting and any(node.waits_for for node in self.waits_for):
-            self._look_for_cycles()
+            self._end_deadlocks()
 
-    def _look_for_cycles(self) -> None:
+    def _end_deadlocks(self) -> None:
         """End the waits of publishers that have become cycles, because a full member waits for the
         publisher."""
         for publisher in tuple(self._waiting):
@@ -417,7 +417,7 @@ class EventTopic(Topic[RuntimeEvent]):
         self.emit(EventKind.UNSUBSCRIBED, name, reason=reason)
 
     def drop(self, member: Membership, item: Item, reason: DeadLetterReason) -> None:
-        """Do nothing: a lost event is counted by its member, and is no event itself."""
+        """Do nothing: a lost event is counted by its member, and is not an event itself."""
 
 
 def check_overflow(overflow: TopicOverflow) -> None:

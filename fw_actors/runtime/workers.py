@@ -184,8 +184,8 @@ class Workers:
         scope = WorkerScope()
         self._scopes[scope] = None
         task = current_task()
-        place = HandlerTask()
-        CURRENT.set(place)
+        handler_task = HandlerTask()
+        CURRENT.set(handler_task)
         clean = CleanContext()
 
         def unpark(_: object) -> Abort:
@@ -197,18 +197,20 @@ class Workers:
                 while not self._closed:
                     self._starting -= 1
                     # Without a job the worker that started this one took it itself.
-                    usable = not self._queue or await self._run_jobs(scope, place, clean)
+                    usable = not self._queue or await self._run_jobs(scope, handler_task, clean)
                     if not usable or len(self._parked) >= MAX_PARKED_WORKERS:
                         return
                     self._parked.append(task)
                     await wait_task_rescheduled(unpark)
         finally:
-            place.close()
+            handler_task.close()
             del self._scopes[scope]
             if self._queue and not self._starting:
                 self._start_one()
 
-    async def _run_jobs(self, scope: WorkerScope, place: HandlerTask, clean: CleanContext) -> bool:
+    async def _run_jobs(
+        self, scope: WorkerScope, handler_task: HandlerTask, clean: CleanContext
+    ) -> bool:
         """Run jobs until there is none; return False if this worker must not run another one."""
         queue, now = self._queue, self._now
         done, began = 0, inf
@@ -216,11 +218,11 @@ class Workers:
             job = queue.popleft()
             while self._starting < MAX_STARTING_WORKERS and self._starting < len(queue):
                 self._start_one()
-            job.scope, place.waiter = scope, job
+            job.scope, handler_task.waiter = scope, job
             try:
                 await job.run()
             finally:
-                job.scope = place.waiter = None
+                job.scope = handler_task.waiter = None
             if clean.is_changed():
                 return False
             done += 1

@@ -125,11 +125,11 @@ def examine_file(path: Path) -> Examined:
 PAGES_AT_ONCE: Final = 1000
 _BUSY_SECONDS: Final = 30.0
 
-Progress = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Called with the number of copied pages and the number of all pages."""
 
 
-def back_up_file(source: Path, target: Path, progress: Progress) -> int:
+def back_up_file(source: Path, target: Path, progress: ReportProgress) -> int:
     """Copy the database to `target`, which must not exist; blocks until the copy is on the disk.
 
     Returns: the size of the copy, in bytes.
@@ -149,7 +149,7 @@ def back_up_file(source: Path, target: Path, progress: Progress) -> int:
     return target.stat().st_size
 
 
-def _copy(source: Path, target: Path, progress: Progress) -> None:
+def _copy(source: Path, target: Path, progress: ReportProgress) -> None:
     with (
         contextlib.closing(_connect(source, "ro")) as old,
         contextlib.closing(_connect(target, "rw")) as new,
@@ -266,7 +266,7 @@ def kind_of_backup(file: Path) -> str:
         return "sqlite"
     if head.startswith(_DUMP_HEAD):
         return "postgresql"
-    raise ConfigurationError([f"{file} is no backup: neither a file of SQLite nor a dump."])
+    raise ConfigurationError([f"{file} is not a backup: neither a file of SQLite nor a dump."])
 
 
 @contextmanager

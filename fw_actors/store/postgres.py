@@ -295,20 +295,15 @@ async def open_postgres(
         exchange.committed,
         query_seconds,
     )
-    executors = (
-        inline_executors(engines.writers[0], engines.readers[0], engines.lookups[0])
-        if inline
-        else _thread_executors(engines, max_waiting_writes, max_waiting_reads, query_seconds)
-    )
+    if inline:
+        executors = inline_executors(engines.writers[0], engines.readers[0], engines.lookups[0])
+    else:
+        executors = _thread_executors(engines, max_waiting_writes, max_waiting_reads, query_seconds)
+    counts = [heard, *(engine.counts for engine in engines.all)]
     store = Store(
-        clock,
-        executors,
-        listeners,
-        [heard, *(engine.counts for engine in engines.all)],
-        poll=exchange.poll,
-        max_waiting_writes=max_waiting_writes,
-        max_waiting_reads=max_waiting_reads,
-    )
+        clock, executors, listeners, counts, poll=exchange.poll,
+        max_waiting_writes=max_waiting_writes, max_waiting_reads=max_waiting_reads,
+    )  # fmt: skip
     try:
         yield store
     finally:

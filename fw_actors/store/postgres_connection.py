@@ -344,10 +344,6 @@ class PostgresConnection:
         could reach that transaction."""
         return self.status == TransactionStatus.IDLE and not self._was_cancelled
 
-    def wait_for_locks(self, seconds: float) -> None:
-        """Set the time in seconds that a statement waits for a lock of another transaction."""
-        self.execute(f"SET lock_timeout = {round(seconds * MS_PER_SECOND)}".encode())
-
     def commit(self) -> bool:
         """Commit; return whether the transaction had written anything."""
         self.execute(_COMMIT)
@@ -375,7 +371,7 @@ def _session(settings: PostgresSettings) -> bytes:
             f"SET lock_timeout = {lock_ms}",
             f"SET statement_timeout = {query_ms}",
             f"SET idle_in_transaction_session_timeout = {idle_ms}",  # ends a stopped process
-            "SET standard_conforming_strings = on",  # `postgres_raw` reads literals this way
+            "SET standard_conforming_strings = on",  # `postgres_engine` reads literals this way
             "SET TimeZone = 'UTC'",
             commit,
             # Of statements that are a transaction of their own.

@@ -73,7 +73,7 @@ PASSWORD: Final = Table(
     Column("hash", Text, nullable=False),
     _time("changed"),
 )
-"""Password hashes, which are no field of the User document. An invited account has no row."""
+"""Password hashes, which are not a field of the User document. An invited account has no row."""
 
 PASSWORD_COST: Final = Table(
     "fw_password_cost",
@@ -122,7 +122,7 @@ API_KEY: Final = Table(
     Column("id", Text, primary_key=True),  # the name of the API Key document, and the public part
     Column("secret_hash", LargeBinary, nullable=False),  # SHA-256
 )
-"""The secret part of an API Key document, which is no field of it."""
+"""The secret part of an API Key document, which is not a field of it."""
 
 LOGIN_ATTEMPT: Final = Table(
     "fw_login_attempt",

@@ -77,7 +77,7 @@ async def open_sqlite(
         query_seconds: the time limit of a read, or of a search inside a write; None: no limit.
             Inline calls are not interrupted.
 
-    Raises: ConfigurationError when the file cannot be opened, is no database, or is newer than
+    Raises: ConfigurationError when the file cannot be opened, is not a database, or is newer than
         this program; OverloadedError when another process keeps it locked.
     """
     opening = partial(

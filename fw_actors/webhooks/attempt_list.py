@@ -56,8 +56,8 @@ class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: int | None = None
 
 
-class AttemptPlace(NamedTuple):
-    """The position of an attempt in the list. `ended` in ms."""
+class AttemptCursor(NamedTuple):
+    """The position of an attempt in the list, from which a next page continues. `ended` in ms."""
 
     ended: int
     delivery: str
@@ -67,14 +67,14 @@ class AttemptPlace(NamedTuple):
         return f"{self.ended}.{self.position}.{self.delivery}"
 
 
-def read_place(text: str) -> AttemptPlace:
+def read_cursor(text: str) -> AttemptCursor:
     """Return the position in a page's `next`, which `str` has encoded. Raises: BadRequestError."""
     ended, _, rest = text.partition(".")
     position, _, delivery = rest.partition(".")
     numbers = (ended, position)
     if not delivery or not all(n.isascii() and n.isdigit() and len(n) <= _DIGITS for n in numbers):
         raise BadRequestError("before must be the `next` of another page.", field="before")
-    return AttemptPlace(int(ended), delivery, int(position))
+    return AttemptCursor(int(ended), delivery, int(position))
 
 
 def attempt_filter(
@@ -86,7 +86,7 @@ def attempt_filter(
     since: str | None = None,
     until: str | None = None,
 ) -> AttemptFilter:
-    """Return the filter for the arguments of a request; None and empty text are no condition.
+    """Return the filter for the arguments of a request; None and an empty text set no condition.
 
     Args:
         webhook: the name of a Webhook.
@@ -123,7 +123,7 @@ def _time(text: str | None, field: str) -> int | None:
 class ListedAttempt(NamedTuple):
     """An attempt in the list. `event`: the event of its delivery. Times in ms."""
 
-    place: AttemptPlace
+    cursor: AttemptCursor
     webhook: str
     event: str
     number: int
@@ -142,12 +142,12 @@ class AttemptPage(NamedTuple):
     """
 
     attempts: list[ListedAttempt]
-    next: AttemptPlace | None
+    next: AttemptCursor | None
     newest_only: bool
 
 
 def attempt_page(
-    fw: Fw, wanted: AttemptFilter, limit: int, before: AttemptPlace | None = None
+    fw: Fw, wanted: AttemptFilter, limit: int, before: AttemptCursor | None = None
 ) -> AttemptPage:
     """Return the newest matching attempts, after `before`.
 
@@ -166,10 +166,10 @@ def attempt_page(
             if source.is_searched(wanted):
                 count = tx.scalar(source.counted(wanted, MOST_SEARCHED + 1))
                 newest_only = newest_only or int(str(count)) > MOST_SEARCHED
-    found.sort(key=lambda row: AttemptPlace(row[0], row[1], row[2]), reverse=True)
+    found.sort(key=lambda row: AttemptCursor(row[0], row[1], row[2]), reverse=True)
     page = found[:limit]
     attempts = list(_attempts(tx, page))
-    following = attempts[-1].place if len(found) > limit else None
+    following = attempts[-1].cursor if len(found) > limit else None
     return AttemptPage(attempts, following, newest_only)
 
 
@@ -207,7 +207,7 @@ class _Source:
     by_webhook: bool
 
     def newest(
-        self, wanted: AttemptFilter, limit: int, before: AttemptPlace | None
+        self, wanted: AttemptFilter, limit: int, before: AttemptCursor | None
     ) -> sa.Select[Any]:
         """Return the statement for the newest attempts after `before`."""
         c = self.columns
@@ -289,13 +289,13 @@ def _sources(wanted: AttemptFilter) -> Iterable[_Source]:
 
 
 def _is_after(
-    ended: Any, delivery: Any, position: Any, before: AttemptPlace
+    ended: Any, delivery: Any, position: Any, before: AttemptCursor
 ) -> sa.ColumnElement[bool]:
     same = sa.and_(delivery == before.delivery, position < before.position)
     return sa.or_(ended < before.ended, delivery < before.delivery, same)
 
 
-def _after(select: sa.Select[Any], source: _Source, before: AttemptPlace | None) -> sa.Select[Any]:
+def _after(select: sa.Select[Any], source: _Source, before: AttemptCursor | None) -> sa.Select[Any]:
     if before is None:
         return select
     ended = source.columns.last_attempt
@@ -309,6 +309,6 @@ def _attempts(tx: Tx, rows: list[tuple[Any, ...]]) -> Iterable[ListedAttempt]:
         event, creation = found.get(delivery, ("", ended))
         run = written_run(creation, replayed)
         yield ListedAttempt(
-            AttemptPlace(ended, delivery, position), webhook or "", event or "", number,
+            AttemptCursor(ended, delivery, position), webhook or "", event or "", number,
             trigger_of(number, run), run, status or "", code, error, duration or 0,
         )  # fmt: skip

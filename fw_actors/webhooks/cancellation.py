@@ -177,9 +177,8 @@ class Cancellations:
         for due in taken:
             detail = {"webhook": due.job.partition, "previous_status": due.status}
             self._audit.record(fw, Action.CANCEL_DELIVERY, due.delivery, detail)
-        tx.after_commit(
-            self._recorded, once=True
-        )  # the next deliveries of ordered documents are due
+        # The next deliveries of ordered documents are due.
+        tx.after_commit(self._recorded, once=True)
         return [due.delivery for due in taken]
 
     def _taken(self, tx: Tx, names: Sequence[str]) -> list[LeasedDelivery]:

@@ -26,7 +26,7 @@ from fw_actors.rules.delivery import (
     Backoff,
     DeliveryStatus,
     Explanation,
-    Waiting,
+    WaitingDelivery,
     error_of_answer,
     explain,
     is_cancellation,
@@ -60,7 +60,7 @@ _JOB: Final = Statement(
 )
 
 
-def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
+def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
     """Return the facts about a waiting delivery. Raises: NotFoundError."""
     row = registry.tables["Webhook Delivery"].fetch(tx, delivery)
     if row is None:
@@ -77,7 +77,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> Waiting:
     ahead = in_flight = 0
     if next_at is not None and lease is None:
         ahead, in_flight = _competing(tx, same, next_at, number)
-    return Waiting(
+    return WaitingDelivery(
         now=tx.now,
         status=DeliveryStatus(row["status"]),
         attempts=row["attempts"],
@@ -190,7 +190,9 @@ class Trial:
             return signed if span is None else (*signed, *span.context.headers)
 
         try:
-            answer = await self._sender.post(target, body, headers, timeout=hook.timeout, anew=True)
+            answer = await self._sender.post(
+                target, body, headers, timeout=hook.timeout, fresh=True
+            )
         except NetworkError as fault:
             return TrialResult(None, str(fault), _rounded(fault.times))
         finally:
@@ -263,7 +265,7 @@ class DeliveryReport:
 
     delivery: str
     payload: str
-    facts: Waiting
+    facts: WaitingDelivery
     history: AttemptHistory
     erased: str | None = None
 

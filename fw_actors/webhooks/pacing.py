@@ -1,7 +1,7 @@
 """Pauses of Webhooks, and claims for Webhooks with a rate limit or an order.
 
 Pauses are stored in the rows of Webhooks, so that they apply to all processes (B-300 to B-305). A
-claim reads them with the Webhook, and only a claim starts an attempt. A pause is no change of the
+claim reads them with the Webhook, and only a claim starts an attempt. A pause does not change the
 document: an open form can still be saved, and its versions do not show the pause. Therefore a save
 keeps the stored pause and not that of the document (`service_columns`).
 
@@ -148,7 +148,7 @@ def paused_webhooks(tx: Tx) -> list[WebhookPause]:
 
 
 def pause_of(tx: Tx, webhook: str) -> WebhookPause:
-    """Return the pause of a Webhook; one that has ended is no pause. Raises: NotFoundError."""
+    """Return the pause of a Webhook; one that has ended is not a pause. Raises: NotFoundError."""
     row = tx.one(_READ, webhook=webhook)
     if row is None:
         raise NotFoundError(f"There is no Webhook {webhook[:140]}.")

@@ -200,9 +200,7 @@ class SubscriptionCache:
         known = (self._pinned.get(tx) if self._pinned else None) or self._known
         if known is not None:
             return known
-        generation = (
-            self._generation
-        )  # taken before the rows, so that a concurrent invalidation wins
+        generation = self._generation  # before the rows: a concurrent invalidation wins
         loaded = self._pinned[tx] = self.stored(tx)
         # The rows may contain changes that are rolled back: cache them only after the commit.
         tx.after_commit(lambda: self._keep(loaded, generation))

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from fw_client.receiver.bounded_body import read_bounded
-from fw_client.receiver.receiving import WebhookReceiver, Work
+from fw_client.receiver.receiving import BlockingCall, WebhookReceiver
 
 
 def webhook_endpoint(receiver: WebhookReceiver) -> Callable[[Request], Awaitable[Response]]:
@@ -25,5 +25,5 @@ def webhook_endpoint(receiver: WebhookReceiver) -> Callable[[Request], Awaitable
     return receive_webhook
 
 
-async def _in_thread(work: Work) -> Any:
+async def _in_thread(work: BlockingCall) -> Any:
     return await run_in_threadpool(work)

@@ -8,7 +8,7 @@ from typing import Any
 from quart import Response, current_app, request
 
 from fw_client.receiver.bounded_body import read_bounded
-from fw_client.receiver.receiving import WebhookReceiver, Work
+from fw_client.receiver.receiving import BlockingCall, WebhookReceiver
 
 
 def webhook_view(receiver: WebhookReceiver) -> Callable[[], Awaitable[Response]]:
@@ -24,5 +24,5 @@ def webhook_view(receiver: WebhookReceiver) -> Callable[[], Awaitable[Response]]
     return receive_webhook
 
 
-async def _in_thread(work: Work) -> Any:
+async def _in_thread(work: BlockingCall) -> Any:
     return await current_app.ensure_async(work)()

@@ -34,15 +34,15 @@ _log: Final = logging.getLogger("fw_client.receiver")
 
 EventHandler = Callable[[ReceivedEvent], object]
 """A function, or a coroutine function if the framework is async."""
-Work = Callable[[], Any]
-InThread = Callable[[Work], Awaitable[Any]]
+BlockingCall = Callable[[], Any]
+InThread = Callable[[BlockingCall], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step of the generator: call `work`, which may block, or await its result."""
 
-    work: Work
+    work: BlockingCall
     awaited: bool = False
 
 

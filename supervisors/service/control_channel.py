@@ -33,7 +33,7 @@ LONGEST_FRAME: Final = 16 << 20
 _LENGTH: Final = struct.Struct("!I")
 _RECEIVE_BYTES: Final = 64 << 10
 
-Handler = Callable[[str, Any], Awaitable[object]]
+FrameHandler = Callable[[str, Any], Awaitable[object]]
 """Answers a request, given its name and its argument, in types of msgpack."""
 
 
@@ -58,7 +58,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Frame)
 class ControlChannel:
     """One side of the channel; `run` serves it until the other side has ended."""
 
-    def __init__(self, own: socket.socket, handle: Handler) -> None:
+    def __init__(self, own: socket.socket, handle: FrameHandler) -> None:
         """`own` is one of a pair of Unix stream sockets."""
         self._stream = trio.SocketStream(trio.socket.from_stdlib_socket(own))
         self._handle = handle

@@ -381,9 +381,8 @@ def shared_memory() -> int:
     else:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
-    os.write(
-        descriptor, bytes(HEADER_BYTES)
-    )  # written, because a hole cannot be filled on a full disk
+    # Written, because a hole cannot be filled on a full disk.
+    os.write(descriptor, bytes(HEADER_BYTES))
     return descriptor
 
 

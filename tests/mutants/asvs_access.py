@@ -207,10 +207,10 @@ ASVS_ACCESS: Final = (
         "accepting an invitation signs the user in",
         "web/routes/access.py",
         "    post = Operation(handle, ",
-        "    async def signed_in(exchange: Exchange) -> Answer:\n"
+        "    async def signed_in(exchange: Exchange) -> Response:\n"
         "        done = await handle(exchange)\n"
         '        cookie = ("Set-Cookie", "sid=made; Path=/")\n'
-        "        return Answer(done.body, done.status, headers=(cookie,))\n\n"
+        "        return Response(done.body, done.status, headers=(cookie,))\n\n"
         "    post = Operation(signed_in, ",
         _TEST_LINKS + "invitation_makes_no_session",
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,17 @@ def test_mutation_applies_to_current_code(mutation: Mutation) -> None:
     assert mutation.old != mutation.new
     if mutation.file.endswith(".py"):
         ast.parse(mutated(mutation))  # a module that cannot be read is found by any test
+
+
+def test_mutations_use_defined_names(tmp_path: Path) -> None:
+    """A mutation that raises NameError is found by any test, and proves nothing."""
+    for number, mutation in enumerate(ALL):
+        if mutation.file.endswith(".py"):
+            (tmp_path / f"mutation_{number}.py").write_text(mutated(mutation))
+    check = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F821"]
+    check += ["--output-format", "concise", str(tmp_path)]
+    found = subprocess.run(check, check=False, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
 
 
 @pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)

@@ -115,7 +115,7 @@ class VirtualDialler:
         self._listeners, self._incarnation = listeners, incarnation
         self.sessions = SessionCache()
 
-    async def dial(self, origin: Origin, progress: Progress, *, anew: bool = False) -> Connection:
+    async def dial(self, origin: Origin, progress: Progress, *, fresh: bool = False) -> Connection:
         """See `Dialler.dial`."""
         progress.enter(ExchangeStep.CONNECT)
         await self._incarnation.step()

@@ -7,7 +7,7 @@ import trio
 import trio.testing
 
 from fw_actors.errors import OverloadedError
-from web.response import MOST, RETRY, EventStreams, SendPart, sse_event
+from web.response import MAX_STREAMS, RECONNECT, EventStreams, SendPart, sse_event
 
 
 async def endless(send: SendPart) -> None:
@@ -26,7 +26,7 @@ async def test_event_stream_sends_events_until_ended() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(answer.stream, send)
         await trio.testing.wait_all_tasks_blocked()
-        assert (len(streams), sent) == (1, [RETRY, b"data: {}\n\n"])
+        assert (len(streams), sent) == (1, [RECONNECT, b"data: {}\n\n"])
         streams.end()
     assert len(streams) == 0
 
@@ -38,7 +38,7 @@ async def test_event_streams_are_sixteen_at_most() -> None:
         """Take it."""
 
     async with trio.open_nursery() as nursery:
-        for _ in range(MOST):
+        for _ in range(MAX_STREAMS):
             answer = streams.open(endless)
             assert answer.stream is not None
             nursery.start_soon(answer.stream, send)

@@ -15,7 +15,7 @@ from web.app import FrontEnd
 from web.exchange import Exchange
 from web.operations import Operation
 from web.request import front_request
-from web.response import RETRY, Response, SendPart, sse_event
+from web.response import RECONNECT, Response, SendPart, sse_event
 
 LAST = b"GET /api/boot HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
@@ -155,7 +155,7 @@ async def test_event_stream_is_sent_in_parts_until_the_client_leaves(
             got = b""
             while not got.endswith(b"{}\n\n\r\n"):
                 got += await stream.receive_some()
-            assert RETRY in got
+            assert RECONNECT in got
             assert b"transfer-encoding: chunked" in got.lower()
             assert (len(app.streams), app.active_requests) == (1, 1)
         await until(lambda: (len(app.streams), app.active_requests) == (0, 0))

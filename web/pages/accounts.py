@@ -56,13 +56,13 @@ class ShownAccount:
 
 
 def state_conditions(
-    fw: Fw, states: AccountStates, doctype: str, asked: Mapping[str, str]
+    fw: Fw, states: AccountStates, doctype: str, query: Mapping[str, str]
 ) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions for the state in the query of the list of accounts.
 
     Raises: BadRequestError for an unknown state; PermissionDeniedError without permission.
     """
-    wanted = asked.get(STATE, "")
+    wanted = query.get(STATE, "")
     if doctype != "User" or not wanted:
         return ()
     if not fw.rights.administers:
@@ -99,7 +99,7 @@ def in_words(state: AccountState) -> str:
 
 
 def with_account_states(
-    fw: Fw, shown: Listing, states: AccountStates, asked: Mapping[str, str]
+    fw: Fw, shown: Listing, states: AccountStates, query: Mapping[str, str]
 ) -> Listing:
     """Return the list of Users with their states, roles and last sign-ins."""
     if not fw.rights.administers:
@@ -122,7 +122,7 @@ def with_account_states(
         shown,
         columns=columns,
         rows=tuple(map(row_of, shown.rows)),
-        filters=(_state_filter(asked.get(STATE, "")), *shown.filters),
+        filters=(_state_filter(query.get(STATE, "")), *shown.filters),
     )
 
 

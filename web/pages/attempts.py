@@ -14,7 +14,7 @@ from fw_actors.webhooks.attempt_list import (
     ListedAttempt,
     attempt_filter,
     attempt_page,
-    read_place,
+    read_cursor,
 )
 from fw_actors.webhooks.attempts import trigger_in_words
 from fw_actors.webhooks.health import labels_of
@@ -62,22 +62,22 @@ class AttemptPages(FramedPages):
 
     async def page(self, exchange: Exchange) -> Response:
         """Show a page of the list."""
-        asked = exchange.query
+        query = exchange.query
         return await self._page(
-            exchange, "attempts.html", CURRENT, lambda fw: attempts_view(fw, asked)
+            exchange, "attempts.html", CURRENT, lambda fw: attempts_view(fw, query)
         )
 
 
-def attempts_view(fw: Fw, asked: Mapping[str, str]) -> dict[str, Any]:
+def attempts_view(fw: Fw, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the template's variables. Raises: BadRequestError, PermissionDeniedError."""
-    webhook, result, code = asked.get("webhook", ""), asked.get("result", ""), asked.get("code", "")
+    webhook, result, code = query.get("webhook", ""), query.get("result", ""), query.get("code", "")
     wanted = attempt_filter(
-        webhook=webhook, result=result, code=_number(code), error=asked.get("error", "").strip(),
-        since=asked.get(FROM), until=asked.get(UNTIL),
+        webhook=webhook, result=result, code=_number(code), error=query.get("error", "").strip(),
+        since=query.get(FROM), until=query.get(UNTIL),
     )  # fmt: skip
-    before = asked.get(BEFORE, "")
-    page = attempt_page(fw, wanted, PAGE_SIZE, read_place(before) if before else None)
-    kept = {key: value for key, value in asked.items() if value and key != BEFORE}
+    before = query.get(BEFORE, "")
+    page = attempt_page(fw, wanted, PAGE_SIZE, read_cursor(before) if before else None)
+    kept = {key: value for key, value in query.items() if value and key != BEFORE}
     labels = labels_of(fw.tx, {each.webhook for each in page.attempts})
     older = {**kept, BEFORE: str(page.next)}
     return {
@@ -86,9 +86,9 @@ def attempts_view(fw: Fw, asked: Mapping[str, str]) -> dict[str, Any]:
         "webhooks": choices_of(webhook_labels(fw), webhook),
         "results": [FilterChoice(each.value, label, each == result) for each, label in _RESULTS],
         "code": code,
-        "error": asked.get("error", ""),
-        "begins": asked.get(FROM, ""),
-        "ends": asked.get(UNTIL, ""),
+        "error": query.get("error", ""),
+        "begins": query.get(FROM, ""),
+        "ends": query.get(UNTIL, ""),
         "filtered": bool(kept),
         "attempts": [_shown(each, labels) for each in page.attempts],
         "newest_only": page.newest_only,
@@ -106,19 +106,19 @@ def _number(code: str) -> int | None:
 
 
 def _shown(attempt: ListedAttempt, labels: Mapping[str, str]) -> ShownAttempt:
-    place = attempt.place
+    cursor = attempt.cursor
     trigger = trigger_in_words(attempt.trigger, attempt.error, attempt.run.user)
     kind = (attempt.error or "").partition(":")[0].replace("_", " ")
     text = str(attempt.response_status) if attempt.response_status is not None else kind
     return ShownAttempt(
-        path=document_path(DELIVERY, place.delivery),
-        delivery=place.delivery,
+        path=document_path(DELIVERY, cursor.delivery),
+        delivery=cursor.delivery,
         event=attempt.event,
         webhook=labels.get(attempt.webhook, attempt.webhook),
         webhook_path=document_path(WEBHOOK, attempt.webhook) if attempt.webhook in labels else "",
         result=ListCell("badge", text or attempt.status, _TONES.get(attempt.status, WARN)),
         error=sentence(attempt.error),
         title=f"{attempt.number}, {trigger}",
-        ended=iso(place.ended),
+        ended=iso(cursor.ended),
         duration_ms=attempt.duration_ms,
     )

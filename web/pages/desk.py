@@ -134,17 +134,17 @@ class DeskPages(FramedPages):
 
     async def list(self, exchange: Exchange) -> Response:
         """Show a page of a DocType's list."""
-        doctype, asked = exchange.argument("doctype"), exchange.query
+        doctype, query = exchange.argument("doctype"), exchange.query
         complete, states = LIST_VIEWS.get(doctype), self._gateway.account_states
         service = ServiceState(running=True)
         if doctype == WEBHOOK:
             service = await self._gateway.service_state()
 
         def view(fw: Fw) -> dict[str, Any]:
-            also = state_conditions(fw, states, doctype, asked)
-            shown = listing(fw, doctype, asked, also)
+            conditions = state_conditions(fw, states, doctype, query)
+            shown = listing(fw, doctype, query, conditions)
             if doctype == USER:
-                shown = with_account_states(fw, shown, states, asked)
+                shown = with_account_states(fw, shown, states, query)
             elif complete is not None:
                 shown = complete(fw, shown, service)
             acts = BULK_ACTS.get(doctype, ()) if fw.rights.administers else ()

@@ -20,7 +20,7 @@ from web.exchange import Exchange
 from web.operations import Operation, Route
 from web.pages.accounts import state_conditions
 from web.pages.framing import FramedPages
-from web.pages.listing import asked_filters, asked_order, visible_fields
+from web.pages.listing import query_filters, query_order, visible_fields
 from web.pages.wording import listable
 from web.response import Response
 
@@ -45,7 +45,7 @@ class ExportPages(FramedPages):
         The file is made where the rows are read: the rows take several times as much memory, which
         must not be held until a slow client has read them.
         """
-        doctype, asked = exchange.argument("doctype"), exchange.query
+        doctype, query = exchange.argument("doctype"), exchange.query
 
         def read(fw: Fw) -> tuple[bytes, bool]:
             meta = fw.documents.registry.meta(doctype)
@@ -54,9 +54,9 @@ class ExportPages(FramedPages):
             fw.rights.require(meta, "export")
             columns = columns_of(fw, meta)
             found = list_page(
-                fw, doctype, asked_filters(fw, meta, asked), columns, asked_order(asked),
+                fw, doctype, query_filters(fw, meta, query), columns, query_order(query),
                 MOST_COUNTED, 0,
-                state_conditions(fw, self._gateway.account_states, doctype, asked),
+                state_conditions(fw, self._gateway.account_states, doctype, query),
             )  # fmt: skip
             rows = ([row[name] for name in columns] for row in found.rows)
             return csv_bytes(chain([columns], rows)), found.more

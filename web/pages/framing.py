@@ -54,14 +54,14 @@ class FramedPages:
             try:
                 return await operation.handle(exchange)
             except (Exception, BaseExceptionGroup) as error:
-                refused = error_in(error)
-                if not isinstance(refused, FRAMED) or not accepts_pages(exchange):
+                expected = error_in(error)
+                if not isinstance(expected, FRAMED) or not accepts_pages(exchange):
                     raise
-                return await self._refused(exchange, refused)
+                return await self._framed_error(exchange, expected)
 
         return replace(operation, handle=handle)
 
-    async def _refused(self, exchange: Exchange, error: FwError) -> Response:
+    async def _framed_error(self, exchange: Exchange, error: FwError) -> Response:
         arguments = exchange.request.view_args or {}
         gone = isinstance(error, NotFoundError) and {"doctype", "name"} <= set(arguments)
 
@@ -70,13 +70,13 @@ class FramedPages:
             return deleted, page_frame(fw, str(arguments.get("doctype", "")))
 
         deleted, frame = await self._gateway.read(exchange.known_caller, both, exchange.request_id)
-        return self._rendering.refusal(exchange, error, frame, deleted)
+        return self._rendering.framed_error_page(exchange, error, frame, deleted)
 
 
 class UnknownPaths(FramedPages):
     """Answers browsers at paths that no route has."""
 
-    async def refusal(self, exchange: Exchange, error: FwError) -> Response | None:
+    async def error_page(self, exchange: Exchange, error: FwError) -> Response | None:
         """Return the error within the frame; None for guests.
 
         No operation has read the session, so it is read here; an invalid session counts as none.
@@ -89,7 +89,7 @@ class UnknownPaths(FramedPages):
             return None
         try:
             exchange.caller = await self._gateway.authenticate(sids[0])
-            return await self._refused(exchange, error)
+            return await self._framed_error(exchange, error)
         except FwError:
             exchange.caller = None
             return None

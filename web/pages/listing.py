@@ -213,42 +213,42 @@ class Listing:
 def listing(
     fw: Fw,
     doctype: str,
-    asked: Mapping[str, str],
-    also: Sequence[sa.ColumnElement[bool]] = (),
+    query: Mapping[str, str],
+    conditions: Sequence[sa.ColumnElement[bool]] = (),
 ) -> Listing:
-    """Return the page of the list for the query `asked`, and for the conditions `also`.
+    """Return the page of the list for a query, and for further `conditions` on its table.
 
-    Raises: the errors of the JSON API's list; BadRequestError for a page that is no number.
+    Raises: the errors of the JSON API's list; BadRequestError for a page that is not a number.
     """
     meta = fw.documents.registry.meta(doctype)
     visible = visible_fields(fw, meta)
     columns = columns_of(meta, visible)
-    number = _page_number(asked.get(PAGE, ""))
-    filters = asked_filters(fw, meta, asked)
+    number = _page_number(query.get(PAGE, ""))
+    filters = query_filters(fw, meta, query)
     found = list_page(
         fw,
         doctype,
         filters,
         list(dict.fromkeys(("name", *columns, *sorted(fields_beside(meta, columns))))),
-        asked_order(asked),
+        query_order(query),
         PAGE_SIZE,
         (number - 1) * PAGE_SIZE,
-        also,
+        conditions,
     )
     path = list_path(doctype)
-    kept = {k: v for k, v in asked.items() if v and k != PAGE}
+    kept = {k: v for k, v in query.items() if v and k != PAGE}
     export_path = f"/export/{quote(doctype, safe='')}"
     return Listing(
         doctype=doctype,
         about=described(meta),
         path=path,
         new=new_path(doctype) if _is_makeable(fw, meta) else None,
-        search=asked.get(SEARCH, ""),
-        sort=asked.get(SORT, ""),
-        filters=(*_filter_choices(meta, visible, _values(asked)), _period(asked.get(SINCE, ""))),
-        begins=asked.get(FROM, ""),
-        ends=asked.get(UNTIL, ""),
-        filtered=bool(filters or also),
+        search=query.get(SEARCH, ""),
+        sort=query.get(SORT, ""),
+        filters=(*_filter_choices(meta, visible, _values(query)), _period(query.get(SINCE, ""))),
+        begins=query.get(FROM, ""),
+        ends=query.get(UNTIL, ""),
+        filtered=bool(filters or conditions),
         matching=json.dumps(filters),
         export=_address(export_path, kept, 1) if fw.rights.allows(meta, "export") else "",
         columns=tuple(_column(meta, path, kept, name) for name in columns),
@@ -280,24 +280,24 @@ def _paging(path: str, kept: Mapping[str, str], number: int, found: ListPage) ->
     )
 
 
-def _values(asked: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in asked.items() if v != "" and not k.startswith("_")}
+def _values(query: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in query.items() if v != "" and not k.startswith("_")}
 
 
-def asked_filters(fw: Fw, meta: Meta, asked: Mapping[str, str]) -> list[list[Any]]:
+def query_filters(fw: Fw, meta: Meta, query: Mapping[str, str]) -> list[list[Any]]:
     """Return the filters of a query, in the form of the JSON API. Raises: BadRequestError."""
     fields = searchable(meta, visible_fields(fw, meta))
     return [
-        *([name, "=", _typed(meta, name, text)] for name, text in _values(asked).items()),
-        *_since(fw, asked.get(SINCE, "")),
-        *_range(asked),
-        *_search(fw, meta, asked.get(SEARCH, ""), fields),
+        *([name, "=", _typed(meta, name, text)] for name, text in _values(query).items()),
+        *_since(fw, query.get(SINCE, "")),
+        *_range(query),
+        *_search(fw, meta, query.get(SEARCH, ""), fields),
     ]
 
 
-def asked_order(asked: Mapping[str, str]) -> str | None:
+def query_order(query: Mapping[str, str]) -> str | None:
     """Return the order of a query: `-due` is `due desc`; None is newest first."""
-    sort = asked.get(SORT, "")
+    sort = query.get(SORT, "")
     return f"{sort[1:]} desc" if sort.startswith("-") else sort or None
 
 
@@ -341,14 +341,14 @@ def _since(fw: Fw, period: str) -> list[list[Any]]:
     return [["creation", ">=", iso(fw.tx.now - PERIODS[period][1])]]
 
 
-def _range(asked: Mapping[str, str]) -> list[list[Any]]:
+def _range(query: Mapping[str, str]) -> list[list[Any]]:
     """Return the filters for a range of times: from its begin to its end, which is excluded.
 
     Raises: BadRequestError.
     """
     filters: list[list[Any]] = []
     for key, operator in ((FROM, ">="), (UNTIL, "<")):
-        if text := asked.get(key, ""):
+        if text := query.get(key, ""):
             try:
                 at = to_ms(datetime.fromisoformat(text))
             except (ValueError, OverflowError):

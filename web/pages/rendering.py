@@ -198,7 +198,7 @@ def local_path(text: str | None) -> str:
     """Return `text` if it is a path of this site, else the path of the page after a sign-in.
 
     Schemes and hosts (`//x`), their look-alikes in browsers (`/\\x`, tabs and line breaks inside)
-    and texts longer than 2,048 characters are no paths of this site.
+    and texts longer than 2,048 characters are not paths of this site.
     """
     if text and len(text) <= LONGEST and _LOCAL.fullmatch(text):
         return text
@@ -265,17 +265,17 @@ class Rendering:
             return error_response(error)
         if exchange.clears_cookies and exchange.request.method in ("GET", "HEAD"):
             return self._to_sign_in(exchange)
-        return self._refused("refused.html", exchange, error)
+        return self._error_page("error.html", exchange, error)
 
-    def refusal(
+    def framed_error_page(
         self, exchange: Exchange, error: FwError, frame: PageFrame, deleted: object
     ) -> Response:
         """Return an error as a page within the frame; `deleted` describes a document's deletion."""
         scrub = self._scrubber.scrub_unless_given
         shown = error.reworded(lambda text: scrub(text, exchange.given_texts))
-        return self._refused("refused_desk.html", exchange, shown, frame=frame, deleted=deleted)
+        return self._error_page("error_desk.html", exchange, shown, frame=frame, deleted=deleted)
 
-    def _refused(
+    def _error_page(
         self, template: str, exchange: Exchange, error: FwError, **context: Any
     ) -> Response:
         title = next((t for kind, t in TITLES if isinstance(error, kind)), "That did not work")

@@ -16,7 +16,7 @@ from fw_actors.errors import BadRequestError, OverloadedError
 from web import response_schemas
 from web.exchange import Exchange
 from web.json_input import CharacterRules, read_struct
-from web.operations import SMALL, Authentication, BodyRule, Operation, Route
+from web.operations import SMALL, Authentication, BodyRule, Operation, OperationHandler, Route
 from web.response import CSRF_HEADER, Response, clear_cookie, iso_time, json_response, set_cookie
 from web.response_schemas import LinkResponse, OkResponse
 from web.routes.operations import NO_ARGUMENTS, value_or_none
@@ -45,7 +45,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
 
 
 class AccessRoutes:
-    """The routes of this module, over one gateway."""
+    """The routes of sign-in and sign-out, and of the data with which a client starts."""
 
     def __init__(self, gateway: Gateway, settings: Settings) -> None:
         self._gateway = gateway
@@ -136,8 +136,6 @@ _log: Final = structlog.get_logger("web")
 
 AUTH: Final = "/api/auth/"
 LINK_PASSWORD: Final = CharacterRules(free=("password",))
-
-Handler = Callable[[Exchange], Awaitable[Response]]
 
 
 class ForgotPasswordRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -235,7 +233,7 @@ class RecoveryRoutes:
 
 def _route(
     name: str,
-    handle: Handler,
+    handle: OperationHandler,
     kind: type[msgspec.Struct],
     admit: Callable[[Exchange], Awaitable[None]] | None = None,
     response: type[msgspec.Struct] = OkResponse,

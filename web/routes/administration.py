@@ -49,7 +49,7 @@ class RevokeSessionsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class UserRoutes(GatewayRoutes):
-    """The routes of this module."""
+    """The routes by which System Managers administer accounts of others."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -135,7 +135,7 @@ class ActorRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConsoleRoutes:
-    """The routes of this module, over one gateway and the console of the process."""
+    """The routes of the actions of the console, on this process or on all of the service."""
 
     def __init__(self, gateway: Gateway, console: Console) -> None:
         self._gateway, self._console = gateway, console

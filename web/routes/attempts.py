@@ -10,12 +10,12 @@ import msgspec
 
 from fw_actors.errors import BadRequestError
 from fw_actors.webhooks.attempt_list import (
+    AttemptCursor,
     AttemptPage,
-    AttemptPlace,
     ListedAttempt,
     attempt_filter,
     attempt_page,
-    read_place,
+    read_cursor,
 )
 from web.exchange import Exchange
 from web.json_input import read_struct
@@ -47,7 +47,7 @@ QUERY: Final = frozenset(
 
 
 class AttemptRoutes(GatewayRoutes):
-    """The route of this module."""
+    """The route of the list of attempts, by POST and by GET."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -63,7 +63,7 @@ class AttemptRoutes(GatewayRoutes):
             webhook=asked.webhook, result=asked.result, code=asked.response_status,
             error=asked.error, since=asked.since, until=asked.until,
         )  # fmt: skip
-        before = _place(asked.before)
+        before = _cursor(asked.before)
         page = await self._read(exchange, lambda fw: attempt_page(fw, wanted, asked.limit, before))
         return json_response(_as_json(page))
 
@@ -79,8 +79,8 @@ def _from_query(query: Mapping[str, str]) -> AttemptsRequest:
         raise BadRequestError(f"{error}.") from None
 
 
-def _place(text: str | None) -> AttemptPlace | None:
-    return read_place(text) if text else None
+def _cursor(text: str | None) -> AttemptCursor | None:
+    return read_cursor(text) if text else None
 
 
 def _as_json(page: AttemptPage) -> AttemptsResponse:
@@ -89,9 +89,9 @@ def _as_json(page: AttemptPage) -> AttemptsResponse:
 
 
 def _details(attempt: ListedAttempt) -> ListedAttemptDetails:
-    ended = attempt.place.ended
+    ended = attempt.cursor.ended
     return ListedAttemptDetails(
-        delivery=attempt.place.delivery,
+        delivery=attempt.cursor.delivery,
         webhook=attempt.webhook,
         event=attempt.event,
         number=attempt.number,

@@ -32,7 +32,7 @@ MONITORED: Final = ALWAYS_SERVED | {METRICS}
 
 
 class HealthRoutes:
-    """The routes of this module, over one gateway."""
+    """The routes of health, readiness and metrics."""
 
     def __init__(
         self, gateway: Gateway, traffic: Traffic, of_service: AllReadings | None = None

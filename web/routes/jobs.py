@@ -45,7 +45,7 @@ class MatchingJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class JobRoutes(GatewayRoutes):
-    """The routes of this module."""
+    """The routes by which System Managers administer jobs of apps, and mails."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -11,15 +11,14 @@ import msgspec
 from fw_actors.actors.gateway import Gateway
 from web.exchange import Exchange
 from web.json_input import PLAIN, CharacterRules, read_struct
-from web.operations import BodyRule, Operation, Route
-from web.response import Response, iso_time
+from web.operations import BodyRule, Operation, OperationHandler, Route
+from web.response import iso_time
 from web.response_schemas import OkResponse
 
 if TYPE_CHECKING:
     from fw_actors.documents.handle import Fw
 
 T = TypeVar("T")
-Handler = Callable[[Exchange], Awaitable[Response]]
 
 SERVICES: Final = "/api/method/core.services."
 
@@ -31,7 +30,7 @@ class NoArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 NO_ARGUMENTS: Final = BodyRule(partial(read_struct, kind=NoArguments), optional=True)
 
 
-def read_route(name: str, handle: Handler, response: type[msgspec.Struct]) -> Route:
+def read_route(name: str, handle: OperationHandler, response: type[msgspec.Struct]) -> Route:
     """Return the route of an operation that only reads, by POST and by GET."""
     post = Operation(handle, body=NO_ARGUMENTS, response=response)
     return Route(SERVICES + name, {"POST": post, "GET": Operation(handle, response=response)})
@@ -39,7 +38,7 @@ def read_route(name: str, handle: Handler, response: type[msgspec.Struct]) -> Ro
 
 def write_route(
     name: str,
-    handle: Handler,
+    handle: OperationHandler,
     kind: type[msgspec.Struct] | None = None,
     *,
     response: type[msgspec.Struct] = OkResponse,

@@ -41,7 +41,7 @@ NEW_NAME: Final = BodyRule(partial(read_struct, kind=RenameRequest))
 
 
 class ResourceRoutes(GatewayRoutes):
-    """The routes of this module."""
+    """The routes of documents: list, read, write, rename, export."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -188,7 +188,7 @@ ADMINISTRATOR_ROLE: Final = "System Manager"
 
 
 class MethodRoutes(GatewayRoutes):
-    """The routes of this module."""
+    """The route of the functions of apps, which are called by POST."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""

@@ -71,7 +71,7 @@ class KeyNameRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SelfServiceRoutes(GatewayRoutes):
-    """The routes of this module."""
+    """The routes by which users administer their own accounts, sessions and API keys."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""

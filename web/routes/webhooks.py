@@ -140,7 +140,7 @@ EXPLAINED: Final = BodyRule(partial(read_struct, kind=ExplainRequest))
 
 
 class WebhookRoutes(GatewayRoutes):
-    """The routes of this module."""
+    """The routes of events, single deliveries, and actions on Webhooks."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__(gateway)
@@ -361,7 +361,7 @@ PROGRESS: Final = BodyRule(partial(read_struct, kind=ProgressRequest), optional=
 
 
 class BulkReplayRoutes(GatewayRoutes):
-    """The routes of this module."""
+    """The routes of bulk replays: begin, stop, progress, and list."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""

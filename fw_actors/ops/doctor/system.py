@@ -14,6 +14,7 @@ import sqlalchemy as sa
 import trio
 
 from fw_actors.config import Config, Deployment, Mail
+from fw_actors.config.load import DEFAULT_SENDER
 from fw_actors.errors import ConfigurationError
 from fw_actors.mail import MailFault, load_method, probe
 from fw_actors.ops.data_migrations import PendingMigration, pending
@@ -266,7 +267,6 @@ def _proxy(deployment: Deployment) -> Iterator[Finding]:
 
 
 PROBE_SECONDS: Final = 10.0
-_DEFAULT_SENDER: Final = "fw@localhost"
 _LINK_LEVELS: Final = frozenset({"debug", "info"})  # the log levels that include `mail.sent`
 
 
@@ -325,8 +325,8 @@ def _transport(mail: Mail, fault: str, public_host: str | None) -> Iterator[Find
         yield ok(f"{live}; connecting{signed_in} succeeded")
     else:
         yield ok(live)
-    if mail.sender == _DEFAULT_SENDER:
-        yield warning(f"mail comes from {_DEFAULT_SENDER}", "Set FW_MAIL_FROM.")
+    if mail.sender == DEFAULT_SENDER:
+        yield warning(f"mail comes from {DEFAULT_SENDER}", "Set FW_MAIL_FROM.")
 
 
 def _security(mail: Mail, *, usable: bool) -> Iterator[Finding]:

@@ -63,11 +63,11 @@ async def test_console_pause_reports_processes_that_did_not_answer(
     async def known(self: Console, message: Pause | Resume) -> bool:
         return True
 
-    monkeypatch.setattr(Console, "tell_dispatcher", known)
+    monkeypatch.setattr(Console, "set_paused", known)
     other, nothing = OtherProcess(), cast("Any", None)
     console = ServiceConsole(nothing, nothing, nothing, nothing, other)
-    assert await console.tell_dispatcher(Pause(ORIGIN))
+    assert await console.set_paused(Pause(ORIGIN))
     other.hangs = True
     for message in (Pause(ORIGIN), Resume(ORIGIN)):
         with pytest.raises(OverloadedError, match="These processes did not answer: 2"):
-            await console.tell_dispatcher(message)
+            await console.set_paused(message)

@@ -82,7 +82,7 @@ async def test_post_over_new_connection_does_full_handshake() -> None:
         sender() as opened,
     ):
         for _ in range(2):
-            assert await post(opened, receiver.target("hook.test"), anew=True) == 200
+            assert await post(opened, receiver.target("hook.test"), fresh=True) == 200
         assert opened.statistics().tls.resumed == 0
 
 

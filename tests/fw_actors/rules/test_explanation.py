@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fw_actors.rules.delivery import DeliveryStatus, Waiting, WaitReason, explain
+from fw_actors.rules.delivery import DeliveryStatus, WaitingDelivery, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 
 NOW = 1_800_000_000_000
 RECEIVER = "https://receiver.test:443"
-DUE = Waiting(
+DUE = WaitingDelivery(
     NOW, DeliveryStatus.QUEUED, 0, 6, "No error was noted.", True, NOW - 1, False, 0, RECEIVER, 0, 0
 )
 RUNS = ServiceState(running=True, health={RECEIVER: "healthy"})
@@ -114,7 +114,7 @@ def test_explain_reports_paused_receiver() -> None:
 
 @given(
     st.builds(
-        Waiting,
+        WaitingDelivery,
         now=st.just(NOW),
         status=st.sampled_from(DeliveryStatus),
         attempts=st.integers(0, 10),
@@ -131,7 +131,7 @@ def test_explain_reports_paused_receiver() -> None:
     st.sampled_from([RUNS, ServiceState(running=False)]),
 )
 def test_explain_gives_due_time_of_waiting_delivery_only(
-    facts: Waiting, service: ServiceState
+    facts: WaitingDelivery, service: ServiceState
 ) -> None:
     """The due time is that of the job; a leased or final delivery has none."""
     told = explain(facts, service)

@@ -121,9 +121,8 @@ async def test_deadlock_includes_waits_for_a_stop(runtime: Runtime) -> None:
     assert await pool["a"].ask(AddNumber(1), deadline=5.0) == 1
     assert pool["b"].tell(DiaryNote(1))  # nothing was begun: the pool is open
     async with runtime.running("other", lambda: Closing(pool)) as other:
-        assert (
-            await other.ask(AddNumber(1), deadline=5.0) == 0
-        )  # an actor outside the pool may wait
+        # An actor outside the pool may wait.
+        assert await other.ask(AddNumber(1), deadline=5.0) == 0
     assert len(pool) == 0
 
 

@@ -153,7 +153,7 @@ async def test_ref_of_a_class_is_the_ref_of_the_name(runtime: Runtime) -> None:
 
 def test_handler_that_cannot_give_up_is_refused() -> None:
     """R-142: a plain message has no asker, and a plain function cannot be cut."""
-    with pytest.raises(TypeError, match="Message is no Request"):
+    with pytest.raises(TypeError, match="Message is not a Request"):
         handles(Message, give_up=True)  # type: ignore[type-var]
     with pytest.raises(TypeError, match="must be an `async def`"):
 

@@ -77,9 +77,8 @@ async def test_crash_fails_the_handler_and_is_supervised(runtime: Runtime, log: 
             ref.tell(DiaryNote(1))
             with pytest.raises(ActorFailed, match="'a' failed: InjectedCrash: on message 2"):
                 await ref.ask(AddNumber(1), deadline=1.0)
-            assert (
-                await ref.ask(AddNumber(3), deadline=1.0) == 3
-            )  # a new instance, the same injector
+            # A new instance, the same injector.
+            assert await ref.ask(AddNumber(3), deadline=1.0) == 3
             ref.tell(DiaryNote(2))
             assert await ref.ask(AddNumber(4), deadline=1.0) == 4
         assert runtime.snapshot().tree[0].children[0].restarts == 2

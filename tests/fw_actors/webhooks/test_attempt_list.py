@@ -10,13 +10,13 @@ import pytest
 from fw_actors.errors import BadRequestError, PermissionDeniedError
 from fw_actors.webhooks import attempt_list
 from fw_actors.webhooks.attempt_list import (
+    AttemptCursor,
     AttemptFilter,
     AttemptPage,
-    AttemptPlace,
     AttemptResult,
     attempt_filter,
     attempt_page,
-    read_place,
+    read_cursor,
 )
 from tests.fw_actors.office import Office
 from tests.plans import accesses, unsought
@@ -70,7 +70,7 @@ class RecordedAttempts:
         return await self.office.do(lambda fw: attempt_page(fw, asked, limit, before), user)
 
     async def times(self, **wanted: Any) -> list[int]:
-        return [each.place.ended - 1000 for each in (await self.page(**wanted)).attempts]
+        return [each.cursor.ended - 1000 for each in (await self.page(**wanted)).attempts]
 
 
 def _emit(event: str, fw: Any) -> Any:
@@ -87,15 +87,15 @@ async def log(office: Office) -> RecordedAttempts:
 async def test_attempt_page_lists_newest_attempts_first(log: RecordedAttempts) -> None:
     """Each attempt has its delivery, number, trigger and result (O-302)."""
     newest, second, third, oldest = (await log.page()).attempts
-    assert (newest.place.delivery, newest.event, newest.webhook) == (
+    assert (newest.cursor.delivery, newest.event, newest.webhook) == (
         log.names[2], "note.b", log.hooks[1],
     )  # fmt: skip
     assert (second.number, second.trigger, second.status, second.error) == (
         2, "retry", "Sent", None,
     )  # fmt: skip
     assert (third.response_status, third.error, third.duration_ms) == (410, REFUSED, 5)
-    assert (oldest.place, oldest.trigger, oldest.status) == (
-        AttemptPlace(1010, log.names[0], 1), "event", "Retrying",
+    assert (oldest.cursor, oldest.trigger, oldest.status) == (
+        AttemptCursor(1010, log.names[0], 1), "event", "Retrying",
     )  # fmt: skip
 
 
@@ -122,14 +122,14 @@ async def test_attempt_page_continues_where_previous_page_ended(log: RecordedAtt
     await log.earlier(1, 7, "Retrying", 1, 1020, 503, BUSY)
     await log.earlier(1, 8, "Retrying", 2, 1020, 503, BUSY)
     await log.earlier(2, 3, "Retrying", 1, 1020, 503, BUSY)
-    whole = [each.place for each in (await log.page()).attempts]
+    whole = [each.cursor for each in (await log.page()).attempts]
     for wanted in ({}, {"error": "answered"}, {"result": FAILED}):
-        all_of = [each.place for each in (await log.page(**wanted)).attempts]
-        found: list[AttemptPlace] = []
+        all_of = [each.cursor for each in (await log.page(**wanted)).attempts]
+        found: list[AttemptCursor] = []
         before = None
         while True:
             page = await log.page(1, before, **wanted)
-            found += [each.place for each in page.attempts]
+            found += [each.cursor for each in page.attempts]
             before = page.next
             if before is None:
                 break
@@ -145,7 +145,7 @@ async def test_attempt_search_beyond_indexes_covers_newest_attempts(
     page = await log.page(webhook=log.hooks[0], result=SENT)
     assert (page.attempts, page.newest_only) == ([], True)
     page = await log.page(webhook=log.hooks[0], result=SENT, until=1040)
-    assert ([each.place.ended for each in page.attempts], page.newest_only) == ([1030], False)
+    assert ([each.cursor.ended for each in page.attempts], page.newest_only) == ([1030], False)
     assert not (await log.page()).newest_only
 
 
@@ -167,7 +167,7 @@ async def test_attempt_page_reads_by_indexes_only(
 
     def explained(fw: Any) -> Any:
         asked = AttemptFilter(**wanted)
-        return accesses(fw.tx, lambda: attempt_page(fw, asked, 50, AttemptPlace(9, "d", 1)))
+        return accesses(fw.tx, lambda: attempt_page(fw, asked, 50, AttemptCursor(9, "d", 1)))
 
     found = await log.office.do(explained)
     by_time = {
@@ -222,7 +222,7 @@ async def test_attempt_page_refuses_values_out_of_range(log: RecordedAttempts) -
 
 @pytest.mark.parametrize("text", ["", "1", "1.2", "x.2.d", "1.-2.d", "1.2.", f"{'9' * 16}.1.d"])
 def test_attempt_place_round_trips_and_refuses_malformed_text(text: str) -> None:
-    place = AttemptPlace(17, "msg_a.b", 3)
-    assert read_place(str(place)) == place
+    cursor = AttemptCursor(17, "msg_a.b", 3)
+    assert read_cursor(str(cursor)) == cursor
     with pytest.raises(BadRequestError):
-        read_place(text)
+        read_cursor(text)

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from fw_actors.errors import NotFoundError
-from fw_actors.rules.delivery import Waiting, WaitReason, explain
+from fw_actors.rules.delivery import WaitingDelivery, WaitReason, explain
 from fw_actors.rules.findings import ServiceState
 from fw_actors.store import jobs
 from fw_actors.webhooks.diagnostics import waiting
@@ -22,7 +22,7 @@ async def emit(office: Office) -> str:
     return delivery
 
 
-async def look(office: Office, delivery: str) -> Waiting:
+async def look(office: Office, delivery: str) -> WaitingDelivery:
     site = office.site
     return await site.store.read(lambda tx: waiting(tx, site.registry, delivery))
 

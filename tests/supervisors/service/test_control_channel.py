@@ -14,7 +14,7 @@ from supervisors.service.control_channel import (
     MAX_WAITING,
     ChannelFailed,
     ControlChannel,
-    Handler,
+    FrameHandler,
 )
 
 
@@ -27,7 +27,9 @@ async def echo(name: str, body: object) -> object:
 
 
 @asynccontextmanager
-async def connected(handle: Handler = echo) -> AsyncIterator[tuple[ControlChannel, ControlChannel]]:
+async def connected(
+    handle: FrameHandler = echo,
+) -> AsyncIterator[tuple[ControlChannel, ControlChannel]]:
     one, other = socket.socketpair()
     channels = ControlChannel(one, handle), ControlChannel(other, handle)
     async with trio.open_nursery() as nursery:

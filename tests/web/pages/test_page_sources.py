@@ -112,7 +112,7 @@ def test_password_fields_allow_pasting() -> None:
 
 def test_templates_of_the_desk_offer_to_sign_out() -> None:
     """All of them extend one template, which has the button."""
-    guests = {"login.html", "forgot.html", "link.html", "refused.html"}
+    guests = {"login.html", "forgot.html", "link.html", "error.html"}
     pages = {name for name, text in TEMPLATES.items() if "{% block title %}" in text}
     frames = {"base.html", "desk.html", "entrance.html"}
     assert 'id="sign-out"' in TEMPLATES["desk.html"]
