@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -17,8 +18,8 @@ class DisconnectWatch:
 
     One epoll instance reports this for all sockets, each registered once for its lifetime
     (edge-triggered): a request costs nothing, and no byte has to be read to notice its client's
-    end. Where there is no epoll (systems other than Linux), a disconnect is noticed only when the
-    response is sent.
+    end. Where there is no epoll (systems other than Linux), or the kernel has no memory for one
+    more socket, a disconnect is noticed only when the response is sent.
     """
 
     def __init__(self) -> None:
@@ -30,7 +31,8 @@ class DisconnectWatch:
         """Call `disconnected` once, on trio's thread, when the peer of `socket` disconnects."""
         if self._epoll is not None:
             self._callbacks[socket.fileno()] = disconnected
-            self._epoll.register(socket.fileno(), select.EPOLLRDHUP | select.EPOLLET)
+            with suppress(OSError):
+                self._epoll.register(socket.fileno(), select.EPOLLRDHUP | select.EPOLLET)
 
     def discard(self, socket: SocketType) -> None:
         """Forget a socket before it is closed, which removes it from the epoll instance."""
