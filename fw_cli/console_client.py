@@ -51,6 +51,8 @@ class ConsoleClient:
                 await writer.wait_closed()
 
     async def _exchange(self, question: dict[str, object]) -> Any:
+        if self._reader is not None and self._reader.at_eof():
+            await self.close()  # by the service, which may run again meanwhile
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_unix_connection(
                 path_in(self._address_file), limit=LONGEST_ANSWER

@@ -79,7 +79,7 @@ def _causes(view: View) -> Iterator[TableRow]:
     for each in view["store"]["failures"]:
         times = (_day_and_clock(each["first"]), _day_and_clock(each["last"]))
         cells = (each["label"], each["error"] or "none recorded", str(each["deliveries"]), *times)
-        yield f"{each['webhook']} {each['error']}", cells
+        yield f"{each['webhook']}\n{each['error']}", cells  # no name has a line break
 
 
 def _jobs(view: View) -> Iterator[TableRow]:

@@ -300,15 +300,22 @@ class ConsoleScreen(App[None]):
             self.notify(f"{key} applies to a row of the tab {title}.", markup=False)
         return chosen
 
+    def _actor_row(self, key: str) -> str:
+        """Return the name of the selected node, which in a service of several has its process."""
+        path = self._selected("tree", key)
+        return next(
+            (node["name"] for node in self.view.get("tree", ()) if node["path"] == path), ""
+        )
+
     def action_trace(self) -> None:
         """Trace the selected actor."""
-        name = self._selected("tree", "t").rpartition("/")[2]
+        name = self._actor_row("t")
         if name:
             self._act("trace", name, "")
 
     def action_restart(self) -> None:
         """Restart the selected actor."""
-        name = self._selected("tree", "r").rpartition("/")[2]
+        name = self._actor_row("r")
         if name:
             self._act("restart", name, f"Restart {name}? The messages in its mailbox are dropped.")
 

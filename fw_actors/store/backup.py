@@ -419,7 +419,7 @@ class DatabaseRestore:
             kept = kept_by_killed_restore(connection)
             if kept is not None:
                 return bool(kept)
-            if self._has_site(connection):
+            if _has_table(connection, "fw_meta"):
                 return True
             if connection.execute(_COUNT_RELATIONS).fetchone()[0]:
                 raise ConfigurationError(
@@ -452,7 +452,7 @@ class DatabaseRestore:
         """
         with _connected(self._url) as connection:
             schema = _current_schema(connection)
-            if not self._has_site(connection):
+            if not _has_table(connection, "fw_meta"):
                 kept = ""
             with connection.transaction():
                 if kept:
@@ -478,14 +478,10 @@ class DatabaseRestore:
         command += ["--use-list=/dev/stdin", f"--dbname={arguments}", str(file)]
         _run(command, passed, wanted)
         with _connected(self._url) as connection:
-            if not self._has_site(connection):
+            if not _has_table(connection, "fw_meta"):
                 raise ConfigurationError(
                     ["The dump is of another program, or of another schema than this database's."]
                 )
-
-    @staticmethod
-    def _has_site(connection: Any) -> bool:
-        return connection.execute("SELECT to_regclass('fw_meta')").fetchone()[0] is not None
 
 
 @contextmanager
@@ -504,12 +500,18 @@ def kept_by_killed_restore(connection: Any) -> str | None:
 
     It is empty if no store was replaced, or none is left; None if no restore was killed.
     """
-    if connection.execute(f"SELECT to_regclass('{RESTORING}')").fetchone()[0] is None:
+    if not _has_table(connection, RESTORING):
         return None
     row = connection.execute(
         f"SELECT kept FROM {RESTORING} JOIN pg_namespace ON nspname = kept"  # nosec B608
     ).fetchone()
     return "" if row is None else str(row[0])
+
+
+def _has_table(connection: Any, name: str) -> bool:
+    """Whether the current schema has a table; the others of the search path do not count."""
+    here = "SELECT to_regclass(quote_ident(current_schema()) || '.' || %s) IS NOT NULL"
+    return bool(connection.execute(here, [name]).fetchone()[0])
 
 
 def _put_back(connection: Any, schema: str, kept: str) -> None:

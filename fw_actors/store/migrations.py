@@ -33,7 +33,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable, ExecutableDDLElement
 
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.clock import Entropy
-from fw_actors.store.backup import INTERRUPTED, RESTORING
+from fw_actors.store.backup import RESTORING
 from fw_actors.store.schema import META, METADATA
 from fw_actors.store.statement import Statement, partial_index
 from fw_actors.store.transaction import Tx
@@ -387,12 +387,6 @@ def migrate(tx: Tx, entropy: Entropy, steps: Sequence[MigrationStep] = STEPS) ->
     else:
         _upgrade(tx, before, steps)
     return before
-
-
-def refuse_killed_restore(tx: Tx) -> None:
-    """Reject a database whose restore was killed, or still runs. Raises: ConfigurationError."""
-    if tx.columns(RESTORING):
-        raise ConfigurationError([INTERRUPTED])
 
 
 def end_restore(tx: Tx) -> None:

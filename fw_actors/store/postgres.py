@@ -27,6 +27,7 @@ from sqlalchemy import text
 
 from fw_actors.errors import ConfigurationError
 from fw_actors.runtime.clock import MS_PER_SECOND, Clock, Entropy
+from fw_actors.store.backup import INTERRUPTED, RESTORING
 from fw_actors.store.executor import (
     EngineCounts,
     Executors,
@@ -35,7 +36,7 @@ from fw_actors.store.executor import (
     open_in_thread,
     run_alone,
 )
-from fw_actors.store.migrations import migrate, refuse_killed_restore
+from fw_actors.store.migrations import migrate
 from fw_actors.store.postgres_connection import (
     ConnectionPool,
     PostgresConnection,
@@ -396,8 +397,8 @@ def _close(opened: tuple[ConnectionPool, Notices]) -> None:
 
 def _migrate(tx: Tx, entropy: Entropy, *, restoring: bool) -> None:
     tx.run(_WAIT_FOR_MIGRATION)
-    if not restoring:
-        refuse_killed_restore(tx)
+    if not restoring and tx.columns(RESTORING):
+        raise ConfigurationError([INTERRUPTED])
     migrate(tx, entropy)
 
 

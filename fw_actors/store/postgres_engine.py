@@ -151,10 +151,12 @@ _LAYOUTS: Final = (
     b"FROM pg_catalog.pg_attribute WHERE attrelid = given.id AND attnum > 0 AND NOT attisdropped), "
     b"(SELECT coalesce(json_agg(relname), '[]')::text FROM pg_catalog.pg_index "
     b"JOIN pg_catalog.pg_class ON oid = indexrelid WHERE indrelid = given.id) "
-    b"FROM (SELECT to_regclass(quote_ident(name)) AS id, place "
+    b"FROM (SELECT to_regclass(quote_ident(current_schema()) || '.' || quote_ident(name)) AS id, "
+    b"place "
     b"FROM json_array_elements_text(%s) WITH ORDINALITY AS one (name, place)) AS given "
     b"ORDER BY place"
 )
+"""Of tables in the current schema: one of another schema in the search path is another site's."""
 
 
 class PostgresTx(CursorTx):

@@ -132,7 +132,7 @@ async def serve(
     async with stop_on_signals() as stop, _serve_lock(paths, lock or ServeLock(paths.lock)):
         pid_file.write()
         try:
-            async with open_service() as service:
+            async with _opened(open_service, announcer.systemd) as service:
                 pid_file.accepting(service.url)
                 stop.accepting()
                 log.info("service.ready", url=service.url, version=version)
@@ -164,13 +164,29 @@ async def work(
     paths.prepare()
     async with stop_on_signals() as stop:
         with registered(paths, version, url):
-            async with open_service() as service:
+            async with _opened(open_service, systemd) as service:
                 stop.accepting()
                 log.info("worker.ready", version=version, **({} if url is None else {"url": url}))
                 await _until_asked(service, stop, systemd)
                 log.info("worker.stopping")
                 systemd.notify(STOPPING)
     conclude(stop, log)
+
+
+@asynccontextmanager
+async def _opened(open_service: OpenService, systemd: Notifier) -> AsyncIterator[Service]:
+    """Open the service; systemd waits for it as long as this process works."""
+    starting = trio.CancelScope()
+
+    async def extend() -> None:
+        with starting:
+            await systemd.extend_start()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(extend)
+        async with open_service() as service:
+            starting.cancel()
+            yield service
 
 
 @asynccontextmanager

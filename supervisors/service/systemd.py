@@ -1,9 +1,12 @@
 """systemd: which unit runs a process, and notifications about the state of the service.
 
-The notifications (sd_notify(3)) are: ready, stopping, and that the service still works. The last
-one is the watchdog's: systemd ends and restarts a service that has not sent it for
+The notifications (sd_notify(3)) are: still starting, ready, stopping, and that the service still
+works. The last one is the watchdog's: systemd ends and restarts a service that has not sent it for
 `WatchdogSec=`. It is sent from the service's own loop and only while the store answers, so that a
 hanging service is restarted.
+
+A start may take longer than `TimeoutStartSec=`, because it migrates the store. systemd would end
+it, which undoes the migration, and start it again and again.
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ from typing import Final
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
 WATCHDOG: Final = "WATCHDOG=1"
-_PER_SECOND: Final = 1_000_000  # WATCHDOG_USEC is in microseconds
+EXTENSION_SECONDS: Final = 30
+_PER_SECOND: Final = 1_000_000  # systemd's times are in microseconds
 _LOOKS: Final = 3
-"""Checks in an interval of the watchdog: a single failure must not end the service."""
+"""Notifications in an interval: a single failure must not end the service."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,14 @@ class Notifier:
                 channel.sendto(state.encode(), target)
             return True
         return False
+
+    async def extend_start(self) -> None:
+        """Extend the time for the start while the loop runs. Never returns."""
+        import trio
+
+        while True:
+            await trio.sleep(EXTENSION_SECONDS / _LOOKS)
+            self.notify(f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * _PER_SECOND}")
 
     async def keep_awake(self, answers: Callable[[float], Awaitable[bool]]) -> None:
         """Notify the watchdog three times in each interval while the service works.

@@ -193,6 +193,28 @@ def test_console_client_reports_service_not_running(tmp_path: Path) -> None:
     asyncio.run(ask())
 
 
+def test_console_client_acts_at_once_after_service_restart(tmp_path: Path) -> None:
+    """The connection for acts is as old as the last act; the service may have been replaced."""
+    address, served = tmp_path / "console.address", []
+    address.write_text(str(tmp_path / "socket"))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(await reader.readline())
+        writer.write(b'{"ok": true}\n')
+        writer.close()  # as a service that stops
+
+    async def use() -> None:
+        client = ConsoleClient(address)
+        async with await asyncio.start_unix_server(answer, tmp_path / "socket"):
+            for _ in range(2):
+                await client.ask("trace", name="mailer")
+                await asyncio.sleep(0.1)
+            await client.close()
+
+    asyncio.run(use())
+    assert len(served) == 2
+
+
 def test_console_connection_survives_refused_requests(site: LiveSite) -> None:
     answers = asked(
         site,

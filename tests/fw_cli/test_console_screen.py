@@ -91,6 +91,25 @@ def test_receiver_text_is_shown_without_markup_or_escapes(monkeypatch: pytest.Mo
     )
 
 
+def test_causes_of_webhooks_with_spaces_have_rows_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A repeated key would end the console."""
+    groups = [
+        {
+            "webhook": webhook,
+            "label": webhook,
+            "error": error,
+            "deliveries": 1,
+            "first": 0,
+            "last": 0,
+        }
+        for webhook, error in (("erp", "HTTP 500"), ("erp HTTP", "500"))
+    ]
+    rows = asyncio.run(shown(VIEW | {"store": STORE | {"failures": groups}}, monkeypatch))["causes"]
+    assert (rows[:2], rows[5:7]) == (["erp", "HTTP 500"], ["erp HTTP", "500"])
+
+
 def test_empty_board_shows_its_explanation(monkeypatch: pytest.MonkeyPatch) -> None:
     boards = asyncio.run(shown(VIEW, monkeypatch))
     assert boards == {board.id: [board.nothing] for board in BOARDS}
@@ -179,6 +198,50 @@ def test_inapplicable_key_names_its_tab(
 ) -> None:
     said = asyncio.run(_pressed(key, monkeypatch))
     assert said == [f"{key} applies to a row of the tab {tab}."]
+
+
+async def _asked(keys: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Press keys on the last row of the tree of a service of two processes."""
+    nodes = [
+        NODE | {"path": f"/process {n}{path}", "name": name, "kind": kind}
+        for n in (1, 2)
+        for path, name, kind in (
+            ("", f"process {n}", "process"),
+            ("/mailer", f"mailer@{n}", "actor"),
+        )
+    ]
+    seen, done = asyncio.Event(), []
+
+    async def ask(_client: ConsoleClient, do: str, **arguments: object) -> Any:
+        if do == "history":
+            return {"history": []}
+        if do != "view":
+            done.append((do, arguments["name"]))
+        elif seen.is_set():
+            await asyncio.Event().wait()
+        seen.set()
+        return {"view": VIEW | {"tree": nodes}}
+
+    monkeypatch.setattr(ConsoleClient, "ask", ask)
+    screen = ConsoleScreen(Path("none"))
+    async with screen.run_test(size=(120, 40)) as pilot, asyncio.timeout(SECONDS):
+        await seen.wait()
+        await pilot.pause()
+        screen.query_one("#tree", DataTable).move_cursor(row=3)
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        while not done:
+            await pilot.pause(0.02)
+    return done
+
+
+@pytest.mark.parametrize(("keys", "act"), [("t", "trace"), ("ry", "restart")])
+def test_keys_act_on_actor_of_selected_process(
+    keys: str, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Actors of several processes are named with their process (H-176)."""
+    assert asyncio.run(_asked(keys, monkeypatch)) == [(act, "mailer@2")]
 
 
 @asynccontextmanager

@@ -6,9 +6,11 @@ import json
 import sys
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from tests.fw_cli.conftest import CommandLine
+from tests.postgres_cluster import PostgresCluster
 
 MODULE = "ledger_of_tests"
 APP = """\
@@ -63,3 +65,18 @@ def test_migrate_json_requires_plan(fw: CommandLine) -> None:
     result = fw.run("migrate", "--json")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--json shows a plan: add --plan." in result.stderr
+
+
+def test_site_in_schema_of_its_own_uses_no_table_of_another(
+    fw: CommandLine, cluster: PostgresCluster
+) -> None:
+    """As with PostgreSQL's own search path: the schema of the role, then `public`."""
+    with cluster.empty_database() as url:
+        fw.done("user", "add", "ann", "--email", "ann@x.test", FW_DATABASE=url)
+        with psycopg.connect(url) as owner:
+            owner.execute("CREATE SCHEMA own")
+        own = url.replace("%3Dpublic", "%3Down,public")
+        fw.done("user", "add", "bob", "--email", "bob@x.test", FW_DATABASE=own)
+        for each, name in ((url, "ann"), (own, "bob")):
+            listed = json.loads(fw.done("user", "list", "--json", FW_DATABASE=each))
+            assert [row["name"] for row in listed] == [name]

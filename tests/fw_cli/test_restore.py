@@ -320,6 +320,28 @@ def test_killed_restore_into_empty_database_leaves_nothing(
         assert fw.json("eval", SCHEMAS) == []
 
 
+def test_killed_restore_of_another_schema_stops_no_site(
+    fw: CommandLine, cluster: PostgresCluster
+) -> None:
+    """A site is in the first schema of its search path; the others may belong to other sites."""
+    with cluster.empty_database() as url:
+        with psycopg.connect(url) as owner:
+            owner.execute("CREATE SCHEMA own")
+        own = {"FW_DATABASE": url.replace("%3Dpublic", "%3Down")}
+        fw.done("user", "add", "cy", "--email", "cy@x.test", **own)
+        fw.environ.update(FW_DATABASE=url, PATH="/usr/bin:/bin")
+        fill(fw)
+        fw.done("backup", "copy.dump")
+        with psycopg.connect(url) as owner:
+            owner.execute("CREATE TABLE fw_restoring AS SELECT 'before_a' AS kept")
+        assert "was interrupted" in fw.refused("user", "list")
+        both = {"FW_DATABASE": url.replace("%3Dpublic", "%3Down,public")}
+        assert [row["name"] for row in json.loads(fw.done("user", "list", "--json", **both))] == [
+            "cy"
+        ]
+        fw.done("backup", "own.dump", **both)
+
+
 def test_restore_of_dump_takes_schema_of_another_name(
     fw: CommandLine, cluster: PostgresCluster
 ) -> None:

@@ -35,8 +35,8 @@ ASVS_DATA: Final = (
     Mutation(
         "a shell starts pg_dump",
         "fw_actors/store/backup.py",
-        "env=dict(environ), input=given.encode(), capture_output",
-        "shell=True, env=dict(environ), input=given.encode(), capture_output",
+        "input=given.encode(), capture_output",
+        "shell=True, input=given.encode(), capture_output",
         _TEST_SOURCE + "code_starts_no_shell",
     ),
     Mutation(
@@ -296,9 +296,9 @@ ASVS_DATA: Final = (
         "fw_actors/http/sender.py",
         "        return post.reader.response(progress.times, progress.address)\n",
         "        answer = post.reader.response(progress.times, progress.address)\n"
-        "        if answer.location is not None and not fresh:\n"
+        "        if answer.location is not None and not anew:\n"
         "            return await self.post(\n"
-        "                endpoint, body, make_headers, timeout=timeout, fresh=True\n            )\n"
+        "                endpoint, body, make_headers, timeout=timeout, anew=True\n            )\n"
         "        return answer\n",
         "tests/fw_actors/http/test_sender.py::"
         "test_redirect_is_not_followed_and_location_is_stripped",

@@ -6,8 +6,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from trio.testing import MockClock
 from supervisors.service import processes
 from supervisors.service.process import DRAIN_SECONDS
 from supervisors.service.processes import ServingProcess, open_processes
+from supervisors.service.run import Announcer, serve, work
 from supervisors.service.site_files import ServeLock, SitePaths
 from supervisors.service.systemd import READY, STOPPING, WATCHDOG, Notifier
 from tests.mail_kit import RecordingLog
 from tests.site_kit import make_config
 from tests.supervisors.service.conftest import Fakes
+from tests.supervisors.service.fake_service import FakeService
 
 
 @contextmanager
@@ -129,6 +132,30 @@ def test_service_notifies_the_watchdog_until_it_stops(fakes: Fakes, tmp_path: Pa
         assert process.wait(30) == 0
         systemd.setblocking(False)
         assert told(systemd) == []
+
+
+@pytest.mark.parametrize("worker", [False, True])
+async def test_long_start_extends_the_time_until_it_is_ready(
+    tmp_path: Path, autojump_clock: MockClock, worker: bool
+) -> None:
+    """A start that migrates the store may take longer than TimeoutStartSec= (O-38)."""
+    paths, notifier = SitePaths(tmp_path), Notifier(str(tmp_path / "notify"))
+
+    @asynccontextmanager
+    async def open_slowly() -> AsyncIterator[FakeService]:
+        await trio.sleep(99.0)
+        assert told(systemd) == ["EXTEND_TIMEOUT_USEC=30000000"] * 9
+        yield FakeService("obeys")
+
+    run = partial(serve, announcer=Announcer(lambda url: None, notifier))
+    if worker:
+        run = partial(work, systemd=notifier)
+    with listening(str(tmp_path / "notify")) as systemd:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(run, paths, open_slowly, version="1", log=RecordingLog()))
+            await trio.sleep(200.0)
+            assert told(systemd) == [READY]
+            nursery.cancel_scope.cancel()
 
 
 def test_watchdog_is_not_notified_by_a_hanging_service(fakes: Fakes, tmp_path: Path) -> None:

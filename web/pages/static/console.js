@@ -57,7 +57,7 @@ function show(view) {
     { link: path("Webhook Delivery", each.delivery), text: each.delivery }, each.event, badge(each.status), { number: each.attempts }, each.at > view.at ? clock(each.at) : "waiting for its receiver",
   ]]), "");
   const failures = view.store.failures.reduce((sum, each) => sum + each.deliveries, 0);
-  board("causes", view.store.failures.map((each) => [`${each.webhook} ${each.error}`, [
+  board("causes", view.store.failures.map((each) => [`${each.webhook}\n${each.error}`, [
     { link: path("Webhook", each.webhook), text: each.label }, each.error || "no error is recorded", { number: each.deliveries }, clock(each.first), clock(each.last),
     { link: deliveriesOf(each), text: "Show and replay" },
   ]]), failures);
