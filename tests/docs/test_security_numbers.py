@@ -72,7 +72,7 @@ ROWS: list[tuple[str, list[object]]] = [  # how a row begins, and the numbers th
     ("rows of a list; filters; values in them", [MOST, MAX_FILTERS, MAX_VALUES, 400]),
     ("rows of a child table; keys of a user", [MAX_ROWS, MAX_KEYS, 422, 409]),
     ("calls that wait for the store", [MAX_WAITING_READS, MAX_WAITING_WRITES, 503]),
-    ("event streams", [response.MOST, 503]),
+    ("event streams", [response.MAX_STREAMS, 503]),
     ("deliveries in flight; to one receiver",
      [OPS["deliveryConcurrency"], OPS["perReceiverConcurrency"]]),
     ("a delivery", [MAX_RESPONSE // KIB]),
