@@ -110,7 +110,7 @@ def rows(effort: Effort) -> Iterator[BenchmarkRow]:
             unit="ms (p99)",
             ours=partial(trio.run, busy_neighbour, neighbours),
             reference=lambda: 2 * SECONDS_PER_BATCH * 1000,
-            reference_name="twice the limit of a turn",
+            reference_name="twice the limit of a batch",
             less_is_better=True,
         ).measure(effort)
     for name, unit, times, ours, reference, what in (

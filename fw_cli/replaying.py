@@ -142,7 +142,9 @@ async def _replay_one(site: Site, delivery: str) -> Replayed:
 async def _replay_all(site: Site, filters: list[list[str]], names: list[str]) -> ReplayedMany:
     """Replay in transactions of a hundred; report deliveries that have changed meanwhile."""
     rows: list[dict[str, Any]] = []
-    run = await site.write(ADMINISTRATOR, lambda fw: site.bulk.here(fw, filters, len(names)))
+    run = await site.write(
+        ADMINISTRATOR, lambda fw: site.bulk.begin_foreground(fw, filters, len(names))
+    )
     with progress("replaying") as advance:
         for begin in range(0, len(names), _A_TRANSACTION):
             advance(begin, len(names))
@@ -156,7 +158,7 @@ async def _replay_all(site: Site, filters: list[list[str]], names: list[str]) ->
 def _many(
     site: Site, run: ReplayRun, names: list[str], last: bool, fw: Fw
 ) -> Sequence[Replayed | FwError]:
-    return site.bulk.carry_out_here(fw, run, names, last=last)
+    return site.bulk.replay_part(fw, run, names, last=last)
 
 
 def _row(delivery: str, result: Any) -> dict[str, Any]:

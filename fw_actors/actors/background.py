@@ -63,7 +63,7 @@ class Replayer(Actor):
         self._after(RETRY_SECONDS)
 
     @handles(WakeUp)
-    async def go_on(self, message: WakeUp) -> None:
+    async def woken_up(self, message: WakeUp) -> None:
         """Carry out one batch; then continue, or sleep until a run begins."""
         message.taken()
         rest = self._polled_at + REST_SECONDS - self.context.time() if message.elsewhere else 0.0

@@ -1,9 +1,10 @@
 """Sweeper, and the sweeps that it runs: they delete expired rows in small batches.
 
-Sweeper runs `core.services.auth.sweep` hourly, `core.services.webhooks.sweep` and
-`core.services.audit.sweep` daily; and looks for dead receivers each minute. It is active if the
-scheduler is on (`ops.scheduler`). It pauses between batches, so that writers never wait long; two
-concurrent sweepers do no harm. Every rule holds without it.
+Sweeper runs `core.services.auth.sweep` hourly, and `core.services.webhooks.sweep` and
+`core.services.audit.sweep` daily. Each minute it takes a step for a dead receiver, and ends the
+overlap of rotated secrets. It is active if the scheduler is on (`ops.scheduler`). It pauses between
+batches, so that writers never wait long; two concurrent sweepers do no harm. Every rule holds
+without it.
 
 It also corrects times that were stored while the clock was ahead. Without that, locks, throttles,
 sessions and links would last longer by the time that the clock was ahead.

@@ -271,13 +271,12 @@ class EventRecorder(Observer):
         if not doc.meta.hooks.isdisjoint(_HOOKS[event]):
             doc = self._as_stored(fw, doc)
         redacted = self._redacted(doctype, doc.as_dict())
-        shown = {"doc": redacted, "name": doc.name, "doctype": doctype}
+        data = {"doc": redacted, "name": doc.name, "doctype": doctype}
         name = f"doc.{event}"
-        payload = msgspec.json.encode(
-            {"type": name, "timestamp": iso(fw.tx.now), "data": shown}
-        ).decode()
-        event_of_it = RecordedEvent(wanted, name, payload, (doctype, doc.name))
-        self._deliveries.record(fw, [event_of_it])
+        body = {"type": name, "timestamp": iso(fw.tx.now), "data": data}
+        payload = msgspec.json.encode(body).decode()
+        recorded = RecordedEvent(wanted, name, payload, (doctype, doc.name))
+        self._deliveries.record(fw, [recorded])
 
     def _as_stored(self, fw: Fw, doc: DocType) -> DocType:
         """Return the document as stored by this transaction, or the object if it is not stored.
@@ -414,12 +413,12 @@ class CustomEvents:
     ) -> RecordedEvent:
         """Return a valid event with its subscriptions. Raises: ValidationError."""
         event = _event_name(name)
-        body = _json_object(data)
-        pointed = _reference(reference)
-        known_by = _key(key)
+        json_data = _json_object(data)
+        document = _reference(reference)
+        valid_key = _key(key)
         wanted = () if self._off else self._subscriptions.of(fw.tx).custom.get(event, ())
-        payload = f'{{"type":"{event}","timestamp":"{iso(fw.tx.now)}","data":{body}}}'
-        return RecordedEvent(wanted, event, payload, pointed, known_by)
+        payload = f'{{"type":"{event}","timestamp":"{iso(fw.tx.now)}","data":{json_data}}}'
+        return RecordedEvent(wanted, event, payload, document, valid_key)
 
     def _without_used_keys(
         self, fw: Fw, planned: Sequence[RecordedEvent | FwError]

@@ -177,9 +177,9 @@ KEPT: Final = 20
 """The number of runs that are kept, the newest ones."""
 MAX_COUNTED: Final = 100_000
 """The maximum number of deliveries of a run whose outcomes are counted."""
-BATCH: Final = 50
-OF_LIST: Final = 1_000
+MAX_COUNTED_IN_LIST: Final = 1_000
 """The same maximum for each run in a list of runs."""
+BATCH: Final = 50
 _REASONS: Final = 8
 _FINISHED: Final = ["status", "in", list(FINAL)]
 _ID_BYTES: Final = 12
@@ -271,8 +271,8 @@ class BulkReplays:
         fw.tx.after_commit(self._recorded, once=True)
         return run
 
-    def here(self, fw: Fw, filters: Sequence[Any], total: int) -> ReplayRun:
-        """Record a run that the caller carries out itself, with `carry_out_here`.
+    def begin_foreground(self, fw: Fw, filters: Sequence[Any], total: int) -> ReplayRun:
+        """Record a run that the caller carries out itself, with `replay_part`.
 
         Until it is done it is recorded as stopped, which is true if the caller dies.
         """
@@ -280,7 +280,7 @@ class BulkReplays:
         _keep(fw.tx, run)
         return run
 
-    def carry_out_here(
+    def replay_part(
         self, fw: Fw, run: ReplayRun, deliveries: Sequence[str], *, last: bool
     ) -> list[Replayed | FwError]:
         """Replay a part of the caller's own run; `last`: it is the last part. Return the
@@ -290,7 +290,7 @@ class BulkReplays:
         if before is not None:  # else it is no longer among the newest runs, which are kept
             state = ReplayState.DONE if last else ReplayState.STOPPED
             _count(fw.tx, before, results)
-            fw.tx.run(_END_HERE, id=run.id, how=state.value, at=fw.tx.now)
+            fw.tx.run(_END_FOREGROUND, id=run.id, how=state.value, at=fw.tx.now)
         return results
 
     def _new(
@@ -459,7 +459,7 @@ _END: Final = Statement(
     .where(_R.id == sa.bindparam("id"), _R.state == ReplayState.RUNNING.value)
     .values(state=sa.bindparam("how"), error=sa.bindparam("reason"), ended=sa.bindparam("at"))
 )
-_END_HERE: Final = Statement(
+_END_FOREGROUND: Final = Statement(
     sa.update(BULK_REPLAY)
     .where(_R.id == sa.bindparam("id"))
     .values(state=sa.bindparam("how"), ended=sa.bindparam("at"))

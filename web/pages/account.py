@@ -55,7 +55,7 @@ HERE: Final = "account"
 
 
 class AccountPages:
-    """The route of this module, over one gateway."""
+    """The page of the own account."""
 
     def __init__(self, gateway: Gateway, settings: Settings, rendering: Rendering) -> None:
         self._gateway, self._settings, self._rendering = gateway, settings, rendering

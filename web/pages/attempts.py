@@ -54,7 +54,7 @@ class ShownAttempt:
 
 
 class AttemptPages(FramedPages):
-    """The route of this module."""
+    """The page with the attempts of all deliveries."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""

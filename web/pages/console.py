@@ -23,7 +23,7 @@ CHECK_SECONDS: Final = 2.0
 
 
 class ConsolePages:
-    """The routes of this module, over one gateway and the console of the process."""
+    """The page of the console, and the stream of its views."""
 
     def __init__(
         self, gateway: Gateway, console: Console, streams: EventStreams, rendering: Rendering

@@ -85,7 +85,7 @@ class AllowedActions:
 
 
 class DeskPages(FramedPages):
-    """The routes of this module, over one gateway."""
+    """The pages of the desk, within the frame."""
 
     def __init__(self, gateway: Gateway, rendering: Rendering) -> None:
         super().__init__(gateway, rendering)

@@ -33,7 +33,7 @@ _STANDARD: Final = ("name", "creation", "modified", "modified_by", "owner")
 
 
 class ExportPages(FramedPages):
-    """The route of this module."""
+    """The export of a list as CSV."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""

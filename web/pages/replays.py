@@ -12,7 +12,7 @@ from fw_actors.documents.fields import iso
 from fw_actors.webhooks.health import labels_of
 from fw_actors.webhooks.replay import (
     MAX_COUNTED,
-    OF_LIST,
+    MAX_COUNTED_IN_LIST,
     ReplayRun,
     ReplayState,
     newest_runs,
@@ -71,7 +71,7 @@ class ShownRun:
 
 
 class ReplayPages(FramedPages):
-    """The routes of this module."""
+    """The pages of bulk replays: the list, and one run."""
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -82,7 +82,7 @@ class ReplayPages(FramedPages):
         bulk = self._gateway.bulk
 
         def view(fw: Fw) -> dict[str, Any]:
-            return {"runs": [shown_run(fw, run, OF_LIST) for run in bulk.all(fw)]}
+            return {"runs": [shown_run(fw, run, MAX_COUNTED_IN_LIST) for run in bulk.all(fw)]}
 
         return await self._page(exchange, "replays.html", CURRENT, view)
 
@@ -101,7 +101,7 @@ def replays_of(fw: Fw, webhook: str) -> list[ShownRun]:
     if not fw.rights.administers:
         return []
     runs = [run for run in newest_runs(fw.tx) if _webhook(run) in (webhook, None)]
-    return [shown_run(fw, run, OF_LIST) for run in runs[:OF_WEBHOOK]]
+    return [shown_run(fw, run, MAX_COUNTED_IN_LIST) for run in runs[:OF_WEBHOOK]]
 
 
 def _webhook(run: ReplayRun) -> str | None:

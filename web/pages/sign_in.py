@@ -19,7 +19,7 @@ NEXT: Final = frozenset({"next", "ended"})
 
 
 class SignInPages:
-    """The paths of this module."""
+    """The pages for guests: sign-in, forgotten password, and the page of a link."""
 
     def __init__(self, settings: Settings, rendering: Rendering) -> None:
         self._settings, self._rendering = settings, rendering
@@ -28,7 +28,7 @@ class SignInPages:
         """Return the routes."""
         error_page = self._rendering.error_page
         operations = {
-            "/": Operation(self.front_door, Authentication.OPTIONAL),
+            "/": Operation(self.root, Authentication.OPTIONAL),
             "/login": Operation(
                 self.login, Authentication.OPTIONAL, query=NEXT, ambiguous_as_guest=True
             ),
@@ -40,7 +40,7 @@ class SignInPages:
             Route(rule, {"GET": each}, error_page=error_page) for rule, each in operations.items()
         ]
 
-    async def front_door(self, exchange: Exchange) -> Response:
+    async def root(self, exchange: Exchange) -> Response:
         """Redirect to the sign-in page or to the desk (H-150)."""
         return redirect(sign_in_path(HOME) if exchange.caller is None else HOME)
 

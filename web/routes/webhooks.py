@@ -20,7 +20,7 @@ from fw_actors.errors import (
 from fw_actors.webhooks.diagnostics import TrialResult, delivery_report
 from fw_actors.webhooks.events import MAX_EVENTS
 from fw_actors.webhooks.pacing import WebhookPause
-from fw_actors.webhooks.replay import MAX_COUNTED, OF_LIST, ReplayRun, outcomes_of
+from fw_actors.webhooks.replay import MAX_COUNTED, MAX_COUNTED_IN_LIST, ReplayRun, outcomes_of
 from web.exchange import Exchange
 from web.json_input import CharacterRules, ListReader, read_struct, to_struct
 from web.operations import BodyRule, Operation, Route
@@ -417,7 +417,7 @@ class BulkReplayRoutes(GatewayRoutes):
         """Return the last 20 bulk replays and their results."""
 
         def read(fw: Fw) -> list[ReplayRunDetails]:
-            return [_details(fw, run, OF_LIST) for run in self._gateway.bulk.all(fw)]
+            return [_details(fw, run, MAX_COUNTED_IN_LIST) for run in self._gateway.bulk.all(fw)]
 
         return json_response(ReplayRunsResponse(await self._read(exchange, read)))
 

@@ -295,20 +295,18 @@ async def test_command_replay_run_is_kept_and_skipped_by_service(bulk: Bulk) -> 
     """A run of `fw webhooks replay` shows as stopped until it is done (O-301)."""
     names = await bulk.failed(3)
     site = bulk.office.site
-    run = await site.write("boss", lambda fw: site.bulk.here(fw, FAILED, 3))
+    run = await site.write("boss", lambda fw: site.bulk.begin_foreground(fw, FAILED, 3))
     assert await site.store.read(site.bulk.running) is None, "the service leaves it alone"
     for part, state in ((names[:2], "stopped"), ([names[2], "msg_x"], "done")):
-        await site.write(
-            "boss", partial(_carry_out_here, bulk, run, part, last=state == "done"), "r"
-        )
+        await site.write("boss", partial(_replay_part, bulk, run, part, last=state == "done"), "r")
         assert (await bulk.run()).state == state
     kept = await bulk.run()
     assert (kept.id, kept.replayed, kept.refused) == (run.id, 3, {"It no longer exists.": 1})
     assert (await outcomes(bulk, run.id)).open == 3
 
 
-def _carry_out_here(bulk: Bulk, run: ReplayRun, names: list[str], fw: Any, *, last: bool) -> None:
-    bulk.office.site.bulk.carry_out_here(fw, run, names, last=last)
+def _replay_part(bulk: Bulk, run: ReplayRun, names: list[str], fw: Any, *, last: bool) -> None:
+    bulk.office.site.bulk.replay_part(fw, run, names, last=last)
 
 
 @pytest.mark.usefixtures("on_both_stores")
@@ -318,7 +316,7 @@ async def test_bulk_replay_keeps_20_newest_runs_and_running_run(bulk: Bulk) -> N
     site = bulk.office.site
     runs = []
     for _ in range(21):
-        runs.append(await site.write("boss", lambda fw: site.bulk.here(fw, FAILED, 0)))
+        runs.append(await site.write("boss", lambda fw: site.bulk.begin_foreground(fw, FAILED, 0)))
         await bulk.office.sql("UPDATE fw_bulk_replay SET begun = begun - 1")
     kept = await site.read("boss", site.bulk.all)
     assert {each.id for each in kept} == {each.id for each in runs[1:]}
