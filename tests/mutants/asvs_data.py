@@ -296,9 +296,9 @@ ASVS_DATA: Final = (
         "fw_actors/http/sender.py",
         "        return post.reader.response(progress.times, progress.address)\n",
         "        answer = post.reader.response(progress.times, progress.address)\n"
-        "        if answer.location is not None and not anew:\n"
+        "        if answer.location is not None and not fresh:\n"
         "            return await self.post(\n"
-        "                endpoint, body, make_headers, timeout=timeout, anew=True\n            )\n"
+        "                endpoint, body, make_headers, timeout=timeout, fresh=True\n            )\n"
         "        return answer\n",
         "tests/fw_actors/http/test_sender.py::"
         "test_redirect_is_not_followed_and_location_is_stripped",
