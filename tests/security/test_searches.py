@@ -159,7 +159,7 @@ async def test_list_of_long_texts_is_refused_with_limit_field(tmp_path: Path) ->
 
 @pytest.mark.timeout(300)
 def test_search_of_disconnected_client_frees_reader(tmp_path: Path) -> None:
-    """On real sockets; nothing but that ends them within the test's time."""
+    """On real sockets; nothing but that ends them within the test's time (H-132)."""
     with LiveSite(tmp_path, ops={"queryTimeoutSeconds": 300}) as site:
         site.add_manager()
         site.start()
