@@ -141,7 +141,8 @@ def test_backup_unit_creates_backup_and_deletes_old_ones(
     kept.mkdir()
     (site / "fw.json").write_text('{"site": {"name": "desk"}}')
     old, recent, other = kept / "old.backup", kept / "recent.backup", kept / "notes.txt"
-    for file, days in ((old, 16), (recent, 13), (other, 16)):
+    begun, killed = kept / ".begun.backup.part", kept / ".killed.backup.part-journal"
+    for file, days in ((old, 16), (recent, 13), (other, 16), (begun, 0), (killed, 3)):
         file.touch()
         os.utime(file, (time.time() - days * 86_400,) * 2)
     environ = installed_wheel.environ(STATE_DIRECTORY=str(kept))
@@ -151,7 +152,7 @@ def test_backup_unit_creates_backup_and_deletes_old_ones(
     assert len(commands) == 2
     for command in commands:
         subprocess.run(["/bin/sh", "-c", command], cwd=site, env=environ, check=True)
-    made = {file.name for file in kept.iterdir()} - {recent.name, other.name}
+    made = {file.name for file in kept.iterdir()} - {recent.name, other.name, begun.name}
     assert [re.sub(r"\d", "0", name) for name in made] == ["00000000T000000Z.backup"]
 
 
