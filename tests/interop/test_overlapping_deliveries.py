@@ -7,7 +7,7 @@ On SQLite there is one writer, and `tests/fw_actors/webhooks` says the same of w
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from typing import Any
@@ -27,7 +27,7 @@ from fw_actors.webhooks.deliveries import AttemptOutcome, Deliveries
 from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.replay import Replayed
 from tests.fw_actors.webhooks.claim_kit import UnlimitedSlots
-from tests.interop.overlap_kit import Overlap, as_administrator, patient_site
+from tests.interop.overlap_kit import Overlap, as_administrator
 
 TOKENS = count()
 ADA = {"doctype": "Customer", "name": "Ada"}
@@ -89,17 +89,6 @@ class OverlapDepot:
     async def states(self) -> list[tuple[str, int]]:
         rows = await self.rows("SELECT status, attempts FROM doc_webhook_delivery ORDER BY name")
         return [(row["status"], row["attempts"]) for row in rows]
-
-
-@pytest.fixture
-async def site(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    async with patient_site(postgres_url, monkeypatch) as site:
-        yield site
-
-
-@pytest.fixture
-def overlap(site: Site, postgres_url: str) -> Overlap:
-    return Overlap(site, postgres_url)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ one waits for it: the order is forced, and no clock decides.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -31,22 +31,11 @@ from fw_actors.ops.mail_queue import MailComposer
 from fw_actors.ops.site import Site
 from fw_actors.rules.lockout import Budget
 from fw_actors.store import LeasedJob
-from tests.interop.overlap_kit import Overlap, as_administrator, patient_site
+from tests.interop.overlap_kit import Overlap, as_administrator
 from tests.site_kit import dependencies_of
 
 PASSWORD = "correct horse battery"
 OTHER = "another decent passphrase"
-
-
-@pytest.fixture
-async def site(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    async with patient_site(postgres_url, monkeypatch) as site:
-        yield site
-
-
-@pytest.fixture
-def overlap(site: Site, postgres_url: str) -> Overlap:
-    return Overlap(site, postgres_url)
 
 
 async def order(site: Site, **fields: Any) -> str:
