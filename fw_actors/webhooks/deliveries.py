@@ -28,6 +28,7 @@ from fw_actors.documents.registry import Registry
 from fw_actors.errors import DuplicateError
 from fw_actors.http import Times
 from fw_actors.rules.delivery import (
+    FINAL,
     MAX_SECONDS,
     Backoff,
     DeliveryStatus,
@@ -49,7 +50,6 @@ from fw_actors.webhooks.pacing import lock_claim_rows
 from fw_actors.webhooks.subscriptions import SubscriptionCache
 
 KEPT_BYTES: Final = 512
-_ERROR_CHARACTERS: Final = 500
 
 
 class AttemptOutcome(msgspec.Struct, frozen=True):
@@ -105,7 +105,7 @@ def error_of(ended: AttemptOutcome) -> str:
     """Return the error as stored: text valid in both databases, cut to the column's length."""
     if not ended.error:
         return ""
-    return ended.error[:_ERROR_CHARACTERS].replace("\x00", "\ufffd")
+    return ended.error[: jobs.ERROR_CHARACTERS].replace("\x00", "\ufffd")
 
 
 def readable(body: bytes) -> str:
@@ -120,7 +120,6 @@ def readable(body: bytes) -> str:
 MAX_DRAINED: Final = 1000
 """The maximum number of a document's deliveries that one final delivery makes due, if their Webhook
 no longer orders them."""
-FINAL_STATUSES: Final = (DeliveryStatus.SENT, DeliveryStatus.FAILED)
 _NO_JOB: Final = 0  # job numbers start at 1
 _FIRST: Final = 2
 """The index of the first of the columns in a row of `OutcomeBatch`, after job and token."""
@@ -264,7 +263,7 @@ class Deliveries(DeliveryClaims):
             jobs.settle_all(tx, batch.others)  # fenced by the tokens too
         if with_keys:
             recorded = zip(batch.held, statuses, strict=True)
-            final = {held[0] for held, status in recorded if status in FINAL_STATUSES}
+            final = {held[0] for held, status in recorded if status in FINAL}
             sent = {held[0] for held in batch.sent}  # those jobs are deleted
             _release_followers(
                 tx, [job for job in with_keys if job.id in final], sent, batch.drained
