@@ -210,7 +210,7 @@ async def _warn_of_secrets(site: Site) -> None:
     from fw_actors.ops.stored_secrets import secret_facts
 
     for complaint in (await secret_facts(site, first_batches=True)).complaints():
-        click.echo(f"fw: warning: {complaint}", err=True)
+        click.echo(f"warning: {complaint}", err=True)
 
 
 def _as_json(restored: Restored, kept: str | None) -> dict[str, Any]:

@@ -284,9 +284,9 @@ def _short_secrets(config: Config) -> Iterator[Finding]:
     short = config.names_of_short_secrets(SHORTEST_SECRET)
     if short:
         yield warning(
-            f"shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; they are not redacted "
-            "in the log and in errors",
-            "Use longer secrets.",
+            f"passwords or secrets shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; "
+            "they are not redacted in the log and in errors",
+            "Use longer ones.",
         )
 
 
