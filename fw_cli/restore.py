@@ -47,7 +47,7 @@ def restore(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Replace the store by the backup FILE; the replaced store is kept.
+    """Replace the store with the backup FILE; the replaced store is kept.
 
     The service and every worker must be stopped. The backup is checked and migrated before anything
     is replaced. Its sessions and links end, and so do API keys that no longer exist in the replaced
@@ -70,7 +70,7 @@ def restore(
         if exists and not (replacing or dry_run):
             raise CommandFailed("the site has a store already: --replace replaces it")
         if not dry_run:
-            question = "Replace the store by the backup?" if exists else "Restore the backup?"
+            question = "Replace the store with the backup?" if exists else "Restore the backup?"
             confirm(question, yes=yes)
             _undo_killed_restore(context)
         before = _access_before(context) if exists else None
