@@ -157,7 +157,7 @@ def _emit_file(context: CommandContext, source: str, *, as_json: bool) -> None:
     if result.refusals:
         count = result.refusals
         refused = "1 event was refused" if count == 1 else f"{count:,} events were refused"
-        raise CommandFailed(f"{refused}; the others are emitted.")
+        raise CommandFailed(f"{refused}; the others were emitted.")
 
 
 class _Batch(NamedTuple):

@@ -57,7 +57,7 @@ _IGNORED: Final = ".env\nsecret.key*\ndata/\n"
 def init(context: CommandContext, folder: Path, app: str | None) -> None:
     """Create a site in FOLDER (default: here): fw.json, .env, secret.key, .gitignore.
 
-    Existing files are not changed; a folder that contains a fw.json is rejected. Opens nothing.
+    Existing files are not changed; a folder that contains a fw.json is rejected.
     """
     site = (context.cwd / folder).absolute()
     if app is not None:
@@ -99,7 +99,7 @@ def _check_module_name(name: str) -> None:
     if is_reserved(name):
         raise CommandFailed(f"{name} is reserved for the framework; give the app another name")
     if importlib.util.find_spec(name) is not None:
-        raise CommandFailed(f"there is a module {name} already: give the app another name")
+        raise CommandFailed(f"a module {name} already exists: give the app another name")
 
 
 def _example() -> str:

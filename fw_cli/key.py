@@ -74,7 +74,7 @@ def create(
             user = str(known_user(site, fw, account).name)
         elif fw.exists("User", account) is not None:
             options = "--email and --role" if roles else "--email"
-            raise CommandFailed(f"{account} has an account already: leave out {options}")
+            raise CommandFailed(f"{account} already has an account: omit {options}")
         else:
             for each in roles:
                 require_known(fw, "Role", each)

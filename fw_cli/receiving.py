@@ -190,7 +190,7 @@ def listen(
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CommandFailed(f"{given} cannot be made: {error.strerror}.") from None
+            raise CommandFailed(f"{given} cannot be created: {error.strerror}.") from None
     listener = _ReceivedRequests(secret, status, folder, count, as_json=as_json)
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), listener.handler())

@@ -47,7 +47,7 @@ def restore(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Replace the store by the backup FILE; the replaced store is kept.
+    """Replace the store with the backup FILE; the replaced store is kept.
 
     The service and every worker must be stopped. The backup is checked and migrated before anything
     is replaced. Its sessions and links end, and so do API keys that no longer exist in the replaced
@@ -70,7 +70,7 @@ def restore(
         if exists and not (replacing or dry_run):
             raise CommandFailed("the site has a store already: --replace replaces it")
         if not dry_run:
-            question = "Replace the store by the backup?" if exists else "Restore the backup?"
+            question = "Replace the store with the backup?" if exists else "Restore the backup?"
             confirm(question, yes=yes)
             _undo_killed_restore(context)
         before = _access_before(context) if exists else None
@@ -210,7 +210,7 @@ async def _warn_of_secrets(site: Site) -> None:
     from fw_actors.ops.stored_secrets import secret_facts
 
     for complaint in (await secret_facts(site, first_batches=True)).complaints():
-        click.echo(f"fw: warning: {complaint}", err=True)
+        click.echo(f"warning: {complaint}", err=True)
 
 
 def _as_json(restored: Restored, kept: str | None) -> dict[str, Any]:

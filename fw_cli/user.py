@@ -146,7 +146,7 @@ def _ended_text(ended: EndedAccess) -> str:
 @click.argument("account", metavar="WHO", type=USER)
 @click.pass_obj
 def unlock(context: CommandContext, account: str) -> None:
-    """Lift the lockouts of WHO, of its name and its e-mail."""
+    """Lift the lockouts of WHO, for its name and its e-mail."""
     from fw_actors.access.users import unlock as lift
     from fw_actors.ops.audit import Action
 

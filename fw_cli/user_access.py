@@ -86,7 +86,7 @@ def invite(
         operations = _administration(context, site)
         if further and not _unknown(site, fw, who):
             raise CommandFailed(
-                f"{who} has an account already: --name, --full-name and --role are for a new one"
+                f"{who} already has an account: --name, --full-name and --role are for a new one"
             )
         if further or ("@" in who and _unknown(site, fw, who)):
             for role in roles:
@@ -101,7 +101,7 @@ def invite(
         account = known_user(site, fw, who)
         if has_password(fw.tx, account.name):
             raise CommandFailed(
-                f"{account.name} has a password already: fw user passwd {account.name} sets another"
+                f"{account.name} already has a password: fw user passwd {account.name} sets another"
             )
         return account.name, account.email, operations.resend_invite(fw, account.name)
 

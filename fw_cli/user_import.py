@@ -81,7 +81,7 @@ def import_accounts(context: CommandContext, file: Path, dry_run: bool, as_json:
     else:
         _show(result, dry_run=dry_run)
     if result.refused:
-        others = "would be" if dry_run else "are"
+        others = "would be" if dry_run else "were"
         raise CommandFailed(
             f"{counted(len(result.refused), 'line')} refused; the other accounts {others} imported"
         )

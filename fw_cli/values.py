@@ -167,9 +167,11 @@ def require_known(fw: Fw, doctype: str, name: str) -> str:
         fields = ["name", "title"] if doctype == "Webhook" else ["name"]
         most = _MAX_DELIVERIES if deliveries else _MAX_COMPARED
         rows = fw.get_all(doctype, fields=fields, order_by="name desc", limit=most)
-        called = [(row["name"], row["name"]) for row in rows]
-        titled = [row for row in rows if row.get("title")]
-        called += [(row["title"], f"{row['name']} ({row['title']})") for row in titled]
+        called = []
+        for row in rows:  # a document with a title has one text, whichever of the two is alike
+            title = row.get("title")
+            text = f"{row['name']} ({title})" if title else row["name"]
+            called += [(key, text) for key in (row["name"], title) if key]
         near = _suggestion(name, called, _ALIKE_IDS if deliveries else _ALIKE)
         raise CommandFailed(f"There is no {doctype} {name[:140]}.{near}")
     return name

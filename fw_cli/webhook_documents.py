@@ -140,6 +140,8 @@ def add(
     values = {"url": url, "enabled": int(not disabled), **_fields(options)}
     if options["moments"] and "webhook_doctype" not in values:
         raise click.UsageError("--doctype is required with --on.")
+    if "webhook_doctype" in values and not options["moments"]:
+        raise click.UsageError("--on is required with --doctype.")
     if "event_type" not in values:
         raise click.UsageError("Give the events: --event, or --doctype with --on.")
     if name is not None:
@@ -443,7 +445,7 @@ def _doubt(fw: Fw, stored: Mapping[str, Any]) -> str | None:
 
 def _warn(doubt: str | None) -> None:
     if doubt is not None:
-        click.echo(f"fw: warning: {doubt}", err=True)
+        click.echo(f"warning: {doubt}", err=True)
 
 
 def _show_result(

@@ -64,6 +64,8 @@ BODIES: Final[Mapping[str, Any]] = MappingProxyType(
         "ListJobsRequest": {"queue": "mail", "limit": 50},
         "JobRequest": {"job": 17},
         "MatchingJobsRequest": {"queue": "mail"},
+        "ReceiverRequest": {"receiver": "https://receiver.example:443"},
+        "ActorRequest": {"actor": "dispatcher"},
     }
 )
 """Each fits the struct of its name."""

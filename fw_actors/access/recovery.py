@@ -371,5 +371,5 @@ def resend(fw: Fw, link_mail: LinkMail, user: str) -> SentLink:
     if not account.enabled:
         raise ConflictError(f"{user[:140]} is disabled; enable the account first.")
     if has_password(fw.tx, account.name):
-        raise ConflictError(f"{user[:140]} has a password already; send a reset instead.")
+        raise ConflictError(f"{user[:140]} already has a password; send a reset instead.")
     return link_mail.send(fw, LinkKind.INVITATION, account.name)

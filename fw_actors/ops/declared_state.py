@@ -323,7 +323,7 @@ def _check_webhook_fields(meta: Meta, declared: Iterable[str], place: str) -> No
             offer = f"; did you mean {meant}?" if meant else _offer(key, meta.fields)
             raise ValidationError(f"{place}: a Webhook has no field {key[:60]}{offer}")
         if meta.fields[key].read_only:
-            raise ValidationError(f"{place}: {key} is written by the service alone.")
+            raise ValidationError(f"{place}: only the service writes {key}.")
 
 
 def _webhook_values(declared: Mapping[str, Any]) -> dict[str, Any]:

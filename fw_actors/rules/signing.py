@@ -176,7 +176,7 @@ def verify_request(
         if tolerance is not None and abs(age) > tolerance:
             faults.append(
                 f"It was signed {abs(age):.0f} s {'ago' if age > 0 else 'ahead of this clock'}, "
-                f"and more than {tolerance:g} s is not accepted."
+                f"but the limit is {tolerance:g} s."
             )
     elif stamp:
         faults.append("webhook-timestamp must be seconds since 1970.")

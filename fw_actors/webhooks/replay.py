@@ -144,7 +144,9 @@ class Replays:
         if hook is None:
             raise ConflictError("The Webhook of this delivery was deleted.")
         if previous not in FINAL:
-            raise ConflictError("This delivery is already in progress.")
+            raise ConflictError(
+                f"This delivery is {previous}; only Sent and Failed deliveries can be replayed."
+            )
         if erased is not None:
             raise ConflictError(
                 f"The body of this delivery was erased at {iso(erased)}; it cannot be sent again."

@@ -12,13 +12,11 @@ import pytest
 
 from tests.access.schema_check import Checker
 from tests.http_site import SERVICES, HttpSite
-from tests.pages.http import NO_GATEWAY, SITE
+from tests.pages.http import SITE, described_routes
 from tests.staff import PASSWORD
-from web.app import api_routes
-from web.exchange import Traffic
+from web.openapi import describe
 from web.openapi_examples import BODIES, DOCUMENTS
 from web.openapi_fields import COMMON, FIELDS
-from web.routes.health import HealthRoutes
 
 OTHER = "another decent passphrase"
 
@@ -178,11 +176,27 @@ async def test_openapi_names_no_rule_of_the_contract(site: HttpSite) -> None:
     assert "\\n  " not in text
 
 
+@pytest.mark.parametrize("act", ["pause", "resume", "restart", "trace", "unlock"])
+def test_openapi_describes_action_of_console_like_other_operations(act: str) -> None:
+    """The sites of other tests have no console (H-107, H-171)."""
+    document = describe(described_routes(), SITE.name)
+    operation = document["paths"][SERVICES + f"console.{act}"]["post"]
+    assert operation["summary"]
+    response, body = (
+        each["content"]["application/json"]
+        for each in (operation["responses"]["200"], operation["requestBody"])
+    )
+    checker = Checker(document)
+    assert checker.problems(response["schema"], {"ok": True}) == []
+    assert checker.problems(response["schema"], {"ok": 1}) != []
+    assert checker.problems(body["schema"], body["example"]) == []
+
+
 def test_request_examples_are_decoded_by_their_structs() -> None:
     """The decoder of the service reads them; each belongs to an existing struct."""
     structs = {
         rule.kind.__name__: rule
-        for route in api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, Traffic()))
+        for route in described_routes()
         for operation in route.operations.values()
         if (rule := operation.body) is not None and rule.kind is not None
     }

@@ -187,7 +187,10 @@ HOOK = {"url": "https://x.example/", "custom_event": "a.b", "secret": "FW_SECRET
         ),
         ({"webhooks": {"a": {**HOOK, "colour": 1}}}, "no field colour."),
         ({"webhooks": {"a": {**HOOK, "rate_limt": 1}}}, "rate_limt; did you mean rate_limit?"),
-        ({"webhooks": {"a": {**HOOK, "old_secret": "whsec_literal"}}}, "by the service alone"),
+        (
+            {"webhooks": {"a": {**HOOK, "old_secret": "whsec_literal"}}},
+            "only the service writes old_secret",
+        ),
         ({"webhooks": {"a": {**HOOK, "timeout": 61}}}, "Webhook a: timeout must be between"),
         (
             {"webhooks": {"a": {**HOOK, "timeout": "1"}}},

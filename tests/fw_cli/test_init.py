@@ -98,7 +98,7 @@ def test_init_app_refuses_name_of_the_framework(fw: CommandLine, name: str) -> N
 
 @pytest.mark.parametrize("name", ["json", "click"])
 def test_init_app_refuses_name_of_existing_module(fw: CommandLine, name: str) -> None:
-    assert f"there is a module {name} already" in fw.refused("init", "new", "--app", name)
+    assert f"a module {name} already exists" in fw.refused("init", "new", "--app", name)
     assert not (fw.folder / "new").exists()
 
 

@@ -55,7 +55,7 @@ def test_key_create_creates_machine_account(fw: CommandLine) -> None:
         (("ida", "--label", " "), 1, "label"),
         (("ida", "--label", "x", "--days", "0"), 2, "'--days'"),
         (("ida", "--label", "x", "--role", "Event Publisher"), 2, "--email"),
-        (("ida", "--label", "x", "--email", "other@example.test"), 1, "leave out --email\n"),
+        (("ida", "--label", "x", "--email", "other@example.test"), 1, "omit --email\n"),
         (("x", "--label", "x", "--email", "x@a.test", "--role", "Event Publishr"), 1, "Did you"),
     ],
 )

@@ -71,4 +71,4 @@ def test_webhooks_verify_works_without_site(fw: CommandLine) -> None:
 def test_webhooks_listen_names_unusable_folder(fw: CommandLine) -> None:
     (fw.folder / "file").touch()
     told = fw.refused("webhooks", "listen", "--port", "0", "--save", "file/requests")
-    assert told == "fw: file/requests cannot be made: Not a directory.\n"
+    assert told == "fw: file/requests cannot be created: Not a directory.\n"

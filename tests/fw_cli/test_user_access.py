@@ -34,10 +34,10 @@ def test_invitation_link_is_printed_for_log_transport(fw: CommandLine) -> None:
     ("args", "told"),
     [
         (("idda",), "Did you mean ida"),
-        (("ida",), "has a password already: fw user passwd ida sets another"),
+        (("ida",), "already has a password: fw user passwd ida sets another"),
         (("new@example.test", "--role", "Sistem Manager"), "Did you mean System Manager"),
-        (("ida", "--role", "Clerk"), "ida has an account already"),
-        (("IDA@example.test", "--name", "other"), "has an account already"),
+        (("ida", "--role", "Clerk"), "ida already has an account"),
+        (("IDA@example.test", "--name", "other"), "already has an account"),
         (("notanaddress",), "A new account needs an e-mail address."),
     ],
 )

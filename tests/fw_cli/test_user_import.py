@@ -123,4 +123,4 @@ def test_import_table_names_refused_lines(fw: CommandLine) -> None:
     assert result.exit_code == 1
     assert "imported 1 account\nwithout a password: 1; fw user invite" in result.stdout
     assert "Line 2: " in result.stdout
-    assert "1 line refused; the other accounts are imported" in result.stderr
+    assert "1 line refused; the other accounts were imported" in result.stderr

@@ -64,7 +64,7 @@ def test_add_and_edit_warn_of_events_that_never_occur(fw: CommandLine) -> None:
     """The specification does not refuse such a Webhook (B-16)."""
     add = ("webhooks", "add", URL, "--name", "erp", "--doctype", "User", "--on", "submitted")
     told = fw.run(*add, "--json")
-    assert told.stderr == "fw: warning: User is not submittable: on_submit never occurs.\n"
+    assert told.stderr == "warning: User is not submittable: on_submit never occurs.\n"
     assert (told.exit_code, json.loads(told.stdout)["name"]) == (0, "erp")
     edit = ("webhooks", "edit", "erp", "--on", "submitted", "--on", "cancelled")
     assert "on_submit and on_cancel never occur.\n" in fw.run(*edit).stderr
@@ -235,6 +235,20 @@ def test_show_takes_title_that_one_webhook_has(fw: CommandLine, erp: dict[str, A
     )
     fw.done("webhooks", "edit", "erp2", "--title", "erp")
     assert fw.json("webhooks", "show", "erp", "--json")["name"] == "erp"
+
+
+def test_suggestion_names_webhook_once_if_name_and_title_are_alike(
+    fw: CommandLine, erp: dict[str, Any]
+) -> None:
+    fw.done("webhooks", "edit", "erp", "--title", "ERP1")
+    refused = fw.refused("webhooks", "show", "erp2")
+    assert refused == "fw: There is no Webhook erp2. Did you mean erp (ERP1)?\n"
+
+
+def test_add_asks_for_events_in_the_words_of_its_options(fw: CommandLine) -> None:
+    told = fw.run("webhooks", "add", URL, "--doctype", "User")
+    assert told.exit_code == 2
+    assert "Error: --on is required with --doctype.\n" in told.stderr
 
 
 def test_show_prints_secret_as_configured(fw: CommandLine, erp: dict[str, Any]) -> None:

@@ -13,6 +13,8 @@ from web.app import api_routes
 from web.exchange import Traffic
 from web.openapi import describe
 from web.openapi_fields import meaning
+from web.operations import Route
+from web.routes.administration import ConsoleRoutes
 from web.routes.health import HealthRoutes
 from web.settings import Settings
 
@@ -42,11 +44,23 @@ _HEAD: Final = (
 )
 
 
+class NoConsole:
+    """A console without actions: a description calls none."""
+
+    def __getattr__(self, name: str) -> None:
+        """Stand for any action."""
+
+
+def described_routes() -> list[Route]:
+    """Return the routes of the page; those of the console are last."""
+    console: Any = NoConsole()
+    routes = api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, Traffic()))
+    return [*routes, *ConsoleRoutes(NO_GATEWAY, console).routes()]
+
+
 def http_reference() -> str:
     """Return the whole page: errors, the operations in the order of the routes, and objects."""
-    document = describe(
-        api_routes(NO_GATEWAY, SITE, HealthRoutes(NO_GATEWAY, Traffic())), SITE.name
-    )
+    document = describe(described_routes(), SITE.name)
     parts = [*_errors(), "", *_operations(document), *_objects(document)]
     return _HEAD + "\n".join(parts)
 

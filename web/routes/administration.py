@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -12,12 +11,11 @@ from fw_actors.access.recovery import SentLink
 from fw_actors.actors.console import Console
 from fw_actors.actors.gateway import Gateway
 from web.exchange import Exchange
-from web.json_input import read_struct
-from web.operations import BodyRule, Operation, Route
+from web.operations import Route
 from web.pages.console import require_administrator
 from web.response import Response, iso_time, json_response
 from web.response_schemas import AccessRevokedResponse, InvitedResponse, SentLinkResponse
-from web.routes.operations import SERVICES, GatewayRoutes, value_or_none, write_route
+from web.routes.operations import GatewayRoutes, value_or_none, write_route
 
 if TYPE_CHECKING:
     pass
@@ -143,16 +141,39 @@ class ConsoleRoutes:
     def routes(self) -> list[Route]:
         """Return the routes."""
         return [
-            self._route("pause", ReceiverRequest, self._console.pause),
-            self._route("resume", ReceiverRequest, self._console.resume),
-            self._route("restart", ActorRequest, self._console.restart),
-            self._route("trace", ActorRequest, self._console.trace),
-            self._route("unlock", UserRequest, self._console.unlock),
+            self._route(
+                "pause",
+                "Pause a receiver: nothing is sent to it until it is resumed or the service ends.",
+                ReceiverRequest,
+                self._console.pause,
+            ),
+            self._route(
+                "resume", "Resume a paused receiver.", ReceiverRequest, self._console.resume
+            ),
+            self._route(
+                "restart",
+                "Stop an actor, which its supervisor starts again.",
+                ActorRequest,
+                self._console.restart,
+            ),
+            self._route(
+                "trace",
+                "Trace the messages of an actor for a minute.",
+                ActorRequest,
+                self._console.trace,
+            ),
+            self._route(
+                "unlock",
+                "Lift the lockouts of an account's name and its e-mail.",
+                UserRequest,
+                self._console.unlock,
+            ),
         ]
 
     def _route(
         self,
         name: str,
+        summary: str,
         kind: type[ReceiverRequest | ActorRequest | UserRequest],
         act: Callable[[str, str, str], Awaitable[None]],
     ) -> Route:
@@ -163,5 +184,5 @@ class ConsoleRoutes:
             await act(caller.user, target, exchange.request_id)
             return json_response({"ok": True})
 
-        body = BodyRule(partial(read_struct, kind=kind))
-        return Route(f"{SERVICES}console.{name}", {"POST": Operation(handle, body=body)})
+        handle.__doc__ = summary
+        return write_route(f"console.{name}", handle, kind)

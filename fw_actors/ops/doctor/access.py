@@ -284,9 +284,9 @@ def _short_secrets(config: Config) -> Iterator[Finding]:
     short = config.names_of_short_secrets(SHORTEST_SECRET)
     if short:
         yield warning(
-            f"shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; they are not redacted "
-            "in the log and in errors",
-            "Use longer secrets.",
+            f"passwords or secrets shorter than {SHORTEST_SECRET} characters: {', '.join(short)}; "
+            "they are not redacted in the log and in errors",
+            "Use longer ones.",
         )
 
 
@@ -294,7 +294,7 @@ def _secret_key(key: str | None) -> Finding:
     if key is None:
         return warning(
             "FW_SECRET_KEY is not set: signing secrets can be neither stored nor used",
-            "Put secret.key back beside fw.json, or set FW_SECRET_KEY. A new site makes one by "
+            "Put secret.key back beside fw.json, or set FW_SECRET_KEY. A new site needs a new one: "
             "( umask 077; head -c 32 /dev/urandom | base64 > secret.key ).",
         )
     if len(key) < SHORTEST_KEY:

@@ -228,7 +228,7 @@ def _cookie(secure: bool | None, url: str | None) -> Finding:
             "Set auth.secureCookie to null.",
         )
     if secure is None and not https:
-        return ok("the cookie is Secure when its request came over TLS")
+        return ok("the cookie is Secure if its request came over TLS")
     return ok("the cookie is not Secure" if secure is False else "the cookie is Secure")
 
 
@@ -252,8 +252,8 @@ def _proxy(deployment: Deployment) -> Iterator[Finding]:
         )
     elif networks:
         yield ok(
-            f"peers in {networks} are trusted: a client's address is the first entry of "
-            "X-Forwarded-For, from the right, that is in none of them"
+            f"peers in {networks} are trusted: a client's address is the right-most entry of "
+            "X-Forwarded-For outside these networks"
         )
     elif (deployment.public_url or "").startswith(HTTPS):
         yield warning(

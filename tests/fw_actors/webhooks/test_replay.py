@@ -53,7 +53,7 @@ async def test_replay_refuses_delivery_in_progress(
     """Queued or Retrying is refused and unchanged (B-252), without an Audit Event (O-82)."""
     delivery = await depot.ended(*endings)
     before = await depot.row()
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match=f"This delivery is {status}; only Sent and Failed"):
         await depot.replay(delivery)
     assert before["status"] == status
     assert (await depot.row(), await depot.audit()) == (before, [])

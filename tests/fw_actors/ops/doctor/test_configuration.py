@@ -52,7 +52,7 @@ def test_doctor_warns_of_passwords_too_short_to_scrub() -> None:
         deployment=dataclasses.replace(plain.deployment, database="postgresql://fw:a%20b@db/fw"),
     )
     (only,) = evaluate_configuration(config).texts(Level.WARNING)
-    assert "shorter than 6 characters: FW_DATABASE, FW_SMTP_PASSWORD;" in only
+    assert "passwords or secrets shorter than 6 characters: FW_DATABASE, FW_SMTP_PASSWORD;" in only
 
 
 def test_doctor_warns_of_a_secret_in_the_env_file() -> None:
