@@ -94,10 +94,10 @@ class OutcomeWriter(Actor):
         self._ahead_of_disk = False
 
     @handles(Record)
-    async def collect(self, message: Record) -> PendingReply[Recorded]:
+    def collect(self, message: Record) -> PendingReply[Recorded]:
         """Keep the outcome for the next transaction, after which it is answered.
 
-        The first one after a pause is written at once.
+        The first one after a pause is written at once, together with those in the mailbox.
         """
         reply: PendingReply[Recorded] = self.context.keep_reply()
         self._waiting.append((message, reply))
@@ -108,10 +108,8 @@ class OutcomeWriter(Actor):
         elif self._timer is None:
             # Each commit occupies the store's thread, for which a claim may wait.
             seconds = ORDERED_BATCH_SECONDS if message.due.ordered else BATCH_SECONDS
-            if self.context.time() - self._written_at >= seconds:
-                await self._write_all()
-            else:
-                self._timer = self.context.after(seconds, Write(timed=True))
+            is_after_pause = self.context.time() - self._written_at >= seconds
+            self._timer = self.context.after(0.0 if is_after_pause else seconds, Write(timed=True))
         return reply
 
     @handles(Write)
