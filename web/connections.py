@@ -174,7 +174,7 @@ class ClientConnection:
         self._disconnected = False
 
     def begin_request(self, scope: trio.CancelScope) -> None:
-        """Note that a request is served in `scope`, which is cancelled if the client disconnects.
+        """Note that a request is served in `scope`, which is cancelled when the connection ends.
 
         The client does not keep the server waiting meanwhile.
         """
@@ -189,7 +189,7 @@ class ClientConnection:
             self._request_scope.cancel()
 
     def disconnected(self) -> None:
-        """Note that the client has closed the connection, or its sending half."""
+        """Note that the connection is closed, or its client's sending half."""
         self._disconnected = True
         self.cancel_request()
 
@@ -320,9 +320,10 @@ class OpenConnections:
             self.close(each)
 
     def close(self, connection: ClientConnection) -> None:
-        """Close a connection at once, and remove it."""
+        """Close a connection at once, remove it, and cancel its request."""
         self.discard(connection)
         connection.stream.abort()
+        connection.disconnected()
 
     def close_longest_waiting(self) -> bool:
         """Close the longest waiting connection; return whether there was one."""

@@ -324,8 +324,9 @@ class Http11Connection:
         TCP resets a connection that is closed with unread bytes: a client that still sends may
         lose the response. Raises: ClosedResourceError when the client disconnects.
         """
+        if body.ended or body.timed_out or self._h11.they_are_waiting_for_100_continue:
+            return
         self._client.wait_for(WaitState.BODY)
-        body.drop()
         with (
             trio.move_on_after(DISCARD_SECONDS),
             suppress(h11.RemoteProtocolError, _RejectedRequest),  # the connection ends anyhow
@@ -360,15 +361,12 @@ class Http11Connection:
             response = (
                 await front.respond(request) if has_slot else front.overload_response(request)
             )
+            body.drop()  # neither an unread response nor an idle connection keeps it
             if response.stream is not None and request.method != "HEAD":
-                await self._send_parts(response)
+                await self._discard(body)
+                await self._send_parts(response, body)
                 return
-        if (
-            not body.ended
-            and not body.timed_out
-            and not self._h11.they_are_waiting_for_100_continue
-        ):
-            await self._discard(body)
+        await self._discard(body)
         await self._send_whole(response, request)
 
     async def _send_whole(self, response: WireResponse, request: FrontRequest) -> None:
@@ -381,7 +379,7 @@ class Http11Connection:
         for part in parts:  # a large body is not copied: it may have to wait for its client
             await self._write(part)
 
-    async def _send_parts(self, response: WireResponse) -> None:
+    async def _send_parts(self, response: WireResponse, body: LimitedBody) -> None:
         assert response.stream is not None
 
         async def send(part: bytes) -> None:
@@ -389,14 +387,14 @@ class Http11Connection:
             # Lets other tasks run, since a send may not wait.
             await trio.lowlevel.cancel_shielded_checkpoint()
 
-        await self._write(self._bytes_of(self._head_of(response, None)))
+        await self._write(self._bytes_of(self._head_of(response, body)))
         with suppress(FwError):  # the session has ended; the client learns it by its next request
             await response.stream(send)
         await self._write(self._bytes_of(h11.EndOfMessage()))
 
-    def _head_of(self, response: WireResponse, body: LimitedBody | None) -> h11.Response:
+    def _head_of(self, response: WireResponse, body: LimitedBody) -> h11.Response:
         headers: list[HeaderLine] = [*response.headers, self._date.line()]
-        if self._must_close or self._client.opened.ending or (body is not None and not body.ended):
+        if self._must_close or self._client.opened.ending or not body.ended:
             headers.append(CLOSE)
         return h11.Response(headers=headers, status_code=response.status)
 

@@ -94,24 +94,22 @@ class OutcomeWriter(Actor):
         self._ahead_of_disk = False
 
     @handles(Record)
-    async def collect(self, message: Record) -> PendingReply[Recorded]:
+    def collect(self, message: Record) -> PendingReply[Recorded]:
         """Keep the outcome for the next transaction, after which it is answered.
 
-        The first one after a pause is written at once.
+        The first one after a pause is written at once, together with those in the mailbox.
         """
         reply: PendingReply[Recorded] = self.context.keep_reply()
         self._waiting.append((message, reply))
         if self._write_waits:
             return reply
-        if len(self._waiting) >= self._batch_size:
+        # Each commit occupies the store's thread, for which a claim may wait.
+        seconds = ORDERED_BATCH_SECONDS if message.due.ordered else BATCH_SECONDS
+        is_full = len(self._waiting) >= self._batch_size
+        if is_full or (self._timer is None and self._has_paused(seconds)):
             self._write_waits = self.context.ref.tell(Write())
         elif self._timer is None:
-            # Each commit occupies the store's thread, for which a claim may wait.
-            seconds = ORDERED_BATCH_SECONDS if message.due.ordered else BATCH_SECONDS
-            if self.context.time() - self._written_at >= seconds:
-                await self._write_all()
-            else:
-                self._timer = self.context.after(seconds, Write(timed=True))
+            self._timer = self.context.after(seconds, Write(timed=True))
         return reply
 
     @handles(Write)
@@ -189,6 +187,9 @@ class OutcomeWriter(Actor):
             write, lambda: self._clock.now() >= max(one.due.lease_end for one, _ in group)
         )
         return batch, statuses
+
+    def _has_paused(self, seconds: float) -> bool:
+        return self.context.time() - self._written_at >= seconds
 
     def _written(self, *, durable: bool) -> None:
         self._written_at = self.context.time()

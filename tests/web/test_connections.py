@@ -139,6 +139,18 @@ async def test_make_room_closes_no_request_in_progress(
     assert are_open(*made) == [True, True, True, True, False, True]
 
 
+async def test_request_of_closed_connection_is_cancelled(opened: OpenConnections) -> None:
+    """Its client cannot get the response (H-132)."""
+    busy, idle = connect(opened), connect(opened)
+    scopes = [trio.CancelScope(), trio.CancelScope()]
+    busy.begin_request(scopes[0])
+    opened.close(idle)
+    assert [scope.cancel_called for scope in scopes] == [False, False]
+    opened.close(busy)
+    idle.begin_request(scopes[1])  # had arrived when its connection was closed
+    assert [scope.cancel_called for scope in scopes] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("peer", "others"),
     [

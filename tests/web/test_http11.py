@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 import structlog
 import trio
+import trio.testing
 
 from tests.web.client import connected
 from tests.web.fakes import FakeGateway, app_of
@@ -14,7 +15,7 @@ from tests.web.serving import BODY, BOOT, SIGN_IN, SIGN_IN_HEAD, answer, rest, s
 from web.app import FrontEnd
 from web.exchange import Exchange
 from web.operations import Operation
-from web.request import front_request
+from web.request import LimitedBody, front_request
 from web.response import RECONNECT, Response, SendPart, sse_event
 
 LAST = b"GET /api/boot HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -203,6 +204,49 @@ async def test_pipelined_requests_let_other_requests_run(gateway: FakeGateway) -
         nursery.cancel_scope.cancel()
     assert got.count(b"HTTP/1.1 404 ") == 200
     assert turns >= 200
+
+
+@pytest.mark.parametrize(("path", "status"), [(b"login", b"200"), (b"resource/Note", b"401")])
+async def test_idle_connection_keeps_no_body(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, path: bytes, status: bytes
+) -> None:
+    """The limits of the bytes of bodies (H-126) do not count one that was answered."""
+    bodies: list[LimitedBody] = []
+
+    class NotedBody(LimitedBody):
+        def set_complete(self) -> None:
+            super().set_complete()
+            bodies.append(self)
+
+    monkeypatch.setattr("web.request.FrontRequest.body_class", NotedBody)
+    async with connected(app_of(gateway)) as stream:
+        await stream.send_all(SIGN_IN.replace(b"login", path))
+        assert (await answer(stream)).startswith(b"HTTP/1.1 " + status)
+        assert [(body.received, body.kept) for body in bodies] == [(len(BODY), 0)]
+
+
+async def test_stream_for_request_with_late_body_keeps_the_connection(
+    gateway: FakeGateway,
+) -> None:
+    app = app_of(gateway)
+
+    async def send_part(send: SendPart) -> None:
+        await send(b"a part")
+
+    async def handle(_: Exchange) -> Response:
+        return Response(b"", stream=send_part)
+
+    operations = app.routes["/api/health"].operations
+    assert isinstance(operations, dict)
+    operations["GET"] = Operation(handle, operations["GET"].authentication)
+    head = BOOT.replace(b"boot", b"health").replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\n")
+    async with connected(app) as stream:
+        await stream.send_all(head + b"la")
+        await trio.testing.wait_all_tasks_blocked()
+        await stream.send_all(b"te" + LAST)
+        got = await rest(stream)
+    assert got.count(b"HTTP/1.1 200 ") == 2
+    assert b"a part" in got
 
 
 async def test_event_stream_is_completed_by_a_stop(gateway: FakeGateway) -> None:

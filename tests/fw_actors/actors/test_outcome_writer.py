@@ -121,6 +121,12 @@ class WriterBench:
             self._askers.start_soon(self._ask, delivery)
             await wait_all_tasks_blocked()
 
+    async def record_at_once(self, *deliveries: str) -> None:
+        """Send outcomes before the OutcomeWriter has handled any of them."""
+        for delivery in deliveries:
+            self._askers.start_soon(self._ask, delivery)
+        await wait_all_tasks_blocked()
+
     async def record_alone(self, delivery: str) -> None:
         """Record the first outcome after a pause, which waits for no others."""
         await self.record(delivery)
@@ -206,6 +212,16 @@ async def test_outcome_after_pause_is_written_at_once(autojump_clock: MockClock)
             await trio.sleep(WRITE_SECONDS)
             assert bench.memory.groups[-1] == [each]
             await trio.sleep(BATCH_SECONDS)
+
+
+async def test_outcomes_arriving_together_after_pause_form_single_group(
+    autojump_clock: MockClock,
+) -> None:
+    """The others do not wait for the write of the first (B-215)."""
+    async with open_bench() as bench:
+        await bench.record_at_once("first", "second", "third")
+        await trio.sleep(WRITE_SECONDS)
+        assert [sorted(group) for group in bench.memory.groups] == [["first", "second", "third"]]
 
 
 @pytest.mark.parametrize(
