@@ -391,14 +391,12 @@ def address_key(installation_key: bytes, address: str) -> bytes:
 
 
 def last_seen(tx: Tx, user: str, key: bytes) -> int | None:
-    """Return the last sign-in of the account from an address (ms, to the day), or None."""
+    """Return the last sign-in of the account from an address (ms, to the day).
+
+    None: there was none within `KNOWN_DAYS`.
+    """
     seen: int | None = tx.scalar(_SEEN, user=user, key=key)
-    return seen
-
-
-def is_known(seen: int | None, now: int) -> bool:
-    """Return whether a sign-in from an address is recent enough; times in ms."""
-    return seen is not None and now - seen < KNOWN_DAYS * MS_PER_DAY
+    return None if seen is None or tx.now - seen >= KNOWN_DAYS * MS_PER_DAY else seen
 
 
 def note_sign_in(tx: Tx, user: str, key: bytes, seen: int | None) -> None:

@@ -84,7 +84,8 @@ class Admitted:
     """An attempt that was charged and may be verified.
 
     `account` is None for an unknown identifier; `decoy` is the cost of the hash to compute if
-    there is no usable one. `address_seen` (ms) is the account's last sign-in from this address.
+    there is no usable one. `address_seen` (ms) is the account's last sign-in from this address,
+    None if it is not recent.
     """
 
     identified: Identified
@@ -221,10 +222,8 @@ class SignIn(CountedAttempts):
     async def verify(self, attempt: SignInAttempt, admitted: Admitted) -> SignedIn | FwError:
         """Hash once, then settle the charges and create the session in one transaction."""
         account = admitted.account
-        requester = Requester(
-            sharing_network(attempt.address),
-            attempts.is_known(admitted.address_seen, admitted.charged_at),
-        )
+        is_known = admitted.address_seen is not None
+        requester = Requester(sharing_network(attempt.address), is_known)
         known = account.password_hash if account is not None and account.enabled else None
         try:
             verified = await self._hasher.verify(

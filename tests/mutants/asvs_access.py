@@ -41,10 +41,10 @@ ASVS_ACCESS: Final = (
     Mutation(
         "an unknown name is refused without a hash",
         _SIGN_IN,
-        "        account = admitted.account\n        requester = ",
+        "        account = admitted.account\n        is_known = ",
         "        account = admitted.account\n        if account is None:\n"
         "            return await self._store.write(lambda tx: self._fail(tx, admitted))\n"
-        "        requester = ",
+        "        is_known = ",
         _TEST_SIGN_IN + "sign_in_refusals_share_one_message_after_one_hash",
     ),
     Mutation(
