@@ -21,4 +21,18 @@ FRONT: Final = (
         "limits.connections:",
         "tests/web/test_flood.py",
     ),
+    Mutation(
+        "a request continues after its client has disconnected",
+        "web/disconnects.py",
+        "                        disconnected()\n",
+        "                        pass\n",
+        "tests/web/test_http11.py",
+    ),
+    Mutation(
+        "pipelined requests give no other task a turn",
+        "web/http11.py",
+        "                await trio.lowlevel.checkpoint()\n\n",
+        "                pass\n\n",
+        "tests/web/test_http11.py",
+    ),
 )

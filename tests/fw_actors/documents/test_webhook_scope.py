@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from fw_actors.errors import PermissionDeniedError
 from tests.http_site import SERVICES, HttpSite, http_site
@@ -59,6 +60,11 @@ async def scoped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         names["Webhook Delivery"] = sent["deliveries"][0]
         scope = {"user": SAM, "allow": "Customer", "for_value": "Ada"}
         await site.do(lambda fw: fw.new_doc("User Permission", **scope).insert())
+        unsent = "SELECT name FROM doc_webhook_delivery WHERE attempts = 0"
+        for _ in range(200):  # the first attempts fail, and the next ones are far away
+            if not await site.rows(unsent):
+                break
+            await trio.sleep(0.1)
         yield Scoped(site, sid, names)
 
 
