@@ -31,8 +31,8 @@ FRONT: Final = (
     Mutation(
         "pipelined requests give no other task a turn",
         "web/http11.py",
-        "                await trio.lowlevel.checkpoint()\n\n",
-        "                pass\n\n",
+        "            if self._received:  # requests",
+        "            if not self._received:  # requests",
         "tests/web/test_http11.py",
     ),
 )
