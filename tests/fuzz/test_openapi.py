@@ -30,6 +30,8 @@ SETTINGS = "[generation]\nwith-security-parameters = false\n"
 # Operations without a session: sign-in, links, health, and public operations of apps.
 PUBLIC = r"/api/(login|logout|boot|auth/|health|ready|method/(?!core\.))|/metrics"
 BATCH = r"webhooks\.emitMany"
+# Operations that restart actors, for which others answer 503 meanwhile.
+CONSOLE = r"services\.console\."
 POLICY = (
     '{"site": {"name": "fuzz"}, "apps": ["examples.notes"], "auth": {"addressAttempts": 1000000,'
     ' "recoveryAttempts": 1000000, "maxLoginAttempts": 1000}}'
@@ -77,7 +79,7 @@ def signed_in(site: LiveSite) -> str:
 def test_manager_operations_respond_as_described(site: LiveSite) -> None:
     """Operations that end sessions are left out; they would end this one."""
     sid = signed_in(site)
-    left_out = f"{ENDS_SESSIONS}|/auth/|{BUILT_IN}|{BATCH}"
+    left_out = f"{ENDS_SESSIONS}|/auth/|{BUILT_IN}|{BATCH}|{CONSOLE}"
     phases = ("--phases", "coverage,fuzzing", "--max-examples", "3")
     fuzz(site, *phases, "--exclude-path-regex", left_out, sid=sid)
     with site.client() as client:
@@ -92,6 +94,13 @@ def test_event_batches_respond_as_described(site: LiveSite) -> None:
     phases = ("--phases", "coverage,fuzzing", "--max-examples", "3")
     refused = ("--exclude-checks", "negative_data_rejection")
     fuzz(site, *phases, *refused, "--include-path-regex", BATCH, sid=signed_in(site))
+
+
+@pytest.mark.timeout(300)
+def test_console_operations_respond_as_described(site: LiveSite) -> None:
+    phases = ("--phases", "coverage,fuzzing", "--max-examples", "3")
+    restarting = ("--exclude-checks", "not_a_server_error,ignored_auth")  # 50 wrong keys at most
+    fuzz(site, *phases, *restarting, "--include-path-regex", CONSOLE, sid=signed_in(site))
 
 
 @pytest.mark.timeout(300)
