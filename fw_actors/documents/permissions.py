@@ -96,7 +96,7 @@ class Rights:
         """
         named = self.scopes.get(meta.name)
         if named is not None and name not in named:
-            raise PermissionDeniedError(f"Your access scopes don't include this {meta.name}.")
+            raise PermissionDeniedError(f"Your access scopes do not include this {meta.name}.")
         self.require_rows(meta)
 
     def require_rows(self, meta: Meta) -> None:
