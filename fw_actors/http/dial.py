@@ -198,7 +198,6 @@ def _with_port(address: Address, port: int) -> Address:
     return family, (host, port, *rest)  # type: ignore[return-value]
 
 
-BUSY_HANDSHAKES: Final = 8
 STAGGER_SECONDS: Final = 0.25  # RFC 8305 5: the recommended Connection Attempt Delay
 
 _REASONS: Final = {
@@ -257,11 +256,6 @@ class Dialler:
         self._resolver = resolver
         self._context = context
         self._handshaking = trio.Lock()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether so many handshakes are in progress that a further one would take long."""
-        return self._handshaking.statistics().tasks_waiting >= BUSY_HANDSHAKES
 
     async def dial(self, origin: Origin, progress: Progress, *, fresh: bool = False) -> Connection:
         """Return a new connection to `origin`, after the TLS handshake; `progress` is updated.

@@ -3,33 +3,96 @@
 A connection is either with exactly one exchange (`in_use`) or idle here. All steps except `wait`
 are synchronous, so that none is cancelled half-way and no count is lost.
 
-A TLS handshake costs the processor time of several POSTs. While several wait for their turn to
-compute, this process is the bottleneck, and not the number of connections: a POST to an origin
-that has a connection in use then waits for that one (B-154).
+A TLS handshake costs the processor time of several POSTs. While trio's thread is busy, the process
+is the bottleneck, and not the number of connections: a POST to an origin that has a connection in
+use then waits for that one (B-154). But a wait costs something too, about a thirtieth of a
+handshake, so that an origin gets a further connection after so many waits.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import trio
+from outcome import Value
 
 from fw_actors.http.exchange import Connection
 from fw_actors.http.url import Origin
+from fw_actors.runtime.clock import Deadlines
 
-WAIT_SECONDS: Final = 0.25
-"""The longest wait for a connection in use before a further one is dialled."""
+MAX_WAIT_SECONDS: Final = 1.0
+"""The longest wait for a connection in use."""
+WAITS_PER_CONNECTION: Final = 32
+"""The number of POSTs that wait at an origin before the next one opens a further connection."""
+HIGH_LOAD: Final = 0.25
+"""The share of the time for which a busy thread computes. It is low, because the thread waits for
+the interpreter's lock and for a processor as well, also if it has no time for its receivers."""
+LOAD_SECONDS: Final = 0.02
+"""The shortest time for which a load is measured."""
 
 
-@dataclass(slots=True, eq=False)
+class ThreadLoad:
+    """The share of the time for which the calling thread computes."""
+
+    def __init__(self) -> None:
+        self._since, self._computed = time.perf_counter(), time.thread_time()
+        self._high = False
+
+    def is_high(self) -> bool:
+        """Whether the thread was busy between the last two calls, at least 20 ms apart."""
+        now = time.perf_counter()
+        elapsed = now - self._since
+        if elapsed >= LOAD_SECONDS:
+            computed = time.thread_time()
+            self._high = computed - self._computed > HIGH_LOAD * elapsed
+            self._since, self._computed = now, computed
+        return self._high
+
+
+class _OriginUse:
+    """The connections to an origin that are in use, and the POSTs that wait for them."""
+
+    __slots__ = ("in_use", "line", "waits")
+
+    def __init__(self) -> None:
+        self.in_use = 0
+        self.waits = 0
+        """The number of POSTs that have waited since one was told to open a connection."""
+        self.line: dict[PendingCheckout, None] = {}
+
+
 class PendingCheckout:
-    """A POST that waits for a connection in use, and the connection that it has received."""
+    """A POST that waits for a connection in use: `wait`, which one of the other methods ends."""
 
-    given: trio.Event = field(default_factory=trio.Event)
-    connection: Connection | None = None
+    __slots__ = ("_task", "_use")
+
+    def __init__(self, use: _OriginUse) -> None:
+        self._use = use
+        self._task = trio.lowlevel.current_task()
+
+    async def wait(self) -> Connection | None:
+        """Wait for a connection; None after the time limit."""
+        self._use.line[self] = None
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            del self._use.line[self]
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        connection: Connection | None = await trio.lowlevel.wait_task_rescheduled(abort)
+        return connection
+
+    def end(self, connection: Connection | None) -> None:
+        """End the wait with a connection, or without one."""
+        del self._use.line[self]
+        trio.lowlevel.reschedule(self._task, Value(connection))
+
+    def expire(self) -> None:
+        """End the wait at its time limit, unless a connection was given at the same moment."""
+        if self in self._use.line:
+            self.end(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +136,26 @@ class Pool:
 
     Args:
         limits: the limits of idle connections.
-        current_time: returns trio's time.
+        deadlines: give trio's time, and end waits.
+        is_busy: returns whether this process is the bottleneck; None: by the load of the thread.
     """
 
     def __init__(
-        self, limits: PoolLimits, current_time: Callable[[], float] = trio.current_time
+        self,
+        limits: PoolLimits,
+        deadlines: Deadlines,
+        is_busy: Callable[[], bool] | None = None,
     ) -> None:
         self.limits = limits
-        self._current_time = current_time
+        self._deadlines, self._current_time = deadlines, deadlines.now
+        self._is_busy = is_busy or ThreadLoad().is_high
         # Both in the order in which they became idle; dicts, because they delete any key in O(1).
         self._idle: dict[Connection, None] = {}
         self._by_origin: dict[Origin, dict[Connection, None]] = {}
         self._in_use = self._opened = self._reused = self._closed = 0
         self._is_closed = False
         self._filled = trio.Event()
-        self._secure_in_use: Counter[Origin] = Counter()
-        self._waiting: dict[Origin, deque[PendingCheckout]] = {}
+        self._secure: dict[Origin, _OriginUse] = {}
 
     def take(self, origin: Origin, now: float | None = None) -> Connection | None:
         """Take an idle connection that is still usable; None if a new one must be dialled.
@@ -106,28 +173,28 @@ class Pool:
             self._close(connection)
         return None
 
-    def is_in_use(self, origin: Origin) -> bool:
-        """Return whether a TLS connection to the origin is in use, and may be free soon."""
-        return origin in self._secure_in_use
+    def should_wait(self, origin: Origin) -> bool:
+        """Return whether a POST should wait for a connection in use instead of opening one."""
+        use = self._secure.get(origin)
+        if use is None or not self._is_busy():
+            return False
+        use.waits += 1
+        if use.waits <= WAITS_PER_CONNECTION:
+            return True
+        use.waits = 0
+        return False
 
-    async def wait(self, origin: Origin) -> Connection | None:
-        """Wait up to 0.25 s for a connection that is in use; None if a new one must be dialled."""
-        waiter = PendingCheckout()
-        line = self._waiting.setdefault(origin, deque())
-        line.append(waiter)
+    async def wait(self, origin: Origin, seconds: float) -> Connection | None:
+        """Wait for a connection that is in use; None if a new one must be dialled.
+
+        `should_wait` must just have returned True. The wait takes up to `seconds`, at most 1 s.
+        """
+        waiting = PendingCheckout(self._secure[origin])
+        timer = self._deadlines.add(waiting, min(seconds, MAX_WAIT_SECONDS))
         try:
-            with trio.move_on_after(WAIT_SECONDS):
-                await waiter.given.wait()
-        except BaseException:
-            if waiter.connection is not None:
-                self.give_back(waiter.connection)
-            raise
+            return await waiting.wait()
         finally:
-            if waiter.connection is None:
-                line.remove(waiter)
-            if not line and self._waiting.get(origin) is line:
-                del self._waiting[origin]
-        return waiter.connection
+            timer.pop(waiting, None)
 
     def add(self, connection: Connection) -> None:
         """Count a new connection, in use by its caller."""
@@ -139,7 +206,7 @@ class Pool:
 
         A waiting POST gets it; otherwise it is kept within the limits, or closed.
         """
-        if self._waiting and self._pass_on(connection):
+        if connection.origin in self._secure and self._pass_on(connection):
             return
         self._end(connection)
         own = self._by_origin.get(connection.origin)
@@ -199,23 +266,27 @@ class Pool:
     def _begin(self, connection: Connection) -> None:
         self._in_use += 1
         if connection.origin.scheme == "https":
-            self._secure_in_use[connection.origin] += 1
+            use = self._secure.get(connection.origin)
+            if use is None:
+                use = self._secure[connection.origin] = _OriginUse()
+            use.in_use += 1
 
     def _end(self, connection: Connection) -> None:
         self._in_use -= 1
-        if connection.origin.scheme == "https":
-            self._secure_in_use[connection.origin] -= 1
-            if not self._secure_in_use[connection.origin]:
-                del self._secure_in_use[connection.origin]
+        use = self._secure.get(connection.origin)
+        if use is not None:
+            use.in_use -= 1
+            if not use.in_use:  # then there is nothing to wait for
+                del self._secure[connection.origin]
+                for waiting in list(use.line):
+                    waiting.end(None)
 
     def _pass_on(self, connection: Connection) -> bool:
         """Give a connection to the POST that has waited longest; return False if none waits."""
-        line = self._waiting.get(connection.origin)
+        line = self._secure[connection.origin].line
         if not line or self._is_closed or not connection.is_reusable():
             return False
-        waiter = line.popleft()
-        waiter.connection = connection
-        waiter.given.set()
+        next(iter(line)).end(connection)
         self._reused += 1
         return True
 

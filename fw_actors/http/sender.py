@@ -31,7 +31,7 @@ from fw_actors.http.exchange import (
 from fw_actors.http.pool import Pool, PoolLimits, PoolStatistics
 from fw_actors.http.response import NetworkError, ReceiverResponse, ResponseReader, ResponseTimeout
 from fw_actors.http.tls import TlsStatistics
-from fw_actors.http.url import Endpoint, Origin
+from fw_actors.http.url import Endpoint
 from fw_actors.rules.outgoing import ALLOW_ALL, EgressProxy, OutgoingPolicy
 from fw_actors.runtime.clock import Deadlines
 from fw_actors.version import __version__
@@ -124,10 +124,12 @@ class Sender:
         timer = self._deadlines.add(post, timeout, now)
         try:
             kept = None if fresh else self._pool.take(route, now)
-            if kept is None and not fresh and self._should_wait(route):
+            if kept is None and not fresh and self._pool.should_wait(route):
                 progress.enter(ExchangeStep.WAIT)
-                kept = await self._pool.wait(route)
-            if kept is None or not await self._exchange(kept, post, kept=True):
+                kept = await self._pool.wait(route, timeout / 4)
+            # Late after a wait: the time is over, or the sender is closed.
+            ended = post.late if kept is None else await self._exchange(kept, post, kept=True)
+            if not ended:
                 dialled = await self._dial(post, now + timeout, fresh=fresh)
                 if dialled is not None:
                     await self._exchange(dialled, post, kept=False)
@@ -149,10 +151,6 @@ class Sender:
             self._resolver.statistics(),
             replace(self._dialler.sessions.statistics),
         )
-
-    def _should_wait(self, origin: Origin) -> bool:
-        """Return whether waiting for a connection in use is faster than opening a new one."""
-        return self._dialler.is_busy and self._pool.is_in_use(origin)
 
     async def _dial(self, post: _Post, deadline: float, *, fresh: bool) -> Connection | None:
         """Return a new connection, or None after the deadline (trio's clock)."""
@@ -215,7 +213,7 @@ async def open_sender(
         fast_path: TLS on our own sockets; False in the tests that compare it with trio's.
     """
     deadlines = Deadlines()
-    pool = Pool(limits or PoolLimits(), deadlines.now)
+    pool = Pool(limits or PoolLimits(), deadlines)
     failure: Exception | None = None
     try:
         async with trio.open_nursery() as nursery:
@@ -228,6 +226,7 @@ async def open_sender(
             except Exception as error:  # raised below, outside the nursery's exception group
                 failure = error
             finally:
+                pool.close_all()
                 deadlines.expire_all()
                 deadlines.close()
             nursery.cancel_scope.cancel()

@@ -109,8 +109,6 @@ class WireListener(Protocol):
 class VirtualDialler:
     """Stands where `Dialler` does in a real sender."""
 
-    is_busy = False  # there is no TLS here
-
     def __init__(self, listeners: Mapping[Origin, WireListener], incarnation: Incarnation) -> None:
         self._listeners, self._incarnation = listeners, incarnation
         self.sessions = SessionCache()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -12,11 +14,13 @@ import trio
 import trustme
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from fw_actors.http import Origin, PoolLimits, dial, open_sender
+from fw_actors.http import NetworkError, Origin, PoolLimits, open_sender
+from fw_actors.http import pool as pool_module
 from fw_actors.http.dial import Address
 from fw_actors.http.exchange import Connection
-from fw_actors.http.pool import WAIT_SECONDS, Pool
+from fw_actors.http.pool import MAX_WAIT_SECONDS, WAITS_PER_CONNECTION, Pool, ThreadLoad
 from fw_actors.http.tls import RecordStream, Tls
+from fw_actors.runtime.clock import Deadlines
 from tests.fw_actors.http.receiver import OK, Talk, headers, receiving
 
 HERE, THERE = Origin("https", "here", 443), Origin("https", "there", 443)
@@ -39,94 +43,163 @@ class Held:
         self.broken = True
 
 
-def in_use(kept: Pool, count: int, origin: Origin = HERE) -> Sequence[Connection]:
+@asynccontextmanager
+async def opened_pool(*, busy: bool = True) -> AsyncIterator[Pool]:
+    """Give a pool in a process that is the bottleneck, or not."""
+    deadlines = Deadlines()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deadlines.run)
+        try:
+            yield Pool(PoolLimits(), deadlines, lambda: busy)
+        finally:
+            deadlines.close()
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Pool]:
+    async with opened_pool() as opened:
+        yield opened
+
+
+def in_use(pool: Pool, count: int, origin: Origin = HERE) -> Sequence[Connection]:
     connections = [cast(Connection, Held(origin)) for _ in range(count)]
     for connection in connections:
-        kept.add(connection)
+        pool.add(connection)
     return connections
 
 
-async def test_pool_reports_origins_in_use() -> None:
-    kept = Pool(PoolLimits())
-    first, second = in_use(kept, 2)
-    kept.give_back(first)
-    assert kept.is_in_use(HERE)
-    kept.discard(second)
-    assert not kept.is_in_use(HERE)
-    assert kept.take(HERE) is first
-    assert kept.is_in_use(HERE)
-    assert not kept.is_in_use(THERE)
+async def test_post_waits_while_connection_to_its_origin_is_in_use(pool: Pool) -> None:
+    first, second = in_use(pool, 2)
+    pool.give_back(first)
+    assert pool.should_wait(HERE)
+    pool.discard(second)
+    assert not pool.should_wait(HERE)
+    assert pool.take(HERE) is first
+    assert pool.should_wait(HERE)
+    assert not pool.should_wait(THERE)
 
 
-async def test_pool_never_waits_for_plain_connection() -> None:
-    kept = Pool(PoolLimits())
-    in_use(kept, 1, PLAIN)
-    assert not kept.is_in_use(PLAIN)
+async def test_post_never_waits_for_plain_connection(pool: Pool) -> None:
+    in_use(pool, 1, PLAIN)
+    assert not pool.should_wait(PLAIN)
 
 
-async def test_pool_serves_longest_waiting_post_first() -> None:
-    kept = Pool(PoolLimits())
-    [first] = in_use(kept, 1)
+async def test_post_never_waits_while_thread_is_not_busy() -> None:
+    async with opened_pool(busy=False) as pool:
+        in_use(pool, 1)
+        assert not pool.should_wait(HERE)
+
+
+async def test_origin_gets_another_connection_after_so_many_waits(pool: Pool) -> None:
+    in_use(pool, 1)
+    waits = [pool.should_wait(HERE) for _ in range(2 * (WAITS_PER_CONNECTION + 1))]
+    assert [number for number, wait in enumerate(waits) if not wait] == [
+        WAITS_PER_CONNECTION,
+        2 * WAITS_PER_CONNECTION + 1,
+    ]
+
+
+async def test_longest_waiting_post_is_served_first(pool: Pool) -> None:
+    [first] = in_use(pool, 1)
     got: list[tuple[int, Connection | None]] = []
 
     async def wait(number: int) -> None:
-        got.append((number, await kept.wait(HERE)))
+        got.append((number, await pool.wait(HERE, 1.0)))
 
     async with trio.open_nursery() as nursery:
         for number in range(2):
             nursery.start_soon(wait, number)
             await wait_all_tasks_blocked()
-        kept.give_back(first)
+        pool.give_back(first)
         await wait_all_tasks_blocked()
         assert got == [(0, first)]
-        assert (kept.statistics().in_use, kept.statistics().idle) == (1, 0)
-        kept.give_back(first)
+        assert (pool.statistics().in_use, pool.statistics().idle) == (1, 0)
+        pool.give_back(first)
     assert got == [(0, first), (1, first)]
 
 
-async def test_pool_serves_only_posts_of_same_origin(
-    autojump_clock: MockClock,
-) -> None:
-    kept = Pool(PoolLimits())
-    [other] = in_use(kept, 1, THERE)
+async def test_post_gets_no_connection_of_another_origin(pool: Pool) -> None:
+    in_use(pool, 1)
+    [other] = in_use(pool, 1, THERE)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(kept.wait, HERE)
+        nursery.start_soon(pool.wait, HERE, 1.0)
         await wait_all_tasks_blocked()
-        kept.give_back(other)
-        assert kept.statistics().idle == 1
+        pool.give_back(other)
+        assert pool.statistics().idle == 1
+        nursery.cancel_scope.cancel()
 
 
-async def test_pool_passes_on_no_dead_connection(autojump_clock: MockClock) -> None:
-    kept = Pool(PoolLimits())
-    [dead] = in_use(kept, 1)
-    cast(Held, dead).reusable = False
+@pytest.mark.parametrize("ends", ["dead", "discarded"])
+async def test_wait_ends_with_the_last_connection(pool: Pool, ends: str) -> None:
+    [last] = in_use(pool, 1)
     got: list[Connection | None] = []
 
     async def wait() -> None:
-        got.append(await kept.wait(HERE))
+        got.append(await pool.wait(HERE, 1.0))
 
+    began = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait)
         await wait_all_tasks_blocked()
-        kept.give_back(dead)
+        if ends == "dead":
+            cast(Held, last).reusable = False
+            pool.give_back(last)
+        else:
+            pool.discard(last)
     assert got == [None]
+    assert trio.current_time() - began < 1.0
 
 
-async def test_pool_ends_wait_after_quarter_second(autojump_clock: MockClock) -> None:
-    began = trio.current_time()
-    assert await Pool(PoolLimits()).wait(HERE) is None
-    assert trio.current_time() - began == WAIT_SECONDS
+@pytest.mark.parametrize(("seconds", "waited"), [(0.25, 0.25), (15.0, MAX_WAIT_SECONDS)])
+async def test_wait_ends_at_its_limit(
+    autojump_clock: MockClock, seconds: float, waited: float
+) -> None:
+    async with opened_pool() as pool:
+        in_use(pool, 1)
+        began = trio.current_time()
+        assert await pool.wait(HERE, seconds) is None
+        assert trio.current_time() - began == waited
 
 
-async def test_pool_keeps_connection_of_cancelled_wait() -> None:
-    kept = Pool(PoolLimits())
-    [connection] = in_use(kept, 1)
+async def test_connection_that_comes_at_the_limit_is_not_lost(mock_clock: MockClock) -> None:
+    async with opened_pool() as pool, trio.open_nursery() as nursery:
+        [connection] = in_use(pool, 1)
+        got: list[Connection | None] = []
+
+        async def wait() -> None:
+            got.append(await pool.wait(HERE, 1.0))
+
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(1.0)  # both happen in one pass of the scheduler
+        pool.give_back(connection)
+        await wait_all_tasks_blocked()
+        assert got == [connection]
+        pool.give_back(connection)
+        assert (pool.statistics().in_use, pool.statistics().idle) == (0, 1)
+
+
+async def test_cancelled_wait_takes_no_connection(pool: Pool) -> None:
+    [connection] = in_use(pool, 1)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(kept.wait, HERE)
+        nursery.start_soon(pool.wait, HERE, 1.0)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-        kept.give_back(connection)
-    assert (kept.statistics().in_use, kept.statistics().idle) == (0, 1)
+        pool.give_back(connection)
+    assert (pool.statistics().in_use, pool.statistics().idle) == (0, 1)
+
+
+def test_load_is_that_of_the_last_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"clock": 0.0, "computed": 0.0}
+    clocks = SimpleNamespace(perf_counter=lambda: now["clock"], thread_time=lambda: now["computed"])
+    monkeypatch.setattr(pool_module, "time", clocks)
+    load = ThreadLoad()
+    found = []
+    for elapsed, computed in [(0.03, 0.02), (0.001, 0.0), (10.0, 0.5), (0.03, 0.01)]:
+        now["clock"] += elapsed
+        now["computed"] += computed
+        found.append(load.is_high())
+    assert found == [True, True, False, True]
 
 
 async def slow(talk: Talk) -> None:
@@ -136,11 +209,12 @@ async def slow(talk: Talk) -> None:
         await talk.answer(OK)
 
 
-@pytest.mark.parametrize(("busy", "connections"), [(0, 1), (9, 5)])
-async def test_sender_dials_no_connection_while_handshakes_wait(
-    busy: int, connections: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("share", "connections"), [(-1.0, 1), (2.0, 5)])
+async def test_sender_opens_no_connection_while_it_is_busy(
+    share: float, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dial, "BUSY_HANDSHAKES", busy)
+    monkeypatch.setattr(pool_module, "HIGH_LOAD", share)
+    monkeypatch.setattr(pool_module, "LOAD_SECONDS", 0.0)
     authority = trustme.CA()
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("hook.test").configure_cert(serving)
@@ -164,6 +238,44 @@ async def test_sender_dials_no_connection_while_handshakes_wait(
             for _ in range(5):
                 nursery.start_soon(post)
         assert receiver.connections == connections
+
+
+async def test_sender_that_is_closed_ends_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "HIGH_LOAD", -1.0)
+    monkeypatch.setattr(pool_module, "LOAD_SECONDS", 0.0)
+    authority = trustme.CA()
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("hook.test").configure_cert(serving)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    ended: list[int] = []
+    requested, both_ended = trio.Event(), trio.Event()
+
+    async def hang(talk: Talk) -> None:
+        await talk.request()
+        requested.set()
+        await trio.sleep_forever()
+
+    def lookup(host: str, port: int) -> list[Address]:
+        return [(socket.AF_INET, ("127.0.0.1", port))]
+
+    async with receiving(hang, context=serving) as receiver, trio.open_nursery() as nursery:
+
+        async def post(number: int) -> None:
+            with suppress(NetworkError):
+                await opened.post(receiver.target("hook.test"), b"{}", headers, timeout=60.0)
+            ended.append(number)
+            if len(ended) == 2:
+                both_ended.set()
+
+        async with open_sender(context=trusting, lookup=lookup) as opened:
+            nursery.start_soon(post, 0)
+            await requested.wait()
+            nursery.start_soon(post, 1)
+            await wait_all_tasks_blocked(0.01)
+        with trio.fail_after(5):
+            await both_ended.wait()
+    assert receiver.connections == 1
 
 
 class Handshake:

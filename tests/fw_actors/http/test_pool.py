@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from fw_actors.http import Origin, PoolLimits
 from fw_actors.http.pool import Pool
+from fw_actors.runtime.clock import Deadlines
 
 HERE, THERE = Origin("http", "here", 80), Origin("http", "there", 80)
 
@@ -53,6 +57,11 @@ class Time:
         return self.now
 
 
+def pool_at(time: Time, limits: PoolLimits) -> Pool:
+    """A pool in which nobody waits."""
+    return Pool(limits, cast(Deadlines, SimpleNamespace(now=time)))
+
+
 @pytest.fixture
 def time() -> Time:
     return Time()
@@ -60,7 +69,7 @@ def time() -> Time:
 
 @pytest.fixture
 def pool(time: Time) -> Pool:
-    return Pool(PoolLimits(idle=3, idle_per_origin=2, idle_seconds=10.0), time)
+    return pool_at(time, PoolLimits(idle=3, idle_per_origin=2, idle_seconds=10.0))
 
 
 def used(pool: Pool, origin: Origin = HERE) -> FakeConnection:
@@ -101,7 +110,7 @@ def test_pool_closes_oldest_idle_connection_for_another_origin(pool: Pool) -> No
 
 def test_pool_keeps_connection_that_displaces_older_sibling(time: Time) -> None:
     """The oldest of all may be the only one that its origin had."""
-    pool = Pool(PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0), time)
+    pool = pool_at(time, PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0))
     mine = [FakeConnection(HERE), FakeConnection(HERE)]
     for connection in mine:
         pool.add(connection)
@@ -152,7 +161,7 @@ def test_pool_keeps_nothing_after_close(pool: Pool) -> None:
 
 @pytest.mark.parametrize("limits", [PoolLimits(idle=0), PoolLimits(idle_per_origin=0)])
 def test_pool_with_zero_limit_keeps_nothing(limits: PoolLimits, time: Time) -> None:
-    assert used(Pool(limits, time)).closed == 1
+    assert used(pool_at(time, limits)).closed == 1
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -164,7 +173,7 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.time = Time()
         self.limits = PoolLimits(idle=2, idle_per_origin=2, idle_seconds=10.0)
-        self.pool = Pool(self.limits, self.time)
+        self.pool = pool_at(self.time, self.limits)
         self.all: list[FakeConnection] = []
         self.held: set[FakeConnection] = set()
 
