@@ -14,6 +14,7 @@ import socket
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -199,6 +200,9 @@ def _thread_executors(
 
 MAX_LISTENERS: Final = 8
 """The number of processes that listen for notices of one file; further ones only poll."""
+UNHEARD_SECONDS: Final = 0.1
+"""The time for which no notice is sent to a name that no process listens at. Most names are free,
+and a notice to each of them at each commit would cost more than the one that is heard."""
 
 
 def socket_names(path: Path) -> list[bytes]:
@@ -219,6 +223,7 @@ class CommitNotices:
 
     def __init__(self, path: Path, received: Callable[[], None]) -> None:
         self._names = socket_names(path)
+        self._unheard_until: dict[bytes, float] = {}
         self._received = received
         self._sender: socket.socket | None = None
         self._listener: socket.socket | None = None
@@ -228,9 +233,16 @@ class CommitNotices:
         """Notify the listening processes of a commit."""
         if self._sender is None:
             self._sender = _datagram_socket()
+        now = time.monotonic()
         for name in self._names:
-            with suppress(OSError):  # no listener, or a full queue that already contains a notice
+            if self._unheard_until.get(name, 0.0) > now:
+                continue
+            try:
                 self._sender.sendto(b"!", name)
+            except BlockingIOError:
+                pass  # the full queue already contains a notice
+            except OSError:
+                self._unheard_until[name] = now + UNHEARD_SECONDS
 
     def listen(self) -> None:
         """Begin to receive notices; a second call does nothing."""
@@ -244,6 +256,7 @@ class CommitNotices:
                 listener.close()
                 continue
             self._listener = listener
+            self._unheard_until.clear()  # `close` sends to this name
             listener.setblocking(True)
             threading.Thread(
                 target=self._serve, args=(listener,), name="fw-notices", daemon=True

@@ -6,11 +6,13 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -130,6 +132,40 @@ def test_commit_notice_listeners_are_bounded(tmp_path: Path) -> None:
         sender.send()
         assert {received.get(timeout=30) for _ in range(limit)} == set(range(limit))
         assert received.empty()
+
+
+def test_process_that_begins_to_listen_is_notified_after_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No notice goes to a free name for a tenth of a second after one that nobody received."""
+    now = [100.0]
+    monkeypatch.setattr(trio_sqlite, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    received: SimpleQueue[str] = SimpleQueue()
+    path = tmp_path / "fw.db"
+    with (
+        notices_of(path) as sender,
+        notices_of(path, lambda: received.put("early")) as early,
+        notices_of(path, lambda: received.put("late")) as late,
+    ):
+        early.listen()
+        sender.send()
+        assert received.get(timeout=30) == "early"
+        late.listen()
+        sender.send()
+        assert received.get(timeout=30) == "early"
+        now[0] += trio_sqlite.UNHEARD_SECONDS
+        sender.send()
+        assert {received.get(timeout=30), received.get(timeout=30)} == {"early", "late"}
+        assert received.empty()
+
+
+def test_notices_listener_ends_though_its_name_was_unheard(tmp_path: Path) -> None:
+    with notices_of(tmp_path / "fw.db") as notices:
+        notices.send()
+        notices.listen()
+        (listening,) = [each for each in threading.enumerate() if each.name == "fw-notices"]
+    listening.join(30)
+    assert not listening.is_alive()
 
 
 async def test_store_works_without_abstract_sockets(
