@@ -49,8 +49,8 @@ async def admit(exchange: Exchange, route: Route, gateway: Gateway) -> Operation
     if max(request.content_length or 0, received) > limit:
         raise PayloadTooLargeError(limit)
     key = api_key_of(request)
-    if key is None:
-        _require_csrf_header(request)
+    if key is None or operation.authentication is Authentication.IGNORED:
+        _require_csrf_header(request)  # a key that is not read exempts from nothing
     key = _read_session_id(exchange, key, operation)
     await _authenticate(exchange, operation.authentication, key, gateway)
     _validate_path_arguments(exchange)

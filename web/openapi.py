@@ -179,11 +179,13 @@ def _complete(shown: dict[str, Any], route: Route, verb: str, operation: Operati
             "content": {kind: {"schema": schema}},
         }
     if verb not in SAFE and not route.rule.startswith(CSRF_FREE_PREFIX):
-        text = "Any value; a request by API key needs none."
+        reads_keys = operation.authentication is not Authentication.IGNORED
+        text = "Any value; a request by API key needs none." if reads_keys else "Any value."
         schema = {"type": "string", "minLength": 1}
+        header = {"name": CSRF_HEADER, "in": "header", "description": text, "schema": schema}
         shown["parameters"] = [
             *shown["parameters"],
-            {"name": CSRF_HEADER, "in": "header", "description": text, "schema": schema},
+            header if reads_keys else {**header, "required": True},
         ]
 
 

@@ -126,6 +126,21 @@ async def test_openapi_names_the_parameters_of_a_query_that_are_required(site: H
     assert (reply.status, reply.json["error"]["extra"]) == (400, {"field": "delivery"})
 
 
+async def test_openapi_requires_the_csrf_header_where_no_key_is_read(site: HttpSite) -> None:
+    """Elsewhere a request by API key needs none (H-81), so that it is optional."""
+    document = await document_of(site)
+    required = {
+        path: bool(each.get("required"))
+        for path, verbs in document["paths"].items()
+        for operation in verbs.values()
+        for each in operation["parameters"]
+        if each["name"] == "X-FW-CSRF"
+    }
+    assert {path for path, is_required in required.items() if is_required} == {
+        "/api/login", "/api/logout",
+    }  # fmt: skip
+
+
 async def test_openapi_describes_each_answer_and_shows_each_request(site: HttpSite) -> None:
     """An operation without an example gets one in web/openapi_examples.py (H-107)."""
     document = await document_of(site)

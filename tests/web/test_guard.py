@@ -76,6 +76,18 @@ async def test_guard_requires_no_csrf_header_with_an_api_key(client: AppClient) 
     assert (reply.status, reply.error["type"]) == (401, "AuthenticationError")
 
 
+async def test_guard_requires_the_csrf_header_if_the_api_key_is_not_read(
+    client: AppClient,
+) -> None:
+    """Sign-in and sign-out act by no key, so that one exempts no request to them (H-81)."""
+    key = ("Authorization", "Bearer fwk_abc_def")
+    for path, body in (("/api/login", GOOD), ("/api/logout", {})):
+        for headers in ([key], [key, CSRF, CROSS_SITE]):
+            reply = await client.ask("POST", path, body, csrf=False, headers=headers)
+            assert (reply.status, reply.error["type"]) == (403, "CSRFError")
+        assert (await client.ask("POST", path, body, headers=[key])).status == 200
+
+
 async def test_guard_rejects_two_credentials(client: AppClient) -> None:
     key = ("Authorization", "Bearer fwk_abc_def")
     for headers in (
