@@ -269,6 +269,10 @@ class PasswordChanges(CountedAttempts):
         if now is None or not now.enabled or now.password_changed != account.password_changed:
             return self._fail(tx, admitted)  # the account changed while the hash ran
         attempts.clear(tx, admitted.charge, admitted.key)
+        try:
+            sessions.require_live(tx, change.session)
+        except AuthenticationError as error:  # not raised, so that the failures stay cleared
+            return error
         if isinstance(new, FwError):
             return new
         ended = self._passwords.change(

@@ -11,6 +11,7 @@ import trio
 from fw_actors.access.passwords import NewPasswords
 from tests.http_site import HttpSite
 from tests.staff import PASSWORD
+from tests.virtual_hashing import take_virtual_time
 from tests.web.client import ClientResponse
 
 pytestmark = pytest.mark.usefixtures("on_both_stores")
@@ -78,3 +79,29 @@ async def test_password_is_set_by_a_credential_that_lives(site: HttpSite) -> Non
         reply = await site.ask("PUT", "/api/resource/User/ann", body, **given)
         assert reply.status == 200, reply.body
         assert (await site.login("ann", body["new_password"])).status == 200
+
+
+async def test_own_password_is_not_changed_by_a_session_that_ended_meanwhile(
+    site: HttpSite,
+) -> None:
+    """The current password alone changes nothing: the owner has ended the session (A-243)."""
+    await site.hire("ann")
+    owner, ended = await site.sid("ann"), await site.sid("ann")
+    replies = list[ClientResponse]()
+
+    async def ask() -> None:
+        body = {"current": PASSWORD, "password": NEW}
+        replies.append(await site.op("profile.changeMyPassword", body, sid=ended))
+
+    async with trio.open_nursery() as nursery:
+        take_virtual_time(site.site.hasher, nursery, 1, seconds=5.0)
+        nursery.start_soon(ask)
+        await trio.sleep(1)
+        revoked = await site.op("sessions.revokeMyOtherSessions", sid=owner)
+        assert revoked.json == {"ok": True, "sessionsEnded": 1}
+    assert (replies[0].status, replies[0].error["type"]) == (401, "AuthenticationError")
+    assert await site.alive(owner)
+    async with trio.open_nursery() as nursery:
+        take_virtual_time(site.site.hasher, nursery, 1, seconds=0.1)
+        assert (await site.login("ann", NEW)).status == 401
+        assert (await site.login("ann", PASSWORD)).status == 200

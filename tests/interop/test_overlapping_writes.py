@@ -17,6 +17,7 @@ from fw_actors.access.administration import SelfService
 from fw_actors.access.links import LinkKind, Links
 from fw_actors.access.passwords import AdmittedChange, PasswordChange, PasswordChanges, set_password
 from fw_actors.access.recovery import LinkMail, resend
+from fw_actors.access.sessions import begin as begin_session
 from fw_actors.access.sign_in import Admitted, SignIn, SignInAttempt
 from fw_actors.access.users import add_user, set_enabled
 from fw_actors.documents import rest
@@ -205,12 +206,16 @@ async def test_password_change_by_replaced_password_is_refused(
     """A wrong `current` is 401, also when it was right before (A-244, A-51)."""
     await hire(site, "ada")
     changes = PasswordChanges(dependencies_of(site, site.hasher), site.passwords)
-    change = PasswordChange("ada", "no session", PASSWORD, "a third decent passphrase")
+    begin = partial(
+        begin_session, handle="s1", sid="secret", user="ada", ip="", user_agent="", days=1
+    )
+    await site.store.write(begin)
+    change = PasswordChange("ada", "s1", PASSWORD, "a third decent passphrase")
     admitted = await changes.admit(change, changes.counter("ada"))
     assert isinstance(admitted, AdmittedChange)
     hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
     _, refusal = await overlap(
-        lambda tx: set_password(tx, "ada", hashed), partial(changes.verify, change, admitted)
+        lambda tx: set_password(tx, "ada", hashed, "s1"), partial(changes.verify, change, admitted)
     )
     assert isinstance(refusal, AuthenticationError)
     kept = await site.store.read(lambda tx: tx.raw("SELECT hash FROM fw_password"))

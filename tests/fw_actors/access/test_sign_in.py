@@ -285,7 +285,7 @@ async def test_attempt_is_not_hashed_after_its_charge_expired(door: SignInDoor) 
     """
     attempt = asked("ada", PASSWORD)
     identified = door.sign_in.identify(attempt)
-    change = PasswordChange("ada", "no session", PASSWORD, OTHER)
+    change = PasswordChange("ada", await session_of_ada(door), PASSWORD, OTHER)
     for stopped, late in ((29, False), (30, True), (1000, True)):
         admitted = await door.sign_in.admit(identified)
         assert isinstance(admitted, Admitted)
@@ -433,6 +433,13 @@ async def test_account_changed_during_the_hash_is_not_signed_in(door: SignInDoor
     assert answers == ["401", "401", "401", "401"]
 
 
+async def session_of_ada(door: SignInDoor, password: str = PASSWORD) -> str:
+    """Sign ada in; return the handle of the session."""
+    assert isinstance(await door.enter("ada", password), SignedIn)
+    (*_, (handle,)) = await door.office.sql("SELECT id FROM fw_session ORDER BY created")
+    return str(handle)
+
+
 async def test_password_set_in_the_same_millisecond_ends_the_old_one(door: SignInDoor) -> None:
     """Virtual time stands still here: an old password fails once a new one is set."""
     site = door.office.site
@@ -442,10 +449,11 @@ async def test_password_set_in_the_same_millisecond_ends_the_old_one(door: SignI
     hashed = await site.hash_password(OTHER, "ada", "ada@x.test")
     await site.store.write(lambda tx: set_password(tx, "ada", hashed))
     assert isinstance(await door.sign_in.verify(attempt, admitted), AuthenticationError)
-    change = PasswordChange("ada", "no session", OTHER, "a third decent passphrase")
+    session = await session_of_ada(door, OTHER)
+    change = PasswordChange("ada", session, OTHER, "a third decent passphrase")
     begun = await door.changes.admit(change, door.changes.counter("ada"))
     assert isinstance(begun, AdmittedChange)
-    await site.store.write(lambda tx: set_password(tx, "ada", hashed))
+    await site.store.write(lambda tx: set_password(tx, "ada", hashed, session))
     assert isinstance(await door.changes.verify(change, begun), AuthenticationError)
 
 
