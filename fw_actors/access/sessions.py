@@ -26,7 +26,7 @@ from fw_actors.store.schema import KNOWN_DEVICE, SESSION
 from fw_actors.store.statement import KEPT
 
 SEEN_EVERY_MS: Final = 60_000  # `lastSeen` is written at most once a minute (A-156)
-MAX_OF_A_USER: Final = 500  # at once; a new one ends the least recently used
+MAX_OF_A_USER: Final = 500  # at once; a new one ends expired ones, or the least recently used
 _USER_AGENT_CHARACTERS: Final = 512
 
 _COLUMNS: Final = ("id", "sid_hash", "user", "ip", "user_agent", "created", "last_seen", "expires")
@@ -50,7 +50,7 @@ _COUNT: Final = Statement(
 _LEAST_USED: Final = (
     sa.select(SESSION.c.id)
     .where(SESSION.c.user == _USER, SESSION.c.id != _HANDLE)
-    .order_by(SESSION.c.last_seen, SESSION.c.id)
+    .order_by(SESSION.c.expires > sa.bindparam("now"), SESSION.c.last_seen, SESSION.c.id)
     .limit(sa.bindparam("excess"))
 )
 _END_LEAST_USED: Final = Statement(
@@ -152,7 +152,7 @@ def used_since(now: int, idle_days: int) -> int:
 def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str, days: int) -> int:
     """Create a session for a locked account; return its expiry in ms.
 
-    If the account has more than `MAX_OF_A_USER`, the least recently used sessions end.
+    If the account has more than `MAX_OF_A_USER`, expired ones and then the least recently used end.
 
     Args:
         handle: the public name of the session.
@@ -176,7 +176,7 @@ def begin(tx: Tx, *, handle: str, sid: str, user: str, ip: str, user_agent: str,
     )
     excess = tx.scalar(_COUNT, user=user) - MAX_OF_A_USER
     if excess > 0:
-        tx.run(_END_LEAST_USED, user=user, id=handle, excess=excess)
+        tx.run(_END_LEAST_USED, user=user, id=handle, now=tx.now, excess=excess)
     return expires
 
 

@@ -97,6 +97,22 @@ async def test_session_limit_ends_the_least_recently_used(
     assert rows == [("h-a",), ("h-c",), ("h-d",), ("h-of bob",)]
 
 
+async def test_session_limit_ends_expired_sessions_first(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A live session ends because of live ones only, even if no sweep runs (A-159)."""
+    monkeypatch.setattr(sessions, "MAX_OF_A_USER", 3)
+    await begin(office, "live")
+    await begin(office, "short", days=1)
+    await trio.sleep(DAY - 1)
+    await office.site.store.write(partial(sessions.seen, session="h-short"))
+    await trio.sleep(1)
+    for sid in ("c", "d"):
+        await begin(office, sid)
+    rows = await office.sql("SELECT id FROM fw_session ORDER BY id")
+    assert rows == [("h-c",), ("h-d",), ("h-live",)]
+
+
 async def test_session_ends_after_its_days(office: Office) -> None:
     """One lifetime is used for the stored expiry and the cookie (A-152)."""
     await office.hire("ada")
