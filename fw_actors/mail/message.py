@@ -280,13 +280,13 @@ def _webhook_disabled(values: TemplateValues) -> list[str | None]:
     ]
 
 
-def _failures_of(hook: FailingWebhook | None, site: str) -> list[str]:
-    if hook is None:
+def _failures_of(webhook: FailingWebhook | None, site: str) -> list[str]:
+    if webhook is None:
         return []
     return [
-        f"the webhook \u201c{hook.label}\u201d ({hook.name}) at {site} has failed at every "
-        f"attempt since {_moment(hook.since)}: {counted(hook.failures, 'attempt')} in a row.",
-        f"The last error: {hook.error}",
+        f"the webhook \u201c{webhook.label}\u201d ({webhook.name}) at {site} has failed at every "
+        f"attempt since {_moment(webhook.since)}: {counted(webhook.failures, 'attempt')} in a row.",
+        f"The last error: {webhook.error}",
     ]
 
 

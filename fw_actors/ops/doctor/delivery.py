@@ -32,19 +32,19 @@ from fw_actors.webhooks.events import QUEUE
 from fw_actors.webhooks.health import receivers_of
 from fw_actors.webhooks.pacing import paused_webhooks
 
-_HOOK: Final = table_of(Webhook).table.c
+_W: Final = table_of(Webhook).table.c
 _HEALTH: Final = WEBHOOK_HEALTH.c
-_OF_HOOKS: Final = (
+_OF_WEBHOOKS: Final = (
     sa.select(_HEALTH.webhook, _HEALTH.failing_since)
-    .select_from(WEBHOOK_HEALTH.join(_HOOK.name.table, _HOOK.name == _HEALTH.webhook))
+    .select_from(WEBHOOK_HEALTH.join(_W.name.table, _W.name == _HEALTH.webhook))
     .where(_HEALTH.failing_since.is_not(None))
     .order_by(_HEALTH.failing_since, _HEALTH.webhook)
 )
 _FAILING: Final = Statement(
-    _OF_HOOKS.where(_HOOK.enabled == 1, _HEALTH.failures >= sa.bindparam("failures"))
+    _OF_WEBHOOKS.where(_W.enabled == 1, _HEALTH.failures >= sa.bindparam("failures"))
 )
 _DISABLED: Final = Statement(
-    _OF_HOOKS.where(_HOOK.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
+    _OF_WEBHOOKS.where(_W.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
 )
 
 KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
@@ -184,14 +184,14 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     )
 
 
-def _since(hooks: Sequence[WebhookSince], what: str, todo: str) -> Iterator[Finding]:
-    if hooks:
-        names = tuple(f"{each.webhook} since {iso(each.since)}" for each in hooks)
+def _since(webhooks: Sequence[WebhookSince], what: str, todo: str) -> Iterator[Finding]:
+    if webhooks:
+        names = tuple(f"{each.webhook} since {iso(each.since)}" for each in webhooks)
         yield from _odd(names, f"{what}: {len(names)}", todo)
 
 
-def _shown(hooks: Sequence[WebhookSince]) -> list[dict[str, str]]:
-    return [{"webhook": each.webhook, "since": iso(each.since)} for each in hooks]
+def _shown(webhooks: Sequence[WebhookSince]) -> list[dict[str, str]]:
+    return [{"webhook": each.webhook, "since": iso(each.since)} for each in webhooks]
 
 
 def _odd(names: tuple[str, ...], what: str, todo: str) -> Iterator[Finding]:
@@ -208,7 +208,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         deliveries.last_attempt > tx.now - MS_PER_DAY,
     )
     c = site.registry.tables["Webhook"].table.c
-    hooks = tx.rows(
+    webhooks = tx.rows(
         sa.select(c.name, c.url, c.event_type, c.webhook_doctype, c.secret, c[ROW_ID])
         .where(c.enabled == 1)
         .order_by(c.name)
@@ -216,13 +216,13 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
     lost_certificates, ending_certificates = _certificates(tx, site)
     return WebhookFacts(
         off=site.config.deployment.webhooks_off,
-        enabled=len(hooks),
+        enabled=len(webhooks),
         retrying=tx.scalar(retrying),
         failed=tx.scalar(failed),
         odd_secrets=tuple(
-            str(hook) for hook, *_, secret, row in hooks if _is_odd(site, secret, row)
+            str(name) for name, *_, secret, row in webhooks if _is_odd(site, secret, row)
         ),
-        refused_urls=tuple(str(name) for name, url, *_ in hooks if not _is_allowed(site, url)),
+        refused_urls=tuple(str(name) for name, url, *_ in webhooks if not _is_allowed(site, url)),
         paused=tuple(
             WebhookSince(each.webhook, each.since or tx.now) for each in paused_webhooks(tx)
         ),
@@ -232,7 +232,7 @@ def _read_webhooks(tx: Tx, site: Site) -> WebhookFacts:
         ending_certificates=ending_certificates,
         lost_doctypes=tuple(
             str(name)
-            for name, _, kind, doctype, *_ in hooks
+            for name, _, kind, doctype, *_ in webhooks
             if kind == DOCUMENT and doctype not in site.registry.metas
         ),
     )
