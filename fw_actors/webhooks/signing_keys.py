@@ -20,6 +20,7 @@ from fw_actors.documents.tables import table_of
 from fw_actors.documents.vault import UnreadableError, VaultCipher
 from fw_actors.errors import ValidationError
 from fw_actors.ops.audit import Action, AuditLog
+from fw_actors.rules import MAX_OVERLAP_HOURS
 from fw_actors.rules.signing import PREFIX, UnusableSecretError, key_of, mac_of
 from fw_actors.runtime import Entropy
 from fw_actors.runtime.clock import MS_PER_HOUR
@@ -82,7 +83,6 @@ class SigningKeys:
             raise NoSigningKey(f"secret_unreadable: {error}") from None
 
 
-MAX_OVERLAP_HOURS: Final = 720
 _RANDOM_BYTES: Final = 32
 _W: Final = table_of(Webhook).table.c
 _ENDED: Final = Statement(

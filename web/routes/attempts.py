@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from fw_actors.errors import BadRequestError
+from fw_actors.rules import ATTEMPTS_LISTED
 from fw_actors.webhooks.attempt_list import (
     AttemptCursor,
     AttemptPage,
@@ -24,8 +25,6 @@ from web.response import Response, iso_time, json_response
 from web.response_schemas import AttemptsResponse, ListedAttemptDetails
 from web.routes.operations import SERVICES, GatewayRoutes
 
-DEFAULT_LIMIT: Final = 50
-
 
 class AttemptsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The body of core.services.webhooks.attempts; times as ISO 8601."""
@@ -36,7 +35,7 @@ class AttemptsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     error: str | None = None
     since: str | None = None
     until: str | None = None
-    limit: int = DEFAULT_LIMIT
+    limit: int = ATTEMPTS_LISTED
     before: str | None = None
 
 

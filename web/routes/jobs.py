@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fw_actors.ops.queued_jobs import JobFacts, JobFilter
+from fw_actors.rules import JOBS_LISTED
 from web.exchange import Exchange
 from web.operations import Route
 from web.response import Response, iso_time, json_response
@@ -25,7 +26,7 @@ class ListJobsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: str = ""
     function: str = ""
     user: str = ""
-    limit: int = 50
+    limit: int = JOBS_LISTED
     before: int | None = None
 
 

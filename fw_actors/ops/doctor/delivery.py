@@ -23,7 +23,7 @@ from fw_actors.ops.site import Site
 from fw_actors.rules.concurrency import FAILURES
 from fw_actors.rules.delivery import DeliveryStatus
 from fw_actors.rules.findings import Finding, Section, ServiceState, ok, problem, warning
-from fw_actors.rules.signing import UnusableSecretError, key_of
+from fw_actors.rules.signing import KEY_BYTES, UnusableSecretError, key_of
 from fw_actors.runtime.clock import MS_PER_DAY
 from fw_actors.store import QueueStats, Statement, Tx
 from fw_actors.store.schema import JOB, WEBHOOK_HEALTH
@@ -47,7 +47,6 @@ _DISABLED: Final = Statement(
     _OF_WEBHOOKS.where(_W.enabled == 0, _HEALTH.disabled == _HEALTH.failing_since)
 )
 
-KEY_BYTES: Final = (24, 64)  # Standard Webhooks; B-25
 _MAX_NAMED: Final = 5
 CERTIFICATE_DAYS: Final = 30
 
