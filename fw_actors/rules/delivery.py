@@ -64,7 +64,7 @@ class Ending(Enum):
     DELIVERED = "the receiver answered 2xx"
     TRANSIENT = "network error, timeout, 408, 429 or any 5xx"
     REFUSED = "any other answer, a redirect included"
-    WITHDRAWN = "webhook disabled or deleted; nothing was sent"
+    WITHDRAWN = "Webhook disabled or deleted; nothing was sent"
     UNSIGNABLE = "signing secret missing or undecryptable; nothing was sent"
     CANCELLED = "a System Manager cancelled the delivery; nothing was sent"
 

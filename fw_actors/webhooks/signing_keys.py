@@ -48,7 +48,7 @@ class SigningKeys:
     def of(self, webhook: StoredWebhook) -> HMAC:
         """Return the key that signs a Webhook's requests. Raises: NoSigningKey."""
         if not webhook.secret:
-            raise NoSigningKey("secret_missing: the webhook has no signing secret.")
+            raise NoSigningKey("secret_missing: the Webhook has no signing secret.")
         return self._cached(webhook.secret, "secret", webhook.row_id)
 
     def old_of(self, webhook: StoredWebhook, now: int) -> HMAC | None:

@@ -1,4 +1,4 @@
-"""Routes of webhooks: emit, emit many, replay, bulk replay, test."""
+"""Routes of Webhooks: emit, emit many, replay, bulk replay, test."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class WebhookRoutes(GatewayRoutes):
         ]
 
     async def emit(self, exchange: Exchange) -> Response:
-        """Queue an event for every webhook that subscribes to it."""
+        """Queue an event for every Webhook that subscribes to it."""
         body: EmitRequest = exchange.body
         _require_publisher(exchange.known_caller.roles)
         content = await self._write(
@@ -237,7 +237,7 @@ class WebhookRoutes(GatewayRoutes):
         return json_response(report.as_json(await self._gateway.service_state()))
 
     async def pause(self, exchange: Exchange) -> Response:
-        """Pause a webhook for a time or until it is resumed: its deliveries wait."""
+        """Pause a Webhook for a time or until it is resumed: its deliveries wait."""
         body: PauseRequest = exchange.body
         return _pause_response(
             await self._gateway.pause_webhook(
@@ -246,7 +246,7 @@ class WebhookRoutes(GatewayRoutes):
         )
 
     async def resume(self, exchange: Exchange) -> Response:
-        """Resume a webhook; without a pause this changes nothing."""
+        """Resume a Webhook; without a pause this changes nothing."""
         body: ResumeRequest = exchange.body
         return _pause_response(
             await self._gateway.resume_webhook(
@@ -274,7 +274,7 @@ class WebhookRoutes(GatewayRoutes):
         return json_response(ErasedResponse(body.delivery, erased))
 
     async def rotate(self, exchange: Exchange) -> Response:
-        """Replace the signing secret of a webhook; the old one also signs for `overlap` hours.
+        """Replace the signing secret of a Webhook; the old one also signs for `overlap` hours.
 
         Without `secret` the service generates one, and returns it once.
         """
@@ -290,7 +290,7 @@ class WebhookRoutes(GatewayRoutes):
         return json_response(RotatedResponse(rotation.webhook, made, rotation.old_until))
 
     async def test(self, exchange: Exchange) -> Response:
-        """Send a webhook a test event; the failure of a receiver is a result, not an error."""
+        """Send a Webhook a test event; the failure of a receiver is a result, not an error."""
         body: TestRequest = exchange.body
         return json_response(await self._gateway.test_webhook(exchange.known_caller, body.webhook))
 

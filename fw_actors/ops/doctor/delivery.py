@@ -86,7 +86,7 @@ async def webhook_facts(site: Site) -> WebhookFacts:
 
 
 def evaluate_webhooks(facts: WebhookFacts, service: ServiceState = NOT_ASKED) -> Section:
-    """Evaluate the webhooks (O-131, O-132, O-146)."""
+    """Evaluate the Webhooks (O-131, O-132, O-146)."""
     shown = {
         "off": facts.off,
         "enabled": facts.enabled,
@@ -114,13 +114,13 @@ def _stale(service: ServiceState) -> Iterator[Finding]:
 
 def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
     yield ok(
-        f"webhooks are {'off' if facts.off else 'on'}; enabled webhooks: {facts.enabled}, "
+        f"webhooks are {'off' if facts.off else 'on'}; enabled Webhooks: {facts.enabled}, "
         f"deliveries retrying: {facts.retrying}"
     )
     if facts.off and facts.enabled:
         yield warning(
-            f"webhooks are off (FW_WEBHOOKS), but {facts.enabled} are enabled: their events are "
-            "lost",
+            f"webhooks are off (FW_WEBHOOKS), but {facts.enabled} are enabled: their "
+            "events are lost",
             "Unset FW_WEBHOOKS and restart; events that occurred meanwhile are not sent later.",
         )
     if facts.failed:
@@ -133,18 +133,18 @@ def _webhook_findings(facts: WebhookFacts) -> Iterator[Finding]:
         yield ok("no delivery failed in the last 24 hours")
     yield from _since(
         facts.paused,
-        "paused webhooks, longest paused first",
+        "paused Webhooks, longest paused first",
         "Their deliveries wait; fw webhooks resume WEBHOOK ends a pause.",
     )
     yield from _since(
         facts.failing,
-        f"webhooks whose last {FAILURES} attempts or more have all failed",
+        f"Webhooks whose last {FAILURES} attempts or more have all failed",
         "fw webhooks test WEBHOOK shows what its receiver answers; disable the Webhook if the "
         "receiver no longer exists.",
     )
     yield from _since(
         facts.disabled,
-        "webhooks that ops.disableAfterDays has disabled, by the beginning of their failures",
+        "Webhooks that ops.disableAfterDays has disabled, by the beginning of their failures",
         "Repair the receiver, then fw webhooks enable WEBHOOK; events since then are not sent "
         "later.",
     )
@@ -156,7 +156,7 @@ def _misconfigured(facts: WebhookFacts) -> Iterator[Finding]:
     if facts.lost_certificates:
         names = ", ".join(facts.lost_certificates[:_MAX_NAMED])
         yield problem(
-            f"webhooks whose client certificate cannot be used: {names}",
+            f"Webhooks whose client certificate cannot be used: {names}",
             "Their attempts fail. FW_CLIENT_CERT_<NAME> and FW_CLIENT_KEY_<NAME> must name files "
             "in PEM, without a password, that this user may read.",
         )
