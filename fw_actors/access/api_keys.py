@@ -252,7 +252,7 @@ class ApiKeys(Observer):
         if doc.doctype == DOCTYPE:
             if event == "on_insert" and fw.tx.one(_HASH, id=doc.name) is None:
                 raise PermissionDeniedError(
-                    "API keys can only be created by api_keys.createMyAPIKey."
+                    "API keys can only be created by api_keys.createMyAPIKey and fw key create."
                 )
             if event == "on_trash":
                 fw.tx.run(_FORGET, id=doc.name)

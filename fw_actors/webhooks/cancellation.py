@@ -145,7 +145,10 @@ class Cancellations:
         """
         require_administering(fw.rights, _ACT)
         if webhook is None and reference is None:
-            raise ValidationError("Select the deliveries to cancel.", field="webhook")
+            raise ValidationError(
+                "Select the deliveries to cancel: by webhook, by reference or by both.",
+                field="webhook",
+            )
         wanted: list[sa.ColumnElement[bool]] = [_D.status.in_(_WAITING)]
         if webhook is not None:
             wanted.append(_D.webhook == webhook)

@@ -64,7 +64,7 @@ def waiting(tx: Tx, registry: Registry, delivery: str) -> WaitingDelivery:
     """Return the facts about a waiting delivery. Raises: NotFoundError."""
     row = registry.tables["Webhook Delivery"].fetch(tx, delivery)
     if row is None:
-        raise NotFoundError(f"There is no delivery {delivery[:140]}.")
+        raise NotFoundError(f"There is no Webhook Delivery {delivery[:140]}.")
     webhook = registry.tables["Webhook"].fetch(tx, row["webhook"])
     job = tx.one(_JOB, key=delivery) or (0, None, None, 0, "", None)
     number, next_at, lease, deaths, partition, ordering_key = job

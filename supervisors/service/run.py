@@ -245,7 +245,7 @@ def graceful_end(stop: Stop) -> str:
     end = stop.end
     if end in (End.SECOND_SIGNAL, End.TOO_SLOW):
         raise StoppedAtOnce(end.value)
-    return end.value
+    return str(end.value)
 
 
 async def serve_process(

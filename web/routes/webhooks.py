@@ -324,7 +324,9 @@ def _publisher(fw: Fw) -> Fw:
 def _require_publisher(roles: frozenset[str]) -> None:
     """Check that a caller with these roles may publish events. Raises: PermissionDeniedError."""
     if not roles & PUBLISHERS:
-        raise PermissionDeniedError("Publishing events requires the role Event Publisher.")
+        raise PermissionDeniedError(
+            "Publishing events requires the role Event Publisher or System Manager."
+        )
 
 
 def _event_or_refusal(item: object) -> dict[str, Any] | BadRequestError:
