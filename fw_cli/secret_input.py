@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from fw_cli.errors import CommandFailed
+from fw_cli.own_environment import PREFIX
 
 if TYPE_CHECKING:
     from fw_actors.config import Config
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PREFIX: Final = "FW_SECRET_"
 _NAME: Final = re.compile("[A-Z0-9_]+")
 
 

@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 from fw_actors.actors.gateway import Gateway
+from fw_actors.documents.fields import iso
 from fw_actors.documents.handle import Fw
 from fw_actors.errors import (
     BadRequestError,
@@ -25,7 +26,7 @@ from web.exchange import Exchange
 from web.json_input import CharacterRules, ListReader, read_struct, to_struct
 from web.operations import BodyRule, Operation, Route
 from web.request import KIB, MIB
-from web.response import Response, iso_time, json_response
+from web.response import Response, json_response
 from web.response_schemas import (
     CancelledDeliveryResponse,
     DeliveryExplainedResponse,
@@ -444,7 +445,7 @@ def _details(fw: Fw, run: ReplayRun, most: int = MAX_COUNTED) -> ReplayRunDetail
         replayed=run.replayed,
         refused=run.refused,
         error=run.error,
-        begun=iso_time(run.begun),
+        begun=iso(run.begun),
         ended=time_or_null(run.ended),
         arrived=outcomes.arrived,
         failed_again=outcomes.failed,
