@@ -69,8 +69,8 @@ def attempts(
 ) -> None:
     """Show the attempts of all deliveries, newest first; 30 of each are kept.
 
-    Filters by response, by error text, and by Webhook for successes search the newest 5,000 only;
-    use --since and --until to reach older ones.
+    With --response or --error, and for successes with --webhook, only the newest 5,000 are
+    searched; use --since and --until to reach older ones.
     """
 
     def read(site: Site, fw: Fw) -> tuple[list[dict[str, Any]], bool]:

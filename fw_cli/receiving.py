@@ -181,8 +181,8 @@ def listen(
 ) -> None:
     """Receive requests on this machine, verify and print them, until Ctrl-C.
 
-    Without a secret nothing is verified. With --json a line of JSON for each request. Exits 1 if a
-    request did not verify.
+    Without a secret nothing is verified. With --json each request is printed as a line of JSON.
+    Exits 1 if a request did not verify.
     """
     secret = _secret(context, webhook, from_stdin=secret_stdin, variable=secret_env)
     if folder is not None:

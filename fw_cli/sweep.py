@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 @click.argument("what", type=click.Choice(["auth", "webhooks", "audit"]))
 @click.pass_obj
 def sweep(context: CommandContext, what: str) -> None:
-    """Delete expired rows: auth: sessions, link tokens and login attempts; webhooks: deliveries,
-    or only their bodies, beyond their retention; audit: Audit Events beyond their retention.
+    """Delete expired rows of one kind.
+
+    auth: sessions, link tokens and login attempts. webhooks: deliveries, or only their bodies,
+    beyond their retention. audit: Audit Events beyond their retention.
 
     Safe while the service or another sweep runs. All rules hold without sweeps.
     """

@@ -416,7 +416,7 @@ class _ClaimStatements(NamedTuple):
     payload: Statement
 
 
-@lru_cache(KEPT)  # a service has three users of claims
+@lru_cache(KEPT)  # by the Dispatcher, trials and cancellations
 def _statements(
     webhooks: sa.Table, deliveries: sa.Table, traced: bool, packed: bool
 ) -> _ClaimStatements:
