@@ -92,7 +92,9 @@ def attempts(
     rows, newest_only = context.read(read)
     show(rows if as_json else _in_words(context, rows), _COLUMNS, json=as_json)
     if newest_only:
-        click.echo("Only the newest 5,000 were searched; give --since or --until.", err=True)
+        click.echo(
+            "Only the newest 5,000 were searched; --since and --until reach older ones.", err=True
+        )
 
 
 def _read(fw: Fw, wanted: AttemptFilter, limit: int) -> tuple[list[dict[str, Any]], bool]:

@@ -277,5 +277,7 @@ def _show(result: Emission) -> None:
     if result.known:
         say(f"Skipped {counted(result.known, 'event')} whose key was emitted before.")
     if result.without_key:
-        say(f"Without a key: {counted(result.without_key, 'event')}; a second run emits again.")
+        say(
+            f"Without a key: {counted(result.without_key, 'event')}; a second run emits them again."
+        )
     show_refusals(result.refused, result.refusals)

@@ -59,7 +59,9 @@ def _secret(
 
     stored = context.read(read)
     if stored is None:
-        raise CommandFailed(f"{webhook} has no signing secret")
+        raise CommandFailed(
+            f"{webhook} has no signing secret; fw webhooks rotate-secret {webhook} creates one"
+        )
     return stored
 
 

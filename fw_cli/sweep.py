@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fw_cli.context import CommandContext
+from fw_cli.output import counted, say
 from fw_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def sweep(context: CommandContext, what: str) -> None:
 
     with progress("deleting expired rows"):
         count = context.on_site(use)
-    click.echo(f"deleted {count} rows")
+    say(f"deleted {counted(count, 'row')}")
 
 
 def _steps(site: Site, what: str) -> tuple[Batch, ...]:
